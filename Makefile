@@ -1,0 +1,56 @@
+# Build, test, install. `make help` lists the targets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# Where `install` takes the built files from.
+BUILD ?= $(TARGET_DIR)/release
+ADVERB := $(abspath $(BUILD))/adverb
+FOREIGN := $(CARGO) test --package adverb-foreign
+
+.PHONY: all build demo test deps unit foreign foreign-short lint lint-comments bench ids install uninstall help
+
+all: build
+
+build: ## the command and the drop-in libraries, optimised
+	$(CARGO) build --release --workspace --exclude adverb-foreign
+
+demo: build ## two processes, every operation, a table of figures
+	$(BUILD)/adverb demo
+
+test: deps unit foreign ## everything: install what tests need, then unit tests and foreign programs
+
+deps:
+	scripts/test-deps
+
+unit: ids ## tests of our own crates
+	$(CARGO) test --workspace --exclude adverb-foreign
+
+foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
+	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
+
+foreign-short: build ## the same with fewer sizes and shorter runs
+	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
+
+lint: lint-comments ## format, clippy, documentation
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+lint-comments: ## unsafe only where it may be; nothing in the tree that speaks of one machine
+	scripts/lint-tree
+
+bench: build ## the figures of BENCHMARKS.md
+	scripts/bench
+
+ids: ## requirement ids and the tests that cite them
+	scripts/requirement-ids
+
+install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
+	BUILD="$(BUILD)" scripts/install install "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## removes what install put there
+	scripts/install uninstall "$(DESTDIR)$(PREFIX)"
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16

@@ -1,0 +1,253 @@
+//! An open device.
+use crate::cq::Cq;
+use crate::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
+use crate::error::Error;
+use crate::event_queue::EventQueue;
+use crate::node::Node;
+use crate::qp::Qp;
+use crate::srq::Srq;
+use adverb_engine::{AddressVector, Gid, Limits};
+use nix::errno::Errno;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An asynchronous event; discriminants of `ibv_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum AsyncEvent {
+    CqErr = 0,
+    QpFatal = 1,
+    QpReqErr = 2,
+    QpAccessErr = 3,
+    CommEst = 4,
+    SqDrained = 5,
+    PathMig = 6,
+    PathMigErr = 7,
+    DeviceFatal = 8,
+    PortActive = 9,
+    PortErr = 10,
+    LidChange = 11,
+    PkeyChange = 12,
+    SmChange = 13,
+    SrqErr = 14,
+    SrqLimitReached = 15,
+    QpLastWqeReached = 16,
+    ClientReregister = 17,
+    GidChange = 18,
+}
+
+/// What an asynchronous event is about.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Element {
+    Cq(Arc<Cq>),
+    Qp(Arc<Qp>),
+    Srq(Arc<Srq>),
+    Port(u8),
+}
+
+/// An address as `ibv_ah_attr` gives it.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct AhAttr {
+    pub dgid: Gid,
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: bool,
+    pub port_num: u8,
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+    node: Arc<Node>,
+    limits: Limits,
+    gids: Vec<Gid>,
+    events: EventQueue<(AsyncEvent, Element)>,
+    pub(crate) dm_used: AtomicUsize,
+}
+
+impl Context {
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Context {
+            device: device.clone(),
+            node: Node::get()?,
+            limits: device.limits(),
+            gids: device.gids(),
+            events: EventQueue::new()?,
+            dm_used: AtomicUsize::new(0),
+        }))
+    }
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+    /// The process's engine.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+    /// What the device offers.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+    /// A GID of the port; the zero GID for an empty entry.
+    ///
+    /// # Errors
+    /// EINVAL for another port or an index beyond the table.
+    pub fn gid(&self, port: u8, index: usize) -> Result<Gid, Error> {
+        self.check_port(port)?;
+        if index >= usize::from(self.limits.gids) {
+            return Err(Error::invalid(
+                format!("GID index is {index}"),
+                format!("the table has {}", self.limits.gids),
+            ));
+        }
+        Ok(self.gids.get(index).copied().unwrap_or_default())
+    }
+    /// The P_Key at an index.
+    ///
+    /// # Errors
+    /// EINVAL for another port or an index beyond the table.
+    pub fn pkey(&self, port: u8, index: usize) -> Result<u16, Error> {
+        self.check_port(port)?;
+        if index >= usize::from(PKEYS) {
+            return Err(Error::invalid(format!("P_Key index is {index}"), format!("the table has {PKEYS}")));
+        }
+        Ok(DEFAULT_PKEY)
+    }
+    /// EINVAL unless the port exists.
+    ///
+    /// # Errors
+    /// EINVAL.
+    pub fn check_port(&self, port: u8) -> Result<(), Error> {
+        if port != PORT {
+            return Err(Error::invalid(format!("port number is {port}"), "the device has port 1"));
+        }
+        Ok(())
+    }
+    /// Resolves an address: checks it and finds the local GID behind its index.
+    ///
+    /// # Errors
+    /// EINVAL naming the field.
+    pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
+        self.check_port(attr.port_num)?;
+        if !attr.is_global {
+            return Err(Error::invalid("is_global is 0", "RoCE addresses need a GRH (a destination GID)"));
+        }
+        let sgid = self.gid(attr.port_num, usize::from(attr.sgid_index))?;
+        if sgid.is_zero() {
+            return Err(Error::invalid(
+                format!("sgid_index is {}", attr.sgid_index),
+                format!("that GID table entry is empty, the port has {}", self.gids.len()),
+            ));
+        }
+        if attr.dgid.is_zero() {
+            return Err(Error::invalid("dgid", "the destination GID is zero"));
+        }
+        if sgid.ipv4().is_some() != attr.dgid.ipv4().is_some() {
+            return Err(Error::invalid(
+                format!("dgid is {}, sgid is {sgid}", attr.dgid),
+                "both must be IPv4 or both IPv6",
+            ));
+        }
+        Ok(AddressVector {
+            sgid,
+            dgid: attr.dgid,
+            scope_id: self.device.interface().index,
+            sgid_index: attr.sgid_index,
+            hop_limit: attr.hop_limit,
+            traffic_class: attr.traffic_class,
+            flow_label: attr.flow_label & 0x000f_ffff,
+            sl: attr.sl,
+            src_path_bits: attr.src_path_bits,
+            static_rate: attr.static_rate,
+            is_global: true,
+            dlid: attr.dlid,
+            port_num: attr.port_num,
+        })
+    }
+    /// Opens port 4791 at every address of the device: a datagram QP receives on all of them.
+    pub(crate) fn open_all(&self) -> Result<(), Error> {
+        let mut first = None;
+        let mut opened = 0;
+        for ip in &self.device.interface().addresses {
+            match self.open_one(ip) {
+                Ok(()) => opened += 1,
+                Err(e) => first = first.or(Some(e)),
+            }
+        }
+        match first {
+            Some(e) if opened == 0 => Err(e),
+            _ => Ok(()),
+        }
+    }
+    fn open_one(&self, ip: &std::net::IpAddr) -> Result<(), Error> {
+        let scope = match ip {
+            std::net::IpAddr::V6(a) if crate::interfaces::is_link_local(a) => self.device.interface().index,
+            _ => 0,
+        };
+        self.node.open_address(*ip, scope).map(drop)
+    }
+    /// Opens port 4791 at one GID.
+    pub(crate) fn open_gid(&self, gid: &Gid) -> Result<(), Error> {
+        self.open_one(&crate::interfaces::ip_of(gid))
+    }
+
+    /// The descriptor of asynchronous events.
+    #[must_use]
+    pub fn async_fd(&self) -> RawFd {
+        self.events.raw_fd()
+    }
+    /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be acknowledged with
+    /// [`Context::ack_async_event`].
+    ///
+    /// # Errors
+    /// EAGAIN, EINTR.
+    pub fn next_async_event(&self) -> Result<(AsyncEvent, Element), Errno> {
+        if self.node.is_stale() {
+            return Err(Errno::EIO);
+        }
+        let (event, element) = self.events.pop(&self.node, None)?;
+        match &element {
+            Element::Cq(cq) => cq.async_acks.note_read(),
+            Element::Qp(qp) => qp.async_acks.note_read(),
+            Element::Srq(srq) => srq.async_acks.note_read(),
+            Element::Port(_) => {}
+        }
+        Ok((event, element))
+    }
+    /// Acknowledges one event about `element`.
+    pub fn ack_async_event(&self, element: &Element) {
+        match element {
+            Element::Cq(cq) => cq.async_acks.ack(1),
+            Element::Qp(qp) => qp.async_acks.ack(1),
+            Element::Srq(srq) => srq.async_acks.ack(1),
+            Element::Port(_) => {}
+        }
+    }
+    pub(crate) fn raise(&self, event: AsyncEvent, element: Element) {
+        log::debug!("asynchronous event {event:?}");
+        self.events.push((event, element));
+    }
+    /// Takes back unread events about an object that is being destroyed.
+    pub(crate) fn forget(&self, matches: impl Fn(&Element) -> bool) {
+        self.events.remove(|(_, element)| matches(element));
+    }
+    /// Device memory in use, bytes.
+    #[must_use]
+    pub fn dm_used(&self) -> usize {
+        self.dm_used.load(Ordering::Relaxed)
+    }
+}

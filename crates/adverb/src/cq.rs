@@ -1,0 +1,279 @@
+//! Completion queues and completion channels.
+use crate::context::{AsyncEvent, Context, Element};
+use crate::error::Error;
+use crate::event_queue::{Acks, EventQueue};
+use crate::uses::Uses;
+use adverb_engine::cq::arm::ArmKind;
+use adverb_engine::{Cause, Completion, Time};
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
+#[derive(Debug)]
+pub struct CompChannel {
+    context: Arc<Context>,
+    events: EventQueue<Arc<Cq>>,
+    uses: Uses,
+}
+
+impl CompChannel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    /// EMFILE and the like from the kernel.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        Ok(Arc::new(CompChannel {
+            context: context.clone(),
+            events: EventQueue::new()?,
+            uses: Uses::new("the completion channel"),
+        }))
+    }
+    /// The descriptor, readable exactly while an event waits (CHN-2).
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.events.raw_fd()
+    }
+    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The event must be
+    /// acknowledged with [`Cq::ack_events`] (CHN-4).
+    ///
+    /// # Errors
+    /// EAGAIN, EINTR (CHN-7), or ETIMEDOUT after `cutoff`.
+    pub fn next_event(&self, cutoff: Option<Instant>) -> Result<Arc<Cq>, Errno> {
+        if self.context.node().is_stale() {
+            return Err(Errno::EIO);
+        }
+        let cq = self.events.pop(self.context.node(), cutoff)?;
+        cq.acks.note_read();
+        Ok(cq)
+    }
+    /// Ends the channel; refused while CQs use it (CHN-6).
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.uses.check_unused()
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    context: Arc<Context>,
+    channel: Option<Arc<CompChannel>>,
+    inner: Mutex<Inner>,
+    /// Completions waiting, so that polling an empty queue takes no lock.
+    waiting: AtomicUsize,
+    acks: Acks,
+    pub(crate) async_acks: Acks,
+    pub(crate) uses: Uses,
+    /// The face's own word: the C object of this queue.
+    cookie: AtomicUsize,
+    destroyed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cq: adverb_engine::Cq,
+    /// Nothing is added and no event is made any more.
+    closed: bool,
+}
+
+impl Cq {
+    /// Makes a queue of at least `cqe` entries.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad argument.
+    pub fn new(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<&Arc<CompChannel>>,
+        comp_vector: u32,
+    ) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let max = context.limits().max_cqe;
+        if cqe == 0 || cqe > max {
+            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+        }
+        if comp_vector >= crate::device::COMP_VECTORS {
+            return Err(Error::invalid(
+                format!("comp_vector is {comp_vector}"),
+                format!("the device has {}", crate::device::COMP_VECTORS),
+            ));
+        }
+        if let Some(channel) = channel {
+            channel.uses.add();
+        }
+        Ok(Arc::new(Cq {
+            context: context.clone(),
+            channel: channel.cloned(),
+            inner: Mutex::new(Inner { cq: adverb_engine::Cq::new(cqe), closed: false }),
+            waiting: AtomicUsize::new(0),
+            acks: Acks::default(),
+            async_acks: Acks::default(),
+            uses: Uses::new("the completion queue"),
+            cookie: AtomicUsize::new(0),
+            destroyed: AtomicBool::new(false),
+        }))
+    }
+
+    /// The face's own word.
+    #[must_use]
+    pub fn cookie(&self) -> usize {
+        self.cookie.load(Ordering::Acquire)
+    }
+    /// Sets the face's own word.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Release);
+    }
+    /// The context it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Entries it holds.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.inner.lock().cq.capacity()
+    }
+
+    /// Adds a completion and, if an arm fires, its event: the completion first (CQN-7), both under the queue's lock, so
+    /// that no arm or poll falls in between (CQN-12).
+    pub(crate) fn push(self: &Arc<Self>, completion: Completion, now: Time) -> Result<(), Cause> {
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Ok(());
+        }
+        let was_broken = inner.cq.is_broken();
+        match inner.cq.push(completion, now) {
+            Ok(fire) => {
+                self.waiting.store(inner.cq.len(), Ordering::Release);
+                if fire {
+                    self.notify();
+                }
+                Ok(())
+            }
+            Err(cause) => {
+                drop(inner);
+                if !was_broken {
+                    log::error!("{cause}; poll it more often or make it larger");
+                    self.context.raise(AsyncEvent::CqErr, Element::Cq(self.clone()));
+                }
+                Err(cause)
+            }
+        }
+    }
+
+    fn notify(self: &Arc<Self>) {
+        if let Some(channel) = &self.channel {
+            channel.events.push(self.clone());
+        }
+    }
+
+    /// Takes up to `max` completions, oldest first. An empty queue makes the device progress first.
+    ///
+    /// # Errors
+    /// The cause, if the queue overflowed and nothing is left in it.
+    pub fn poll(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            self.context.node().progress();
+            if self.waiting.load(Ordering::Acquire) == 0 {
+                return Ok(0);
+            }
+        }
+        let mut inner = self.inner.lock();
+        let mut n = 0;
+        while n < max {
+            let Some(completion) = inner.cq.pop() else { break };
+            take(completion);
+            n += 1;
+        }
+        let left = inner.cq.len();
+        self.waiting.store(left, Ordering::Release);
+        if n == 0 && inner.cq.is_broken() {
+            return Err(Cause::CqOverflow { depth: inner.cq.capacity() });
+        }
+        Ok(n)
+    }
+
+    /// Completions waiting now; makes no progress.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+    /// None waiting now?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes anywhere (CQN-11).
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue (CQN-10).
+    pub fn req_notify(&self, kind: ArmKind) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(Error::invalid("cq", "the completion queue was destroyed"));
+        }
+        inner.cq.arm(kind);
+        Ok(())
+    }
+
+    /// Acknowledges `n` events at once (CHN-4).
+    pub fn ack_events(&self, n: u32) {
+        self.acks.ack(n);
+    }
+
+    /// Changes the capacity.
+    ///
+    /// # Errors
+    /// EINVAL for sizes out of range or below the completions waiting.
+    pub fn resize(&self, cqe: u32) -> Result<u32, Error> {
+        self.context.node().check_alive()?;
+        let max = self.context.limits().max_cqe;
+        if cqe == 0 || cqe > max {
+            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+        }
+        let mut inner = self.inner.lock();
+        inner.cq.resize(cqe)?;
+        Ok(inner.cq.capacity())
+    }
+
+    /// Removes what a destroyed or reset queue pair left.
+    pub(crate) fn purge(&self, qpn: u32) {
+        let mut inner = self.inner.lock();
+        inner.cq.purge(qpn);
+        self.waiting.store(inner.cq.len(), Ordering::Release);
+    }
+
+    /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then it waits until
+    /// every event read was acknowledged (CHN-4).
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn destroy(self: &Arc<Self>) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()?;
+        if self.destroyed.swap(true, Ordering::SeqCst) {
+            return Err(Error::invalid("cq", "the completion queue was destroyed already"));
+        }
+        self.inner.lock().closed = true;
+        if let Some(channel) = &self.channel {
+            channel.events.remove(|cq| Arc::ptr_eq(cq, self));
+            channel.uses.remove();
+        }
+        self.context.forget(|e| matches!(e, Element::Cq(cq) if Arc::ptr_eq(cq, self)));
+        let name = || format!("a completion queue of {} entries", self.inner.lock().cq.capacity());
+        self.acks.wait_all(name);
+        self.async_acks.wait_all(name);
+        Ok(())
+    }
+}

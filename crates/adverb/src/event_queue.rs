@@ -1,0 +1,179 @@
+//! Queues with a descriptor: completion channels and asynchronous events.
+//!
+//! The descriptor is an `eventfd` in semaphore mode whose count equals the queue's length whenever the queue's lock is
+//! free, so that it is readable exactly while something waits (CHN-2) and each event gives an edge of its own.
+use crate::node::Node;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A queue of events with a pollable descriptor.
+#[derive(Debug)]
+pub struct EventQueue<T> {
+    fd: EventFd,
+    queue: Mutex<VecDeque<T>>,
+}
+
+/// How long a blocking get looks at the sockets itself before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+
+impl<T> EventQueue<T> {
+    /// An empty queue. The descriptor is blocking and close-on-exec.
+    pub fn new() -> nix::Result<Self> {
+        let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC)?;
+        Ok(EventQueue { fd, queue: Mutex::new(VecDeque::new()) })
+    }
+
+    /// The descriptor; it is the queue's for its lifetime.
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: T) {
+        let mut queue = self.queue.lock();
+        queue.push_back(event);
+        // Cannot fail: the count stays far below 2^64.
+        let _ = self.fd.write(1);
+    }
+
+    /// Takes the oldest event, if any.
+    pub fn try_pop(&self) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front()?;
+        self.take_token();
+        Some(event)
+    }
+
+    /// Removes the events that match; they are never returned (CHN-5). Answers how many.
+    pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|e| !matches(e));
+        let removed = before - queue.len();
+        for _ in 0..removed {
+            self.take_token();
+        }
+        removed
+    }
+
+    /// Takes one from the count; never blocks as long as the program leaves the descriptor's reading to us.
+    fn take_token(&self) {
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
+            let _ = self.fd.read();
+        }
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        fcntl(self.fd.as_fd(), FcntlArg::F_GETFL)
+            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+    }
+
+    /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1, CHN-2, CHN-7).
+    /// The waiting thread drives the device itself, so that an arriving packet costs one wake-up, not two.
+    ///
+    /// # Errors
+    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
+    pub fn pop(&self, node: &Node, cutoff: Option<Instant>) -> nix::Result<T> {
+        if let Some(event) = self.try_pop() {
+            return Ok(event);
+        }
+        node.progress();
+        if let Some(event) = self.try_pop() {
+            return Ok(event);
+        }
+        if self.is_nonblocking() {
+            return Err(Errno::EAGAIN);
+        }
+        loop {
+            let spin_until = Instant::now() + SPIN;
+            loop {
+                node.progress();
+                if let Some(event) = self.try_pop() {
+                    return Ok(event);
+                }
+                if Instant::now() >= spin_until {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            let timeout = match cutoff {
+                None => PollTimeout::NONE,
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(Errno::ETIMEDOUT);
+                    }
+                    PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            let mut fds =
+                [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN), PollFd::new(node.packets_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, timeout)?;
+        }
+    }
+}
+
+impl<T> AsFd for EventQueue<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Counts events read and events acknowledged; destroying waits until they are equal (CHN-4).
+#[derive(Debug, Default)]
+pub struct Acks {
+    read: AtomicU32,
+    acked: AtomicU32,
+    waiting: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Acks {
+    /// An event was handed to the program.
+    pub fn note_read(&self) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+    /// The program acknowledges `n` events at once. No lock unless somebody waits for it.
+    pub fn ack(&self, n: u32) {
+        self.acked.fetch_add(n, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) {
+            let _guard = self.lock.lock();
+            self.changed.notify_all();
+        }
+    }
+    /// Events read and not acknowledged.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.read.load(Ordering::Relaxed).wrapping_sub(self.acked.load(Ordering::SeqCst))
+    }
+    /// Waits until every event read is acknowledged; says after a second what it waits for (EXT-5).
+    pub fn wait_all(&self, what: impl Fn() -> String) {
+        let started = Instant::now();
+        self.waiting.store(true, Ordering::SeqCst);
+        let mut told = false;
+        let mut guard = self.lock.lock();
+        while self.outstanding() as i32 > 0 {
+            let timed_out = self.changed.wait_for(&mut guard, Duration::from_secs(1)).timed_out();
+            if timed_out && !told && started.elapsed() >= Duration::from_secs(1) {
+                told = true;
+                log::warn!(
+                    "destroying {} waits for {} event(s) that were read and not acknowledged (since {:?})",
+                    what(),
+                    self.outstanding(),
+                    started.elapsed()
+                );
+            }
+        }
+        self.waiting.store(false, Ordering::SeqCst);
+    }
+}

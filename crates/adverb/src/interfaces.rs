@@ -1,0 +1,110 @@
+//! The machine's network interfaces, as far as a device needs them.
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An interface that is up and has an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Kernel name.
+    pub name: String,
+    /// Kernel index.
+    pub index: u32,
+    /// MTU in bytes.
+    pub mtu: usize,
+    /// Hardware address, zero if it has none.
+    pub mac: [u8; 6],
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Speed in Mbit/s as the driver reports it, if it does.
+    pub speed: Option<u32>,
+    /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the GID table).
+    pub addresses: Vec<IpAddr>,
+}
+
+/// All usable interfaces, those that leave the machine first, loopback last.
+///
+/// # Errors
+/// The errno of `getifaddrs`.
+pub fn usable() -> nix::Result<Vec<Interface>> {
+    let mut found: Vec<Interface> = Vec::new();
+    for entry in getifaddrs()? {
+        if !entry.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING) {
+            continue;
+        }
+        let Some(address) = entry.address else { continue };
+        let slot = match found.iter().position(|i| i.name == entry.interface_name) {
+            Some(p) => &mut found[p],
+            None => {
+                found.push(describe(&entry.interface_name, entry.flags));
+                found.last_mut().expect("just pushed")
+            }
+        };
+        if let Some(v4) = address.as_sockaddr_in() {
+            slot.addresses.push(IpAddr::V4(v4.ip()));
+        } else if let Some(v6) = address.as_sockaddr_in6() {
+            slot.addresses.push(IpAddr::V6(v6.ip()));
+        } else if let Some(link) = address.as_link_addr() {
+            slot.mac = link.addr().unwrap_or_default();
+            if slot.index == 0 {
+                slot.index = u32::try_from(link.ifindex()).unwrap_or(0);
+            }
+        }
+    }
+    found.retain(|i| !i.addresses.is_empty());
+    for i in &mut found {
+        i.addresses.sort_by_key(rank);
+        i.addresses.dedup();
+    }
+    found.sort_by_key(|i| (i.loopback, i.index));
+    Ok(found)
+}
+
+/// Order within the GID table.
+fn rank(ip: &IpAddr) -> u8 {
+    match ip {
+        IpAddr::V6(a) if is_link_local(a) => 0,
+        IpAddr::V4(_) => 1,
+        IpAddr::V6(_) => 2,
+    }
+}
+
+/// `fe80::/10`.
+#[must_use]
+pub fn is_link_local(a: &Ipv6Addr) -> bool {
+    a.segments()[0] & 0xffc0 == 0xfe80
+}
+
+fn describe(name: &str, flags: InterfaceFlags) -> Interface {
+    let index = nix::net::if_::if_nametoindex(name).unwrap_or(0);
+    let read = |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok();
+    let mtu = read("mtu").and_then(|s| s.trim().parse().ok()).unwrap_or(1500);
+    let speed = read("speed").and_then(|s| s.trim().parse::<i64>().ok()).and_then(|s| u32::try_from(s).ok());
+    Interface {
+        name: name.to_owned(),
+        index,
+        mtu,
+        mac: [0; 6],
+        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+        speed,
+        addresses: Vec::new(),
+    }
+}
+
+/// The IP address of a GID.
+#[must_use]
+pub fn ip_of(gid: &adverb_engine::Gid) -> IpAddr {
+    match gid.ipv4() {
+        Some(v4) => IpAddr::V4(Ipv4Addr::from(v4)),
+        None => IpAddr::V6(Ipv6Addr::from(gid.0)),
+    }
+}
+
+/// The GID of an IP address.
+#[must_use]
+pub fn gid_of(ip: &IpAddr) -> adverb_engine::Gid {
+    match ip {
+        IpAddr::V4(a) => adverb_engine::Gid::from_ipv4(a.octets()),
+        IpAddr::V6(a) => adverb_engine::Gid(a.octets()),
+    }
+}

@@ -1,0 +1,277 @@
+//! What a process shares: the link, the queue pairs by number, the keys, the timers and the progress of it all.
+//!
+//! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`] inline; one background
+//! thread sleeps in `epoll` and steps in when the program does not (see [`thread`]).
+use crate::error::Error;
+use crate::qp::Qp;
+use crate::srq::Srq;
+use adverb_engine::{KeyTable, PdId, Time};
+use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+mod numbers;
+mod progress;
+mod pump;
+mod thread;
+mod timers;
+
+use numbers::Numbers;
+use progress::Rx;
+pub(crate) use pump::Tx;
+use timers::Timers;
+
+/// The engine of a process.
+pub struct Node {
+    generation: u32,
+    started: Instant,
+    link: UdpLink,
+    epoll: Epoll,
+    /// Wakes the background thread.
+    wake: EventFd,
+    qps: Numbers,
+    srqs: RwLock<HashMap<u32, Arc<Srq>>>,
+    pub(crate) keys: RwLock<KeyTable>,
+    next_pd: AtomicU32,
+    next_srq: AtomicU32,
+    timers: Timers,
+    rx: Mutex<Rx>,
+    /// Addresses opened so far, with the descriptors that epoll watches.
+    addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
+    /// Calls of the program that drove progress; the background thread watches it move.
+    polls: AtomicU64,
+    /// What the background thread saw of it last.
+    last_polls: AtomicU64,
+    /// When the background thread will look at the timers by itself; 0 while it is awake.
+    thread_sleeps_until: AtomicU64,
+    pub(crate) counters: NodeCounters,
+}
+
+/// What the node counts; packets of the link are counted there.
+#[derive(Debug, Default)]
+pub struct NodeCounters {
+    /// Packets whose headers could not be parsed.
+    pub malformed: AtomicU64,
+    /// Packets for a queue pair number of ours that does not exist.
+    pub no_such_qp: AtomicU64,
+    /// Chains of send requests handed over (DEF-8).
+    pub handovers: AtomicU64,
+    /// Requests in these.
+    pub handed_over: AtomicU64,
+}
+
+/// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// One place per generation, so that a child never meets a lock that a thread of its parent held at the fork.
+static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
+
+/// The link of the newest node, for the child handler, which may only load and close.
+static CHILD_CLOSES: [OnceLock<Arc<Node>>; 64] = [const { OnceLock::new() }; 64];
+
+extern "C" fn in_child_after_fork() {
+    let old = GENERATION.fetch_add(1, Ordering::SeqCst);
+    // The parent's sockets must not live on here: they would keep the port's steering pointing at a process that
+    // does not read. Only `close` is called.
+    if let Some(node) = CHILD_CLOSES[old as usize % 64].get()
+        && node.generation == old
+    {
+        node.link.close_after_fork();
+    }
+}
+
+impl Node {
+    /// The node of this process, made on first use and again in a child after `fork`.
+    ///
+    /// # Errors
+    /// What the link or the kernel refused: descriptors, slots, threads.
+    pub fn get() -> Result<Arc<Node>, Error> {
+        static AT_FORK: OnceLock<()> = OnceLock::new();
+        AT_FORK.get_or_init(|| adverb_memory::at_fork_child(in_child_after_fork));
+        let generation = GENERATION.load(Ordering::SeqCst);
+        let mut place = NODES[generation as usize % 64].lock();
+        if let Some(node) = place.as_ref().filter(|n| n.generation == generation) {
+            return Ok(node.clone());
+        }
+        let node = Node::start(generation)?;
+        // A node is never dropped: in a child of a child its descriptors would be somebody else's by then.
+        if let Some(old) = place.replace(node.clone()) {
+            std::mem::forget(old);
+        }
+        let _ = CHILD_CLOSES[generation as usize % 64].set(node.clone());
+        Ok(node)
+    }
+
+    fn start(generation: u32) -> Result<Arc<Node>, Error> {
+        let link = UdpLink::new(Config { seed: random_u64(), ..Config::default() }).map_err(from_link)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let node = Arc::new(Node {
+            generation,
+            started: Instant::now(),
+            link,
+            epoll,
+            wake,
+            qps: Numbers::new(random_u64()),
+            srqs: RwLock::default(),
+            keys: RwLock::new(KeyTable::new()),
+            next_pd: AtomicU32::new(1),
+            next_srq: AtomicU32::new(1),
+            timers: Timers::new(),
+            rx: Mutex::new(Rx::new()),
+            addresses: Mutex::default(),
+            polls: AtomicU64::new(0),
+            last_polls: AtomicU64::new(0),
+            thread_sleeps_until: AtomicU64::new(0),
+            counters: NodeCounters::default(),
+        });
+        node.watch()?;
+        thread::spawn(&node)?;
+        Ok(node)
+    }
+
+    /// Does this node belong to a parent process? Its objects are dead here: nothing may be locked or sent.
+    #[must_use]
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        GENERATION.load(Ordering::Relaxed) != self.generation
+    }
+
+    /// EIO with the reason if the object was inherited over a `fork`.
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        if self.is_stale() {
+            return Err(Error::new(
+                Errno::EIO,
+                "the object was made before fork() and belongs to the parent; the child opens its own context",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The time as the engine counts it.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The link, for its counters.
+    #[must_use]
+    pub fn link(&self) -> &UdpLink {
+        &self.link
+    }
+
+    /// Opens port 4791 at a local address (once), so that packets for it arrive here.
+    pub(crate) fn open_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        let mut open = self.addresses.lock();
+        if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
+            return Ok(*index);
+        }
+        let index = self.link.add_address(ip, scope_id).map_err(from_link)?;
+        open.push((ip, scope_id, index));
+        drop(open);
+        self.watch()?;
+        Ok(index)
+    }
+
+    /// Has epoll watch every descriptor of the link.
+    fn watch(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        self.link.for_each_fd(&mut |_: FdKind, fd: BorrowedFd<'_>| {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
+            match self.epoll.add(fd, event) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => result = Err(Error::from(e)),
+            }
+        });
+        result
+    }
+
+    pub(crate) fn new_pd(&self) -> PdId {
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
+        self.qps.insert(&self.link, make)
+    }
+
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.qps.remove(qpn);
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<Qp>> {
+        self.qps.get(qpn)
+    }
+
+    pub(crate) fn add_srq(&self, make: impl FnOnce(u32) -> Arc<Srq>) -> Arc<Srq> {
+        let srq = make(self.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff);
+        self.srqs.write().insert(srq.number(), srq.clone());
+        srq
+    }
+
+    pub(crate) fn remove_srq(&self, number: u32) {
+        self.srqs.write().remove(&number);
+    }
+
+    pub(crate) fn srq(&self, number: u32) -> Option<Arc<Srq>> {
+        self.srqs.read().get(&number).cloned()
+    }
+
+    /// Wakes the background thread, so that it looks at the timers again.
+    pub(crate) fn wake_thread(&self) {
+        let _ = self.wake.write(1);
+    }
+
+    /// Readable when packets have arrived: for a thread that waits for an event and drives progress itself.
+    pub(crate) fn packets_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}
+
+fn from_link(e: LinkError) -> Error {
+    let errno = match &e {
+        LinkError::PortTaken { .. } => Errno::EADDRINUSE,
+        LinkError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,
+        LinkError::PermissionDenied { .. } => Errno::EPERM,
+        LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
+        LinkError::OutOfMemory { .. } => Errno::ENOMEM,
+        LinkError::NoFreeSlot { .. } => Errno::EUSERS,
+        LinkError::FamilyUnsupported { .. } => Errno::EAFNOSUPPORT,
+        LinkError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+        _ => Errno::EIO,
+    };
+    let error = Error::new(errno, e.to_string());
+    log::error!("{error}");
+    error
+}
+
+/// Random bits that a peer cannot guess.
+pub(crate) fn random_u32() -> u32 {
+    getrandom::u32().unwrap_or_else(|_| random_u64() as u32)
+}
+
+fn random_u64() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| {
+        // No entropy source at all: time and process still keep processes apart.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        now ^ (u64::from(std::process::id()) << 32)
+    })
+}
+
+/// The slot type of the link, re-exported for the tables here.
+pub(crate) type LinkSlot = Slot;

@@ -1,0 +1,77 @@
+//! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they name.
+use crate::error::Error;
+use crate::node::LinkSlot;
+use crate::qp::Qp;
+use adverb_link::{SLOT_SHIFT, UdpLink};
+use nix::errno::Errno;
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// Numbers a slot holds.
+const PER_SLOT: usize = 1 << SLOT_SHIFT;
+
+/// The table of a process's queue pairs.
+pub(super) struct Numbers {
+    inner: RwLock<Inner>,
+}
+
+struct Inner {
+    slots: Vec<Block>,
+    /// Where the search for a free number starts: the one after the last given, so that a number rests as long as
+    /// possible before it names another queue pair.
+    next: usize,
+}
+
+struct Block {
+    slot: LinkSlot,
+    used: usize,
+    qps: Vec<Option<Arc<Qp>>>,
+}
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Self {
+        Numbers { inner: RwLock::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
+    }
+
+    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes for it.
+    pub(super) fn insert(&self, link: &UdpLink, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
+        let mut inner = self.inner.write();
+        let Inner { slots, next } = &mut *inner;
+        let block = match slots.iter().position(|b| b.used < PER_SLOT) {
+            Some(free) => &mut slots[free],
+            None => {
+                let known: Vec<LinkSlot> = slots.iter().map(|b| b.slot).collect();
+                let slot = match link.slots().into_iter().find(|s| !known.contains(s)) {
+                    Some(claimed) => claimed,
+                    None => link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?,
+                };
+                slots.push(Block { slot, used: 0, qps: (0..PER_SLOT).map(|_| None).collect() });
+                slots.last_mut().expect("just pushed")
+            }
+        };
+        let local = (0..PER_SLOT)
+            .map(|i| (*next + i) % PER_SLOT)
+            .find(|&i| block.qps[i].is_none())
+            .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
+        *next = (local + 1) % PER_SLOT;
+        let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32);
+        block.qps[local] = Some(qp.clone());
+        block.used += 1;
+        Ok(qp)
+    }
+
+    pub(super) fn remove(&self, qpn: u32) {
+        let mut inner = self.inner.write();
+        if let Some(block) = inner.slots.iter_mut().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)
+            && block.qps[qpn as usize % PER_SLOT].take().is_some()
+        {
+            block.used -= 1;
+        }
+    }
+
+    pub(super) fn get(&self, qpn: u32) -> Option<Arc<Qp>> {
+        let inner = self.inner.read();
+        let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;
+        block.qps[qpn as usize % PER_SLOT].clone()
+    }
+}

@@ -1,0 +1,157 @@
+//! Receiving: from the link to the queue pairs.
+use crate::node::{Node, Tx};
+use crate::qp::Qp;
+use crate::srq::SrqSource;
+use adverb_engine::qp::Env;
+use adverb_engine::{Gid, Packet};
+use adverb_link::{RxBuffers, RxFrom, RxPacket};
+use adverb_memory::HostMemory;
+use adverb_wire::Headers;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Datagrams received with one call: each may be a run of 64 KiB.
+const DATAGRAMS: usize = 8;
+
+/// Packets handled before the queue pairs they touched may answer, so that acknowledgements coalesce but a sender's
+/// window does not starve.
+const BUDGET: usize = 64;
+
+/// State of the one thread that receives at a time.
+pub(super) struct Rx {
+    buffers: RxBuffers,
+    batch: Batch,
+}
+
+/// What one batch of packets touched.
+struct Batch {
+    tx: Tx,
+    touched: Vec<Arc<Qp>>,
+}
+
+impl Rx {
+    pub(super) fn new() -> Self {
+        Rx {
+            buffers: RxBuffers::new(DATAGRAMS),
+            batch: Batch { tx: Tx::new(), touched: Vec::with_capacity(BUDGET) },
+        }
+    }
+}
+
+impl Node {
+    /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was anything.
+    /// Never blocks: if another thread is at it, that is as good.
+    pub fn progress(&self) -> bool {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        if self.is_stale() {
+            return false;
+        }
+        self.receive() | self.run_timers()
+    }
+
+    /// As [`Node::progress`], for the background thread, which does not count as the program's polling.
+    pub(super) fn receive(&self) -> bool {
+        let Some(mut rx) = self.rx.try_lock() else { return false };
+        let Rx { buffers, batch } = &mut *rx;
+        let n = self.link.recv(RxFrom::All, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
+        self.answer(batch);
+        n > 0
+    }
+
+    /// Link upkeep (steering); rare, from the background thread.
+    pub(super) fn maintain(&self) {
+        if !self.link.maintenance_due() {
+            return;
+        }
+        let mut rx = self.rx.lock();
+        let Rx { buffers, batch } = &mut *rx;
+        self.link.maintain(buffers, &mut |p| self.dispatch(batch, &p));
+        self.answer(batch);
+    }
+
+    /// Lets the queue pairs that a batch touched send their answers.
+    fn answer(&self, batch: &mut Batch) {
+        while let Some(qp) = batch.touched.pop() {
+            qp.touched.store(false, Ordering::Relaxed);
+            let mut inner = qp.inner.lock();
+            self.pump(&qp, &mut inner, &mut batch.tx);
+        }
+    }
+
+    /// Gives one packet to its queue pair.
+    fn dispatch(&self, batch: &mut Batch, p: &RxPacket<'_>) {
+        let (headers, payload) = match Headers::parse(p.bytes) {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                self.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                log::debug!("dropped a packet from {}: {e}", p.src);
+                return;
+            }
+        };
+        let qpn = headers.bth.dest_qpn;
+        // Packets come in runs: the queue pair of the last one is the likely owner of this one.
+        let qp = match batch.touched.last() {
+            Some(last) if last.number() == qpn => last.clone(),
+            _ => match self.qp(qpn) {
+                Some(qp) => qp,
+                None => {
+                    self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+                    log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
+                    return;
+                }
+            },
+        };
+        let packet = Packet {
+            src: gid_of(p.src.ip()),
+            dst: gid_of(p.dst),
+            traffic_class: p.traffic_class,
+            hop_limit: p.hop_limit,
+            headers,
+            payload,
+        };
+        let mut inner = qp.inner.lock();
+        {
+            let keys = self.keys.read();
+            let mut source = SrqSource { node: self, qp: &qp };
+            let mut env = Env {
+                now: self.now(),
+                keys: &keys,
+                memory: &HostMemory,
+                srq: &mut source,
+                effects: &mut batch.tx.effects,
+            };
+            inner.engine.handle_packet(&mut env, &packet);
+        }
+        self.deliver(&qp, &mut inner, &mut batch.tx.effects);
+        drop(inner);
+        if !qp.touched.swap(true, Ordering::Relaxed) {
+            batch.touched.push(qp);
+        }
+    }
+
+    /// Runs the timers that are due.
+    pub(super) fn run_timers(&self) -> bool {
+        let now = self.now();
+        let mut any = false;
+        while let Some(qpn) = self.timers.pop_due(now) {
+            any = true;
+            let Some(qp) = self.qp(qpn) else { continue };
+            self.with_tx(|tx| {
+                let mut inner = qp.inner.lock();
+                qp.timer_at.store(u64::MAX, Ordering::Relaxed);
+                if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
+                    inner.engine.handle_timeout(now, &mut tx.effects);
+                    self.pump(&qp, &mut inner, tx);
+                } else {
+                    self.keep_timer(&qp, &inner);
+                }
+            });
+        }
+        any
+    }
+}
+
+fn gid_of(ip: IpAddr) -> Gid {
+    crate::interfaces::gid_of(&ip)
+}

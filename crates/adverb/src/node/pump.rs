@@ -1,0 +1,178 @@
+//! From the engine's output to the link, and from its effects to the completion queues.
+use crate::interfaces::{ip_of, is_link_local};
+use crate::cq::Cq;
+use crate::node::Node;
+use crate::qp::{Qp, QpInner};
+use adverb_engine::packet::Data;
+use adverb_engine::{
+    AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent, QpState, Time, Transmit,
+};
+use adverb_link::{Route, TxBatch};
+use adverb_memory::HostMemory;
+use adverb_wire::MAX_HEADER_LEN;
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Scratch of a thread that drives queue pairs: the staging buffer of the link and a place for effects.
+pub(crate) struct Tx {
+    batch: TxBatch,
+    pub(crate) effects: Effects,
+}
+
+impl Tx {
+    pub(crate) fn new() -> Self {
+        Tx { batch: TxBatch::new(), effects: Effects::default() }
+    }
+}
+
+thread_local! {
+    static TX: RefCell<Tx> = RefCell::new(Tx::new());
+}
+
+impl Node {
+    /// Lends the calling thread's scratch.
+    pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
+        TX.with(|tx| f(&mut tx.borrow_mut()))
+    }
+
+    /// Does everything a queue pair wants done: sends its packets, performs its key operations, delivers what came of
+    /// it, and keeps its timer.
+    pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
+        let now = self.now();
+        let Tx { batch, effects } = tx;
+        let mut keys = self.keys.read();
+        loop {
+            let (fault, key_op) = match inner.engine.poll_output(now, &keys, &HostMemory, effects) {
+                Output::Packet(t) => (self.transmit(&mut inner.route, batch, &t, &keys).err(), None),
+                Output::Key(op) => (None, Some(op)),
+                Output::Idle => break,
+            };
+            if let Some(fault) = fault {
+                inner.engine.transmit_failed(fault, now, effects);
+            } else if let Some(op) = key_op {
+                drop(keys);
+                let result = self.keys.write().apply(&op);
+                inner.engine.key_op_done(result, now, effects);
+                keys = self.keys.read();
+            }
+        }
+        drop(keys);
+        batch.flush(&self.link);
+        self.deliver(qp, inner, effects);
+        self.keep_timer(qp, inner);
+    }
+
+    /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.
+    fn transmit(
+        &self,
+        cached: &mut Option<(AddressVector, Route)>,
+        batch: &mut TxBatch,
+        t: &Transmit<'_>,
+        _held: &KeyTable,
+    ) -> Result<(), MemoryFault> {
+        let route = match cached {
+            Some((av, route)) if av == t.path => *route,
+            _ => {
+                let Some(route) = self.route(t.path) else { return Ok(()) };
+                *cached = Some((*t.path, route));
+                route
+            }
+        };
+        let mut headers = [0; MAX_HEADER_LEN];
+        let len = t.headers.emit(&mut headers);
+        let mut fault = Ok(());
+        let payload = t.payload;
+        batch.push(&self.link, &route, &headers[..len], payload.len(), t.headers.bth.pad, |out| match payload {
+            Data::Bytes(b) => out.copy_from_slice(b),
+            Data::Gather(ranges) => {
+                let mut out = out;
+                for r in ranges {
+                    let (now, rest) = out.split_at_mut(r.len as usize);
+                    if let Err(e) = HostMemory.read(*r, now) {
+                        // The packet goes out with zeros in place of what is not there; the request fails.
+                        now.fill(0);
+                        fault = Err(e);
+                    }
+                    out = rest;
+                }
+            }
+        });
+        fault
+    }
+
+    /// How packets to an address leave; `None` (a drop) if the local address could not be opened.
+    pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
+        let local = self.open_address(ip_of(&av.sgid), scope_of(&av.sgid, av.scope_id)).ok()?;
+        let port = self.link.port();
+        let dst = match ip_of(&av.dgid) {
+            IpAddr::V4(a) => SocketAddr::from((a, port)),
+            IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
+        };
+        Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
+    }
+
+    /// Moves completions to their queues and events to the context, in order. A queue that overflows fails the queue
+    /// pair.
+    pub(crate) fn deliver(&self, qp: &Qp, inner: &mut QpInner, effects: &mut Effects) {
+        while !effects.is_empty() {
+            if let Some(op) = effects.key_op.take() {
+                // Checked by the engine under the read lock; a race with another invalidate of the same key is the
+                // same outcome for the peer.
+                let _ = self.keys.write().apply(&op);
+            }
+            let now = self.now();
+            let mut overflow = None;
+            for (target, completion) in effects.completions.drain(..) {
+                if let Some(cause) = &completion.cause {
+                    qp.log_failure(&completion, cause);
+                }
+                let pushed = match target {
+                    CqRef::Send => push(qp.send_cq.as_ref(), completion, now),
+                    CqRef::Recv => push(qp.recv_cq.as_ref(), completion, now),
+                    CqRef::XrcSrq(number) => {
+                        let srq = self.srq(number);
+                        push(srq.as_ref().and_then(|s| s.xrc_cq()), completion, now)
+                    }
+                };
+                overflow = overflow.or(pushed.err());
+            }
+            for event in effects.events.drain(..) {
+                if let QpEvent::Fatal(c) | QpEvent::ReqErr(c) | QpEvent::AccessErr(c) = &event {
+                    log::info!("queue pair {:#08x}: {c}", qp.number());
+                }
+                qp.raise(event);
+            }
+            if let Some(cause) = overflow
+                && inner.engine.state() != QpState::Err
+            {
+                inner.engine.fail(cause, effects);
+            }
+        }
+    }
+
+    /// Enters the queue pair's deadline unless an earlier entry stands already.
+    pub(crate) fn keep_timer(&self, qp: &Qp, inner: &QpInner) {
+        let Some(at) = inner.engine.poll_timeout() else { return };
+        if at.0 < qp.timer_at.load(Ordering::Relaxed) {
+            qp.timer_at.store(at.0, Ordering::Relaxed);
+            if self.timers.add(at, qp.number()) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
+                self.wake_thread();
+            }
+        }
+    }
+}
+
+/// Adds a completion to a queue, if there is one.
+fn push(cq: Option<&Arc<Cq>>, completion: Completion, now: Time) -> Result<(), Cause> {
+    cq.map_or(Ok(()), |cq| cq.push(completion, now))
+}
+
+/// The scope of an address: the interface of a link-local one, else 0.
+fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
+    match ip_of(gid) {
+        IpAddr::V6(a) if is_link_local(&a) => scope_id,
+        _ => 0,
+    }
+}

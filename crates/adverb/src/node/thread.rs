@@ -1,0 +1,104 @@
+//! The background thread: it takes over while the program does not look.
+//!
+//! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
+//! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
+//! [`LONGEST_AWAY`]), so that a polling program keeps its core; as soon as it finds work of its own it comes back.
+use crate::error::Error;
+use crate::node::Node;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::time::TimeSpec;
+use std::os::fd::AsFd;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// First stay away from the sockets.
+const FIRST_AWAY: Duration = Duration::from_micros(50);
+/// Longest stay away; a program that stops polling waits at most this long for the thread.
+const LONGEST_AWAY: Duration = Duration::from_millis(1);
+/// Pace of link upkeep while packets go astray.
+const UPKEEP: Duration = Duration::from_millis(100);
+
+/// Starts the thread with every signal blocked, so that the program's handlers run on its own threads.
+pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
+    let mut old = SigSet::empty();
+    nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
+    let weak = Arc::downgrade(node);
+    let (up, is_up) = mpsc::channel();
+    let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
+        let _ = up.send(());
+        run(&weak);
+    });
+    nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
+    match spawned {
+        Ok(_) => {
+            let _ = is_up.recv();
+            Ok(())
+        }
+        Err(e) => Err(Error::new(
+            e.raw_os_error().map_or(Errno::EAGAIN, Errno::from_raw),
+            format!("cannot start the background thread: {e} (a limit on processes or memory?)"),
+        )),
+    }
+}
+
+fn run(node: &Weak<Node>) {
+    let mut away = Duration::ZERO;
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        sleep(&node, away);
+        let polls = node.polls.load(Ordering::Relaxed);
+        let worked = node.receive();
+        let timed = node.run_timers();
+        node.maintain();
+        away = if worked || timed {
+            // Work of our own. If the program polls too it merely lost a race: come back gradually.
+            away / 4
+        } else if away.is_zero() || polls != node.last_polls.swap(polls, Ordering::Relaxed) {
+            (away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
+        } else {
+            // Nobody polls: watch the sockets.
+            Duration::ZERO
+        };
+        if away < FIRST_AWAY {
+            away = Duration::ZERO;
+        }
+        node.last_polls.store(node.polls.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.
+fn sleep(node: &Node, away: Duration) {
+    // Announce first, then look at the deadlines: whoever adds one in between sees the announcement and wakes us.
+    node.thread_sleeps_until.store(0, Ordering::SeqCst);
+    let now = node.now().0;
+    let next = node.timers.next();
+    let mut limit = if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
+    if !away.is_zero() {
+        limit = Some(limit.map_or(away, |l| l.min(away)));
+    }
+    if node.link.maintenance_due() {
+        limit = Some(limit.map_or(UPKEEP, |l| l.min(UPKEEP)));
+    }
+    node.thread_sleeps_until.store(limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64), Ordering::SeqCst);
+    if node.timers.next() < next {
+        return;
+    }
+    let mut fds = [
+        PollFd::new(node.wake.as_fd(), PollFlags::POLLIN),
+        PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
+    ];
+    let watched = if away.is_zero() { &mut fds[..] } else { &mut fds[..1] };
+    let result = ppoll(watched, limit.map(TimeSpec::from_duration), None);
+    node.thread_sleeps_until.store(0, Ordering::SeqCst);
+    if matches!(result, Ok(n) if n > 0) {
+        let _ = node.wake.read();
+    }
+    if matches!(result, Err(e) if e != Errno::EINTR) {
+        // Out of kernel memory: try again, without spinning.
+        std::thread::sleep(LONGEST_AWAY);
+    }
+}

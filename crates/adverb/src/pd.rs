@@ -1,0 +1,398 @@
+//! Protection domains and what lives in them: regions, windows, device memory; XRC domains.
+use crate::context::Context;
+use crate::device::MAX_DM;
+use crate::error::Error;
+use crate::node::random_u32;
+use crate::uses::Uses;
+use adverb_engine::keys::{MwType, Region, RegionKind};
+use adverb_engine::wr::MwBind;
+use adverb_engine::{Access, Key, PdId};
+use adverb_memory::{Pages, ProbeError, probe};
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    context: Arc<Context>,
+    id: PdId,
+    pub(crate) uses: Uses,
+}
+
+impl Pd {
+    /// Allocates one.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork` whose context is its parent's.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let id = context.node().new_pd();
+        Ok(Arc::new(Pd { context: context.clone(), id, uses: Uses::new("the protection domain") }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Its number in the key table.
+    #[must_use]
+    pub fn id(&self) -> PdId {
+        self.id
+    }
+    /// A user that the faces keep (parent domains).
+    pub fn add_user(&self) {
+        self.uses.add();
+    }
+    /// Undoes [`Pd::add_user`].
+    pub fn remove_user(&self) {
+        self.uses.remove();
+    }
+    /// Frees it; refused while objects live in it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn dealloc(&self) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()
+    }
+
+    /// Registers `len` bytes at `addr`, seen by keys at `iova`.
+    ///
+    /// # Errors
+    /// EINVAL (rights that contradict each other, a range that wraps), EFAULT (not mapped with the access asked for),
+    /// ENOMEM.
+    ///
+    /// # Safety
+    /// The bytes stay mapped, with the access asked for, until [`Mr::dereg`]; the device and peers may read and (as the
+    /// rights say) write them at any time meanwhile.
+    #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
+    pub unsafe fn reg_mr(
+        self: &Arc<Self>,
+        addr: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        let region = self.user_region(addr, len, iova, access)?;
+        self.register(region, None)
+    }
+
+    /// A region that opens nothing: reads give zeros, writes vanish.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<Mr>, Error> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.register(
+            Region { pd: self.id, access, iova: 0, len: u64::MAX, addr: 0, kind: RegionKind::Null },
+            None,
+        )
+    }
+
+    /// Registers a piece of device memory; keys count its bytes from zero.
+    ///
+    /// # Errors
+    /// EINVAL if the piece leaves the memory or the rights are not zero-based.
+    pub fn reg_dm_mr(
+        self: &Arc<Self>,
+        dm: &Arc<Dm>,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        if !access.contains(Access::ZERO_BASED) {
+            return Err(Error::invalid("access", "device memory is registered with IBV_ACCESS_ZERO_BASED"));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > dm.pages.len() as u64) {
+            return Err(Error::invalid(
+                format!("{len} bytes at offset {offset}"),
+                format!("the device memory has {} bytes", dm.pages.len()),
+            ));
+        }
+        let addr = dm.pages.addr() + offset;
+        let region = Region { pd: self.id, access, iova: 0, len, addr, kind: RegionKind::Mapped };
+        self.register(region, Some(dm.clone()))
+    }
+
+    fn user_region(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Region, Error> {
+        let implicit =
+            access.contains(Access::ON_DEMAND) && addr == 0 && (len == u64::MAX || len == usize::MAX as u64);
+        if !implicit && addr.checked_add(len).is_none() {
+            return Err(Error::invalid(format!("{len} bytes at {addr:#x}"), "the range wraps around"));
+        }
+        let zero_based = access.contains(Access::ZERO_BASED);
+        let kind = if access.contains(Access::ON_DEMAND) { RegionKind::OnDemand } else { RegionKind::Mapped };
+        if kind == RegionKind::Mapped {
+            probe(addr, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
+                let errno = match e {
+                    ProbeError::NotMapped => Errno::EFAULT,
+                    ProbeError::OutOfMemory => Errno::ENOMEM,
+                };
+                Error::new(errno, format!("{len} bytes at {addr:#x}: {e}"))
+            })?;
+        }
+        Ok(Region { pd: self.id, access, iova: if zero_based { 0 } else { iova }, len, addr, kind })
+    }
+
+    fn register(self: &Arc<Self>, region: Region, dm: Option<Arc<Dm>>) -> Result<Arc<Mr>, Error> {
+        self.context.node().check_alive()?;
+        let key = self.context.node().keys.write().register(region, random_u32())?;
+        self.uses.add();
+        if let Some(dm) = &dm {
+            dm.uses.add();
+        }
+        Ok(Arc::new(Mr { key, inner: Mutex::new(MrInner { pd: self.clone(), region }), dm }))
+    }
+
+    /// Allocates a memory window.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn alloc_mw(self: &Arc<Self>, ty: MwType) -> Result<Arc<Mw>, Error> {
+        self.context.node().check_alive()?;
+        let key = self.context.node().keys.write().alloc_mw(self.id, ty, random_u32())?;
+        self.uses.add();
+        Ok(Arc::new(Mw { pd: self.clone(), ty, key: Mutex::new(key) }))
+    }
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub struct Mr {
+    key: Key,
+    inner: Mutex<MrInner>,
+    dm: Option<Arc<Dm>>,
+}
+
+#[derive(Debug)]
+struct MrInner {
+    pd: Arc<Pd>,
+    region: Region,
+}
+
+impl Mr {
+    /// Its key, local and remote.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+    /// What it opens.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.inner.lock().region
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> Arc<Pd> {
+        self.inner.lock().pd.clone()
+    }
+
+    /// Changes the range, the protection domain or the rights, each if given; the key stays.
+    ///
+    /// # Errors
+    /// As [`Pd::reg_mr`]; the region is as it was then.
+    ///
+    /// # Safety
+    /// As [`Pd::reg_mr`] for the new range.
+    #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
+    pub unsafe fn rereg(
+        &self,
+        range: Option<(u64, u64)>,
+        pd: Option<&Arc<Pd>>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        let old = inner.region;
+        let new_pd = pd.unwrap_or(&inner.pd).clone();
+        let (addr, len) = range.unwrap_or((old.addr, old.len));
+        let iova = if range.is_some() { addr } else { old.iova };
+        let region = new_pd.user_region(addr, len, iova, access.unwrap_or(old.access))?;
+        let node = new_pd.context.node();
+        node.check_alive()?;
+        node.keys.write().reregister(self.key, region)?;
+        inner.region = region;
+        if !Arc::ptr_eq(&inner.pd, &new_pd) {
+            inner.pd.uses.remove();
+            new_pd.uses.add();
+            inner.pd = new_pd;
+        }
+        Ok(())
+    }
+
+    /// Deregisters: waits for copies under way, then no access can begin. Refused while a window is bound to it.
+    ///
+    /// # Errors
+    /// EBUSY; EINVAL if it was deregistered already.
+    pub fn dereg(&self) -> Result<(), Error> {
+        let inner = self.inner.lock();
+        let node = inner.pd.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        node.keys.write().deregister(self.key)?;
+        inner.pd.uses.remove();
+        if let Some(dm) = &self.dm {
+            dm.uses.remove();
+        }
+        Ok(())
+    }
+}
+
+/// A memory window.
+#[derive(Debug)]
+pub struct Mw {
+    pd: Arc<Pd>,
+    ty: MwType,
+    key: Mutex<Key>,
+}
+
+impl Mw {
+    /// Its current key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        *self.key.lock()
+    }
+    /// Type 1 or 2.
+    #[must_use]
+    pub fn ty(&self) -> MwType {
+        self.ty
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+    /// The bind request that binds it anew as `ibv_bind_mw` does: with a fresh tag.
+    #[must_use]
+    pub fn bind_request(&self, mr: Key, addr: u64, len: u64, access: Access) -> MwBind {
+        let key = self.key();
+        MwBind { mw: key, new_key: (key & !0xff) | (key.wrapping_add(1) & 0xff), mr, addr, len, access }
+    }
+    /// The key it has after a bind was posted.
+    pub fn set_key(&self, key: Key) {
+        *self.key.lock() = key;
+    }
+    /// Frees it, unbinding it.
+    ///
+    /// # Errors
+    /// EINVAL if it was freed already.
+    pub fn dealloc(&self) -> Result<(), Error> {
+        let node = self.pd.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        node.keys.write().dealloc_mw(self.key())?;
+        self.pd.uses.remove();
+        Ok(())
+    }
+}
+
+/// Device memory.
+#[derive(Debug)]
+pub struct Dm {
+    context: Arc<Context>,
+    pages: Pages,
+    uses: Uses,
+}
+
+impl Dm {
+    /// Allocates zeroed device memory of `len` bytes.
+    ///
+    /// # Errors
+    /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory is used up.
+    pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        if len == 0 || len > MAX_DM {
+            return Err(Error::invalid(format!("length is {len}"), format!("1 to {MAX_DM} are possible")));
+        }
+        if log_align > 12 {
+            return Err(Error::invalid(format!("log_align_req is {log_align}"), "at most 12 is possible"));
+        }
+        let used = context.dm_used.fetch_add(len as usize, Ordering::Relaxed);
+        if used as u64 + len > MAX_DM {
+            context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
+            return Err(Error::new(
+                Errno::ENOMEM,
+                format!("{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"),
+            ));
+        }
+        let pages = Pages::new(len as usize).inspect_err(|_| {
+            context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
+        })?;
+        Ok(Arc::new(Dm { context: context.clone(), pages, uses: Uses::new("the device memory") }))
+    }
+    /// Copies in.
+    ///
+    /// # Errors
+    /// EINVAL if the range leaves the memory.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        if self.pages.write_at(offset as usize, from) { Ok(()) } else { Err(self.outside(offset, from.len())) }
+    }
+    /// Copies out.
+    ///
+    /// # Errors
+    /// EINVAL if the range leaves the memory.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        let len = to.len();
+        if self.pages.read_at(offset as usize, to) { Ok(()) } else { Err(self.outside(offset, len)) }
+    }
+    fn outside(&self, offset: u64, len: usize) -> Error {
+        Error::invalid(
+            format!("{len} bytes at offset {offset}"),
+            format!("the device memory has {} bytes", self.pages.len()),
+        )
+    }
+    /// Frees it; refused while regions open it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn free(&self) -> Result<(), Error> {
+        self.uses.check_unused()?;
+        self.context.dm_used.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// An XRC domain: target QPs and XRC SRQs of one domain find each other. Domains opened on the same file are one.
+#[derive(Debug)]
+pub struct Xrcd {
+    context: Arc<Context>,
+    /// Device and inode of the file it was opened on.
+    file: Option<(u64, u64)>,
+    pub(crate) uses: Uses,
+}
+
+impl Xrcd {
+    /// Opens a domain; with `file` (device and inode) it is the same as others opened on that file.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork` whose context is its parent's.
+    pub fn open(context: &Arc<Context>, file: Option<(u64, u64)>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        Ok(Arc::new(Xrcd { context: context.clone(), file, uses: Uses::new("the XRC domain") }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Are they one domain?
+    #[must_use]
+    pub fn same(a: &Arc<Xrcd>, b: &Arc<Xrcd>) -> bool {
+        Arc::ptr_eq(a, b) || (a.file.is_some() && a.file == b.file)
+    }
+    /// Closes it; refused while objects use it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn close(&self) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()
+    }
+}

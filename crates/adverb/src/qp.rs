@@ -1,0 +1,425 @@
+//! Queue pairs.
+use crate::context::{AsyncEvent, Context, Element};
+use crate::cq::Cq;
+use crate::error::Error;
+use crate::event_queue::Acks;
+use crate::pd::{Pd, Xrcd};
+use crate::srq::Srq;
+use adverb_engine::{
+    AddressVector, AttrMask, Cause, Completion, PathMtu, QpAttr, QpCap, QpConfig, QpEvent, QpState, QpType,
+    RecvWr, SendWr, WcStatus,
+};
+use adverb_link::Route;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What a queue pair is created with.
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// Transport.
+    pub qp_type: QpType,
+    /// Sizes wanted; the device gives at least these.
+    pub cap: QpCap,
+    /// Every send completes.
+    pub signal_all: bool,
+    /// CQ of sends; needed but on XRC targets.
+    pub send_cq: Option<Arc<Cq>>,
+    /// CQ of receives; needed but on XRC.
+    pub recv_cq: Option<Arc<Cq>>,
+    /// Receives come from here.
+    pub srq: Option<Arc<Srq>>,
+    /// XRC domain, on XRC targets.
+    pub xrcd: Option<Arc<Xrcd>>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    me: Weak<Qp>,
+    context: Arc<Context>,
+    number: u32,
+    qp_type: QpType,
+    pd: Option<Arc<Pd>>,
+    pub(crate) send_cq: Option<Arc<Cq>>,
+    pub(crate) recv_cq: Option<Arc<Cq>>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) xrcd: Option<Arc<Xrcd>>,
+    pub(crate) inner: Mutex<QpInner>,
+    /// Earliest entry in the timer queue; `u64::MAX` without one.
+    pub(crate) timer_at: AtomicU64,
+    /// Already listed among those that the current batch of packets touched.
+    pub(crate) touched: AtomicBool,
+    pub(crate) async_acks: Acks,
+    cookie: AtomicUsize,
+    /// Handles: one, and one more for each `ibv_open_qp` of an XRC target.
+    handles: AtomicUsize,
+}
+
+#[derive(Debug)]
+pub(crate) struct QpInner {
+    pub(crate) engine: adverb_engine::Qp,
+    /// The route of the address vector used last.
+    pub(crate) route: Option<(AddressVector, Route)>,
+}
+
+impl Qp {
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad or missing argument, ENOMEM when numbers are used up.
+    pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let cap = check_init(context, pd, init)?;
+        let config = QpConfig {
+            qpn: 0,
+            qp_type: init.qp_type,
+            pd: pd.map_or(adverb_engine::PdId(0), |p| p.id()),
+            cap,
+            signal_all: init.signal_all,
+            uses_srq: init.srq.is_some(),
+            port_mtu: context.limits().port_mtu,
+            max_inflight: QpConfig::MAX_INFLIGHT,
+        };
+        let qp = context.node().add_qp(|qpn| {
+            Arc::new_cyclic(|me| Qp {
+                me: me.clone(),
+                context: context.clone(),
+                number: qpn,
+                qp_type: init.qp_type,
+                pd: pd.cloned(),
+                send_cq: init.send_cq.clone(),
+                recv_cq: init.recv_cq.clone(),
+                srq: init.srq.clone(),
+                xrcd: init.xrcd.clone(),
+                inner: Mutex::new(QpInner {
+                    engine: adverb_engine::Qp::new(QpConfig { qpn, ..config }),
+                    route: None,
+                }),
+                timer_at: AtomicU64::new(u64::MAX),
+                touched: AtomicBool::new(false),
+                async_acks: Acks::default(),
+                cookie: AtomicUsize::new(0),
+                handles: AtomicUsize::new(1),
+            })
+        })?;
+        qp.each_use(|uses| uses.add());
+        Ok(qp)
+    }
+
+    /// Another handle on an XRC target of the same domain (`ibv_open_qp`).
+    ///
+    /// # Errors
+    /// EINVAL if there is no such target.
+    pub fn open(xrcd: &Arc<Xrcd>, number: u32) -> Result<Arc<Self>, Error> {
+        let node = xrcd.context().node();
+        node.check_alive()?;
+        node.qp(number)
+            .filter(|qp| qp.qp_type == QpType::XrcRecv)
+            .filter(|qp| qp.xrcd.as_ref().is_some_and(|x| Xrcd::same(x, xrcd)))
+            .inspect(|qp| {
+                qp.handles.fetch_add(1, Ordering::SeqCst);
+            })
+            .ok_or_else(|| {
+                Error::invalid(format!("qp_num is {number:#x}"), "no XRC target of this domain has that number")
+            })
+    }
+
+    fn each_use(&self, f: impl Fn(&crate::uses::Uses)) {
+        if let Some(pd) = &self.pd {
+            f(&pd.uses);
+        }
+        for cq in [&self.send_cq, &self.recv_cq].into_iter().flatten() {
+            f(&cq.uses);
+        }
+        if let Some(srq) = &self.srq {
+            f(&srq.uses);
+        }
+        if let Some(xrcd) = &self.xrcd {
+            f(&xrcd.uses);
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+    /// Its transport.
+    #[must_use]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> Option<&Arc<Pd>> {
+        self.pd.as_ref()
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// The face's own word.
+    #[must_use]
+    pub fn cookie(&self) -> usize {
+        self.cookie.load(Ordering::Acquire)
+    }
+    /// Sets the face's own word.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Release);
+    }
+
+    /// State and attributes.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        self.inner.lock().engine.query()
+    }
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.inner.lock().engine.state()
+    }
+    /// What the engine counted for it.
+    #[must_use]
+    pub fn counters(&self) -> adverb_engine::qp::Counters {
+        *self.inner.lock().engine.counters()
+    }
+
+    /// Changes attributes and state.
+    ///
+    /// # Errors
+    /// EINVAL naming the attribute and the rule; EADDRINUSE and the like if the local address cannot be opened.
+    /// Nothing was changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        let node = self.context.node();
+        node.check_alive()?;
+        // Open what packets will arrive on before any can.
+        if mask.contains(AttrMask::AV) {
+            self.context.open_gid(&attr.av.sgid)?;
+        }
+        if self.qp_type == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
+            self.context.open_all()?;
+        }
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
+            if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
+                self.purge();
+            }
+            node.pump(self, &mut inner, tx);
+            Ok(())
+        })
+    }
+
+    fn purge(&self) {
+        for cq in [&self.send_cq, &self.recv_cq].into_iter().flatten() {
+            cq.purge(self.number);
+        }
+    }
+
+    /// Starts a chain of send requests that is handed over at once (DEF-2).
+    #[must_use]
+    pub fn send_chain(&self) -> SendChain<'_> {
+        SendChain { qp: self, inner: Some(self.inner.lock()) }
+    }
+
+    /// Queues a send request without handing it over: [`Qp::commit_sends`] does, [`Qp::abort_sends`] forgets it.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        Ok(self.inner.lock().engine.stage_send(wr)?)
+    }
+
+    /// Hands over everything staged.
+    pub fn commit_sends(&self) {
+        self.commit(&mut self.inner.lock());
+    }
+
+    /// Forgets everything staged.
+    pub fn abort_sends(&self) {
+        self.inner.lock().engine.abort_sends();
+    }
+
+    fn commit(&self, inner: &mut QpInner) {
+        let node = self.context.node();
+        node.with_tx(|tx| {
+            let n = inner.engine.commit_sends(&mut tx.effects);
+            node.counters.handovers.fetch_add(u64::from(n > 0), Ordering::Relaxed);
+            node.counters.handed_over.fetch_add(n as u64, Ordering::Relaxed);
+            node.pump(self, inner, tx);
+        });
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
+        let node = self.context.node();
+        node.check_alive()?;
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            inner.engine.post_recv(wr, &mut tx.effects)?;
+            node.deliver(self, &mut inner, &mut tx.effects);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn raise(&self, event: QpEvent) {
+        let kind = match event {
+            QpEvent::Fatal(_) => AsyncEvent::QpFatal,
+            QpEvent::ReqErr(_) => AsyncEvent::QpReqErr,
+            QpEvent::AccessErr(_) => AsyncEvent::QpAccessErr,
+            QpEvent::CommEst => AsyncEvent::CommEst,
+            QpEvent::SqDrained => AsyncEvent::SqDrained,
+            QpEvent::LastWqeReached => AsyncEvent::QpLastWqeReached,
+        };
+        if let Some(me) = self.me.upgrade() {
+            self.context.raise(kind, Element::Qp(me));
+        }
+    }
+
+    pub(crate) fn log_failure(&self, completion: &Completion, cause: &Cause) {
+        let level =
+            if completion.status == WcStatus::WrFlushErr { log::Level::Debug } else { log::Level::Warn };
+        log::log!(
+            level,
+            "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",
+            self.number,
+            completion.opcode,
+            completion.status,
+            completion.wr_id
+        );
+    }
+
+    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten, completions of it are
+    /// removed from its CQs. Waits until its asynchronous events were acknowledged.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed already.
+    pub fn destroy(&self) -> Result<(), Error> {
+        let node = self.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        match self.handles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) {
+            Ok(1) => {}
+            Ok(_) => return Ok(()),
+            Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
+        }
+        node.remove_qp(self.number);
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+            // Any state may go to RESET.
+            let _ = inner.engine.modify(
+                &reset,
+                AttrMask::STATE,
+                self.context.limits(),
+                node.now(),
+                &mut tx.effects,
+            );
+            tx.effects.completions.clear();
+            tx.effects.events.clear();
+        });
+        self.purge();
+        self.context.forget(|e| matches!(e, Element::Qp(qp) if std::ptr::eq(&raw const **qp, self)));
+        self.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number));
+        self.each_use(|uses| uses.remove());
+        Ok(())
+    }
+}
+
+/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`], what was staged is
+/// forgotten.
+pub struct SendChain<'a> {
+    qp: &'a Qp,
+    inner: Option<MutexGuard<'a, QpInner>>,
+}
+
+impl SendChain<'_> {
+    /// Queues one.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones stay.
+    pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
+        match &mut self.inner {
+            Some(inner) => Ok(inner.engine.stage_send(wr)?),
+            None => Ok(()),
+        }
+    }
+    /// Hands the chain over.
+    pub fn commit(mut self) {
+        if let Some(mut inner) = self.inner.take() {
+            self.qp.commit(&mut inner);
+        }
+    }
+}
+
+impl Drop for SendChain<'_> {
+    fn drop(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.engine.abort_sends();
+        }
+    }
+}
+
+/// Checks what a queue pair is created with and answers the sizes it gets.
+fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<QpCap, Error> {
+    let limits = context.limits();
+    let mut cap = init.cap;
+    let missing = |what: &str| Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type)));
+    match init.qp_type {
+        QpType::XrcRecv => {
+            if init.xrcd.is_none() {
+                return missing("xrcd");
+            }
+            cap = QpCap::default();
+        }
+        QpType::XrcSend => {
+            if pd.is_none() {
+                return missing("pd");
+            }
+            if init.send_cq.is_none() {
+                return missing("send_cq");
+            }
+            cap.max_recv_wr = 0;
+            cap.max_recv_sge = 0;
+        }
+        QpType::Rc | QpType::Uc | QpType::Ud => {
+            if pd.is_none() {
+                return missing("pd");
+            }
+            if init.send_cq.is_none() {
+                return missing("send_cq");
+            }
+            if init.recv_cq.is_none() {
+                return missing("recv_cq");
+            }
+            if init.srq.is_some() {
+                cap.max_recv_wr = 0;
+                cap.max_recv_sge = 0;
+            }
+        }
+    }
+    for (name, value, max) in [
+        ("cap.max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+        ("cap.max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+        ("cap.max_send_sge", cap.max_send_sge, limits.max_sge),
+        ("cap.max_recv_sge", cap.max_recv_sge, limits.max_sge),
+        ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
+    ] {
+        if value > max {
+            return Err(Error::invalid(format!("{name} is {value}"), format!("at most {max} is possible")));
+        }
+    }
+    Ok(cap)
+}
+
+/// The largest message of a UD queue pair of a port.
+#[must_use]
+pub fn ud_max_message(mtu: PathMtu) -> usize {
+    mtu.bytes()
+}

@@ -1,0 +1,128 @@
+//! Work completions.
+use crate::cause::Cause;
+use crate::time::Time;
+use crate::types::Qpn;
+use alloc::sync::Arc;
+
+/// Status of a work completion; discriminants of `ibv_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum WcStatus {
+    Success = 0,
+    LocLenErr = 1,
+    LocQpOpErr = 2,
+    LocEecOpErr = 3,
+    LocProtErr = 4,
+    WrFlushErr = 5,
+    MwBindErr = 6,
+    BadRespErr = 7,
+    LocAccessErr = 8,
+    RemInvReqErr = 9,
+    RemAccessErr = 10,
+    RemOpErr = 11,
+    RetryExcErr = 12,
+    RnrRetryExcErr = 13,
+    LocRddViolErr = 14,
+    RemInvRdReqErr = 15,
+    RemAbortErr = 16,
+    InvEecnErr = 17,
+    InvEecStateErr = 18,
+    FatalErr = 19,
+    RespTimeoutErr = 20,
+    GeneralErr = 21,
+}
+
+/// Operation of a work completion; discriminants of `ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum WcOpcode {
+    Send = 0,
+    RdmaWrite = 1,
+    RdmaRead = 2,
+    CompSwap = 3,
+    FetchAdd = 4,
+    BindMw = 5,
+    LocalInv = 6,
+    Flush = 8,
+    AtomicWrite = 9,
+    Recv = 128,
+    RecvRdmaWithImm = 129,
+}
+
+bitflags::bitflags! {
+    /// Flags of a work completion; the bits are those of `ibv_wc_flags`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct WcFlags: u32 {
+        /// A GRH (or the IP header in its place) stands in the first 40 bytes.
+        const GRH = 1 << 0;
+        /// Immediate data is valid.
+        const WITH_IMM = 1 << 1;
+        /// The key in `imm` was invalidated.
+        const WITH_INV = 1 << 3;
+    }
+}
+
+/// A work completion with everything the extended polling API can ask for.
+#[derive(Clone, Debug)]
+pub struct Completion {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Outcome.
+    pub status: WcStatus,
+    /// Operation.
+    pub opcode: WcOpcode,
+    /// Detail of a failure ([`Cause::vendor_err`]).
+    pub vendor_err: u32,
+    /// Bytes received, read, or (atomics) 8.
+    pub byte_len: u32,
+    /// Immediate data as in memory (`__be32`), or the invalidated key.
+    pub imm: u32,
+    /// Flags.
+    pub flags: WcFlags,
+    /// Local queue pair (XRC receive: the target QP).
+    pub qpn: Qpn,
+    /// Sender's queue pair (UD).
+    pub src_qpn: Qpn,
+    /// Service level.
+    pub sl: u8,
+    /// A receive completion of a message whose sender asked for a solicited event (CQN-2).
+    pub solicited: bool,
+    /// When it was added to the CQ.
+    pub timestamp: Time,
+    /// Why it failed.
+    pub cause: Option<Arc<Cause>>,
+}
+
+impl Completion {
+    /// A successful completion with everything else zero.
+    #[must_use]
+    pub fn success(wr_id: u64, qpn: Qpn, opcode: WcOpcode) -> Self {
+        Completion {
+            wr_id,
+            status: WcStatus::Success,
+            opcode,
+            vendor_err: 0,
+            byte_len: 0,
+            imm: 0,
+            flags: WcFlags::empty(),
+            qpn,
+            src_qpn: 0,
+            sl: 0,
+            solicited: false,
+            timestamp: Time::ZERO,
+            cause: None,
+        }
+    }
+    /// A failed completion.
+    #[must_use]
+    pub fn failure(wr_id: u64, qpn: Qpn, opcode: WcOpcode, status: WcStatus, cause: Arc<Cause>) -> Self {
+        Completion {
+            status,
+            vendor_err: cause.vendor_err(),
+            cause: Some(cause),
+            ..Completion::success(wr_id, qpn, opcode)
+        }
+    }
+}

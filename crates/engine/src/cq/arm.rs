@@ -1,0 +1,165 @@
+//! The arming machine of a completion queue: when does an added completion lead to an event?
+//!
+//! A pure state machine: arms and added completions go in, "fire" comes out. It never sees the ring, so what is already
+//! in the queue cannot fire anything (CQN-3). It is one-shot (CQN-4). A second arm while one is pending keeps the one
+//! that fires on more (CQN-5, CQN-6, NDK-1):
+//!
+//! | pending \ new | Errors | Solicited | Next |
+//! |---|---|---|---|
+//! | none | Errors | Solicited | Next |
+//! | Errors | Errors | Solicited | Next |
+//! | Solicited | Solicited | Solicited | Next |
+//! | Next | Next | Next | Next |
+//!
+//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough completions that match the arm were added,
+//! or the first of them has waited long enough.
+use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::time::Time;
+use core::time::Duration;
+
+/// What an arm waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArmKind {
+    /// The next completion (CQN-1).
+    Next,
+    /// The next solicited or unsuccessful completion (CQN-2).
+    Solicited,
+    /// The next unsuccessful completion (NDK's ERRORS).
+    Errors,
+}
+
+impl ArmKind {
+    /// The arm that two arms make together: whichever fires on more (the sets are nested).
+    #[must_use]
+    pub const fn combine(self, other: ArmKind) -> ArmKind {
+        match (self, other) {
+            (ArmKind::Next, _) | (_, ArmKind::Next) => ArmKind::Next,
+            (ArmKind::Solicited, _) | (_, ArmKind::Solicited) => ArmKind::Solicited,
+            (ArmKind::Errors, ArmKind::Errors) => ArmKind::Errors,
+        }
+    }
+
+    /// Does this arm wait for completions of this class?
+    #[must_use]
+    pub const fn matches(self, class: Class) -> bool {
+        match self {
+            ArmKind::Next => true,
+            ArmKind::Solicited => matches!(class, Class::Solicited | Class::Error),
+            ArmKind::Errors => matches!(class, Class::Error),
+        }
+    }
+}
+
+/// What a completion is to the arming machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Successful, and nobody asked to be told.
+    Ordinary,
+    /// A successful receive of a message sent with the solicited flag.
+    Solicited,
+    /// Unsuccessful, send or receive.
+    Error,
+}
+
+impl Class {
+    /// The class of a completion (CQN-2). A successful send completion is never solicited, whatever its flag says.
+    #[must_use]
+    pub fn of(completion: &Completion) -> Class {
+        let receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm);
+        if completion.status != WcStatus::Success {
+            Class::Error
+        } else if completion.solicited && receive {
+            Class::Solicited
+        } else {
+            Class::Ordinary
+        }
+    }
+}
+
+/// How long an event is held back. Both parts zero (the default): not at all. With one part zero the other decides
+/// alone; with both, whichever is reached first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Completions until the event.
+    pub count: u32,
+    /// Time since the first of them until the event.
+    pub period: Duration,
+}
+
+/// The state of the arming machine.
+#[derive(Clone, Debug, Default)]
+pub struct Arming {
+    pending: Option<ArmKind>,
+    moderation: Moderation,
+    /// Completions that matched the pending arm and were held back; 0 when none is pending.
+    held: u32,
+    /// When the first of them was added.
+    held_since: Time,
+}
+
+impl Arming {
+    /// The pending arm.
+    #[must_use]
+    pub fn pending(&self) -> Option<ArmKind> {
+        self.pending
+    }
+
+    /// Asks for one event. What was held back for an arm still pending stays counted: it matches the wider arm too.
+    pub fn arm(&mut self, kind: ArmKind) {
+        self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
+    }
+
+    /// A completion was added. `true`: the arm is satisfied and gone, its event is due.
+    #[must_use]
+    pub fn added(&mut self, class: Class, now: Time) -> bool {
+        if !self.pending.is_some_and(|p| p.matches(class)) {
+            return false;
+        }
+        if self.held == 0 {
+            self.held_since = now;
+        }
+        self.held = self.held.saturating_add(1);
+        self.fire_if_due(now)
+    }
+
+    /// Changes the moderation. Held completions that satisfy the new one fire at the next [`Arming::expired`], for
+    /// which [`Arming::deadline`] asks at once.
+    pub fn set_moderation(&mut self, moderation: Moderation) {
+        self.moderation = moderation;
+    }
+
+    /// The moderation.
+    #[must_use]
+    pub fn moderation(&self) -> Moderation {
+        self.moderation
+    }
+
+    /// When [`Arming::expired`] wants to be called: only while completions are held back.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let Moderation { count, period } = self.moderation;
+        if self.held == 0 {
+            None
+        } else if self.held >= count && (count > 0 || period.is_zero()) {
+            Some(self.held_since)
+        } else {
+            (!period.is_zero()).then(|| self.held_since + period)
+        }
+    }
+
+    /// Time has come. `true`: the arm is satisfied and gone, its event is due.
+    #[must_use]
+    pub fn expired(&mut self, now: Time) -> bool {
+        self.fire_if_due(now)
+    }
+
+    fn fire_if_due(&mut self, now: Time) -> bool {
+        let due = self.deadline().is_some_and(|t| t <= now);
+        if due {
+            // One-shot (CQN-4). A persistent arm (EXT-3) would keep `pending` here and clear only what is held.
+            self.pending = None;
+            self.held = 0;
+        }
+        due
+    }
+}

@@ -1,0 +1,135 @@
+//! Completion queues: a bounded ring and the arming machine (CQN-1 … CQN-8).
+use crate::cause::Cause;
+use crate::completion::Completion;
+use crate::time::Time;
+use crate::types::Qpn;
+use alloc::collections::VecDeque;
+use arm::{ArmKind, Arming, Class, Moderation};
+use core::time::Duration;
+
+pub mod arm;
+#[cfg(test)]
+mod tests;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    /// Grown as needed, up to `capacity`: programs ask for far more entries than they use.
+    ring: VecDeque<Completion>,
+    capacity: u32,
+    broken: bool,
+    arming: Arming,
+}
+
+impl Cq {
+    /// A queue of at least `cqe` entries: of exactly `cqe`, but at least 1.
+    #[must_use]
+    pub fn new(cqe: u32) -> Self {
+        Cq { ring: VecDeque::new(), capacity: cqe.max(1), broken: false, arming: Arming::default() }
+    }
+
+    /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1, CQN-2); the
+    /// completion can be polled already (CQN-7).
+    ///
+    /// # Errors
+    /// `CqOverflow`: the queue is full, or was full once; the completion is lost and the queue is in error. The host
+    /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the queue can still be
+    /// polled; nothing is added any more, as on a NIC.
+    pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Cause> {
+        if self.broken || self.ring.len() >= self.capacity as usize {
+            self.broken = true;
+            return Err(Cause::CqOverflow { depth: self.capacity });
+        }
+        completion.timestamp = now;
+        let class = Class::of(&completion);
+        self.ring.push_back(completion);
+        Ok(self.arming.added(class, now))
+    }
+
+    /// Takes the oldest completion. Consumes no event and changes no arm (CQN-8).
+    pub fn pop(&mut self) -> Option<Completion> {
+        self.ring.pop_front()
+    }
+
+    /// Looks at the completions, oldest first, without removing them (EXT-1).
+    pub fn peek(&self) -> impl Iterator<Item = &Completion> {
+        self.ring.iter()
+    }
+
+    /// Completions waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// None waiting?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Entries it holds at most.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// It overflowed.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Asks for a notification (CQN-1 … CQN-6).
+    pub fn arm(&mut self, kind: ArmKind) {
+        self.arming.arm(kind);
+    }
+
+    /// The pending arm.
+    #[must_use]
+    pub fn armed(&self) -> Option<ArmKind> {
+        self.arming.pending()
+    }
+
+    /// Holds events back until `count` completions that match the arm were added since it, or `period` has passed since
+    /// the first of them (`ibv_modify_cq`, EXT-2). Zero leaves a part out; both zero is no moderation.
+    pub fn set_moderation(&mut self, count: u32, period: Duration) {
+        self.arming.set_moderation(Moderation { count, period });
+    }
+
+    /// When [`Cq::handle_timeout`] wants to be called; `None` while no event is held back. Changes with
+    /// [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] only.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.arming.deadline()
+    }
+
+    /// Time has come. `true`: an event that moderation held back is due.
+    #[must_use]
+    pub fn handle_timeout(&mut self, now: Time) -> bool {
+        self.arming.expired(now)
+    }
+
+    /// Changes the capacity; completions and the arm stay.
+    ///
+    /// # Errors
+    /// `BadArgument` for 0, or if more completions are waiting than would fit.
+    pub fn resize(&mut self, cqe: u32) -> Result<(), Cause> {
+        let bad = |rule| Err(Cause::BadArgument { what: "cqe", rule });
+        if cqe == 0 {
+            return bad("a completion queue holds at least one entry");
+        }
+        if self.ring.len() > cqe as usize {
+            return bad("more completions are waiting than the new size holds");
+        }
+        self.capacity = cqe;
+        self.ring.shrink_to(cqe as usize);
+        Ok(())
+    }
+
+    /// Removes the completions of a QP that is being destroyed or reset. An arm they satisfied has fired already; its
+    /// event then finds fewer completions, or none (CQN-8).
+    pub fn purge(&mut self, qpn: Qpn) {
+        self.ring.retain(|c| c.qpn != qpn);
+    }
+}

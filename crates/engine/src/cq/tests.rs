@@ -1,0 +1,296 @@
+use super::*;
+use crate::completion::{WcOpcode, WcStatus};
+use alloc::sync::Arc;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+const T0: Time = Time(1_000);
+const ARMS: [ArmKind; 3] = [ArmKind::Errors, ArmKind::Solicited, ArmKind::Next];
+
+fn success(wr_id: u64, opcode: WcOpcode, solicited: bool) -> Completion {
+    Completion { solicited, ..Completion::success(wr_id, 5, opcode) }
+}
+
+fn failure(wr_id: u64, opcode: WcOpcode) -> Completion {
+    Completion::failure(wr_id, 5, opcode, WcStatus::WrFlushErr, Arc::new(Cause::MovedToErr))
+}
+
+/// One completion of every class that matters, with its class as the manual page has it.
+fn samples() -> Vec<(Completion, Class)> {
+    use WcOpcode::*;
+    let mut all = Vec::new();
+    for send in [Send, RdmaWrite, RdmaRead, CompSwap, FetchAdd, BindMw, LocalInv, Flush, AtomicWrite] {
+        all.push((success(1, send, false), Class::Ordinary));
+        all.push((success(1, send, true), Class::Ordinary));
+        all.push((failure(1, send), Class::Error));
+    }
+    for receive in [Recv, RecvRdmaWithImm] {
+        all.push((success(1, receive, false), Class::Ordinary));
+        all.push((success(1, receive, true), Class::Solicited));
+        all.push((failure(1, receive), Class::Error));
+    }
+    all
+}
+
+fn fires(arm: ArmKind, class: Class) -> bool {
+    match arm {
+        ArmKind::Next => true,
+        ArmKind::Solicited => class != Class::Ordinary,
+        ArmKind::Errors => class == Class::Error,
+    }
+}
+
+#[test]
+fn cqn_1_cqn_2_which_completion_fires_which_arm() {
+    for arm in ARMS {
+        for (completion, class) in samples() {
+            let mut cq = Cq::new(4);
+            cq.arm(arm);
+            let label = std::format!("{arm:?} {completion:?}");
+            assert_eq!(cq.push(completion, T0), Ok(fires(arm, class)), "{label}");
+            assert_eq!(cq.armed().is_none(), fires(arm, class));
+        }
+    }
+}
+
+#[test]
+fn cqn_3_what_is_there_already_never_fires() {
+    let mut cq = Cq::new(4);
+    assert_eq!(cq.push(failure(1, WcOpcode::Send), T0), Ok(false));
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.poll_timeout(), None);
+    assert!(!cq.handle_timeout(Time(u64::MAX)));
+    assert_eq!(cq.push(success(2, WcOpcode::Send, false), T0), Ok(true));
+}
+
+#[test]
+fn cqn_4_cqn_5_one_event_however_often_armed() {
+    let mut cq = Cq::new(9);
+    cq.arm(ArmKind::Next);
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(success(1, WcOpcode::Recv, true), T0), Ok(true));
+    assert_eq!(cq.push(success(2, WcOpcode::Recv, true), T0), Ok(false));
+    cq.arm(ArmKind::Solicited);
+    cq.arm(ArmKind::Solicited);
+    assert_eq!(cq.push(success(3, WcOpcode::Recv, true), T0), Ok(true));
+    assert_eq!(cq.push(failure(4, WcOpcode::Recv), T0), Ok(false));
+}
+
+#[test]
+fn cqn_6_ndk_1_combinations() {
+    use ArmKind::*;
+    let table = [
+        (Errors, Errors, Errors),
+        (Errors, Solicited, Solicited),
+        (Errors, Next, Next),
+        (Solicited, Errors, Solicited),
+        (Solicited, Solicited, Solicited),
+        (Solicited, Next, Next),
+        (Next, Errors, Next),
+        (Next, Solicited, Next),
+        (Next, Next, Next),
+    ];
+    for (first, second, both) in table {
+        let mut cq = Cq::new(1);
+        cq.arm(first);
+        cq.arm(second);
+        assert_eq!(cq.armed(), Some(both), "{first:?} then {second:?}");
+    }
+}
+
+#[test]
+fn cqn_7_cqn_8_polling_and_events_are_apart() {
+    let mut cq = Cq::new(4);
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(success(7, WcOpcode::Send, false), Time(42)), Ok(true));
+    assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), [7], "EXT-1: there when the event is due");
+    assert_eq!(cq.pop().map(|c| (c.wr_id, c.timestamp)), Some((7, Time(42))));
+    assert!(cq.is_empty());
+    // Draining does not disarm.
+    cq.arm(ArmKind::Next);
+    assert!(cq.pop().is_none());
+    assert_eq!(cq.push(success(8, WcOpcode::Send, false), T0), Ok(true));
+}
+
+#[test]
+fn overflow_breaks_the_queue_for_good() {
+    let mut cq = Cq::new(2);
+    cq.arm(ArmKind::Errors);
+    for i in 0..2 {
+        assert_eq!(cq.push(success(i, WcOpcode::Send, false), T0), Ok(false));
+    }
+    assert!(!cq.is_broken());
+    assert_eq!(cq.push(failure(2, WcOpcode::Send), T0), Err(Cause::CqOverflow { depth: 2 }));
+    assert!(cq.is_broken());
+    assert_eq!(cq.armed(), Some(ArmKind::Errors), "what was lost fires nothing");
+    assert_eq!(cq.pop().map(|c| c.wr_id), Some(0), "what is there stays pollable");
+    assert!(cq.push(success(3, WcOpcode::Send, false), T0).is_err(), "room or not");
+    assert_eq!(cq.len(), 1);
+}
+
+#[test]
+fn resize_and_purge() {
+    let mut cq = Cq::new(0);
+    assert_eq!(cq.capacity(), 1);
+    cq.resize(4).unwrap();
+    for i in 0..4 {
+        let qpn = if i % 2 == 0 { 5 } else { 6 };
+        cq.push(Completion { qpn, ..success(i, WcOpcode::Send, false) }, T0).unwrap();
+    }
+    assert!(matches!(cq.resize(3), Err(Cause::BadArgument { what: "cqe", .. })));
+    assert!(matches!(cq.resize(0), Err(Cause::BadArgument { what: "cqe", .. })));
+    assert_eq!(cq.capacity(), 4);
+    cq.purge(5);
+    assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), [1, 3]);
+    cq.resize(2).unwrap();
+    assert!(cq.push(success(9, WcOpcode::Send, false), T0).is_err());
+}
+
+#[test]
+fn ext_2_count_or_period() {
+    let at = |us: u64| Time(us * 1_000);
+    let one = || success(1, WcOpcode::Send, false);
+    let mut cq = Cq::new(100);
+    cq.set_moderation(3, Duration::from_micros(50));
+    // Not armed: nothing is held.
+    cq.push(one(), at(0)).unwrap();
+    assert_eq!(cq.poll_timeout(), None);
+    // By count.
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(one(), at(10)), Ok(false));
+    assert_eq!(cq.poll_timeout(), Some(at(60)));
+    assert_eq!(cq.push(one(), at(11)), Ok(false));
+    assert_eq!(cq.push(one(), at(12)), Ok(true));
+    assert_eq!(cq.poll_timeout(), None);
+    // By time, from the first, once.
+    cq.arm(ArmKind::Solicited);
+    assert_eq!(cq.push(one(), at(90)), Ok(false));
+    assert_eq!(cq.poll_timeout(), None, "does not match the arm");
+    assert_eq!(cq.push(success(1, WcOpcode::Recv, true), at(100)), Ok(false));
+    assert_eq!(cq.push(failure(1, WcOpcode::Recv), at(140)), Ok(false));
+    assert!(!cq.handle_timeout(at(149)));
+    assert!(cq.handle_timeout(at(150)));
+    assert!(!cq.handle_timeout(at(1_000)));
+    assert_eq!(cq.armed(), None);
+    // One part alone.
+    cq.set_moderation(2, Duration::ZERO);
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(one(), at(200)), Ok(false));
+    assert_eq!(cq.poll_timeout(), None);
+    assert_eq!(cq.push(one(), at(900)), Ok(true));
+    cq.set_moderation(0, Duration::from_micros(5));
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(one(), at(1_000)), Ok(false));
+    assert_eq!(cq.poll_timeout(), Some(at(1_005)));
+    // Switched off while something is held: due at once.
+    cq.set_moderation(0, Duration::ZERO);
+    assert!(cq.poll_timeout() <= Some(at(1_000)));
+    assert!(cq.handle_timeout(at(1_001)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arm(usize),
+    Push(usize),
+    Pop,
+    Purge(Qpn),
+    Advance(u64),
+    Moderate(u32, u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..3usize).prop_map(Step::Arm),
+        6 => (0..samples().len()).prop_map(Step::Push),
+        2 => Just(Step::Pop),
+        1 => (4..6u32).prop_map(Step::Purge),
+        3 => (0..30u64).prop_map(Step::Advance),
+        1 => (0..4u32, 0..40u64).prop_map(|(c, p)| Step::Moderate(c, p)),
+    ]
+}
+
+/// The naive model: remembers every arm and every completion since the last event and decides from the whole history.
+#[derive(Default)]
+struct Model {
+    ring: Vec<u64>,
+    /// Arms since the last event, and matching completions by time.
+    arms: Vec<ArmKind>,
+    held: Vec<u64>,
+    count: u32,
+    period: u64,
+}
+
+impl Model {
+    fn due(&self, now: u64) -> bool {
+        let Some(first) = self.held.first() else { return false };
+        match (self.count, self.period) {
+            (0, 0) => true,
+            (n, 0) => self.held.len() >= n as usize,
+            (0, p) => now >= first + p,
+            (n, p) => self.held.len() >= n as usize || now >= first + p,
+        }
+    }
+    fn fire(&mut self, now: u64) -> bool {
+        let due = self.due(now);
+        if due {
+            self.arms.clear();
+            self.held.clear();
+        }
+        due
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_naive_model(steps in prop::collection::vec(step(), 1..120)) {
+        const DEPTH: usize = 12;
+        let (mut cq, mut model, mut now) = (Cq::new(DEPTH as u32), Model::default(), 0u64);
+        let mut broken = false;
+        for (i, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Arm(k) => {
+                    cq.arm(ARMS[k]);
+                    model.arms.push(ARMS[k]);
+                }
+                Step::Push(k) => {
+                    let (mut completion, class) = samples()[k].clone();
+                    completion.wr_id = i as u64;
+                    let pushed = cq.push(completion, Time(now));
+                    broken |= model.ring.len() == DEPTH;
+                    prop_assert_eq!(cq.is_broken(), broken);
+                    prop_assert_eq!(pushed.is_err(), broken);
+                    if let Ok(fired) = pushed {
+                        model.ring.push(i as u64);
+                        let matches = model.arms.iter().any(|a| fires(*a, class));
+                        if matches {
+                            model.held.push(now);
+                        }
+                        prop_assert_eq!(fired, matches && model.fire(now));
+                    }
+                }
+                Step::Pop => {
+                    let expected = (!model.ring.is_empty()).then(|| model.ring.remove(0));
+                    prop_assert_eq!(cq.pop().map(|c| c.wr_id), expected);
+                }
+                Step::Purge(qpn) => {
+                    cq.purge(qpn);
+                    if qpn == 5 {
+                        model.ring.clear();
+                    }
+                }
+                Step::Advance(by) => {
+                    now += by;
+                    let due = cq.poll_timeout().is_some_and(|t| t <= Time(now));
+                    prop_assert_eq!(due, model.due(now));
+                    prop_assert_eq!(cq.handle_timeout(Time(now)), model.fire(now));
+                }
+                Step::Moderate(count, period) => {
+                    cq.set_moderation(count, Duration::from_nanos(period));
+                    (model.count, model.period) = (count, period);
+                }
+            }
+            prop_assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), model.ring.clone());
+            prop_assert_eq!(cq.armed().is_some(), !model.arms.is_empty());
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! The key table: memory regions and windows, bounds, rights and protection domains. No pointers.
+use crate::cause::Cause;
+use crate::memory::{Range, RangeKind};
+use crate::types::{Access, Key, PdId, Qpn};
+use crate::wr::MwBind;
+use slots::Slots;
+
+mod slots;
+#[cfg(test)]
+mod tests;
+
+/// What a memory region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Memory mapped at registration.
+    Mapped,
+    /// On-demand memory: every access may fault softly.
+    OnDemand,
+    /// A null region: any address, reads give zeros, writes vanish.
+    Null,
+}
+
+/// A memory region to register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Protection domain.
+    pub pd: PdId,
+    /// Rights.
+    pub access: Access,
+    /// First address in the key's own address space (iova; 0 for zero-based).
+    pub iova: u64,
+    /// Bytes. `u64::MAX` with iova 0 is the whole address space (implicit on-demand).
+    pub len: u64,
+    /// First address in the host's terms.
+    pub addr: u64,
+    /// Kind.
+    pub kind: RegionKind,
+}
+
+/// Type of a memory window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MwType {
+    /// Bound by `ibv_bind_mw`, to all QPs of the PD.
+    Type1,
+    /// Bound by a work request, to the QP it was bound on.
+    Type2,
+}
+
+/// A change of the key table that a work request or a packet asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyOp {
+    /// Bind a window.
+    Bind {
+        /// The bind.
+        bind: MwBind,
+        /// PD of the QP.
+        pd: PdId,
+        /// The QP.
+        qpn: Qpn,
+    },
+    /// Invalidate a window's (or fast-registered region's) key, locally or on the peer's request.
+    Invalidate {
+        /// The key.
+        key: Key,
+        /// PD of the QP.
+        pd: PdId,
+        /// The QP.
+        qpn: Qpn,
+    },
+}
+
+/// The rights a window can carry; other bits of a bind are ignored, as ConnectX ignores them in a work request.
+const WINDOW_RIGHTS: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
+
+/// What a bound window opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Binding {
+    /// Key of the region it lies in.
+    mr: Key,
+    /// The QP it was bound on; type 2 opens to this one alone.
+    qpn: Qpn,
+    access: Access,
+    /// First address in the window's own address space: that of the region, or 0 if zero-based.
+    start: u64,
+    len: u64,
+    /// First address in the host's terms.
+    addr: u64,
+    kind: RegionKind,
+}
+
+/// A memory window; `None` is the free (type 2) or unbound (type 1) state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    pd: PdId,
+    ty: MwType,
+    binding: Option<Binding>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Object {
+    Region { region: Region, windows: u32 },
+    Window(Window),
+}
+
+/// A [`KeyOp`] found right, and what it does to the window.
+struct Plan {
+    /// The window's new key.
+    key: Key,
+    /// Its new binding.
+    binding: Option<Binding>,
+}
+
+/// Keys of one device. Key indices come from the host (`random`), so that remote keys cannot be guessed.
+#[derive(Debug, Default)]
+pub struct KeyTable {
+    slots: Slots<Object>,
+    /// Type 2 windows that are bound, so that destroying a QP usually looks at nothing.
+    bound_type2: usize,
+}
+
+impl KeyTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keys in the table (regions and windows).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// No keys?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Registers a region. The key is `random` itself (index and tag), or one with the next free index if that index
+    /// is taken or 0. A zero-based region starts at 0, whatever `iova` says.
+    ///
+    /// # Errors
+    /// `BadArgument` for remote write or atomic access without local write, or for a range that wraps
+    /// around the address space; `QueueFull` when the table is full.
+    pub fn register(&mut self, region: Region, random: u32) -> Result<Key, Cause> {
+        let region = checked_region(region)?;
+        self.insert(Object::Region { region, windows: 0 }, random)
+    }
+
+    /// Changes a region in place, under the same key (`ibv_rereg_mr`). On refusal nothing changed.
+    ///
+    /// # Errors
+    /// Those of [`KeyTable::register`]; `UnknownKey`; `InUse` while a window is bound to it.
+    pub fn reregister(&mut self, key: Key, region: Region) -> Result<(), Cause> {
+        let new = checked_region(region)?;
+        *self.idle_region_mut(key)? = new;
+        Ok(())
+    }
+
+    /// Removes a region; refused while a window is bound to it.
+    ///
+    /// # Errors
+    /// `UnknownKey`, `InUse`.
+    pub fn deregister(&mut self, key: Key) -> Result<Region, Cause> {
+        let region = *self.idle_region_mut(key)?;
+        self.slots.remove(key);
+        Ok(region)
+    }
+
+    /// Allocates a window, not bound.
+    ///
+    /// # Errors
+    /// `QueueFull` when the table is full.
+    pub fn alloc_mw(&mut self, pd: PdId, ty: MwType, random: u32) -> Result<Key, Cause> {
+        self.insert(Object::Window(Window { pd, ty, binding: None }), random)
+    }
+
+    /// Frees a window, unbinding it. The tag of `key` is not looked at: a bind in flight may have changed it behind
+    /// the consumer's back, and an invalidate never tells the owner's side.
+    ///
+    /// # Errors
+    /// `UnknownKey` if the index names no window.
+    pub fn dealloc_mw(&mut self, key: Key) -> Result<(), Cause> {
+        let (current, window) = self.window_at(key)?;
+        self.set_window(key, Plan { key: current, binding: None }, window);
+        self.slots.remove(key);
+        Ok(())
+    }
+
+    /// The region behind a key (whatever its tag), for queries.
+    #[must_use]
+    pub fn region(&self, key: Key) -> Option<&Region> {
+        match self.slots.get(key)? {
+            (_, Object::Region { region, .. }) => Some(region),
+            (_, Object::Window(_)) => None,
+        }
+    }
+
+    /// The window behind a key (whatever its tag): its type and whether it is bound.
+    #[must_use]
+    pub fn window(&self, key: Key) -> Option<(MwType, bool)> {
+        self.window_at(key).ok().map(|(_, w)| (w.ty, w.binding.is_some()))
+    }
+
+    /// Windows bound to a region (whatever the key's tag).
+    #[must_use]
+    pub fn windows_on(&self, key: Key) -> u32 {
+        match self.slots.get(key) {
+            Some((_, Object::Region { windows, .. })) => *windows,
+            _ => 0,
+        }
+    }
+
+    /// Performs a bind or invalidate. On refusal nothing changed.
+    ///
+    /// # Errors
+    /// See [`KeyTable::check_op`].
+    pub fn apply(&mut self, op: &KeyOp) -> Result<(), Cause> {
+        let plan = self.plan(op)?;
+        let key = plan.key;
+        let (_, window) = self.window_at(key)?;
+        self.set_window(key, plan, window);
+        Ok(())
+    }
+
+    /// Would [`KeyTable::apply`] succeed?
+    ///
+    /// # Errors
+    /// The rule broken. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates: o10-37.2.26.
+    pub fn check_op(&self, op: &KeyOp) -> Result<(), Cause> {
+        self.plan(op).map(drop)
+    }
+
+    /// Frees the type 2 windows bound on a QP that is being destroyed: a later QP of the same number must not open
+    /// them. Looks at the whole table, but only when type 2 windows are bound at all.
+    pub fn release_qp(&mut self, qpn: Qpn) {
+        if self.bound_type2 == 0 {
+            return;
+        }
+        let of_qp = |o: &Object| matches!(o, Object::Window(Window { ty: MwType::Type2, binding: Some(b), .. }) if b.qpn == qpn);
+        for key in self.slots.keys_where(of_qp) {
+            if let Ok((key, window)) = self.window_at(key) {
+                self.set_window(key, Plan { key, binding: None }, window);
+            }
+        }
+    }
+
+    /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for writing.
+    ///
+    /// An entry of length 0 names no memory and its key is not looked at: the mlx5 provider never hands such entries to
+    /// the device. The range it gives is empty and of kind `Null`.
+    ///
+    /// # Errors
+    /// `UnknownKey`, `OpNotSupported` (a window's key), `WrongPd`, `AccessDenied`, `OutOfBounds`; in this order.
+    #[inline]
+    pub fn check_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Result<Range, Cause> {
+        if len == 0 {
+            return Ok(Range { addr: va, len: 0, kind: RangeKind::Null });
+        }
+        let region = self.local_region(pd, key)?;
+        let granted = match region.kind {
+            // A null region takes anything from its own side (`ibv_alloc_null_mr(3)`).
+            RegionKind::Null => Access::LOCAL_WRITE,
+            _ => region.access,
+        };
+        demand(key, needed, granted)?;
+        place(key, region.kind, (region.iova, region.len, region.addr), va, len)
+    }
+
+    /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA 9.7.4.1.5, C9-88).
+    ///
+    /// # Errors
+    /// `UnknownKey`, `WrongPd`, `WindowNotUsable`, `AccessDenied`, `OutOfBounds`; in this order.
+    #[inline]
+    pub fn check_remote(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Key,
+        needed: Access,
+        va: u64,
+        len: u32,
+    ) -> Result<Range, Cause> {
+        if len == 0 {
+            return Ok(Range { addr: va, len: 0, kind: RangeKind::Null });
+        }
+        let (kind, opened) = self.remote(pd, qpn, key, needed)?;
+        place(key, kind, opened, va, len)
+    }
+
+    /// Checks a remote access to all that a key opens (a FLUSH of region selectivity, which ignores address and length).
+    ///
+    /// # Errors
+    /// Those of [`KeyTable::check_remote`] but the bounds.
+    pub fn check_remote_key(&self, pd: PdId, qpn: Qpn, key: Key, needed: Access) -> Result<(), Cause> {
+        self.remote(pd, qpn, key, needed).map(drop)
+    }
+
+    /// The object with exactly this key.
+    #[inline]
+    fn exact(&self, key: Key) -> Result<&Object, Cause> {
+        match self.slots.get(key) {
+            Some((current, object)) if current == key => Ok(object),
+            _ => Err(Cause::UnknownKey { key }),
+        }
+    }
+
+    #[inline]
+    fn local_region(&self, pd: PdId, key: Key) -> Result<&Region, Cause> {
+        match self.exact(key)? {
+            // A window has an R_Key only; it is no L_Key.
+            Object::Window(_) => Err(Cause::OpNotSupported { op: "local access", on: "a memory window" }),
+            Object::Region { region, .. } if region.pd != pd => Err(Cause::WrongPd { key }),
+            Object::Region { region, .. } => Ok(region),
+        }
+    }
+
+    /// What a remote key opens to `qpn`: kind and (start, length, host address).
+    #[inline]
+    fn remote(&self, pd: PdId, qpn: Qpn, key: Key, needed: Access) -> Result<(RegionKind, Opened), Cause> {
+        match self.exact(key)? {
+            Object::Region { region, .. } => {
+                if region.pd != pd {
+                    return Err(Cause::WrongPd { key });
+                }
+                let granted = match region.kind {
+                    // A null region has no R_Key (`ibv_alloc_null_mr(3)`).
+                    RegionKind::Null => Access::empty(),
+                    _ => region.access,
+                };
+                demand(key, needed, granted)?;
+                Ok((region.kind, (region.iova, region.len, region.addr)))
+            }
+            Object::Window(window) => {
+                if window.pd != pd {
+                    return Err(Cause::WrongPd { key });
+                }
+                let binding = match &window.binding {
+                    Some(b) if window.ty == MwType::Type1 || b.qpn == qpn => b,
+                    _ => return Err(Cause::WindowNotUsable { key }),
+                };
+                demand(key, needed, binding.access)?;
+                Ok((binding.kind, (binding.start, binding.len, binding.addr)))
+            }
+        }
+    }
+
+    fn insert(&mut self, object: Object, random: u32) -> Result<Key, Cause> {
+        self.slots
+            .insert(object, random)
+            .ok_or(Cause::QueueFull { queue: "key table", depth: slots::MAX_KEYS })
+    }
+
+    fn idle_region_mut(&mut self, key: Key) -> Result<&mut Region, Cause> {
+        match self.slots.get_mut(key) {
+            Some((current, Object::Region { region, windows })) if *current == key => match windows {
+                0 => Ok(region),
+                _ => Err(Cause::InUse { key }),
+            },
+            _ => Err(Cause::UnknownKey { key }),
+        }
+    }
+
+    /// A window by index alone, with its current key.
+    fn window_at(&self, key: Key) -> Result<(Key, Window), Cause> {
+        match self.slots.get(key) {
+            Some((current, Object::Window(window))) => Ok((current, *window)),
+            _ => Err(Cause::UnknownKey { key }),
+        }
+    }
+
+    /// Gives a window its new key and binding and keeps the counts.
+    fn set_window(&mut self, key: Key, plan: Plan, old: Window) {
+        let type2 = usize::from(old.ty == MwType::Type2);
+        if let Some(b) = old.binding {
+            self.bound_type2 -= type2;
+            if let Some((_, Object::Region { windows, .. })) = self.slots.get_mut(b.mr) {
+                *windows -= 1;
+            }
+        }
+        if let Some(b) = plan.binding {
+            self.bound_type2 += type2;
+            if let Some((_, Object::Region { windows, .. })) = self.slots.get_mut(b.mr) {
+                *windows += 1;
+            }
+        }
+        if let Some((current, Object::Window(window))) = self.slots.get_mut(key) {
+            *current = plan.key;
+            window.binding = plan.binding;
+        }
+    }
+
+    fn plan(&self, op: &KeyOp) -> Result<Plan, Cause> {
+        match *op {
+            KeyOp::Bind { ref bind, pd, qpn } => self.plan_bind(bind, pd, qpn),
+            KeyOp::Invalidate { key, pd, qpn } => self.plan_invalidate(key, pd, qpn),
+        }
+    }
+
+    fn plan_bind(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
+        // The window is found by index alone, as ConnectX finds it: consumers that pipeline binds, or whose peer
+        // invalidated the window, hold an older tag.
+        let (_, window) = self.window_at(bind.mw)?;
+        if bind.new_key >> 8 != bind.mw >> 8 {
+            return Err(Cause::BadArgument {
+                what: "rkey",
+                rule: "a bind changes the low 8 bits of the window's key only",
+            });
+        }
+        if window.pd != pd {
+            return Err(Cause::WrongPd { key: bind.mw });
+        }
+        if bind.len == 0 {
+            // Unbinds and looks at no region. IBTA o10-37.2.40 has this for type 1 alone; ConnectX takes it for type 2
+            // as well, where only the QP that bound the window may do it.
+            return match window.binding {
+                Some(b) if window.ty == MwType::Type2 && b.qpn != qpn => {
+                    Err(Cause::WindowNotUsable { key: bind.mw })
+                }
+                _ => Ok(Plan { key: bind.new_key, binding: None }),
+            };
+        }
+        if window.ty == MwType::Type2 && window.binding.is_some() {
+            // A type 2 window is bound from the free state only (IBTA o10-37.2.30).
+            return Err(Cause::InUse { key: bind.mw });
+        }
+        let region = self.local_region(pd, bind.mr)?;
+        if region.access.contains(Access::ZERO_BASED) {
+            // The mlx5 provider and rxe refuse it: a window's addresses would name nothing the peer knows.
+            return Err(Cause::BadArgument { what: "mr", rule: "no window on a zero-based region" });
+        }
+        let access = bind.access & WINDOW_RIGHTS;
+        let mut needed = Access::MW_BIND;
+        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            needed |= Access::LOCAL_WRITE;
+        }
+        demand(bind.mr, needed, region.access)?;
+        let offset = inside((region.iova, region.len), bind.addr, bind.len).ok_or(Cause::OutOfBounds {
+            key: bind.mr,
+            va: bind.addr,
+            len: bind.len,
+            start: region.iova,
+            size: region.len,
+        })?;
+        let binding = Binding {
+            mr: bind.mr,
+            qpn,
+            access,
+            start: if bind.access.contains(Access::ZERO_BASED) { 0 } else { bind.addr },
+            len: bind.len,
+            addr: region.addr + offset,
+            kind: region.kind,
+        };
+        Ok(Plan { key: bind.new_key, binding: Some(binding) })
+    }
+
+    /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and PD.
+    fn plan_invalidate(&self, key: Key, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
+        let window = match self.exact(key)? {
+            Object::Region { .. } => {
+                return Err(Cause::OpNotSupported { op: "invalidate", on: "a registered memory region" });
+            }
+            Object::Window(window) => window,
+        };
+        if window.pd != pd {
+            return Err(Cause::WrongPd { key });
+        }
+        match window.binding {
+            _ if window.ty == MwType::Type1 => {
+                Err(Cause::OpNotSupported { op: "invalidate", on: "a type 1 memory window" })
+            }
+            // A second invalidate fails (IBTA o10-37.2.26, NDK-6).
+            Some(b) if b.qpn == qpn => Ok(Plan { key, binding: None }),
+            _ => Err(Cause::WindowNotUsable { key }),
+        }
+    }
+}
+
+/// (first address of the key's own address space, bytes, first address in the host's terms).
+type Opened = (u64, u64, u64);
+
+/// The rules of a registration.
+fn checked_region(mut region: Region) -> Result<Region, Cause> {
+    let bad = |what, rule| Err(Cause::BadArgument { what, rule });
+    let access = region.access;
+    if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        && !access.contains(Access::LOCAL_WRITE)
+    {
+        return bad("access", "IBV_ACCESS_REMOTE_WRITE and _REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE");
+    }
+    if access.contains(Access::ZERO_BASED) {
+        region.iova = 0;
+    }
+    if region.kind != RegionKind::Null {
+        if region.addr.checked_add(region.len).is_none() {
+            return bad("length", "address plus length wraps around the address space");
+        }
+        if region.iova.checked_add(region.len).is_none() {
+            return bad("iova", "iova plus length wraps around the address space");
+        }
+    }
+    Ok(region)
+}
+
+#[inline]
+fn demand(key: Key, needed: Access, granted: Access) -> Result<(), Cause> {
+    if granted.contains(needed) { Ok(()) } else { Err(Cause::AccessDenied { key, needed, granted }) }
+}
+
+/// Offset of `va` into the `size` bytes at `start`, if all `len` bytes lie inside. No sum can wrap.
+#[inline]
+fn inside((start, size): (u64, u64), va: u64, len: u64) -> Option<u64> {
+    let offset = va.checked_sub(start)?;
+    (len <= size && offset <= size - len).then_some(offset)
+}
+
+/// Translates a checked access.
+#[inline]
+fn place(key: Key, kind: RegionKind, (start, size, addr): Opened, va: u64, len: u32) -> Result<Range, Cause> {
+    let kind = match kind {
+        RegionKind::Mapped => RangeKind::Mapped,
+        RegionKind::OnDemand => RangeKind::OnDemand,
+        RegionKind::Null => return Ok(Range { addr: va, len, kind: RangeKind::Null }),
+    };
+    match inside((start, size), va, u64::from(len)) {
+        // Cannot wrap: addr + size was checked at registration.
+        Some(offset) => Ok(Range { addr: addr + offset, len, kind }),
+        None => Err(Cause::OutOfBounds { key, va, len: u64::from(len), start, size }),
+    }
+}

@@ -1,0 +1,49 @@
+//! The verbs machine, sans-IO.
+//!
+//! Everything a queue pair, a completion queue, a shared receive queue and a key table decide is decided here, as
+//! values: packets, work requests and the time go in; packets to send, completions, events and key operations come
+//! out. The crate has no clock, socket, thread, pointer or randomness (`no_std` proves most of that), so that the
+//! device, the simulator and the tests drive the very same code.
+//!
+//! A host (the device) owns each object behind a lock of its own and drives a queue pair like this:
+//!
+//! 1. [`Qp::post_send`] / [`Qp::post_recv`] queue work; [`Qp::handle_packet`] takes what the link delivered.
+//! 2. [`Qp::poll_output`] is called until it answers [`Output::Idle`]: it hands out packets (headers and a gather
+//!    list, never payload) and key operations (bind, invalidate) that the host performs on the [`KeyTable`].
+//! 3. [`Effects`] collects completions and events in order; the host moves them to the CQs and channels.
+//! 4. [`Qp::poll_timeout`] says when [`Qp::handle_timeout`] wants to be called.
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod attr;
+pub mod cause;
+pub mod completion;
+pub mod cq;
+pub mod effects;
+pub mod keys;
+pub mod memory;
+pub mod packet;
+pub mod qp;
+pub mod srq;
+pub mod time;
+pub mod types;
+pub mod wr;
+
+pub use attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap};
+pub use cause::Cause;
+pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
+pub use cq::Cq;
+pub use effects::{CqRef, Effects, QpEvent};
+pub use keys::{KeyOp, KeyTable};
+pub use memory::{AtomicOp, Memory, MemoryFault, Range};
+pub use packet::{Output, Packet, Transmit};
+pub use qp::{Env, Qp, QpConfig, RecvSource};
+pub use srq::Srq;
+pub use time::Time;
+pub use types::*;
+pub use wr::{Payload, PostError, RecvWqe, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -1,0 +1,70 @@
+//! The door to application bytes, as a trait: the engine checks keys and names ranges, the host touches memory.
+use core::fmt;
+
+/// A checked piece of registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Address in the host's own terms (a virtual address in the device, an arena offset in the simulator).
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// How the range may be reached.
+    pub kind: RangeKind,
+}
+
+/// How a [`Range`] may be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeKind {
+    /// Pages known to be mapped since registration.
+    Mapped,
+    /// On-demand memory (implicit ODP): pages may be missing; the host must fail softly.
+    OnDemand,
+    /// A null region: reads give zeros, writes vanish.
+    Null,
+}
+
+/// The host could not reach the memory: the page is not mapped or not writable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFault {
+    /// First address that could not be reached.
+    pub addr: u64,
+}
+
+impl fmt::Display for MemoryFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory at {:#x} is not mapped, or not with the access needed", self.addr)
+    }
+}
+
+/// A 64-bit atomic on host-order memory (IBTA 9.4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Write `swap` if the memory equals `compare`.
+    CompareSwap {
+        /// Value expected.
+        compare: u64,
+        /// Value written.
+        swap: u64,
+    },
+    /// Add, wrapping.
+    FetchAdd {
+        /// Value added.
+        add: u64,
+    },
+    /// Store eight bytes atomically (RC ATOMIC WRITE); the old value is returned but not used.
+    Write {
+        /// Value stored, as the eight bytes stand on the wire read in host order.
+        value: u64,
+    },
+}
+
+/// The host's memory. Ranges were checked by the [`KeyTable`](crate::KeyTable) and the host keeps their region alive
+/// during the call.
+pub trait Memory {
+    /// Copies `from` to `to`; `to.len() == from.len`.
+    fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault>;
+    /// Copies `from` to `to`; `from.len() == to.len`.
+    fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault>;
+    /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics, and returns the old value.
+    fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault>;
+}

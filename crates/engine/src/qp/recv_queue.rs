@@ -1,0 +1,102 @@
+//! The receive queue of a queue pair without SRQ: a ring whose scatter/gather entries live in one slab, so that a post
+//! allocates nothing once the ring has been around.
+use crate::cause::Cause;
+use crate::types::PdId;
+use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
+use alloc::vec::Vec;
+
+/// One posted receive; its entries stand in the slab at `slot * max_sge`.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    wr_id: u64,
+    sges: u32,
+}
+
+/// Posted receives, oldest first. The one being filled is held by the responder, not here.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    pd: PdId,
+    depth: u32,
+    max_sge: u32,
+    /// Slots grow to `depth` as they are first used: an idle queue pair of a thousand costs no memory.
+    entries: Vec<Entry>,
+    slab: Vec<Sge>,
+    head: u32,
+    len: u32,
+}
+
+impl RecvQueue {
+    /// A queue for `depth` receives of `max_sge` entries.
+    pub(crate) fn new(pd: PdId, depth: u32, max_sge: u32) -> Self {
+        RecvQueue { pd, depth, max_sge, entries: Vec::new(), slab: Vec::new(), head: 0, len: 0 }
+    }
+
+    /// Receives waiting.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.head = 0;
+        self.len = 0;
+    }
+
+    /// Queues a receive.
+    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let given = u32::try_from(wr.sges.len()).unwrap_or(u32::MAX);
+        if given > self.max_sge {
+            return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
+        }
+        if self.len >= self.depth {
+            return Err(PostError::QueueFull(Cause::QueueFull { queue: "receive queue", depth: self.depth }));
+        }
+        let slot = self.wrap(self.head, self.len);
+        let entry = Entry { wr_id: wr.wr_id, sges: given };
+        let width = self.max_sge as usize;
+        if slot == self.entries.len() {
+            self.entries.push(entry);
+            self.slab.resize((slot + 1) * width, Sge::default());
+        } else {
+            self.entries[slot] = entry;
+        }
+        self.slab[slot * width..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the oldest.
+    pub(crate) fn pop(&mut self) -> Option<RecvWqe> {
+        if self.len == 0 {
+            return None;
+        }
+        let slot = self.head as usize;
+        let entry = self.entries[slot];
+        let sges = &self.slab[slot * self.max_sge as usize..][..entry.sges as usize];
+        let wqe = RecvWqe { wr_id: entry.wr_id, pd: self.pd, sges: SgeList::new(sges) };
+        self.advance();
+        Some(wqe)
+    }
+
+    /// Takes the id of the oldest, for a flush.
+    pub(crate) fn pop_id(&mut self) -> Option<u64> {
+        if self.len == 0 {
+            return None;
+        }
+        let id = self.entries[self.head as usize].wr_id;
+        self.advance();
+        Some(id)
+    }
+
+    fn advance(&mut self) {
+        self.head = self.wrap(self.head, 1) as u32;
+        self.len -= 1;
+    }
+
+    /// `(at + by) % depth`; both are at most `depth`, which limits keep far below 2^31.
+    fn wrap(&self, at: u32, by: u32) -> usize {
+        let to = u64::from(at) + u64::from(by);
+        let depth = u64::from(self.depth);
+        (if to >= depth { to - depth } else { to }) as usize
+    }
+}

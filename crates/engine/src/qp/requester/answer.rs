@@ -1,0 +1,282 @@
+//! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5, 9.7.6, 9.7.7).
+use super::{Place, Requester};
+use crate::cause::Cause;
+use crate::completion::WcStatus;
+use crate::effects::Effects;
+use crate::keys::KeyTable;
+use crate::memory::Memory;
+use crate::packet::Packet;
+use crate::qp::QpCtx;
+use crate::qp::counters::{Counters, DropReason};
+use crate::time::Time;
+use crate::types::Access;
+use crate::wr::SendOp;
+use adverb_wire::{NakCode, Operation, Psn, Syndrome, rnr_timer_us};
+use core::time::Duration;
+
+/// Answer to a request that wants more than an ACK.
+enum Answer<'a> {
+    Data(&'a [u8]),
+    Old(u64),
+}
+
+/// What a step of the requester works with.
+pub(crate) struct AnswerEnv<'a, 'b, M: ?Sized> {
+    pub(crate) ctx: &'a QpCtx<'b>,
+    pub(crate) now: Time,
+    pub(crate) keys: &'a KeyTable,
+    pub(crate) memory: &'a M,
+    pub(crate) effects: &'a mut Effects,
+    pub(crate) counters: &'a mut Counters,
+}
+
+fn nak_status(code: NakCode) -> (WcStatus, &'static str) {
+    match code {
+        NakCode::PsnSequence => (WcStatus::RemOpErr, "PSN sequence error"),
+        NakCode::InvalidRequest => (WcStatus::RemInvReqErr, "invalid request"),
+        NakCode::RemoteAccess => (WcStatus::RemAccessErr, "remote access error"),
+        NakCode::RemoteOperational => (WcStatus::RemOpErr, "remote operational error"),
+        NakCode::InvalidRdRequest => (WcStatus::RemInvRdReqErr, "invalid RD request"),
+    }
+}
+
+impl Requester {
+    /// Takes a response packet.
+    pub(crate) fn handle_response<M: Memory + ?Sized>(
+        &mut self,
+        env: &mut AnswerEnv<'_, '_, M>,
+        packet: &Packet<'_>,
+    ) {
+        let headers = &packet.headers;
+        let psn = self.una + u64::from((headers.bth.psn - self.una as u32).get());
+        if psn >= self.high {
+            // Of something long acknowledged, or of nothing.
+            env.counters.drop(DropReason::GhostResponse);
+            return;
+        }
+        let syndrome = headers.aeth.map_or(Syndrome::ACK_NO_CREDITS, |a| a.syndrome);
+        match (syndrome, headers.bth.opcode.operation()) {
+            (Syndrome::Ack { .. }, Operation::Acknowledge) => self.ack(env, psn),
+            (Syndrome::Ack { .. }, Operation::AtomicAcknowledge) => {
+                let old = headers.atomic_ack.map_or(0, |a| a.original);
+                self.answer(env, psn, &Answer::Old(old));
+            }
+            (Syndrome::Ack { .. }, _) => self.answer(env, psn, &Answer::Data(packet.payload)),
+            (Syndrome::RnrNak { timer }, Operation::Acknowledge) => self.rnr_nak(env, psn, timer),
+            (Syndrome::Nak(code), Operation::Acknowledge) => self.nak(env, psn, code),
+            _ => env.counters.drop(DropReason::Malformed),
+        }
+    }
+
+    /// Everything before `to` is acknowledged.
+    fn progress<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, to: u64) {
+        if to <= self.una {
+            return;
+        }
+        self.una = to;
+        self.retries = 0;
+        self.rnr_retries = 0;
+        self.recovering = None;
+        self.last_progress = env.now;
+        self.retire(env.ctx.config, env.effects);
+        let before = self.pos_una;
+        self.pos_una = if self.sq.head < self.next_start {
+            let wqe = self.sq.wqe(self.sq.head);
+            wqe.pos + to.saturating_sub(wqe.first) * (self.mtu + super::window::OVERHEAD)
+        } else {
+            self.pos_next
+        };
+        self.window.grow(self.pos_una - before, self.mtu);
+        if self.cur.psn < to {
+            self.seek(to);
+        }
+        self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| env.now + t) };
+    }
+
+    /// First PSN up to `psn` whose request wants more than an ACK and has not got it.
+    fn first_unanswered(&self, psn: u64) -> Option<u64> {
+        if let Some(read) = self.reads.front()
+            && read.next <= psn
+        {
+            return Some(read.next);
+        }
+        // After a restart the requests from the cursor on are not in `reads`, yet answers to their first sending may
+        // still come.
+        let mut idx = self.cur.idx;
+        while idx < self.next_start {
+            let wqe = self.sq.wqe(idx);
+            let from = wqe.first.max(self.cur.psn);
+            if from > psn {
+                break;
+            }
+            if wqe.needs_response() {
+                return Some(from);
+            }
+            idx += 1;
+        }
+        None
+    }
+
+    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it really got to. If it
+    /// passes over a request whose response is missing, that response was lost: an implied NAK (IBTA 9.7.7.2.2).
+    fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> u64 {
+        match self.first_unanswered(end - 1) {
+            None => {
+                self.progress(env, end);
+                end
+            }
+            Some(missing) => {
+                self.progress(env, missing);
+                if missing < self.cur.psn && self.restart(missing) {
+                    env.counters.implied_naks += 1;
+                }
+                missing
+            }
+        }
+    }
+
+    fn ack<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) {
+        self.ack_before(env, psn + 1);
+    }
+
+    /// Restarts at `psn` after a loss, once until there is progress or the timer fires.
+    fn restart(&mut self, psn: u64) -> bool {
+        if self.recovering == Some(psn) {
+            return false;
+        }
+        self.recovering = Some(psn);
+        self.window.shrink(self.mtu);
+        self.go_back(psn);
+        true
+    }
+
+    fn nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, code: NakCode) {
+        if self.ack_before(env, psn) < psn {
+            return;
+        }
+        if code == NakCode::PsnSequence {
+            // During an RNR wait the responder discards what follows; that says nothing new.
+            if self.rnr_until.is_none() && self.restart(psn) {
+                env.counters.seq_naks += 1;
+            }
+            return;
+        }
+        let (status, name) = nak_status(code);
+        let cause = Cause::RemoteNak {
+            code: name,
+            psn: Psn::new(psn as u32).get(),
+            dest_qpn: env.ctx.attr.dest_qpn,
+        };
+        self.fail(self.sq.head, status, cause);
+    }
+
+    fn rnr_nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, timer: u8) {
+        if self.ack_before(env, psn) < psn || self.rnr_until.is_some() {
+            return;
+        }
+        env.counters.rnr_naks += 1;
+        let attr = env.ctx.attr;
+        if attr.rnr_retry != 7 {
+            if self.rnr_retries >= u32::from(attr.rnr_retry) {
+                let cause = Cause::RnrRetryExceeded {
+                    peer: attr.av.dgid,
+                    dest_qpn: attr.dest_qpn,
+                    psn: Psn::new(psn as u32).get(),
+                    attempts: self.rnr_retries + 1,
+                };
+                self.fail(self.sq.head, WcStatus::RnrRetryExcErr, cause);
+                return;
+            }
+            self.rnr_retries += 1;
+        }
+        self.go_back(psn);
+        self.recovering = None;
+        self.rnr_until = Some(env.now + Duration::from_micros(u64::from(rnr_timer_us(timer))));
+        self.ack_deadline = None;
+    }
+
+    /// A READ response or the like.
+    fn answer<M: Memory + ?Sized>(
+        &mut self,
+        env: &mut AnswerEnv<'_, '_, M>,
+        psn: u64,
+        answer: &Answer<'_>,
+    ) {
+        let Some(read) = self.reads.front().copied().filter(|r| r.next <= psn) else {
+            env.counters.drop(DropReason::GhostResponse);
+            return;
+        };
+        // A response acknowledges all before its request.
+        self.progress(env, read.next);
+        if read.next < psn {
+            if self.restart(read.next) {
+                env.counters.implied_naks += 1;
+            }
+            return;
+        }
+        if self.fails_at(read.idx) {
+            return;
+        }
+        let wqe = self.sq.wqe(read.idx);
+        let at = (psn - wqe.first) * self.mtu;
+        let placed = match (wqe.op, answer) {
+            (SendOp::Read(_), Answer::Data(data)) if data.len() as u64 == (wqe.len - at).min(self.mtu) => {
+                self.place(env, read.idx, at, data)
+            }
+            (SendOp::AtomicWrite(_) | SendOp::Flush { .. }, Answer::Data([])) => Ok(()),
+            // The wire carries the number, memory has it in host order (IBTA 9.4.5).
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Old(old)) => {
+                self.place(env, read.idx, 0, &old.to_ne_bytes())
+            }
+            _ => {
+                let what = "response does not fit the request";
+                Err((WcStatus::BadRespErr, Cause::ProtocolViolation { what, psn: Psn::new(psn as u32).get() }))
+            }
+        };
+        if let Err((status, cause)) = placed {
+            self.fail(read.idx, status, cause);
+            return;
+        }
+        if psn + 1 == read.end {
+            self.reads.pop_front();
+        } else if let Some(front) = self.reads.front_mut() {
+            front.next += 1;
+        }
+        self.progress(env, psn + 1);
+    }
+
+    /// Writes bytes `at..` of a request's answer to its scatter/gather list.
+    fn place<M: Memory + ?Sized>(
+        &mut self,
+        env: &AnswerEnv<'_, '_, M>,
+        idx: u64,
+        at: u64,
+        mut data: &[u8],
+    ) -> Result<(), (WcStatus, Cause)> {
+        let Place { mut sge, mut off } =
+            if (self.sink.0, self.sink.1) == (idx, at) { self.sink.2 } else { self.locate(idx, at) };
+        let end = at + data.len() as u64;
+        let sges = self.sq.sges(idx);
+        while !data.is_empty() {
+            let s = &sges[sge];
+            let take = (data.len() as u32).min(s.length - off);
+            let va = s.addr.wrapping_add(u64::from(off));
+            let range = env
+                .keys
+                .check_local(env.ctx.config.pd, s.lkey, Access::LOCAL_WRITE, va, take)
+                .map_err(|cause| (WcStatus::LocProtErr, cause))?;
+            let (now, later) = data.split_at(take as usize);
+            env.memory
+                .write(range, now)
+                .map_err(|fault| (WcStatus::LocProtErr, Cause::Fault { addr: fault.addr }))?;
+            data = later;
+            off += take;
+            if off == s.length {
+                sge += 1;
+                off = 0;
+            }
+        }
+        self.sink = (idx, end, Place { sge, off });
+        Ok(())
+    }
+}

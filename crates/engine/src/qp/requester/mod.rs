@@ -1,0 +1,381 @@
+//! The requester: everything about the send queue (IBTA 9.7.2 to 9.7.7, 9.8.3).
+//!
+//! PSNs are kept *unwrapped* in 64 bits: the low 24 bits are those on the wire, and a PSN from the wire is placed at
+//! or after the oldest unacknowledged one. Order is then plain comparison. The flow window and the cost of a packet
+//! are explained in `window`.
+use crate::attr::QpAttr;
+use crate::cause::Cause;
+use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::effects::{CqRef, Effects};
+use crate::keys::KeyOp;
+use crate::memory::Range;
+use crate::qp::send_queue::SendQueue;
+use crate::qp::{QpConfig, QpCtx};
+use crate::time::Time;
+use crate::types::QpType;
+use crate::wr::SendFlags;
+use adverb_wire::{Headers, Psn, ack_timeout_ns};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+mod answer;
+mod send;
+mod window;
+use window::Window;
+
+/// Unwrapped PSNs start in the second lap, so that "the one before" never underflows.
+const FIRST_LAP: u64 = 1 << Psn::BITS;
+
+/// Where the next packet comes from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    /// Request.
+    idx: u64,
+    /// PSN of the next packet.
+    psn: u64,
+    /// Bytes of the message before it, and where that is in the scatter/gather list.
+    at: u64,
+    place: Place,
+}
+
+/// A place in a scatter/gather list.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    sge: usize,
+    off: u32,
+}
+
+/// A request on the wire that wants more than an ACK: a READ (or a part of one), an atomic.
+#[derive(Clone, Copy, Debug)]
+struct ReadReq {
+    idx: u64,
+    /// PSN of the next response.
+    next: u64,
+    end: u64,
+}
+
+/// A request that cannot go on. It fails when everything before it has completed, so that completions stay in order.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    idx: u64,
+    status: WcStatus,
+    pub(crate) cause: Arc<Cause>,
+}
+
+/// What the requester wants done.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "lives for one step, on the stack; boxing would allocate a packet")]
+pub(crate) enum Step {
+    /// Send this; [`Requester::payload`] has the bytes.
+    Packet(Headers),
+    Key(KeyOp),
+    Idle,
+}
+
+/// Payload of the packet just prepared.
+#[derive(Clone, Copy, Debug)]
+enum Prepared {
+    Inline { at: usize, len: usize },
+    Gather,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    sq: SendQueue,
+    cur: Cursor,
+    /// First request not started; those before it have their PSNs.
+    next_start: u64,
+    /// Oldest PSN not acknowledged, and the first never sent.
+    una: u64,
+    high: u64,
+    /// The same in terms of cost: of everything acknowledged, and of everything started.
+    pos_una: u64,
+    pos_next: u64,
+    window: Window,
+    reads: VecDeque<ReadReq>,
+    /// Where the next READ response of request `.0` at byte `.1` goes.
+    sink: (u64, u64, Place),
+    /// Packets since the last one that asked for an ACK.
+    since_ack_req: u32,
+    /// PSN of the last restart, until there is progress: hints to restart there again are echoes.
+    recovering: Option<u64>,
+    failure: Option<Failure>,
+    retries: u32,
+    rnr_retries: u32,
+    ack_deadline: Option<Time>,
+    rnr_until: Option<Time>,
+    last_progress: Time,
+    /// Request whose key operation the host performs now.
+    key_op: Option<u64>,
+    prepared: Prepared,
+    /// Request of the packet just prepared.
+    prepared_idx: u64,
+    ranges: Vec<Range>,
+    // Attributes in the form the packet path wants them.
+    mtu: u64,
+    timeout: Option<Duration>,
+    reliable: bool,
+}
+
+impl Requester {
+    pub(crate) fn new(config: &QpConfig) -> Self {
+        Requester {
+            sq: SendQueue::new(config),
+            cur: Cursor::default(),
+            next_start: 0,
+            una: FIRST_LAP,
+            high: FIRST_LAP,
+            pos_una: 0,
+            pos_next: 0,
+            window: Window::new(config.max_inflight),
+            reads: VecDeque::new(),
+            sink: (0, 0, Place::default()),
+            since_ack_req: 0,
+            recovering: None,
+            failure: None,
+            retries: 0,
+            rnr_retries: 0,
+            ack_deadline: None,
+            rnr_until: None,
+            last_progress: Time::ZERO,
+            key_op: None,
+            prepared: Prepared::Gather,
+            prepared_idx: 0,
+            ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
+            mtu: config.port_mtu.bytes() as u64,
+            timeout: None,
+            reliable: config.qp_type.is_reliable(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.sq
+    }
+    pub(crate) fn queue_mut(&mut self) -> &mut SendQueue {
+        &mut self.sq
+    }
+
+    /// To RESET: everything is forgotten.
+    pub(crate) fn reset(&mut self, config: &QpConfig) {
+        self.sq.clear();
+        self.cur = Cursor::default();
+        self.next_start = 0;
+        self.window = Window::new(config.max_inflight);
+        self.quiesce();
+    }
+
+    /// RTR to RTS: the first PSN.
+    pub(crate) fn start(&mut self, config: &QpConfig, attr: &QpAttr, now: Time) {
+        let psn = FIRST_LAP + u64::from(attr.sq_psn & Psn::MASK);
+        self.una = psn;
+        self.high = psn;
+        self.cur.psn = psn;
+        self.last_progress = now;
+        self.update(config, attr);
+    }
+
+    /// Attributes changed.
+    pub(crate) fn update(&mut self, config: &QpConfig, attr: &QpAttr) {
+        let mtu = if config.qp_type == QpType::Ud { config.port_mtu } else { attr.path_mtu };
+        self.mtu = mtu.bytes() as u64;
+        self.timeout = ack_timeout_ns(attr.timeout).map(Duration::from_nanos);
+        let wanted = usize::from(attr.max_rd_atomic);
+        self.reads.reserve(wanted.saturating_sub(self.reads.len()));
+    }
+
+    /// Hands over what was staged.
+    pub(crate) fn commit(&mut self) -> usize {
+        let n = self.sq.staged - self.sq.posted;
+        self.sq.posted = self.sq.staged;
+        n as usize
+    }
+
+    /// Nothing started is unfinished (SQD).
+    pub(crate) fn is_drained(&self) -> bool {
+        self.sq.head == self.next_start
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        match (self.ack_deadline, self.rnr_until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Marks request `idx` as failed. Of several the earliest counts.
+    fn fail(&mut self, idx: u64, status: WcStatus, cause: Cause) {
+        if self.failure.as_ref().is_none_or(|f| idx < f.idx) {
+            self.failure = Some(Failure { idx, status, cause: Arc::new(cause) });
+        }
+    }
+
+    fn fails_at(&self, idx: u64) -> bool {
+        self.failure.as_ref().is_some_and(|f| f.idx == idx)
+    }
+
+    /// Completes the failed request, if its turn has come, and answers why. The caller flushes the rest.
+    pub(crate) fn take_failure(&mut self, config: &QpConfig, effects: &mut Effects) -> Option<Arc<Cause>> {
+        let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
+        let wqe = self.sq.wqe(failure.idx);
+        let completion = Completion::failure(
+            wqe.wr_id,
+            config.qpn,
+            wqe.wc_opcode(),
+            failure.status,
+            Arc::clone(&failure.cause),
+        );
+        effects.completions.push((CqRef::Send, completion));
+        self.sq.head += 1;
+        Some(failure.cause)
+    }
+
+    /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What is only staged
+    /// stays, for the commit.
+    pub(crate) fn flush(&mut self, config: &QpConfig, cause: &Arc<Cause>, effects: &mut Effects) {
+        while self.sq.head < self.sq.posted {
+            let wqe = self.sq.wqe(self.sq.head);
+            let (wr_id, opcode) = (wqe.wr_id, wqe.wc_opcode());
+            let completion =
+                Completion::failure(wr_id, config.qpn, opcode, WcStatus::WrFlushErr, Arc::clone(cause));
+            effects.completions.push((CqRef::Send, completion));
+            self.sq.head += 1;
+        }
+        self.next_start = self.sq.posted;
+        self.quiesce();
+    }
+
+    /// Nothing is in flight any more.
+    fn quiesce(&mut self) {
+        self.una = self.high;
+        self.pos_una = self.pos_next;
+        self.cur = Cursor { idx: self.next_start, psn: self.high, ..Cursor::default() };
+        self.reads.clear();
+        self.recovering = None;
+        self.failure = None;
+        self.retries = 0;
+        self.rnr_retries = 0;
+        self.ack_deadline = None;
+        self.rnr_until = None;
+        self.key_op = None;
+        self.sink = (u64::MAX, 0, Place::default());
+    }
+
+    /// Completes, from the head, what is acknowledged or (UC, UD) handed out.
+    fn retire(&mut self, config: &QpConfig, effects: &mut Effects) {
+        while self.sq.head < self.next_start && !self.fails_at(self.sq.head) {
+            let wqe = self.sq.wqe(self.sq.head);
+            if if wqe.is_local() { !wqe.done } else { wqe.end() > self.una } {
+                break;
+            }
+            if wqe.flags.contains(SendFlags::SIGNALED) {
+                let opcode = wqe.wc_opcode();
+                let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
+                if matches!(opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
+                    completion.byte_len =
+                        if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
+                }
+                effects.completions.push((CqRef::Send, completion));
+            }
+            self.sq.head += 1;
+        }
+    }
+
+    /// The host performed a key operation.
+    pub(crate) fn key_op_done(
+        &mut self,
+        config: &QpConfig,
+        result: Result<(), Cause>,
+        effects: &mut Effects,
+    ) {
+        let Some(idx) = self.key_op.take() else { return };
+        match result {
+            Ok(()) => {
+                self.sq.wqe_mut(idx).done = true;
+                if self.cur.idx == idx {
+                    self.cur.idx += 1;
+                }
+                self.retire(config, effects);
+            }
+            // "Memory management operation error" in IBTA's words, of binds and invalidates alike (11.6.2).
+            Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
+        }
+    }
+
+    /// The packet just prepared was not sent: its memory cannot be read.
+    pub(crate) fn transmit_failed(&mut self, addr: u64) {
+        if self.sq.head <= self.prepared_idx && self.prepared_idx < self.sq.posted {
+            self.fail(self.prepared_idx, WcStatus::LocProtErr, Cause::Fault { addr });
+        }
+    }
+
+    /// Time has come. Answers whether it was a local ACK timeout.
+    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time) -> bool {
+        if self.rnr_until.is_some_and(|t| t <= now) {
+            self.rnr_until = None;
+        }
+        if self.ack_deadline.is_none_or(|t| t > now) {
+            return false;
+        }
+        if self.retries >= u32::from(ctx.attr.retry_cnt) {
+            let cause = Cause::RetryExceeded {
+                peer: ctx.attr.av.dgid,
+                dest_qpn: ctx.attr.dest_qpn,
+                psn: Psn::new(self.una as u32).get(),
+                attempts: self.retries + 1,
+                last_ack_age: now.since(self.last_progress),
+            };
+            self.ack_deadline = None;
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+            return true;
+        }
+        self.retries += 1;
+        self.window.shrink(self.mtu);
+        self.recovering = None;
+        self.go_back(self.una);
+        self.ack_deadline = self.timeout.map(|t| now + t);
+        true
+    }
+
+    /// Sends again from `psn` on. Requests from there on count as never sent.
+    fn go_back(&mut self, psn: u64) {
+        while self.reads.back().is_some_and(|r| r.end > psn) {
+            self.reads.pop_back();
+        }
+        self.since_ack_req = 0;
+        self.seek(psn);
+    }
+
+    /// Moves the cursor to an unwrapped PSN at or after the head's.
+    fn seek(&mut self, psn: u64) {
+        let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
+        while cur.idx < self.next_start {
+            let wqe = self.sq.wqe(cur.idx);
+            if wqe.is_local() {
+                if !wqe.done {
+                    break;
+                }
+            } else if psn < wqe.end() {
+                cur.at = (psn - wqe.first) * self.mtu;
+                cur.place = self.locate(cur.idx, cur.at);
+                break;
+            }
+            cur.idx += 1;
+        }
+        self.cur = cur;
+    }
+
+    /// Byte `at` of a message in its scatter/gather list.
+    fn locate(&self, idx: u64, at: u64) -> Place {
+        let mut left = at;
+        let sges = self.sq.sges(idx);
+        for (sge, s) in sges.iter().enumerate() {
+            if left < u64::from(s.length) {
+                return Place { sge, off: left as u32 };
+            }
+            left -= u64::from(s.length);
+        }
+        Place { sge: sges.len(), off: 0 }
+    }
+}

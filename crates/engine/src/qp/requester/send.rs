@@ -1,0 +1,399 @@
+//! From work requests to packets: order, fences, segmentation, headers.
+use super::window::OVERHEAD;
+use super::{Cursor, Place, Prepared, ReadReq, Requester, Step};
+use crate::cause::Cause;
+use crate::completion::WcStatus;
+use crate::effects::Effects;
+use crate::keys::{KeyOp, KeyTable};
+use crate::packet::Data;
+use crate::qp::counters::Counters;
+use crate::qp::{QpConfig, QpCtx};
+use crate::time::Time;
+use crate::types::{Access, PathMtu, QpState, QpType};
+use crate::wr::{Remote, SendFlags, SendOp};
+use adverb_wire::{
+    AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport, XrcEth, pad_for,
+};
+
+/// Longest message (IBTA 9.7.7.1).
+const MAX_MSG: u64 = 1 << 31;
+/// Packets of a long message between two that ask for an ACK.
+const ACK_REQ_EVERY: u32 = 16;
+/// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA 9.7.2).
+const MAX_OUTSTANDING: u64 = 1 << (Psn::BITS - 1);
+
+pub(crate) const fn transport_of(qp_type: QpType) -> Transport {
+    match qp_type {
+        QpType::Rc => Transport::Rc,
+        QpType::Uc => Transport::Uc,
+        QpType::Ud => Transport::Ud,
+        QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
+    }
+}
+
+/// Operation of a packet of a SEND or WRITE.
+fn data_operation(op: &SendOp, first: bool, last: bool) -> Operation {
+    let write = matches!(op, SendOp::Write(_) | SendOp::WriteImm(..));
+    match (first, last, write) {
+        (true, false, false) => Operation::SendFirst,
+        (true, false, true) => Operation::WriteFirst,
+        (false, false, false) => Operation::SendMiddle,
+        (false, false, true) => Operation::WriteMiddle,
+        (false, true, _) => match op {
+            SendOp::Write(_) => Operation::WriteLast,
+            SendOp::WriteImm(..) => Operation::WriteLastImm,
+            SendOp::SendImm(_) => Operation::SendLastImm,
+            SendOp::SendInv(_) => Operation::SendLastInv,
+            _ => Operation::SendLast,
+        },
+        (true, true, _) => match op {
+            SendOp::Write(_) => Operation::WriteOnly,
+            SendOp::WriteImm(..) => Operation::WriteOnlyImm,
+            SendOp::SendImm(_) => Operation::SendOnlyImm,
+            SendOp::SendInv(_) => Operation::SendOnlyInv,
+            _ => Operation::SendOnly,
+        },
+    }
+}
+
+fn reth(remote: &Remote, skip: u64, len: u64) -> Reth {
+    Reth { va: remote.va.wrapping_add(skip), rkey: remote.rkey, len: len as u32 }
+}
+
+impl Requester {
+    /// The next thing to do.
+    pub(crate) fn poll(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        now: Time,
+        keys: &KeyTable,
+        effects: &mut Effects,
+        counters: &mut Counters,
+    ) -> Step {
+        if !self.reliable && self.una != self.high {
+            // The packet handed out last has left: UC and UD ask no more (IBTA 9.8.3, 9.8.2).
+            self.una = self.high;
+            self.pos_una = self.pos_next;
+            self.retire(ctx.config, effects);
+        }
+        if self.rnr_until.is_some() || self.key_op.is_some() {
+            return Step::Idle;
+        }
+        loop {
+            let idx = self.cur.idx;
+            if idx == self.sq.posted || self.fails_at(idx) {
+                return Step::Idle;
+            }
+            if idx == self.next_start && !self.start_request(ctx, idx) {
+                return Step::Idle;
+            }
+            let again = self.cur.psn < self.high;
+            let wqe = self.sq.wqe(idx);
+            let headers = match wqe.op {
+                SendOp::LocalInv(_) | SendOp::BindMw(_) if wqe.done => {
+                    self.cur.idx += 1;
+                    continue;
+                }
+                SendOp::LocalInv(_) | SendOp::BindMw(_) => return self.key_step(ctx, idx),
+                SendOp::Read(remote) => self.read_request(ctx, idx, &remote),
+                SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+                | SendOp::AtomicWrite(_)
+                | SendOp::Flush { .. } => self.single_request(ctx, idx, keys),
+                _ => self.data_packet(ctx, idx, keys),
+            };
+            let Some(mut headers) = headers else { return Step::Idle };
+            if ctx.config.qp_type == QpType::XrcSend {
+                headers.xrceth = Some(XrcEth { srqn: self.sq.wqe(idx).xrc_srqn });
+            }
+            counters.sent += 1;
+            counters.retransmitted += u64::from(again);
+            self.prepared_idx = idx;
+            if self.reliable && self.ack_deadline.is_none() {
+                if self.una == self.cur.psn {
+                    self.last_progress = now;
+                }
+                self.ack_deadline = self.timeout.map(|t| now + t);
+            }
+            return Step::Packet(headers);
+        }
+    }
+
+    /// Payload of the packet that [`Requester::poll`] has just answered.
+    pub(crate) fn payload(&self) -> Data<'_> {
+        match self.prepared {
+            Prepared::Inline { at, len } => Data::Bytes(self.sq.inline(self.prepared_idx, at, len)),
+            Prepared::Gather if self.ranges.is_empty() => Data::Bytes(&[]),
+            Prepared::Gather => Data::Gather(&self.ranges),
+        }
+    }
+
+    /// UD destination of that packet.
+    pub(crate) fn ud_path(&self) -> &crate::attr::AddressVector {
+        &self.sq.dest(self.prepared_idx).av
+    }
+
+    /// Gives a request its PSNs, if it may begin now; checks what can be checked before its first packet.
+    fn start_request(&mut self, ctx: &QpCtx<'_>, idx: u64) -> bool {
+        if ctx.attr.state != QpState::Rts {
+            return false; // SQD starts nothing new (IBTA 10.3.1.5).
+        }
+        let wqe = self.sq.wqe(idx);
+        // A fence waits for READs and atomics (IBTA 10.8.3.3). An invalidate waits for everything before it: what it
+        // takes away may be needed to send again.
+        if wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty()
+            || matches!(wqe.op, SendOp::LocalInv(_)) && self.sq.head != idx
+        {
+            return false;
+        }
+        if let Err((status, cause)) = check_start(ctx, wqe.op, wqe.len) {
+            self.fail(idx, status, cause);
+            return false;
+        }
+        let packets = if wqe.is_local() { 0 } else { wqe.len.div_ceil(self.mtu).max(1) };
+        if self.high != self.una && self.high - self.una + packets > MAX_OUTSTANDING {
+            return false;
+        }
+        let (first, pos, len) = (self.high, self.pos_next, wqe.len);
+        let wqe = self.sq.wqe_mut(idx);
+        wqe.started = true;
+        wqe.first = first;
+        wqe.packets = packets as u32;
+        wqe.pos = pos;
+        self.pos_next += packets * OVERHEAD + len;
+        self.next_start = idx + 1;
+        self.cur = Cursor { idx, psn: first, ..Cursor::default() };
+        true
+    }
+
+    fn key_step(&mut self, ctx: &QpCtx<'_>, idx: u64) -> Step {
+        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
+        self.key_op = Some(idx);
+        match self.sq.wqe(idx).op {
+            SendOp::BindMw(bind) => Step::Key(KeyOp::Bind { bind, pd, qpn }),
+            SendOp::LocalInv(key) => Step::Key(KeyOp::Invalidate { key, pd, qpn }),
+            _ => Step::Idle,
+        }
+    }
+
+    /// Cost in flight if a packet at the cursor is next.
+    fn in_flight(&self, pos: u64, first: u64) -> u64 {
+        (pos + self.cur.at + (self.cur.psn - first) * OVERHEAD).saturating_sub(self.pos_una)
+    }
+
+    /// A packet of a SEND or WRITE.
+    fn data_packet(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
+        let wqe = self.sq.wqe(idx);
+        let (at, len) = (self.cur.at, wqe.len);
+        let n = (len - at).min(self.mtu);
+        let (first, last) = (at == 0, at + n == len);
+        let mut ack_req = false;
+        if self.reliable {
+            let in_flight = self.in_flight(wqe.pos, wqe.first);
+            if !self.window.admits(in_flight, n + OVERHEAD) {
+                return None;
+            }
+            // The next one would not go out before an ACK: ask for it now.
+            let full = !self.window.admits(in_flight + n + OVERHEAD, self.mtu + OVERHEAD);
+            ack_req = last || full || self.since_ack_req + 1 >= ACK_REQ_EVERY;
+        }
+        let operation = data_operation(&wqe.op, first, last);
+        let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
+        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        headers.bth.ack_req = ack_req;
+        headers.bth.pad = pad_for(n as usize);
+        if first && let SendOp::Write(remote) | SendOp::WriteImm(remote, _) = &wqe.op {
+            headers.reth = Some(reth(remote, 0, len));
+        }
+        if last {
+            match wqe.op {
+                SendOp::SendImm(imm) | SendOp::WriteImm(_, imm) => headers.imm = Some(ImmDt(imm)),
+                SendOp::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),
+                _ => {}
+            }
+            // CQN-9: only what completes a receive carries it.
+            headers.bth.solicited =
+                wqe.flags.contains(SendFlags::SOLICITED) && !matches!(wqe.op, SendOp::Write(_));
+        }
+        if ctx.config.qp_type == QpType::Ud {
+            let dest = self.sq.dest(idx);
+            headers.bth.dest_qpn = dest.qpn;
+            // With the top bit set the QP's own Q_Key goes out (IBTA 10.2.5).
+            let qkey = if dest.qkey & 1 << 31 != 0 { ctx.attr.qkey } else { dest.qkey };
+            headers.deth = Some(Deth { qkey, src_qpn: ctx.config.qpn });
+        }
+        if !self.gather(ctx.config, idx, n, keys) {
+            return None;
+        }
+        self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        self.advance(n, 1, last);
+        Some(headers)
+    }
+
+    /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so that no more is on
+    /// its way than the window allows.
+    fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<Headers> {
+        let limit = usize::from(ctx.attr.max_rd_atomic);
+        if self.reads.len() >= limit {
+            return None;
+        }
+        let wqe = self.sq.wqe(idx);
+        let left = wqe.end() - self.cur.psn;
+        let part = if limit == 1 { self.window.size() } else { self.window.size() / 2 };
+        let packets = (part / (self.mtu + OVERHEAD)).clamp(1, left);
+        let last = packets == left;
+        let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
+        if !self.window.admits(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {
+            return None;
+        }
+        let opcode = Opcode::new(transport_of(ctx.config.qp_type), Operation::ReadRequest)?;
+        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        headers.bth.ack_req = true;
+        headers.reth = Some(reth(remote, self.cur.at, bytes));
+        self.expect(idx, packets);
+        self.no_payload();
+        self.advance(bytes, packets, last);
+        Some(headers)
+    }
+
+    /// A request of one packet that is answered by one packet.
+    fn single_request(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
+        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic) {
+            return None;
+        }
+        let wqe = self.sq.wqe(idx);
+        if !self.window.admits(self.in_flight(wqe.pos, wqe.first), wqe.len + OVERHEAD) {
+            return None;
+        }
+        let op = wqe.op;
+        let operation = match op {
+            SendOp::CompareSwap { .. } => Operation::CompareSwap,
+            SendOp::FetchAdd { .. } => Operation::FetchAdd,
+            SendOp::AtomicWrite(_) => Operation::AtomicWrite,
+            _ => Operation::Flush,
+        };
+        let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
+        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        headers.bth.ack_req = true;
+        self.no_payload();
+        match op {
+            SendOp::CompareSwap { remote: Remote { va, rkey }, compare, swap } => {
+                headers.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
+            }
+            SendOp::FetchAdd { remote: Remote { va, rkey }, add } => {
+                headers.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
+            }
+            SendOp::AtomicWrite(remote) => {
+                headers.reth = Some(reth(&remote, 0, 8));
+                if !self.gather(ctx.config, idx, 8, keys) {
+                    return None;
+                }
+            }
+            SendOp::Flush { remote, len, placement, selectivity } => {
+                headers.reth = Some(reth(&remote, 0, u64::from(len)));
+                headers.feth = Some(Feth { placement, selectivity });
+            }
+            _ => {}
+        }
+        self.expect(idx, 1);
+        let len = self.sq.wqe(idx).len;
+        self.advance(len, 1, true);
+        Some(headers)
+    }
+
+    fn expect(&mut self, idx: u64, packets: u64) {
+        self.reads.push_back(ReadReq { idx, next: self.cur.psn, end: self.cur.psn + packets });
+        self.since_ack_req = 0;
+    }
+
+    fn no_payload(&mut self) {
+        self.ranges.clear();
+        self.prepared = Prepared::Gather;
+    }
+
+    /// Finds the `n` bytes at the cursor, checking each key now: it may have gone since the post.
+    fn gather(&mut self, config: &QpConfig, idx: u64, n: u64, keys: &KeyTable) -> bool {
+        if self.sq.wqe(idx).inline {
+            self.prepared = Prepared::Inline { at: self.cur.at as usize, len: n as usize };
+            return true;
+        }
+        self.no_payload();
+        let Place { mut sge, mut off } = self.cur.place;
+        let mut left = n as u32;
+        let mut refused = None;
+        let sges = self.sq.sges(idx);
+        while left > 0 {
+            let s = &sges[sge];
+            let take = left.min(s.length - off);
+            match keys.check_local(config.pd, s.lkey, Access::empty(), s.addr.wrapping_add(u64::from(off)), take) {
+                Ok(range) => self.ranges.push(range),
+                Err(cause) => {
+                    refused = Some(cause);
+                    break;
+                }
+            }
+            left -= take;
+            off += take;
+            if off == s.length {
+                sge += 1;
+                off = 0;
+            }
+        }
+        if let Some(cause) = refused {
+            self.fail(idx, WcStatus::LocProtErr, cause);
+            return false;
+        }
+        self.cur.place = Place { sge, off };
+        true
+    }
+
+    /// The packet at the cursor is on its way.
+    fn advance(&mut self, bytes: u64, packets: u64, last: bool) {
+        self.cur.psn += packets;
+        if last {
+            self.cur = Cursor { idx: self.cur.idx + 1, psn: self.cur.psn, ..Cursor::default() };
+        } else {
+            self.cur.at += bytes;
+        }
+        self.high = self.high.max(self.cur.psn);
+    }
+}
+
+/// What is known to be wrong before the first packet.
+fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, Cause)> {
+    let too_long = |max| Err((WcStatus::LocLenErr, Cause::MessageTooLong { len, max }));
+    if ctx.config.qp_type == QpType::Ud && len > port_bytes(ctx.config.port_mtu) {
+        return too_long(port_bytes(ctx.config.port_mtu));
+    }
+    if len > MAX_MSG {
+        return too_long(MAX_MSG);
+    }
+    match op {
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if len < 8 => {
+            let what = "length of the buffer for the old value";
+            return Err((WcStatus::LocLenErr, Cause::BadArgument { what, rule: "an atomic returns 8 bytes" }));
+        }
+        SendOp::AtomicWrite(_) if len != 8 => {
+            let rule = "an atomic write has 8 bytes";
+            return Err((WcStatus::LocLenErr, Cause::BadArgument { what: "message length", rule }));
+        }
+        _ => {}
+    }
+    let wants_credit = matches!(
+        op,
+        SendOp::Read(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite(_)
+            | SendOp::Flush { .. }
+    );
+    if wants_credit && ctx.attr.max_rd_atomic == 0 {
+        let rule = "0 allows no READ, atomic or FLUSH";
+        return Err((WcStatus::LocQpOpErr, Cause::BadArgument { what: "max_rd_atomic", rule }));
+    }
+    Ok(())
+}
+
+fn port_bytes(mtu: PathMtu) -> u64 {
+    mtu.bytes() as u64
+}

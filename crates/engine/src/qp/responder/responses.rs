@@ -1,0 +1,262 @@
+//! Answers waiting to be sent, in PSN order: acknowledges, READ responses packet by packet, atomic results.
+//!
+//! Any answer also acknowledges everything before it (IBTA 9.7.5.1.2). So an ACK stays only while nothing comes after
+//! it, and a burst of requests draws one ACK.
+use crate::cause::Cause;
+use crate::keys::KeyTable;
+use crate::memory::{Range, RangeKind};
+use crate::packet::{Data, Transmit};
+use crate::qp::QpCtx;
+use crate::types::{Access, Key, QpType};
+use adverb_wire::{
+    Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport, pad_for,
+    udp_source_port,
+};
+use alloc::collections::VecDeque;
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Body {
+    Ack,
+    Nak(Syndrome),
+    /// What is left of a READ: the next packet carries the bytes at `va`.
+    Read {
+        va: u64,
+        rkey: Key,
+        left: u32,
+        started: bool,
+    },
+    Atomic {
+        original: u64,
+    },
+    /// FLUSH or ATOMIC WRITE is done: a READ response Only without payload (annex A19).
+    Done,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Response {
+    /// Of its next packet.
+    pub(super) psn: Psn,
+    pub(super) msn: u32,
+    /// Answers a repeated request. Its failure harms nobody: it is dropped, not refused.
+    pub(super) duplicate: bool,
+    pub(super) body: Body,
+}
+
+impl Response {
+    /// Takes one of the places that `max_dest_rd_atomic` counts.
+    fn is_resource(&self) -> bool {
+        matches!(self.body, Body::Read { .. } | Body::Atomic { .. } | Body::Done)
+    }
+    /// A NAK that ends the connection.
+    fn is_final(&self) -> bool {
+        matches!(self.body, Body::Nak(Syndrome::Nak(code)) if code != NakCode::PsnSequence)
+    }
+}
+
+/// The packet handed out last.
+#[derive(Debug)]
+struct Prepared {
+    headers: Headers,
+    payload: [Range; 1],
+    duplicate: bool,
+}
+
+/// A READ whose key no longer opens the memory.
+pub(super) struct ReadFailed {
+    pub(super) psn: Psn,
+    pub(super) cause: Cause,
+}
+
+/// The queue. Never longer than two answers for each resource, an ACK and a NAK.
+#[derive(Debug, Default)]
+pub(super) struct Responses {
+    queue: VecDeque<Response>,
+    prepared: Option<Prepared>,
+}
+
+impl Responses {
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+        self.prepared = None;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Forgets everything, unless the queue ends with the NAK that tells the peer why the connection ended: that, and
+    /// what must go before it, is still to be sent.
+    pub(super) fn clear_unless_final(&mut self) {
+        if !self.queue.back().is_some_and(Response::is_final) {
+            self.queue.clear();
+        }
+    }
+
+    /// Reads and atomics not answered yet; those asked again are counted apart.
+    pub(super) fn resources(&self, duplicate: bool) -> usize {
+        self.queue.iter().filter(|r| r.is_resource() && r.duplicate == duplicate).count()
+    }
+
+    /// Is the answer to this PSN waiting?
+    pub(super) fn holds(&self, psn: Psn) -> bool {
+        self.queue.iter().any(|r| r.psn == psn && r.is_resource())
+    }
+
+    /// Adds an answer at its place.
+    pub(super) fn insert(&mut self, r: Response) {
+        let mut at = self.queue.len();
+        while at > 0 && r.psn.precedes(self.queue[at - 1].psn) {
+            at -= 1;
+        }
+        if matches!(r.body, Body::Ack) && at < self.queue.len() {
+            return;
+        }
+        match at.checked_sub(1).map(|i| &mut self.queue[i]) {
+            Some(before) if matches!(before.body, Body::Ack) => *before = r,
+            Some(before) if matches!(r.body, Body::Ack) && before.psn == r.psn => {}
+            _ => self.queue.insert(at, r),
+        }
+    }
+
+    /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it remains.
+    pub(super) fn revoke_nak(&mut self) {
+        if let Some(r) = self.queue.back_mut()
+            && matches!(r.body, Body::Nak(_))
+            && !r.is_final()
+        {
+            let Response { psn, msn, .. } = *r;
+            self.queue.pop_back();
+            self.insert(Response { psn: psn.prev(), msn, duplicate: false, body: Body::Ack });
+        }
+    }
+
+    /// Takes out the READs whose remaining packets lie in the `n` from `psn` on, as they are asked for anew; was one of
+    /// them not a duplicate itself?
+    pub(super) fn restart_reads(&mut self, psn: Psn, n: u32, mtu: usize) -> bool {
+        let mut original = false;
+        self.queue.retain(|r| {
+            let Body::Read { left, .. } = r.body else { return true };
+            let end = r.psn + packets(left, mtu);
+            let apart = !r.psn.precedes(psn + n) || !psn.precedes(end);
+            original |= !apart && !r.duplicate;
+            apart
+        });
+        original
+    }
+
+    /// Drops everything and ends with a final NAK.
+    pub(super) fn end_with(&mut self, psn: Psn, msn: u32, code: NakCode) {
+        self.queue.clear();
+        self.insert(Response { psn, msn, duplicate: false, body: Body::Nak(Syndrome::Nak(code)) });
+    }
+
+    /// The PSN of the READ response handed out last and whether it answers a duplicate, if it carries payload.
+    pub(super) fn failed_read(&self) -> Option<(Psn, bool)> {
+        let p = self.prepared.as_ref()?;
+        (p.payload[0].len > 0).then_some((p.headers.bth.psn, p.duplicate))
+    }
+
+    /// A duplicate READ whose memory is gone is not answered further.
+    pub(super) fn abandon_read(&mut self, psn: Psn) {
+        if let Some(r) = self.queue.front()
+            && r.psn == psn.next()
+            && matches!(r.body, Body::Read { started: true, .. })
+        {
+            self.queue.pop_front();
+        }
+    }
+
+    /// Makes the next packet ready; `Ok(false)`: there is none.
+    pub(super) fn prepare(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Result<bool, ReadFailed> {
+        while let Some(r) = self.queue.front_mut() {
+            let Response { psn, msn, duplicate, body } = *r;
+            let mut payload = Range { addr: 0, len: 0, kind: RangeKind::Null };
+            let mut atomic_ack = None;
+            let mut syndrome = Syndrome::ACK_NO_CREDITS;
+            let mut finished = true;
+            let operation = match body {
+                Body::Ack => Operation::Acknowledge,
+                Body::Nak(s) => {
+                    syndrome = s;
+                    Operation::Acknowledge
+                }
+                Body::Atomic { original } => {
+                    atomic_ack = Some(AtomicAckEth { original });
+                    Operation::AtomicAcknowledge
+                }
+                Body::Done => Operation::ReadResponseOnly,
+                Body::Read { va, rkey, left, started } => {
+                    let len = left.min(ctx.attr.path_mtu.bytes() as u32);
+                    if len > 0 {
+                        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
+                        // Again for each packet: the region may have gone since the request.
+                        match keys.check_remote(pd, qpn, rkey, Access::REMOTE_READ, va, len) {
+                            Ok(range) => payload = range,
+                            Err(_) if duplicate => {
+                                self.queue.pop_front();
+                                continue;
+                            }
+                            Err(cause) => return Err(ReadFailed { psn, cause }),
+                        }
+                    }
+                    finished = len == left;
+                    if !finished {
+                        let va = va.wrapping_add(u64::from(len));
+                        r.psn = psn.next();
+                        r.body = Body::Read { va, rkey, left: left - len, started: true };
+                    }
+                    match (started, finished) {
+                        (false, true) => Operation::ReadResponseOnly,
+                        (false, false) => Operation::ReadResponseFirst,
+                        (true, false) => Operation::ReadResponseMiddle,
+                        (true, true) => Operation::ReadResponseLast,
+                    }
+                }
+            };
+            if finished {
+                self.queue.pop_front();
+            }
+            let transport =
+                if ctx.config.qp_type == QpType::XrcRecv { Transport::Xrc } else { Transport::Rc };
+            // The operations above exist on both.
+            let Some(opcode) = Opcode::new(transport, operation) else { continue };
+            let mut bth = Bth::new(opcode, ctx.attr.dest_qpn, psn);
+            bth.pad = pad_for(payload.len as usize);
+            let mut headers = Headers::new(bth);
+            if opcode.has_aeth() {
+                headers.aeth = Some(Aeth { syndrome, msn });
+            }
+            headers.atomic_ack = atomic_ack;
+            self.prepared = Some(Prepared { headers, payload: [payload], duplicate });
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The packet made ready.
+    pub(super) fn transmit<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
+        let (headers, payload) = match &self.prepared {
+            Some(p) if p.payload[0].len > 0 => (p.headers, Data::Gather(&p.payload[..])),
+            Some(p) => (p.headers, Data::Bytes(&[])),
+            // Not asked for without `prepare`; an ACK of nothing new does no harm.
+            None => {
+                let opcode = Opcode::new(Transport::Rc, Operation::Acknowledge).unwrap_or(Opcode::CNP);
+                (Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::ZERO)), Data::Bytes(&[]))
+            }
+        };
+        let source_port = udp_source_port(ctx.config.qpn, ctx.attr.dest_qpn);
+        Transmit { path: &ctx.attr.av, source_port, headers, payload }
+    }
+}
+
+/// Packets of `len` bytes; a message of no bytes takes one.
+pub(super) fn packets(len: u32, mtu: usize) -> u32 {
+    len.div_ceil(mtu as u32).max(1)
+}

@@ -1,0 +1,293 @@
+//! The send queue: a ring of work queue elements with slabs for their lists and inline bytes, all made with the queue
+//! pair, so that posting allocates nothing.
+use crate::attr::AddressVector;
+use crate::cause::Cause;
+use crate::completion::WcOpcode;
+use crate::qp::QpConfig;
+use crate::types::{QpState, QpType};
+use crate::wr::{Payload, PostError, SendFlags, SendOp, SendWr, Sge, UdDest};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// A send request in the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wqe {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    pub(crate) xrc_srqn: u32,
+    /// Bytes of the message; more than 32 bits can be asked for and is refused when it is processed.
+    pub(crate) len: u64,
+    /// Entries of the scatter/gather list.
+    pub(crate) sges: u16,
+    /// The bytes are in the inline slab.
+    pub(crate) inline: bool,
+    /// Its PSNs are assigned.
+    pub(crate) started: bool,
+    /// A local operation that was performed.
+    pub(crate) done: bool,
+    /// First PSN, unwrapped (see `Requester`), and how many it takes.
+    pub(crate) first: u64,
+    pub(crate) packets: u32,
+    /// Cost of everything before it, for the flow window.
+    pub(crate) pos: u64,
+}
+
+impl Wqe {
+    /// One past its last PSN.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+    /// Performed by this device alone: no packet.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_))
+    }
+    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and ATOMIC WRITE and FLUSH of annex A19.
+    pub(crate) fn needs_response(&self) -> bool {
+        match self.op {
+            SendOp::Read(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite(_)
+            | SendOp::Flush { .. } => true,
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInv(_)
+            | SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::LocalInv(_)
+            | SendOp::BindMw(_) => false,
+        }
+    }
+    /// Opcode of its completion.
+    pub(crate) fn wc_opcode(&self) -> WcOpcode {
+        match self.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
+            SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+            SendOp::Read(_) => WcOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            SendOp::AtomicWrite(_) => WcOpcode::AtomicWrite,
+            SendOp::Flush { .. } => WcOpcode::Flush,
+            SendOp::LocalInv(_) => WcOpcode::LocalInv,
+            SendOp::BindMw(_) => WcOpcode::BindMw,
+        }
+    }
+}
+
+const EMPTY: Wqe = Wqe {
+    wr_id: 0,
+    op: SendOp::Send,
+    flags: SendFlags::empty(),
+    xrc_srqn: 0,
+    len: 0,
+    sges: 0,
+    inline: false,
+    started: false,
+    done: false,
+    first: 0,
+    packets: 0,
+    pos: 0,
+};
+
+/// Requests are numbered from 0 as long as the queue lives; `head <= posted <= staged`.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    wqes: Box<[Wqe]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    ud: Box<[UdDest]>,
+    mask: u64,
+    depth: u32,
+    max_sge: usize,
+    max_inline: usize,
+    /// Oldest request not completed.
+    pub(crate) head: u64,
+    /// One past the last request handed over.
+    pub(crate) posted: u64,
+    /// One past the last request staged.
+    pub(crate) staged: u64,
+}
+
+fn op_name(op: &SendOp) -> &'static str {
+    match op {
+        SendOp::Send => "SEND",
+        SendOp::SendImm(_) => "SEND with immediate",
+        SendOp::SendInv(_) => "SEND with invalidate",
+        SendOp::Write(_) => "RDMA WRITE",
+        SendOp::WriteImm(..) => "RDMA WRITE with immediate",
+        SendOp::Read(_) => "RDMA READ",
+        SendOp::CompareSwap { .. } => "compare and swap",
+        SendOp::FetchAdd { .. } => "fetch and add",
+        SendOp::AtomicWrite(_) => "atomic write",
+        SendOp::Flush { .. } => "flush",
+        SendOp::LocalInv(_) => "local invalidate",
+        SendOp::BindMw(_) => "bind memory window",
+    }
+}
+
+/// The table of `ibv_post_send(3)`. UC has no opcode for SEND with invalidate.
+fn is_supported(qp_type: QpType, op: &SendOp) -> bool {
+    match qp_type {
+        QpType::Rc | QpType::XrcSend => true,
+        QpType::Uc => matches!(
+            op,
+            SendOp::Send
+                | SendOp::SendImm(_)
+                | SendOp::Write(_)
+                | SendOp::WriteImm(..)
+                | SendOp::LocalInv(_)
+                | SendOp::BindMw(_)
+        ),
+        QpType::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
+        QpType::XrcRecv => false,
+    }
+}
+
+fn type_name(qp_type: QpType) -> &'static str {
+    match qp_type {
+        QpType::Rc => "an RC queue pair",
+        QpType::Uc => "a UC queue pair",
+        QpType::Ud => "a UD queue pair",
+        QpType::XrcSend => "an XRC send queue pair",
+        QpType::XrcRecv => "an XRC receive queue pair",
+    }
+}
+
+impl SendQueue {
+    pub(crate) fn new(config: &QpConfig) -> Self {
+        let depth = config.cap.max_send_wr;
+        let slots = if depth == 0 { 0 } else { depth.next_power_of_two() as usize };
+        let max_sge = config.cap.max_send_sge as usize;
+        let max_inline = config.cap.max_inline_data as usize;
+        let dests = if config.qp_type == QpType::Ud { slots } else { 0 };
+        let no_dest = UdDest { av: AddressVector::default(), qpn: 0, qkey: 0 };
+        SendQueue {
+            wqes: vec![EMPTY; slots].into(),
+            sges: vec![Sge::default(); slots * max_sge].into(),
+            inline: vec![0; slots * max_inline].into(),
+            ud: vec![no_dest; dests].into(),
+            mask: (slots as u64).wrapping_sub(1),
+            depth,
+            max_sge,
+            max_inline,
+            head: 0,
+            posted: 0,
+            staged: 0,
+        }
+    }
+
+    fn slot(&self, idx: u64) -> usize {
+        (idx & self.mask) as usize
+    }
+    pub(crate) fn wqe(&self, idx: u64) -> &Wqe {
+        &self.wqes[self.slot(idx)]
+    }
+    pub(crate) fn wqe_mut(&mut self, idx: u64) -> &mut Wqe {
+        let slot = self.slot(idx);
+        &mut self.wqes[slot]
+    }
+    pub(crate) fn sges(&self, idx: u64) -> &[Sge] {
+        let slot = self.slot(idx);
+        let at = slot * self.max_sge;
+        &self.sges[at..at + usize::from(self.wqes[slot].sges)]
+    }
+    /// Inline bytes `at..at + len` of a message.
+    pub(crate) fn inline(&self, idx: u64, at: usize, len: usize) -> &[u8] {
+        let base = self.slot(idx) * self.max_inline + at;
+        &self.inline[base..base + len]
+    }
+    pub(crate) fn dest(&self, idx: u64) -> &UdDest {
+        &self.ud[self.slot(idx)]
+    }
+
+    /// Everything goes, silently.
+    pub(crate) fn clear(&mut self) {
+        self.head = 0;
+        self.posted = 0;
+        self.staged = 0;
+    }
+
+    /// Checks and copies a request behind those staged before.
+    pub(crate) fn stage(
+        &mut self,
+        config: &QpConfig,
+        state: QpState,
+        wr: &SendWr<'_>,
+    ) -> Result<(), PostError> {
+        self.check(config, state, wr).map_err(PostError::Invalid)?;
+        if self.staged - self.head >= u64::from(self.depth) {
+            let cause = Cause::QueueFull { queue: "the send queue", depth: self.depth };
+            return Err(PostError::QueueFull(cause));
+        }
+        let slot = self.slot(self.staged);
+        let mut wqe = Wqe { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, xrc_srqn: wr.xrc_srqn, ..EMPTY };
+        if config.signal_all {
+            wqe.flags |= SendFlags::SIGNALED;
+        }
+        match wr.data {
+            _ if wqe.is_local() => {}
+            Payload::Sges(sges) => {
+                let slab = &mut self.sges[slot * self.max_sge..];
+                // An entry of no bytes is nothing, whatever its key.
+                for sge in sges.iter().filter(|s| s.length != 0) {
+                    slab[usize::from(wqe.sges)] = *sge;
+                    wqe.sges += 1;
+                    wqe.len += u64::from(sge.length);
+                }
+            }
+            Payload::Inline(parts) => {
+                let mut at = slot * self.max_inline;
+                for part in parts {
+                    self.inline[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+                wqe.inline = true;
+                wqe.len = (at - slot * self.max_inline) as u64;
+            }
+        }
+        if let Some(dest) = wr.ud
+            && config.qp_type == QpType::Ud
+        {
+            self.ud[slot] = dest;
+        }
+        self.wqes[slot] = wqe;
+        self.staged += 1;
+        Ok(())
+    }
+
+    /// What a post refuses: wrong for the queue pair whatever its keys. Keys and lengths are looked at when the
+    /// request is processed, and fail it with a completion (IBTA 11.4.1.1).
+    fn check(&self, config: &QpConfig, state: QpState, wr: &SendWr<'_>) -> Result<(), Cause> {
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(Cause::WrongState { op: "post send", state });
+        }
+        if !is_supported(config.qp_type, &wr.op) {
+            return Err(Cause::OpNotSupported { op: op_name(&wr.op), on: type_name(config.qp_type) });
+        }
+        if config.qp_type == QpType::Ud && wr.ud.is_none() {
+            return Err(Cause::BadArgument { what: "address handle", rule: "a UD send needs one" });
+        }
+        match wr.data {
+            Payload::Sges(sges) if sges.len() > self.max_sge => Err(Cause::TooManySges {
+                given: u32::try_from(sges.len()).unwrap_or(u32::MAX),
+                max: config.cap.max_send_sge,
+            }),
+            Payload::Sges(_) => Ok(()),
+            Payload::Inline(parts) => {
+                if matches!(
+                    wr.op,
+                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+                ) {
+                    return Err(Cause::OpNotSupported { op: "inline data", on: "an operation that returns data" });
+                }
+                let len: usize = parts.iter().map(|p| p.len()).fold(0, usize::saturating_add);
+                if len > self.max_inline {
+                    let given = u32::try_from(len).unwrap_or(u32::MAX);
+                    return Err(Cause::TooMuchInline { given, max: config.cap.max_inline_data });
+                }
+                Ok(())
+            }
+        }
+    }
+}

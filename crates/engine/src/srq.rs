@@ -1,0 +1,119 @@
+//! Shared receive queues.
+use crate::cause::Cause;
+use crate::types::PdId;
+use crate::wr::{PostError, RecvWqe, RecvWr, SgeList};
+use alloc::collections::VecDeque;
+
+#[cfg(test)]
+#[path = "srq_tests.rs"]
+mod tests;
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct Srq {
+    pd: PdId,
+    /// Grown as needed, up to `max_wr`.
+    ring: VecDeque<RecvWqe>,
+    max_wr: u32,
+    max_sge: u32,
+    /// The armed limit; 0 is disarmed.
+    limit: u32,
+}
+
+impl Srq {
+    /// A queue for `max_wr` requests of `max_sge` entries; at least one request.
+    #[must_use]
+    pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
+        Srq { pd, ring: VecDeque::new(), max_wr: max_wr.max(1), max_sge, limit: 0 }
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// `Invalid` with too many entries, `QueueFull`.
+    pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.sges.len() > self.max_sge as usize {
+            let given = u32::try_from(wr.sges.len()).unwrap_or(u32::MAX);
+            return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
+        }
+        if self.ring.len() >= self.max_wr as usize {
+            let queue = "the shared receive queue";
+            return Err(PostError::QueueFull(Cause::QueueFull { queue, depth: self.max_wr }));
+        }
+        self.ring.push_back(RecvWqe { wr_id: wr.wr_id, pd: self.pd, sges: SgeList::new(wr.sges) });
+        Ok(())
+    }
+
+    /// Takes the oldest receive; `true`: the limit was crossed, an SRQ_LIMIT_REACHED event is due (once per arm).
+    ///
+    /// Only a take crosses the limit: arming a queue that is below it already raises the event at the next take, not
+    /// at the arm, since `ibv_modify_srq(3)` has it raised when the number *drops* below.
+    pub fn pop(&mut self) -> Option<(RecvWqe, bool)> {
+        let wqe = self.ring.pop_front()?;
+        let reached = self.ring.len() < self.limit as usize;
+        if reached {
+            self.limit = 0;
+        }
+        Some((wqe, reached))
+    }
+
+    /// Arms the limit event: raised once when fewer than `limit` requests are left; 0 disarms.
+    ///
+    /// # Errors
+    /// `BadArgument` above `max_wr`.
+    pub fn set_limit(&mut self, limit: u32) -> Result<(), Cause> {
+        self.modify(None, Some(limit))
+    }
+
+    /// Changes the capacity.
+    ///
+    /// # Errors
+    /// `BadArgument` for 0, below the number queued, or below the armed limit.
+    pub fn resize(&mut self, max_wr: u32) -> Result<(), Cause> {
+        self.modify(Some(max_wr), None)
+    }
+
+    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). On refusal nothing changed.
+    ///
+    /// # Errors
+    /// Those of [`Srq::resize`] and [`Srq::set_limit`], with the new values.
+    pub fn modify(&mut self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Cause> {
+        let bad = |what, rule| Err(Cause::BadArgument { what, rule });
+        let (new_max, new_limit) = (max_wr.unwrap_or(self.max_wr), limit.unwrap_or(self.limit));
+        if new_max == 0 {
+            return bad("max_wr", "a shared receive queue holds at least one request");
+        }
+        if self.ring.len() > new_max as usize {
+            return bad("max_wr", "more requests are queued than the new size holds");
+        }
+        if new_limit > new_max {
+            return bad("srq_limit", "the limit is at most max_wr");
+        }
+        (self.max_wr, self.limit) = (new_max, new_limit);
+        Ok(())
+    }
+
+    /// `(max_wr, max_sge, limit)`; the limit reads 0 once its event was raised.
+    #[must_use]
+    pub fn attributes(&self) -> (u32, u32, u32) {
+        (self.max_wr, self.max_sge, self.limit)
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// Receives waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// None waiting?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

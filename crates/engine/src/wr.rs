@@ -1,0 +1,198 @@
+//! Work requests as the API gives them, and receive work queue elements as the queues keep them.
+use crate::attr::AddressVector;
+use crate::cause::Cause;
+use crate::types::{Access, Key, PdId, Qpn};
+use alloc::boxed::Box;
+
+bitflags::bitflags! {
+    /// Flags of a send work request; the bits are those of `ibv_send_flags`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct SendFlags: u32 {
+        /// Wait for earlier reads and atomics.
+        const FENCE = 1 << 0;
+        /// Make a completion (always on when the QP signals all).
+        const SIGNALED = 1 << 1;
+        /// Ask the peer for a solicited event (CQN-9).
+        const SOLICITED = 1 << 2;
+        /// The data was copied at the post.
+        const INLINE = 1 << 3;
+    }
+}
+
+/// A scatter/gather entry; laid out as `ibv_sge`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Sge {
+    /// First address, in the key's address space.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Local key.
+    pub lkey: Key,
+}
+
+/// Remote memory of a one-sided operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Address in the remote key's address space.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: Key,
+}
+
+/// A memory window bind (by work request: type 2; by `ibv_bind_mw`: type 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MwBind {
+    /// The window's current key.
+    pub mw: Key,
+    /// The key it takes (type 2: the consumer's choice of tag; type 1: the device's).
+    pub new_key: Key,
+    /// The region's local key.
+    pub mr: Key,
+    /// First address.
+    pub addr: u64,
+    /// Bytes; 0 unbinds.
+    pub len: u64,
+    /// Rights of the window (remote rights and ZERO_BASED).
+    pub access: Access,
+}
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SendOp {
+    Send,
+    /// Immediate data: the four bytes in network order, as `u32` read in host memory order (`__be32`).
+    SendImm(u32),
+    /// Send with invalidate of a key of the peer's.
+    SendInv(Key),
+    Write(Remote),
+    WriteImm(Remote, u32),
+    Read(Remote),
+    CompareSwap {
+        remote: Remote,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote: Remote,
+        add: u64,
+    },
+    /// Eight bytes, stored atomically.
+    AtomicWrite(Remote),
+    Flush {
+        remote: Remote,
+        len: u32,
+        placement: u8,
+        selectivity: u8,
+    },
+    LocalInv(Key),
+    BindMw(MwBind),
+}
+
+/// The bytes of a send work request.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Gathered from registered memory when the request is processed.
+    Sges(&'a [Sge]),
+    /// Copied now.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// Where a UD message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdDest {
+    /// Address handle, resolved.
+    pub av: AddressVector,
+    /// Destination queue pair.
+    pub qpn: Qpn,
+    /// Q_Key; with the top bit set the QP's own is used (IBTA 10.2.5).
+    pub qkey: u32,
+}
+
+/// A send work request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Flags.
+    pub flags: SendFlags,
+    /// Operation and its parameters.
+    pub op: SendOp,
+    /// Data.
+    pub data: Payload<'a>,
+    /// UD destination; required on UD, ignored elsewhere.
+    pub ud: Option<UdDest>,
+    /// XRC: the peer's SRQ number.
+    pub xrc_srqn: u32,
+}
+
+/// A receive work request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Buffers, filled in order.
+    pub sges: &'a [Sge],
+}
+
+/// Scatter/gather list of a queued receive: inline up to four entries, so that the usual receive allocates nothing.
+#[derive(Clone, Debug)]
+pub enum SgeList {
+    /// Up to four entries.
+    Short(u8, [Sge; 4]),
+    /// More.
+    Long(Box<[Sge]>),
+}
+
+impl SgeList {
+    /// Copies a list.
+    #[must_use]
+    pub fn new(sges: &[Sge]) -> Self {
+        if sges.len() <= 4 {
+            let mut short = [Sge::default(); 4];
+            short[..sges.len()].copy_from_slice(sges);
+            SgeList::Short(sges.len() as u8, short)
+        } else {
+            SgeList::Long(sges.into())
+        }
+    }
+    /// The entries.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Sge] {
+        match self {
+            SgeList::Short(n, s) => &s[..usize::from(*n)],
+            SgeList::Long(s) => s,
+        }
+    }
+}
+
+/// A receive work queue element, taken from a receive queue or an SRQ.
+#[derive(Clone, Debug)]
+pub struct RecvWqe {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Protection domain whose keys the entries name (that of the QP, or of the SRQ).
+    pub pd: PdId,
+    /// Buffers.
+    pub sges: SgeList,
+}
+
+/// Why a post was refused. Nothing was queued for the refused request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue is full (ENOMEM).
+    QueueFull(Cause),
+    /// The request is not allowed (EINVAL).
+    Invalid(Cause),
+}
+
+impl PostError {
+    /// The reason.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        match self {
+            PostError::QueueFull(c) | PostError::Invalid(c) => c,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// A process with open objects and running traffic forks; each child opens a context of its own and talks to itself
+// while the parent goes on. usage: fork plain|init (init calls ibv_fork_init first)
+#include "rig.h"
+#include <sys/wait.h>
+
+#define CHILDREN 4
+#define MESSAGES 2000
+#define SIZE 5000
+
+static volatile int stop;
+
+// Sends MESSAGES (or, with `flag`, until it is set) from one queue pair to the other and checks every byte.
+static uint64_t traffic(struct port *p, int who, volatile int *flag)
+{
+	struct ibv_cq *scq = cq_new(p, 8, NULL, NULL), *rcq = cq_new(p, 8, NULL, NULL);
+	struct ibv_qp *x = qp_new(p, IBV_QPT_RC, scq, scq, 8), *y = qp_new(p, IBV_QPT_RC, rcq, rcq, 8);
+	uint8_t *out = malloc(SIZE), *in = malloc(SIZE);
+	struct ibv_mr *mo = ibv_reg_mr(p->pd, out, SIZE, 0);
+	struct ibv_mr *mi = ibv_reg_mr(p->pd, in, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	uint64_t n;
+
+	CHECK(mo && mi, "mr");
+	qp_pair(p, x, y);
+	for (n = 0; flag ? !*flag : n < MESSAGES; n++) {
+		struct ibv_sge so = {(uintptr_t)out, SIZE, mo->lkey}, si = {(uintptr_t)in, SIZE, mi->lkey};
+		struct ibv_recv_wr r = {.sg_list = &si, .num_sge = 1}, *rbad;
+		struct ibv_send_wr w = {.sg_list = &so, .num_sge = 1, .opcode = IBV_WR_SEND,
+					.send_flags = IBV_SEND_SIGNALED}, *bad;
+
+		fill(out, SIZE, who, n);
+		memset(in, 0, SIZE);
+		CHECK(!ibv_post_recv(y, &r, &rbad) && !ibv_post_send(x, &w, &bad), "post");
+		poll_good(scq);
+		poll_good(rcq);
+		CHECK(!memcmp(in, out, SIZE), "process %d message %d: bytes", who, (int)n);
+	}
+	CHECK(!ibv_destroy_qp(x) && !ibv_destroy_qp(y) && !ibv_destroy_cq(scq) && !ibv_destroy_cq(rcq), "destroy");
+	CHECK(!ibv_dereg_mr(mo) && !ibv_dereg_mr(mi), "dereg");
+	return n;
+}
+
+static void *parent_traffic(void *arg)
+{
+	return (void *)(uintptr_t)traffic(arg, 100, &stop);
+}
+
+int main(int argc, char **argv)
+{
+	struct port port;
+	pthread_t t;
+	pid_t pids[CHILDREN];
+	void *count;
+	int i, status;
+
+	if (argc > 1 && !strcmp(argv[1], "init"))
+		CHECK(!ibv_fork_init(), "ibv_fork_init");
+	alarm(120);
+	port_open(&port);
+	traffic(&port, 99, NULL); // the engine has run before the fork
+	CHECK(!pthread_create(&t, NULL, parent_traffic, &port), "thread");
+	for (i = 0; i < CHILDREN; i++) {
+		pids[i] = fork();
+		CHECK(pids[i] >= 0, "fork");
+		if (!pids[i]) {
+			struct port own;
+
+			alarm(60);
+			port_open(&own);
+			CHECK(traffic(&own, i, NULL) == MESSAGES, "count");
+			port_close(&own);
+			_exit(0);
+		}
+		usleep(20000);
+	}
+	for (i = 0; i < CHILDREN; i++) {
+		CHECK(waitpid(pids[i], &status, 0) == pids[i], "waitpid");
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d ended with %x", i, status);
+	}
+	stop = 1;
+	pthread_join(t, &count);
+	CHECK((uintptr_t)count > 0, "the parent did nothing");
+	// A child that only exits must not take anything away from the parent.
+	pids[0] = fork();
+	if (!pids[0])
+		exit(0);
+	CHECK(waitpid(pids[0], &status, 0) == pids[0] && status == 0, "idle child");
+	traffic(&port, 98, NULL);
+	port_close(&port);
+	printf("ok fork: %d children with %d messages each, parent %llu beside them\n", CHILDREN, MESSAGES,
+	       (unsigned long long)(uintptr_t)count);
+	return 0;
+}

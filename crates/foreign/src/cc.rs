@@ -1,0 +1,36 @@
+//! The C programs of `c/`, compiled against the machine's own headers when a test needs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::target_dir;
+
+/// Where the sources are.
+pub fn source_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
+}
+
+/// Compiles `c/NAME.c` with warnings as errors and returns the program's path.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile(name: &str) -> Result<PathBuf, String> {
+    let dir = target_dir()?.join("foreign-c");
+    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let program = dir.join(name);
+    // Under another name first: a test binary beside this one may be running the program.
+    let fresh = dir.join(format!("{name}.{}", std::process::id()));
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let out = Command::new(&cc)
+        .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&fresh)
+        .arg(source_dir().join(format!("{name}.c")))
+        .args(["-libverbs", "-ldl"])
+        .output()
+        .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
+    if !out.status.success() {
+        return Err(format!("{name}.c does not compile:\n{}", String::from_utf8_lossy(&out.stderr)));
+    }
+    std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
+    Ok(program)
+}

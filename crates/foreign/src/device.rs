@@ -1,0 +1,126 @@
+//! The devices as `ibv_devinfo -v` shows them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::process::Program;
+
+/// One device of `ibv_devinfo -v`.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// `hca_id`.
+    pub name: String,
+    /// Every `key: value` line, in order; those of the port too.
+    pub fields: Vec<(String, String)>,
+    /// GID index, GID and type text (`RoCE v2`).
+    pub gids: Vec<(u32, Ipv6Addr, String)>,
+}
+
+impl Device {
+    /// The value of the first line with this key.
+    pub fn field(&self, key: &str) -> Option<&str> {
+        self.fields.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// The value of a line, or a reason that names device and key.
+    ///
+    /// # Errors
+    /// When the line is missing.
+    pub fn need(&self, key: &str) -> Result<&str, String> {
+        self.field(key).ok_or_else(|| format!("{}: ibv_devinfo -v prints no {key:?}", self.name))
+    }
+
+    /// The index of a RoCE v2 GID.
+    pub fn gid_index(&self, gid: Ipv6Addr) -> Option<u32> {
+        self.gids.iter().find(|(_, g, t)| *g == gid && t.contains("v2")).map(|(i, _, _)| *i)
+    }
+}
+
+/// Reads the output of `ibv_devinfo -v`.
+///
+/// # Errors
+/// When a GID line cannot be read.
+pub fn parse_devinfo(text: &str) -> Result<Vec<Device>, String> {
+    let mut devices: Vec<Device> = Vec::new();
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else { continue };
+        let (key, value) = (key.trim(), value.trim());
+        if key == "hca_id" {
+            devices.push(Device { name: value.to_string(), ..Device::default() });
+            continue;
+        }
+        let Some(device) = devices.last_mut() else { continue };
+        if let Some(index) = key.strip_prefix("GID[").and_then(|k| k.strip_suffix(']')) {
+            let index = index.trim().parse().map_err(|e| format!("{line:?}: {e}"))?;
+            let (gid, kind) = value.split_once(',').unwrap_or((value, ""));
+            let gid = gid.trim().parse().map_err(|e| format!("{line:?}: {e}"))?;
+            device.gids.push((index, gid, kind.trim().to_string()));
+        } else {
+            device.fields.push((key.to_string(), value.to_string()));
+        }
+    }
+    Ok(devices)
+}
+
+/// All devices, asked once per test binary.
+///
+/// # Errors
+/// When `ibv_devinfo -v` fails or lists nothing.
+pub fn devices() -> Result<&'static [Device], String> {
+    static DEVICES: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
+    let found = DEVICES.get_or_init(|| {
+        let out = Program::new("ibv_devinfo", &["-v"]).run(Duration::from_secs(20))?;
+        out.require_ok()?;
+        let list = parse_devinfo(&out.text)?;
+        if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }
+    });
+    found.as_deref().map_err(Clone::clone)
+}
+
+/// The loopback device and the index of its RoCE v2 GID for 127.0.0.1.
+#[derive(Clone, Debug)]
+pub struct Loopback {
+    /// Device name.
+    pub dev: String,
+    /// GID index of `::ffff:127.0.0.1`.
+    pub gid: String,
+}
+
+/// The device that has the RoCE v2 GID of 127.0.0.1, where all pairs run.
+///
+/// # Errors
+/// When no device has it.
+pub fn loopback() -> Result<Loopback, String> {
+    let gid = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    for device in devices()? {
+        if let Some(index) = device.gid_index(gid) {
+            return Ok(Loopback { dev: device.name.clone(), gid: index.to_string() });
+        }
+    }
+    Err(format!("no device has the RoCE v2 GID {gid}: {:?}", devices()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "hca_id:\tdev0\n\ttransport:\t\t\tInfiniBand (0)\n\tvendor_id:\t\t\t0x1234\n\
+                          \t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\
+                          \t\t\tGID[  0]:\t\tfe80::1, RoCE v2\n\t\t\tGID[  1]:\t\t::ffff:127.0.0.1, RoCE v2\n\
+                          \nhca_id:\tdev1\n";
+
+    #[test]
+    fn devinfo_is_read_by_device_and_gid() {
+        let list = parse_devinfo(SAMPLE).unwrap();
+        assert_eq!(list.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["dev0", "dev1"]);
+        assert_eq!(list[0].field("state"), Some("PORT_ACTIVE (4)"));
+        assert_eq!(list[0].gid_index(Ipv4Addr::LOCALHOST.to_ipv6_mapped()), Some(1));
+        assert_eq!(list[0].gid_index(Ipv6Addr::LOCALHOST), None);
+    }
+
+    #[test]
+    fn an_unreadable_gid_is_an_error() {
+        assert!(parse_devinfo("hca_id: d\n GID[ 0]: nonsense, RoCE v2\n").is_err());
+    }
+}

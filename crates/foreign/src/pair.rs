@@ -1,0 +1,106 @@
+//! A server and a client of the same program, the way perftest and the ping-pongs are used.
+
+use std::time::Duration;
+
+use crate::process::{Finished, Program, free_port};
+
+/// How long a server may take until it listens: a library that starts slowly is a finding of its own.
+const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+
+/// How often a port that was taken between choosing and binding is replaced.
+const PORT_TRIES: usize = 3;
+
+/// A server and a client; both get `-p PORT`, the client the server's address as its last argument.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    server: Program,
+    client: Program,
+    host: String,
+    limit: Duration,
+}
+
+/// How both ends ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The end that was started first.
+    pub server: Finished,
+    /// The end that connected.
+    pub client: Finished,
+}
+
+impl Pair {
+    /// Both ends run `program` with the same arguments; the client connects to 127.0.0.1.
+    pub fn new<S: AsRef<str>>(program: &str, args: &[S], limit: Duration) -> Self {
+        let program = Program::new(program, args);
+        Self { server: program.clone(), client: program, host: "127.0.0.1".to_string(), limit }
+    }
+
+    /// The two ends given one by one.
+    pub fn of(server: Program, client: Program, limit: Duration) -> Self {
+        Self { server, client, host: "127.0.0.1".to_string(), limit }
+    }
+
+    /// Adds arguments to the server only.
+    #[must_use]
+    pub fn server_arg(mut self, arg: &str) -> Self {
+        self.server = self.server.arg(arg);
+        self
+    }
+
+    /// Sets an environment variable of both ends.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.server = self.server.env(name, value);
+        self.client = self.client.env(name, value);
+        self
+    }
+
+    /// Runs both ends to their end or the time limit.
+    ///
+    /// # Errors
+    /// When an end cannot be started or the server never listens; exit statuses are the caller's to judge.
+    pub fn run(&self) -> Result<Outcome, String> {
+        let mut last = String::new();
+        for _ in 0..PORT_TRIES {
+            let port = free_port()?;
+            let mut server = self.server.clone().arg("-p").arg(port.to_string()).start()?;
+            if let Err(why) = server.wait_for_listener(port, LISTEN_LIMIT) {
+                last = why;
+                if last.contains("Address already in use") || last.contains("Couldn't listen to port") {
+                    continue;
+                }
+                return Err(last);
+            }
+            let client = self.client.clone().arg("-p").arg(port.to_string()).arg(&self.host).start()?;
+            let client = client.wait(self.limit);
+            // The server ends by itself soon after its client; if the client failed it may never.
+            let server = if client.ok() {
+                server.wait(self.limit + Duration::from_secs(5))
+            } else {
+                std::thread::sleep(Duration::from_millis(500));
+                server.wait(Duration::ZERO)
+            };
+            return Ok(Outcome { server, client });
+        }
+        Err(last)
+    }
+
+    /// Runs both ends and requires status 0 of both.
+    ///
+    /// # Errors
+    /// Both command lines with their output.
+    pub fn run_ok(&self) -> Result<Outcome, String> {
+        let outcome = self.run()?;
+        if outcome.server.ok() && outcome.client.ok() {
+            return Ok(outcome);
+        }
+        Err(outcome.describe())
+    }
+}
+
+impl Outcome {
+    /// Both ends' command lines, statuses and output.
+    pub fn describe(&self) -> String {
+        format!("client: {}\nserver: {}", self.client.describe(), self.server.describe())
+    }
+}

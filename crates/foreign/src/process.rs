@@ -1,0 +1,384 @@
+//! Children with a time limit, their output collected, and ended for certain.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks again.
+const TICK: Duration = Duration::from_millis(5);
+
+/// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory this test was built in.
+///
+/// # Errors
+/// Says which path is missing and how to build it.
+pub fn adverb() -> Result<PathBuf, String> {
+    let path = match std::env::var_os("ADVERB") {
+        Some(path) => PathBuf::from(path),
+        None => target_dir()?.join("release/adverb"),
+    };
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(format!("{} is missing: run `make` first, or set ADVERB to the command to test", path.display()))
+}
+
+/// The cargo target directory of the running test binary (`TARGET/PROFILE/deps/NAME`).
+///
+/// # Errors
+/// When the test binary's own path cannot be read.
+pub fn target_dir() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    exe.ancestors().nth(3).map(PathBuf::from).ok_or_else(|| format!("no target directory above {}", exe.display()))
+}
+
+/// Finds a program on `PATH`.
+///
+/// # Errors
+/// Names the program and the script that installs it.
+pub fn which(program: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|p| p.is_file())
+        .ok_or_else(|| format!("{program} is not installed: run scripts/test-deps"))
+}
+
+/// A command line to be run, under `adverb run` or bare.
+#[derive(Clone, Debug)]
+pub struct Program {
+    argv: Vec<String>,
+    env: Vec<(String, String)>,
+    bare: bool,
+}
+
+impl Program {
+    /// `name` with `args`, to be run under `adverb run --`.
+    pub fn new<S: AsRef<str>>(name: impl Into<String>, args: &[S]) -> Self {
+        let mut argv = vec![name.into()];
+        argv.extend(args.iter().map(|a| a.as_ref().to_string()));
+        Self { argv, env: Vec::new(), bare: false }
+    }
+
+    /// Runs without `adverb run`, on the system's own libraries.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        self.bare = true;
+        self
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.argv.push(arg.into());
+        self
+    }
+
+    /// Sets an environment variable of the program.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_string(), value.into()));
+        self
+    }
+
+    /// The command line as a person would type it.
+    pub fn line(&self) -> String {
+        self.argv.join(" ")
+    }
+
+    /// Starts the program in a process group of its own.
+    ///
+    /// # Errors
+    /// When the program or the command under test is missing or cannot be started.
+    pub fn start(&self) -> Result<Running, String> {
+        let name = &self.argv[0];
+        if !name.contains('/') {
+            which(name)?;
+        }
+        let mut command = if self.bare {
+            let mut c = Command::new(name);
+            c.args(&self.argv[1..]);
+            c
+        } else {
+            let mut c = Command::new(adverb()?);
+            c.arg("run").arg("--").args(&self.argv);
+            c
+        };
+        for (k, v) in &self.env {
+            command.env(k, v);
+        }
+        start(command, self.line())
+    }
+
+    /// Runs to the end or to the time limit.
+    ///
+    /// # Errors
+    /// When the program cannot be started; an exit status other than 0 is no error here.
+    pub fn run(&self, limit: Duration) -> Result<Finished, String> {
+        Ok(self.start()?.wait(limit))
+    }
+}
+
+/// Starts a prepared command in a process group of its own, with its output collected under `line`.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(mut command: Command, line: String) -> Result<Running, String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("cannot start {line}: {e}"))?;
+    let text: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let mut readers = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        readers.push(collect(pipe, &text));
+    }
+    if let Some(pipe) = child.stderr.take() {
+        readers.push(collect(pipe, &text));
+    }
+    Ok(Running { line, child, text, readers, since: Instant::now(), reaped: false })
+}
+
+fn collect(mut pipe: impl Read + Send + 'static, text: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    let text = Arc::clone(text);
+    std::thread::spawn(move || {
+        let mut buf = [0; 8192];
+        while let Ok(n) = pipe.read(&mut buf) {
+            if n == 0 {
+                break;
+            }
+            text.lock().unwrap_or_else(|e| e.into_inner()).extend_from_slice(&buf[..n]);
+        }
+    })
+}
+
+/// A child that runs. Dropping it ends its process group.
+pub struct Running {
+    line: String,
+    child: Child,
+    text: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+    since: Instant,
+    reaped: bool,
+}
+
+impl Running {
+    /// The pid of the child, which is its process group's id as well.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far, both streams in the order of arrival.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(|e| e.into_inner())).into_owned()
+    }
+
+    /// Whether it has ended.
+    pub fn ended(&mut self) -> bool {
+        let ended = !matches!(self.child.try_wait(), Ok(None));
+        self.reaped |= ended;
+        ended
+    }
+
+    /// Waits until its output contains `needle`.
+    ///
+    /// # Errors
+    /// When it ends or the time is over before.
+    pub fn wait_for_text(&mut self, needle: &str, limit: Duration) -> Result<(), String> {
+        self.wait_until(&format!("print {needle:?}"), limit, |r| r.text().contains(needle))
+    }
+
+    /// Waits until something listens on the TCP port.
+    ///
+    /// # Errors
+    /// When the child ends or the time is over before.
+    pub fn wait_for_listener(&mut self, port: u16, limit: Duration) -> Result<(), String> {
+        self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
+    }
+
+    fn wait_until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let end = Instant::now() + limit;
+        loop {
+            if done(self) {
+                return Ok(());
+            }
+            let ended = self.ended();
+            // Its last words may have arrived between the two looks.
+            if ended && !done(self) {
+                std::thread::sleep(Duration::from_millis(50));
+                if done(self) {
+                    return Ok(());
+                }
+                return Err(format!("{}: ended before it did {what}:\n{}", self.line, self.text()));
+            }
+            if Instant::now() >= end {
+                return Err(format!("{}: did not {what} within {limit:?}:\n{}", self.line, self.text()));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// SIGKILL to the child and everything it started that is still in its process group.
+    pub fn kill_hard(&mut self) {
+        if !self.reaped || group_exists(self.pid()) {
+            // The group is ours: its leader is our child, made with `process_group(0)`.
+            let _ = Command::new("sh")
+                .args(["-c", &format!("kill -KILL -- -{}", self.child.id())])
+                .stderr(Stdio::null())
+                .status();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.reaped = true;
+    }
+
+    /// Waits for the end, or kills it at the time limit.
+    pub fn wait(mut self, limit: Duration) -> Finished {
+        let end = self.since + limit;
+        let mut stuck = String::new();
+        let mut timed_out = false;
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    self.reaped = true;
+                    break Some(status);
+                }
+                Ok(None) if Instant::now() < end => std::thread::sleep(TICK),
+                _ => {
+                    timed_out = true;
+                    stuck = thread_states(self.pid());
+                    self.kill_hard();
+                    break None;
+                }
+            }
+        };
+        let elapsed = self.since.elapsed();
+        // A grandchild that outlives its parent would keep the pipes open for ever.
+        let pid = self.pid();
+        let patience = Instant::now() + Duration::from_secs(2);
+        while self.readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
+            std::thread::sleep(TICK);
+        }
+        if group_exists(pid) {
+            self.kill_hard();
+        }
+        let mut text = self.text();
+        if timed_out {
+            text.push_str(&format!("\n(killed after {limit:?}; threads then:\n{stuck})\n"));
+        }
+        Finished { line: self.line.clone(), status, text, elapsed, timed_out }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended() || group_exists(self.pid()) {
+            self.kill_hard();
+        }
+    }
+}
+
+/// Whether any process of the group is left, zombies apart.
+pub fn group_exists(pgid: u32) -> bool {
+    let Ok(dir) = std::fs::read_dir("/proc") else { return false };
+    dir.flatten().any(|entry| {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { return false };
+        // pid (comm) state ppid pgrp
+        let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+        let mut fields = rest.split(' ');
+        let state = fields.next();
+        state != Some("Z") && fields.nth(1) == Some(pgid.to_string().as_str())
+    })
+}
+
+/// Name, state and kernel wait channel of each thread of the group, for the message about a hang.
+fn thread_states(pgid: u32) -> String {
+    let script = format!(
+        "for p in $(ps -eo pid=,pgid= | awk '$2=={pgid}{{print $1}}'); do for t in /proc/$p/task/*; do \
+         echo \"  $p $(cat $t/comm) $(cut -d' ' -f3 $t/stat) $(cat $t/wchan) $(cut -d' ' -f1 $t/syscall)\"; done; done"
+    );
+    match Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).output() {
+        Ok(out) => String::from_utf8_lossy(&out.stdout).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+/// How a child ended and what it printed.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The command line.
+    pub line: String,
+    /// None when it was killed at the time limit.
+    pub status: Option<ExitStatus>,
+    /// Both streams.
+    pub text: String,
+    /// From start to end.
+    pub elapsed: Duration,
+    /// Whether the time limit ended it.
+    pub timed_out: bool,
+}
+
+impl Finished {
+    /// Whether it ended by itself with status 0.
+    pub fn ok(&self) -> bool {
+        self.status.is_some_and(|s| s.success())
+    }
+
+    /// Its exit code, if it ended by itself.
+    pub fn code(&self) -> Option<i32> {
+        self.status.and_then(|s| s.code())
+    }
+
+    /// Fails with the output unless the exit status is 0.
+    ///
+    /// # Errors
+    /// The command line, how it ended, and its output.
+    pub fn require_ok(&self) -> Result<(), String> {
+        if self.ok() { Ok(()) } else { Err(self.describe()) }
+    }
+
+    /// The command line, how it ended, and its output.
+    pub fn describe(&self) -> String {
+        let how = match self.status {
+            None => format!("did not end within its time and was killed after {:?}", self.elapsed),
+            Some(s) => match (s.code(), s.signal()) {
+                (Some(c), _) => format!("exit status {c}"),
+                (None, Some(sig)) => format!("died of signal {sig}"),
+                _ => "ended strangely".to_string(),
+            },
+        };
+        format!("$ {}\n{}\n[{how}]", self.line, self.text.trim_end())
+    }
+}
+
+/// A TCP port that is free now.
+///
+/// # Errors
+/// When no socket can be bound.
+pub fn free_port() -> Result<u16, String> {
+    // Bound on all addresses, as the programs do.
+    let listener = std::net::TcpListener::bind(("::", 0))
+        .or_else(|_| std::net::TcpListener::bind(("0.0.0.0", 0)))
+        .map_err(|e| format!("no free TCP port: {e}"))?;
+    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+}
+
+/// Whether a socket listens on the TCP port, seen from `/proc` so that the listener is not disturbed.
+pub fn listens(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        std::fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
+            let mut f = line.split_whitespace();
+            let local = f.nth(1).unwrap_or_default();
+            let state = f.nth(1).unwrap_or_default();
+            local.ends_with(&suffix) && state == "0A"
+        })
+    })
+}
+
+/// Joins words into the arguments of a program.
+pub fn words<S: AsRef<OsStr> + ToString>(line: S) -> Vec<String> {
+    line.to_string().split_whitespace().map(str::to_string).collect()
+}

@@ -1,0 +1,45 @@
+//! Small helpers around libtest-mimic: named cases, short or full runs, a closing line per suite.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::Verdict;
+
+/// Whether the short selection was asked for (`ADVERB_FOREIGN_SHORT` set and not empty).
+pub fn short() -> bool {
+    std::env::var_os("ADVERB_FOREIGN_SHORT").is_some_and(|v| !v.is_empty())
+}
+
+/// Picks a value by the length of the run.
+pub fn by_length<T>(full: T, short_run: T) -> T {
+    if short() { short_run } else { full }
+}
+
+/// One case with a name.
+pub fn case(name: impl Into<String>, run: impl FnOnce() -> Verdict + Send + 'static) -> Trial {
+    Trial::test(name, move || run().map_err(Failed::from))
+}
+
+/// Runs the cases one after the other unless told otherwise, and prints a closing line with the suite's name.
+///
+/// Latency programs spin: on a small machine two at once take each other's processor, so the default is serial.
+pub fn run(suite: &str, cases: Vec<Trial>) -> ExitCode {
+    let mut args = Arguments::from_args();
+    if args.test_threads.is_none() {
+        args.test_threads = Some(1);
+    }
+    if args.list {
+        return libtest_mimic::run(&args, cases).exit_code();
+    }
+    let conclusion = libtest_mimic::run(&args, cases);
+    println!(
+        "suite {suite}: {} passed, {} failed, {} ignored, {} filtered out ({} run)",
+        conclusion.num_passed,
+        conclusion.num_failed,
+        conclusion.num_ignored,
+        conclusion.num_filtered_out,
+        if short() { "short" } else { "full" }
+    );
+    conclusion.exit_code()
+}

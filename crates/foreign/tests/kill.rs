@@ -1,0 +1,246 @@
+//! A program killed in mid-traffic: what its peer sees, and what is left behind.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use adverb_foreign::cc::compile;
+use adverb_foreign::device::loopback;
+use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Finished, Program, Running, free_port, group_exists};
+use adverb_foreign::suite::case;
+use adverb_foreign::{Verdict, require};
+use libtest_mimic::Trial;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Work requests c/peer.c keeps posted, and receives it has posted.
+const DEPTH: u32 = 32;
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for op in ["write", "send", "read"] {
+        cases.push(case(format!("peer_gets_retry_exceeded/{op}"), move || peer_of_the_killed(op, 14, 7)));
+    }
+    cases.push(case("peer_gets_retry_exceeded/short_timer", || peer_of_the_killed("write", 10, 1)));
+    cases.push(case("nothing_is_left_and_the_next_program_runs/server", || killed(true)));
+    cases.push(case("nothing_is_left_and_the_next_program_runs/client", || killed(false)));
+    cases.push(case("bystanders_go_on", bystanders));
+    // Only root may become somebody else.
+    cases.push(Trial::test("second_user_works_or_is_told_why", || second_user().map_err(Into::into))
+        .with_ignored_flag(!is_root()));
+    adverb_foreign::suite::run("kill", cases)
+}
+
+fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .unwrap_or_default()
+        .lines()
+        .any(|l| l.starts_with("Uid:") && l.split_whitespace().nth(2) == Some("0"))
+}
+
+/// The number after `key=` in the line that starts with END.
+fn figure(out: &Finished, key: &str) -> Result<f64, String> {
+    out.text
+        .lines()
+        .find(|l| l.starts_with("END "))
+        .and_then(|l| l.split_whitespace().find_map(|w| w.strip_prefix(key)?.strip_prefix('=')?.parse().ok()))
+        .ok_or_else(|| format!("no {key}= in the report:\n{}", out.describe()))
+}
+
+fn peer_of_the_killed(op: &str, timeout: u32, retry: u32) -> Verdict {
+    let program = compile("peer")?.display().to_string();
+    let lo = loopback()?;
+    let port = free_port()?.to_string();
+    let (t, r) = (timeout.to_string(), retry.to_string());
+    let args = ["-p", &port, "-t", &t, "-r", &r, "-o", op];
+    let side = |p: Program| p.env("RIG_DEV", lo.dev.clone()).env("RIG_GID", lo.gid.clone());
+    let mut victim = side(Program::new(program.clone(), &args)).start()?;
+    victim.wait_for_listener(port.parse().map_err(|e| format!("{e}"))?, LIMIT)?;
+    let mut peer = side(Program::new(program, &args).arg("localhost")).start()?;
+    peer.wait_for_text("RUNNING", LIMIT)?;
+    victim.kill_hard();
+    let out = peer.wait(LIMIT);
+    out.require_ok()?;
+    // C9-141 of the IB specification: the timer is 4.096 µs × 2^timeout, and may run up to four times as long.
+    let bound = 4.096e-6 * f64::from(1 << timeout) * f64::from(retry + 1) * 4.0;
+    let after = figure(&out, "after")?;
+    // A peer that is noticed to be gone may fail earlier; scheduling on a busy machine gets half a second.
+    require!(after <= bound + 0.5, "failed after {after} s, bound {bound} s\n{}", out.describe());
+    let status = figure(&out, "status")?;
+    require!(status == 12.0, "first error {status}, expected 12 (IBV_WC_RETRY_EXC_ERR)\n{}", out.describe());
+    let (posted, good, flushed) = (figure(&out, "posted")?, figure(&out, "good")?, figure(&out, "flushed")?);
+    require!(posted == good + 1.0 + flushed, "requests without a completion\n{}", out.describe());
+    require!(good >= 200.0 && flushed <= f64::from(DEPTH), "{}", out.describe());
+    let receives = figure(&out, "recv_flushed")?;
+    require!(receives == f64::from(DEPTH), "{receives} of {DEPTH} receives flushed\n{}", out.describe());
+    require!(figure(&out, "state")? == 6.0, "the queue pair is not in the error state\n{}", out.describe());
+    Ok(())
+}
+
+/// A perftest pair in mid-traffic with one side killed; the other side ends by itself, with an error.
+fn kill_one_side(kill_server: bool) -> Verdict {
+    let lo = loopback()?;
+    let port = free_port()?;
+    let p = port.to_string();
+    let args = ["-d", &lo.dev, "-x", &lo.gid, "-F", "-p", &p, "-D", "20", "-s", "65536"];
+    let mut server = Program::new("ib_send_bw", &args).start()?;
+    server.wait_for_listener(port, LIMIT)?;
+    let mut client = Program::new("ib_send_bw", &args).arg("127.0.0.1").start()?;
+    // The head of the results table is printed when traffic begins.
+    client.wait_for_text("#bytes", LIMIT)?;
+    std::thread::sleep(Duration::from_secs(1));
+    require!(!server.ended() && !client.ended(), "the pair ended early:\n{}\n{}", server.text(), client.text());
+    let (mut dead, alive) = if kill_server { (server, client) } else { (client, server) };
+    let group = dead.pid();
+    dead.kill_hard();
+    require!(!group_exists(group), "processes of the killed side are left");
+    if kill_server {
+        let out = alive.wait(LIMIT);
+        require!(!out.timed_out, "the client hangs without its server:\n{}", out.describe());
+        require!(out.code() != Some(0), "the client saw no error:\n{}", out.describe());
+    } else {
+        // A receiver gets no packet and so no error: perftest's server may wait for ever, on any hardware.
+        drop(alive);
+    }
+    Ok(())
+}
+
+fn killed(kill_server: bool) -> Verdict {
+    let before = traces();
+    kill_one_side(kill_server)?;
+    // At once, on the same RoCE v2 port.
+    let start = Instant::now();
+    next_program()?;
+    require!(start.elapsed() < Duration::from_secs(15), "the next program took {:?}", start.elapsed());
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let left: Vec<_> = traces().difference(&before).cloned().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        require!(Instant::now() < end, "left behind: {left:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn next_program() -> Verdict {
+    let lo = loopback()?;
+    let args = ["-d", &lo.dev, "-g", &lo.gid, "-c", "-n", "1000"];
+    Pair::new("ibv_rc_pingpong", &args, Duration::from_secs(30)).run_ok().map(|_| ())
+}
+
+/// What Adverb could leave on the machine: files in /dev/shm and the run-time directory, Unix sockets, UDP sockets.
+fn traces() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    walk(Path::new("/dev/shm"), &mut found);
+    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR") {
+        walk(&PathBuf::from(dir), &mut found);
+    }
+    for line in std::fs::read_to_string("/proc/net/unix").unwrap_or_default().lines() {
+        if let Some(path) = line.split_whitespace().nth(7).filter(|p| p.contains("adverb")) {
+            found.insert(format!("unix socket {path}"));
+        }
+    }
+    for table in ["/proc/net/udp", "/proc/net/udp6"] {
+        for line in std::fs::read_to_string(table).unwrap_or_default().lines() {
+            if let Some(local) = line.split_whitespace().nth(1).filter(|l| l.ends_with(":12B7")) {
+                found.insert(format!("{table} {local}"));
+            }
+        }
+    }
+    found
+}
+
+fn walk(dir: &Path, found: &mut BTreeSet<String>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        // Directories stay, empty, for the next process; what counts is what lies in them.
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            walk(&path, found);
+        } else if path.display().to_string().contains("adverb") {
+            found.insert(path.display().to_string());
+        }
+    }
+}
+
+/// Pairs of other processes on the same port do not notice that one was killed.
+fn bystanders() -> Verdict {
+    let lo = loopback()?;
+    let other = std::thread::spawn(move || {
+        let args = ["-d", &lo.dev, "-x", &lo.gid, "-F", "-D", "6", "-f", "1", "-s", "4096"];
+        Pair::new("ib_write_bw", &args, LIMIT).run_ok().map(|_| ())
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let killed = kill_one_side(true);
+    let other = other.join().map_err(|_| "panicked".to_string())?;
+    killed?;
+    other.map_err(|e| format!("a pair that had nothing to do with the killed one: {e}"))
+}
+
+/// Another user on the same host while this one's programs run: works, or says in words what is in the way.
+fn second_user() -> Verdict {
+    // Installed where everybody can read it; this tests the installed tree as well.
+    let adverb = adverb_foreign::process::adverb()?;
+    let build = adverb.parent().ok_or("no build directory")?;
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = PathBuf::from(format!("/var/tmp/adverb-foreign.{}", std::process::id()));
+    let out = Command::new("make")
+        .arg("-C")
+        .arg(&top)
+        .args(["install", "PREFIX=/opt/adverb"])
+        .arg(format!("DESTDIR={}", shared.display()))
+        .arg(format!("BUILD={}", build.display()))
+        .output()
+        .map_err(|e| format!("make: {e}"))?;
+    let _clean = Remove(shared.clone());
+    require!(out.status.success(), "make install: {}", String::from_utf8_lossy(&out.stderr));
+    let installed = shared.join("opt/adverb/bin/adverb").display().to_string();
+
+    let lo = loopback()?;
+    let port = free_port()?;
+    let p = port.to_string();
+    let mine = ["-d", &lo.dev, "-g", &lo.gid, "-p", &p, "-n", "1000", "-c"];
+    let mut holder: Running = Program::new("ibv_rc_pingpong", &mine).start()?;
+    holder.wait_for_listener(port, LIMIT)?;
+
+    let other_port = free_port()?;
+    let op = other_port.to_string();
+    let as_nobody = |extra: &[&str]| {
+        let mut args = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &installed, "run", "--"];
+        args.extend(["ibv_rc_pingpong", "-d", &lo.dev, "-g", &lo.gid, "-n", "1000", "-c", "-p", &op]);
+        args.extend(extra);
+        Program::new("setpriv", &args).bare()
+    };
+    let mut server = as_nobody(&[]).start()?;
+    match server.wait_for_listener(other_port, Duration::from_secs(20)) {
+        Ok(()) => {
+            let client = as_nobody(&["127.0.0.1"]).run(LIMIT)?;
+            let server = server.wait(LIMIT);
+            let good = client.ok() && server.ok();
+            require!(good || told(&client) || told(&server), "{}\n{}", client.describe(), server.describe());
+        }
+        Err(why) => {
+            let out = server.wait(Duration::ZERO);
+            require!(out.code().is_some_and(|c| c != 0) && told(&out), "{why}\n{}", out.describe());
+        }
+    }
+    // And the first user's program has taken no harm.
+    let client = Program::new("ibv_rc_pingpong", &mine).arg("127.0.0.1").run(LIMIT)?;
+    client.require_ok()?;
+    holder.wait(LIMIT).require_ok()
+}
+
+/// Whether the message names the cause: the port, and that another user has it.
+fn told(out: &Finished) -> bool {
+    out.text.contains("4791") && out.text.contains("user")
+}
+
+struct Remove(PathBuf);
+impl Drop for Remove {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,42 @@
+//! Eight threads with every byte checked, and children that use the device after a fork.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_foreign::Verdict;
+use adverb_foreign::cc::compile;
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::Program;
+use adverb_foreign::require;
+use adverb_foreign::suite::{by_length, case, run};
+
+fn main() -> ExitCode {
+    run(
+        "threads",
+        vec![
+            case("eight_threads_on_own_and_shared_objects", || {
+                let seconds: u64 = std::env::var("ADVERB_THREADS_SECONDS")
+                    .ok()
+                    .and_then(|s| s.parse().ok())
+                    .unwrap_or_else(|| by_length(60, 5));
+                program("threads", &seconds.to_string(), seconds + 60, "ok threads")
+            }),
+            case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
+            case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
+        ],
+    )
+}
+
+fn program(name: &str, arg: &str, limit: u64, words: &str) -> Verdict {
+    let path = compile(name)?;
+    let lo = loopback()?;
+    let out = Program::new(path.display().to_string(), &[arg])
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(Duration::from_secs(limit))?;
+    out.require_ok()?;
+    require!(out.text.contains(words), "{}", out.describe());
+    print!("{}", out.text);
+    Ok(())
+}

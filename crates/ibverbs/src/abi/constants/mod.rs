@@ -1,0 +1,13 @@
+//! The constants of the header, by object.
+
+mod cq;
+mod device;
+mod memory;
+mod other;
+mod qp;
+
+pub use {cq::*, device::*, memory::*, other::*, qp::*};
+
+/// Every constant, file by file.
+pub const CONSTANTS: &[&[super::Constant]] =
+    &[cq::CONSTANTS, device::CONSTANTS, memory::CONSTANTS, other::CONSTANTS, qp::CONSTANTS];

@@ -1,0 +1,12 @@
+//! The drop-in `libibverbs.so.1`: rdma-core's names, versions and layouts on the Adverb device.
+//!
+//! - [`abi`]: mirrors of the header's types and constants.
+//! - [`verbs`]: the entry points, by object, and the function tables of a context.
+//! - [`pure`]: entry points that need no device.
+//! - [`exports`]: the table that binds each exported name to its version node.
+
+pub mod abi;
+pub mod errno;
+pub mod exports;
+pub mod pure;
+pub mod verbs;

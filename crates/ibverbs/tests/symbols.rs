@@ -1,0 +1,173 @@
+//! The built shared object: its name, its exports, and what `dlvsym` finds in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CString, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+
+const SYMBOLS: &str = include_str!("symbols.txt");
+
+/// What NCCL asks for; one of the mandatory ones missing turns its InfiniBand support off.
+const NCCL_MANDATORY: [&str; 22] = [
+    "ibv_get_device_list",
+    "ibv_free_device_list",
+    "ibv_get_device_name",
+    "ibv_open_device",
+    "ibv_close_device",
+    "ibv_get_async_event",
+    "ibv_ack_async_event",
+    "ibv_query_device",
+    "ibv_query_port",
+    "ibv_query_gid",
+    "ibv_query_qp",
+    "ibv_alloc_pd",
+    "ibv_dealloc_pd",
+    "ibv_reg_mr",
+    "ibv_dereg_mr",
+    "ibv_create_cq",
+    "ibv_destroy_cq",
+    "ibv_create_qp",
+    "ibv_modify_qp",
+    "ibv_destroy_qp",
+    "ibv_fork_init",
+    "ibv_event_type_str",
+];
+
+const NCCL_OPTIONAL: [(&str, &str); 5] = [
+    ("ibv_reg_mr_iova2", "IBVERBS_1.8"),
+    ("ibv_reg_dmabuf_mr", "IBVERBS_1.12"),
+    ("ibv_query_ece", "IBVERBS_1.10"),
+    ("ibv_set_ece", "IBVERBS_1.10"),
+    ("ibv_query_port_speed", "IBVERBS_1.16"),
+];
+
+fn library() -> PathBuf {
+    // The test runs from `deps`, where cargo puts the shared object of the library under test.
+    let exe = std::env::current_exe().expect("the test has a path");
+    let file = exe.parent().expect("a directory").join("libibverbs.so");
+    assert!(file.is_file(), "{} has not been built", file.display());
+    file
+}
+
+fn committed() -> BTreeSet<(String, String)> {
+    let lines = SYMBOLS.lines().filter(|l| !l.starts_with('#'));
+    lines
+        .map(|l| l.split_once(' ').expect("a name and a node"))
+        .map(|(name, node)| (name.to_owned(), node.to_owned()))
+        .collect()
+}
+
+/// A loaded library; never unloaded, as its flags say.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open() -> Self {
+        let path = CString::new(library().into_os_string().into_encoded_bytes()).expect("no zero");
+        // SAFETY: a path; the library's constructors are those of any Rust library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "dlopen failed");
+        Self(handle)
+    }
+
+    fn find(&self, name: &str, node: &str) -> Option<*mut c_void> {
+        let (name, node) = (CString::new(name).expect("no zero"), CString::new(node).expect("no zero"));
+        // SAFETY: a live handle and two strings.
+        let symbol = unsafe { libc::dlvsym(self.0, name.as_ptr(), node.as_ptr()) };
+        (!symbol.is_null()).then_some(symbol)
+    }
+}
+
+#[test]
+fn every_committed_symbol_is_found_at_its_node() {
+    let library = Library::open();
+    let missing: Vec<_> = committed().into_iter().filter(|(n, v)| library.find(n, v).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn nothing_else_is_exported() {
+    let run = Command::new("objdump").arg("-T").arg(library()).output();
+    let run = run.expect("objdump: install the package binutils");
+    let text = String::from_utf8(run.stdout).expect("ASCII");
+    // `ADDRESS FLAGS SECTION<tab>SIZE  NODE NAME`, the node in brackets when it is not the default.
+    let exported: BTreeSet<(String, String)> = text
+        .lines()
+        .filter(|l| l.starts_with('0') && !l.contains("*UND*"))
+        .map(|l| {
+            let mut words = l.split_whitespace().rev();
+            let name = words.next().expect("a name").to_owned();
+            let node = words.next().expect("a node").trim_matches(['(', ')']).to_owned();
+            (name, node)
+        })
+        .collect();
+    let committed = committed();
+    let unexpected: Vec<_> = exported.difference(&committed).collect();
+    let missing: Vec<_> = committed.difference(&exported).collect();
+    assert!(unexpected.is_empty() && missing.is_empty(), "unexpected {unexpected:?}, missing {missing:?}");
+}
+
+#[test]
+fn each_public_name_has_one_default_version() {
+    let run = Command::new("objdump").arg("-T").arg(library()).output();
+    let text = String::from_utf8(run.expect("objdump: install the package binutils").stdout).expect("ASCII");
+    let mut defaults = BTreeMap::<&str, usize>::new();
+    for line in text.lines().filter(|l| l.starts_with('0') && !l.contains("*UND*") && !l.contains('(')) {
+        let mut words = line.split_whitespace().rev();
+        *defaults.entry(words.next().expect("a name")).or_default() += 1;
+    }
+    let public =
+        committed().into_iter().filter(|(n, v)| !v.contains("PRIVATE") && n != "ibv_register_driver");
+    for (name, node) in public {
+        assert_eq!(defaults.get(name.as_str()), Some(&1), "{name}@@{node}");
+    }
+}
+
+#[test]
+fn names_of_version_1_0_layouts_are_not_claimed() {
+    // The old layouts are not implemented: asking for them must fail rather than find today's function.
+    let library = Library::open();
+    for name in ["ibv_get_device_list", "ibv_open_device", "ibv_create_qp"] {
+        assert!(library.find(name, "IBVERBS_1.0").is_none(), "{name}@IBVERBS_1.0");
+    }
+    assert!(library.find("ibv_get_device_list", "IBVERBS_1.2").is_none());
+}
+
+#[test]
+fn nccl_finds_what_it_asks_for() {
+    let library = Library::open();
+    for name in NCCL_MANDATORY {
+        assert!(library.find(name, "IBVERBS_1.1").is_some(), "{name}");
+    }
+    for (name, node) in NCCL_OPTIONAL {
+        assert!(library.find(name, node).is_some(), "{name}@{node}");
+    }
+}
+
+#[test]
+fn trampolines_reach_their_functions() {
+    let library = Library::open();
+    let symbol = library.find("ibv_rate_to_mbps", "IBVERBS_1.1").expect("exported");
+    // SAFETY: the C signature of this name.
+    let rate_to_mbps: extern "C" fn(u32) -> i32 = unsafe { core::mem::transmute(symbol) };
+    assert_eq!(rate_to_mbps(ibverbs::abi::IBV_RATE_100_GBPS), 103_125);
+
+    let symbol = library.find("ibv_cmd_create_qp", "IBVERBS_PRIVATE_34").expect("exported");
+    // SAFETY: the function takes what it is given and returns a number.
+    let command: extern "C" fn(*const u8, usize) -> i32 = unsafe { core::mem::transmute(symbol) };
+    assert_eq!(command(core::ptr::null(), 0), libc::EOPNOTSUPP);
+
+    let flag = "verbs_allow_disassociate_destroy";
+    let one = library.find(flag, "IBVERBS_PRIVATE_34").expect("exported");
+    assert_eq!(Some(one), library.find(flag, "IBVERBS_PRIVATE_65"), "one object under all nodes");
+    // SAFETY: a byte of writable data that only providers touch.
+    unsafe { one.cast::<u8>().write(1) };
+}
+
+#[test]
+fn the_soname_is_that_of_the_original() {
+    let run = Command::new("readelf").arg("-d").arg(library()).output();
+    let run = run.expect("readelf: install the package binutils");
+    let text = String::from_utf8(run.stdout).expect("ASCII");
+    assert!(text.contains("[libibverbs.so.1]"), "{text}");
+    assert!(text.contains("NODELETE"), "{text}");
+}

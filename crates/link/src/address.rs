@@ -1,0 +1,112 @@
+//! The UDP socket of one local address.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use libc::c_int;
+use parking_lot::Mutex;
+
+use crate::LinkError;
+use crate::steer::SteerState;
+use crate::sys::{self, Fd, FdTable, RawAddr};
+use crate::types::{AddrIndex, Config};
+
+/// The socket of one local address, bound and never connected.
+pub(crate) struct AddressSocket {
+    pub(crate) index: AddrIndex,
+    /// The bound address; for IPv6 with its scope.
+    pub(crate) local: SocketAddr,
+    pub(crate) v6: bool,
+    pub(crate) fd: Fd,
+    /// Held while datagrams are taken and handed to the sink, so that the order of packets is kept.
+    pub(crate) receiving: Mutex<()>,
+    /// The kernel refused a GSO run that it then took packet by packet.
+    pub(crate) no_gso: AtomicBool,
+    pub(crate) steer: SteerState,
+}
+
+/// The socket address of an IP address with its scope.
+pub(crate) fn socket_addr(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
+    match ip {
+        IpAddr::V4(v4) => SocketAddr::new(v4.into(), port),
+        IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope_id).into(),
+    }
+}
+
+/// Asks for a buffer of `bytes`, past the machine's limit where the process may.
+pub(crate) fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
+    if sys::set_option(fd, libc::SOL_SOCKET, force, bytes).is_err() {
+        // The kernel cuts the plain request to its limit; nothing to report.
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, plain, bytes);
+    }
+}
+
+/// A UDP socket that sends with DF and a known identification: the ICRC covers both.
+pub(crate) fn bare_socket(table: &Arc<FdTable>, ip: IpAddr) -> Result<Fd, LinkError> {
+    const DOING: &str = "open a UDP socket";
+    let v6 = ip.is_ipv6();
+    let fd = sys::udp_socket(table, v6).map_err(|error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => LinkError::FamilyUnsupported { ip },
+        Some(libc::E2BIG) => LinkError::TooManySockets { limit: sys::FD_LIMIT },
+        _ => LinkError::from_io(DOING, error),
+    })?;
+    let set = |level, name, value| {
+        sys::set_option(&fd, level, name, value).map_err(|error| LinkError::from_io(DOING, error))
+    };
+    if v6 {
+        set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+    } else {
+        set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+    }
+    Ok(fd)
+}
+
+impl AddressSocket {
+    pub(crate) fn open(
+        table: &Arc<FdTable>,
+        index: AddrIndex,
+        ip: IpAddr,
+        scope_id: u32,
+        config: &Config,
+    ) -> Result<Self, LinkError> {
+        const DOING: &str = "set up a UDP socket";
+        let fd = bare_socket(table, ip)?;
+        let v6 = ip.is_ipv6();
+        let set = |level, name, value| {
+            sys::set_option(&fd, level, name, value).map_err(|error| LinkError::from_io(DOING, error))
+        };
+        set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        if v6 {
+            // Linux rxe and NICs send a zero UDP checksum over IPv6 too.
+            set(sys::SOL_UDP, sys::UDP_NO_CHECK6_RX, 1)?;
+            set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            set(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+        } else {
+            set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
+        }
+        // Kernels before 5.0 have no GRO for UDP sockets: slower, nothing else.
+        let _ = sys::set_option(&fd, sys::SOL_UDP, sys::UDP_GRO, 1);
+        grow_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
+        grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+        let local = socket_addr(ip, scope_id, config.port);
+        sys::bind(&fd, &RawAddr::inet(&local)).map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => LinkError::PortTaken { ip, port: config.port },
+            Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
+            Some(libc::EACCES | libc::EPERM) => LinkError::PermissionDenied { doing: "bind a UDP port" },
+            _ => LinkError::from_io("bind a UDP port", error),
+        })?;
+        Ok(AddressSocket {
+            index,
+            local,
+            v6,
+            fd,
+            receiving: Mutex::new(()),
+            no_gso: AtomicBool::new(false),
+            steer: SteerState::default(),
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Carries RoCEv2 packets over UDP port 4791 for one process, without privileges.
+//!
+//! One [`UdpLink`] holds a UDP socket per local address. It sends GSO runs from a [`TxBatch`], receives
+//! GRO datagrams into [`RxBuffers`], computes and verifies the ICRC, and shares the port with the other
+//! processes of the same user: each process owns a *slot* (the upper 10 bits of its QPNs, [`SlotClaim`]),
+//! the kernel steers packets to the owner's socket by the slot, and what arrives at the wrong process is
+//! handed on to the owner.
+//!
+//! # Why the sockets are never connected
+//!
+//! The ICRC covers the IPv4 identification. An unconnected UDP socket with DF set sends identification 0,
+//! and 0, 1, 2 … inside a software GSO run, so the sender can compute the ICRC; a connected one sends a
+//! counter nobody can know. A receiver cannot see the identification and solves for it.
+//!
+//! # Trust
+//!
+//! Slot names live in the abstract `AF_UNIX` name space, which is scoped by the network namespace exactly as
+//! UDP ports are. Everything taken from such a socket is accepted from the same effective user only. A packet
+//! from the wire is not trusted: it must carry a right ICRC before anything but its length is looked at.
+//!
+//! # Decorators
+//!
+//! There is deliberately no trait over the link: both boundaries are narrow enough to wrap as they are.
+//! Receiving hands every verified packet to a `&mut dyn FnMut(RxPacket<'_>)`, so a decorator that captures,
+//! delays, drops or repeats packets is a closure around the sink and costs nothing when it is absent.
+//! Sending goes through [`TxBatch::push`], whose staged bytes are complete packets (BTH through ICRC); a
+//! decorator sees them by owning the `TxBatch` and deciding what to push.
+
+#![deny(unsafe_code)]
+
+mod address;
+mod error;
+mod icrc;
+mod recv;
+mod slot;
+mod stats;
+mod steer;
+mod sys;
+mod transmit;
+mod types;
+mod udp;
+
+pub use error::LinkError;
+pub use recv::RxBuffers;
+pub use slot::{
+    MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim, slot_of_qpn,
+};
+pub use stats::LinkStats;
+pub use transmit::TxBatch;
+pub use types::{AddrIndex, Config, FdKind, Route, RxFrom, RxPacket};
+pub use udp::UdpLink;

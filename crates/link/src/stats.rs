@@ -1,0 +1,87 @@
+//! Counters, relaxed atomics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A snapshot of a link's counters, all since it was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LinkStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Datagrams the kernel dropped because a receive buffer was full (live sockets only).
+            pub rx_kernel_drops: u64,
+        }
+
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> LinkStats {
+                LinkStats { $($name: self.$name.load(Relaxed),)* rx_kernel_drops: 0 }
+            }
+        }
+
+        impl LinkStats {
+            /// Names and values, for a table or a metrics page.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)* ("rx_kernel_drops", self.rx_kernel_drops)]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets sent.
+    tx_packets,
+    /// Bytes sent, BTH through ICRC.
+    tx_bytes,
+    /// GSO runs of at least two packets sent.
+    tx_runs,
+    /// Send system calls.
+    tx_syscalls,
+    /// Packets dropped because the socket stayed full for the bounded wait.
+    tx_drop_full,
+    /// Packets dropped because they are larger than the interface's MTU or than a datagram may be.
+    tx_drop_too_big,
+    /// Packets dropped because the kernel knows no way to the destination.
+    tx_drop_unreachable,
+    /// Packets dropped for other reasons (address removed, filtered, out of memory).
+    tx_drop_other,
+    /// Packets handed to the sink.
+    rx_packets,
+    /// Bytes of these, BTH through pad.
+    rx_bytes,
+    /// Datagrams, each of one or more packets joined by GRO.
+    rx_datagrams,
+    /// Receive system calls on UDP sockets.
+    rx_syscalls,
+    /// Packets dropped: ICRC wrong.
+    rx_drop_icrc,
+    /// Packets dropped: shorter than a BTH and an ICRC, or cut off.
+    rx_drop_runt,
+    /// Packets dropped: no live process owns the QPN's slot.
+    rx_drop_no_owner,
+    /// Packets dropped: too many came while a link without a running receiver was being set up.
+    rx_drop_pending,
+    /// Packets handed on to another process.
+    handed_on_out,
+    /// Packets dropped because the owning process did not empty its hand-over socket.
+    handed_on_drop_full,
+    /// Packets taken from other processes.
+    handed_on_in,
+    /// Hand-over messages dropped: sent by another user.
+    handover_drop_foreign,
+    /// Hand-over messages dropped: malformed, or for a slot that is not ours.
+    handover_drop_malformed,
+    /// Steering probes answered.
+    probes_answered,
+    /// Times the steering table was measured.
+    resteers,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}

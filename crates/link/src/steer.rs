@@ -1,0 +1,357 @@
+//! Steering: which socket of the reuseport group of an address gets the packets of which slot.
+//!
+//! The kernel chooses by a classic BPF program over the UDP payload, which gives back an index into the group.
+//! The indices are not told, and they shift when a member leaves, so they are *measured*: the program sends a packet
+//! to [`PROBE_QPN`] to the index its PSN names, and whoever receives it tells the prober which slots it has.
+//! A wrong table costs time only: what arrives at the wrong process is handed on.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
+use parking_lot::Mutex;
+
+use crate::address::{self, AddressSocket};
+use crate::icrc;
+use crate::recv::RxBuffers;
+use crate::slot::{self, Message, PROBE_QPN, SLOT_SHIFT, Slot};
+use crate::stats::add;
+use crate::sys::{self, Fd, Insn, RawAddr, SendOptions};
+use crate::types::RxPacket;
+use crate::udp::UdpLink;
+
+/// Least time between two measurements of one address; doubled while they find nothing new.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_INTERVAL: Duration = Duration::from_secs(5);
+/// How long answers to one round of probes are waited for.
+const ROUND: Duration = Duration::from_millis(20);
+/// How long another process that measures is waited for.
+const LOCK_WAIT: Duration = Duration::from_millis(60);
+/// Most members a group is probed for.
+const MAX_MEMBERS: usize = 1024;
+
+/// What is known of one address's group.
+#[derive(Default)]
+pub(crate) struct SteerState {
+    known: Mutex<Known>,
+    wanted: AtomicBool,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Slot and index of its socket, as measured last.
+    table: Vec<(Slot, u32)>,
+    measured: Option<Instant>,
+    interval: Duration,
+}
+
+/// A probe's payload, behind the BTH.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) nonce: u64,
+    pub(crate) index: u32,
+    pub(crate) uid: u32,
+}
+
+/// Looks like a datagram on its way to nobody.
+const PROBE_OPCODE: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
+    Some(opcode) => opcode,
+    None => panic!("UD has SEND Only"),
+};
+const PROBE_MAGIC: [u8; 8] = *b"AdverbPr";
+const PROBE_LEN: usize = Bth::LEN + 24;
+
+impl Probe {
+    /// BTH through payload. The PSN is the index the program steers it to.
+    fn encode(&self) -> Vec<u8> {
+        let bth = Bth::new(PROBE_OPCODE, PROBE_QPN, Psn::new(self.index));
+        let mut out = bth.to_bytes().to_vec();
+        out.extend_from_slice(&PROBE_MAGIC);
+        out.extend_from_slice(&self.nonce.to_le_bytes());
+        out.extend_from_slice(&self.index.to_le_bytes());
+        out.extend_from_slice(&self.uid.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PROBE_LEN] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let nonce = u64::from(word(20)) | u64::from(word(24)) << 32;
+        (bytes[12..20] == PROBE_MAGIC).then(|| Probe { nonce, index: word(28), uid: word(32) })
+    }
+
+    /// Where the prober waits for the answer.
+    pub(crate) fn reply_name(&self) -> RawAddr {
+        RawAddr::abstract_name(&format!("adverb-{}-probe-{:016x}", self.uid, self.nonce))
+    }
+}
+
+/// The program: probes by their PSN, slots by the table, everything else by the kernel's hash, which it falls back
+/// to when the index is out of range. Packet data begins at the UDP payload, thus at the BTH.
+pub(crate) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+    const SHIFT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
+    const IF_EQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    const RETURN_A: u16 = (libc::BPF_RET | 0x10) as u16;
+    let mut code = vec![
+        Insn(LOAD, 0, 0, 4),
+        Insn(AND, 0, 0, 0xff_ffff),
+        Insn(IF_EQ, 0, 3, PROBE_QPN),
+        Insn(LOAD, 0, 0, 8),
+        Insn(AND, 0, 0, 0xff_ffff),
+        Insn(RETURN_A, 0, 0, 0),
+        Insn(SHIFT, 0, 0, SLOT_SHIFT),
+    ];
+    for &(slot, index) in table {
+        code.push(Insn(IF_EQ, 0, 1, u32::from(slot)));
+        code.push(Insn(RETURN, 0, 0, index));
+    }
+    code.push(Insn(RETURN, 0, 0, u32::MAX));
+    code
+}
+
+/// One process that answered, with the lowest index it answered for: an index past the end of the group falls back to
+/// the hash and reaches some member again.
+struct Responder {
+    index: u32,
+    slots: Vec<Slot>,
+}
+
+type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
+
+impl UdpLink {
+    /// Notes that the steering of an address should be measured.
+    pub(crate) fn want_steering(&self, socket: &AddressSocket) {
+        if self.config.steer {
+            socket.steer.wanted.store(true, Relaxed);
+            self.due.store(true, Relaxed);
+        }
+    }
+
+    /// Whether [`UdpLink::maintain`] may have something to do. One relaxed load.
+    pub fn maintenance_due(&self) -> bool {
+        self.due.load(Relaxed)
+    }
+
+    /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms for an address,
+    /// less often while it finds nothing new. Blocks some milliseconds when it has something to do; packets that
+    /// arrive meanwhile go to `sink`, as from [`UdpLink::recv`].
+    pub fn maintain(&self, buffers: &mut RxBuffers, sink: &mut dyn FnMut(RxPacket<'_>)) {
+        if !self.due.swap(false, Relaxed) {
+            return;
+        }
+        for socket in self.sockets().addresses.iter().flatten() {
+            if !socket.steer.wanted.load(Relaxed) {
+                continue;
+            }
+            let early = {
+                let known = socket.steer.known.lock();
+                known.measured.is_some_and(|at| at.elapsed() < known.interval.max(MIN_INTERVAL))
+            };
+            if early {
+                self.due.store(true, Relaxed);
+            } else {
+                self.resteer(socket, buffers, sink);
+            }
+        }
+    }
+
+    /// Measures the group of an address and attaches the table found.
+    pub(crate) fn resteer(&self, socket: &AddressSocket, buffers: &mut RxBuffers, sink: Sink<'_>) {
+        socket.steer.wanted.store(false, Relaxed);
+        let result = self.measure(socket, buffers, sink);
+        let mut known = socket.steer.known.lock();
+        known.measured = Some(Instant::now());
+        match result {
+            Ok((table, complete)) => {
+                add(&self.counters.resteers, 1);
+                let same = table == known.table;
+                known.interval =
+                    if same { (known.interval * 2).clamp(MIN_INTERVAL, MAX_INTERVAL) } else { MIN_INTERVAL };
+                known.table = table;
+                drop(known);
+                if !complete {
+                    self.want_steering(socket);
+                }
+            }
+            Err(error) => {
+                known.interval = (known.interval * 2).clamp(MIN_INTERVAL, MAX_INTERVAL);
+                drop(known);
+                log::debug!("{}: steering not measured: {error}", socket.local);
+                self.want_steering(socket);
+            }
+        }
+    }
+
+    /// The table, and whether every member answered.
+    fn measure(
+        &self,
+        socket: &AddressSocket,
+        buffers: &mut RxBuffers,
+        sink: Sink<'_>,
+    ) -> io::Result<(Vec<(Slot, u32)>, bool)> {
+        let counted = members(socket);
+        if counted == Some(1) {
+            return Ok((self.slots().into_iter().map(|slot| (slot, 0)).collect(), true));
+        }
+        let _lock = self.steer_lock(socket)?;
+        let known = socket.steer.known.lock().table.clone();
+        // Without a count: one more than known, at least four; what is past the end answers twice.
+        let guess = counted.unwrap_or_else(|| (indices(&known) + 1).max(4)).min(MAX_MEMBERS);
+        let mut found = self.probe_round(socket, guess, buffers, sink)?;
+        let whole = |found: &[Responder]| counted.map_or(found.len() > 1, |n| found.len() == n);
+        if !whole(&found) {
+            // No program that knows probes, or a member was slow. Traffic goes by the best table there is.
+            let table = if found.len() > 1 { table_of(&found) } else { known };
+            sys::attach_reuseport(&socket.fd, &program(&table))?;
+            found = self.probe_round(socket, guess, buffers, sink)?;
+        }
+        let table = table_of(&found);
+        sys::attach_reuseport(&socket.fd, &program(&table))?;
+        Ok((table, counted.is_none_or(|n| found.len() == n)))
+    }
+
+    /// One measuring process at a time for an address: an abstract name that dies with its holder.
+    fn steer_lock(&self, socket: &AddressSocket) -> io::Result<Fd> {
+        let fd = sys::unix_socket(&self.fds)?;
+        let name = RawAddr::abstract_name(&format!("adverb-{}-steer-{}", self.uid, socket.local));
+        let until = Instant::now() + LOCK_WAIT;
+        loop {
+            match sys::bind(&fd, &name) {
+                Ok(()) => return Ok(fd),
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Probes the indices 0..n and collects the answers, receiving on the own socket meanwhile: one of the probes
+    /// arrives there.
+    fn probe_round(
+        &self,
+        socket: &AddressSocket,
+        n: usize,
+        buffers: &mut RxBuffers,
+        sink: Sink<'_>,
+    ) -> io::Result<Vec<Responder>> {
+        let nonce = nonce();
+        let probe = |index: u32| Probe { nonce, index, uid: self.uid };
+        let answers = sys::unix_socket(&self.fds)?;
+        sys::set_option(&answers, libc::SOL_SOCKET, libc::SO_PASSCRED, 1)?;
+        sys::bind(&answers, &probe(0).reply_name())?;
+        let sender = address::bare_socket(&self.fds, socket.local.ip()).map_err(io::Error::other)?;
+        let mut from = socket.local;
+        from.set_port(0);
+        sys::bind(&sender, &RawAddr::inet(&from))?;
+        from.set_port(sys::local_port(&sender)?);
+        let to = RawAddr::inet(&socket.local);
+
+        let sockets = self.sockets();
+        let mut found: Vec<Responder> = Vec::new();
+        let until = Instant::now() + ROUND;
+        let mut received = 0;
+        let mut next = 0;
+        while received < n {
+            // Few at a time: the queue of a local socket holds no more than `net.unix.max_dgram_qlen` (10 by default).
+            while next < n && next < received + 8 {
+                let mut packet = probe(next as u32).encode();
+                let icrc = icrc::compute(&from, &socket.local, 0, &packet);
+                packet.extend_from_slice(&icrc);
+                // A lost probe is a member that did not answer.
+                let _ = sys::send(&sender, socket.v6, &to, &packet, SendOptions::default());
+                next += 1;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let wait = left.max(Duration::from_millis(1));
+            sys::poll(&[answers.raw(), socket.fd.raw()], libc::POLLIN, wait)?;
+            self.recv_address(&sockets, socket, buffers, 256, sink)?;
+            received += self.take_answers(&answers, nonce, &mut found);
+        }
+        found.sort_by_key(|responder| responder.index);
+        Ok(found)
+    }
+
+    fn take_answers(&self, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
+        let mut buffer = [0; 4096];
+        let mut count = 0;
+        while let Ok((len, uid)) = sys::recv_local(answers, &mut buffer) {
+            let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..len]) else {
+                continue;
+            };
+            if uid != Some(self.uid) || of != nonce || slots.is_empty() {
+                continue;
+            }
+            count += 1;
+            match found.iter_mut().find(|known| known.slots[0] == slots[0]) {
+                Some(known) => known.index = known.index.min(index),
+                None => found.push(Responder { index, slots }),
+            }
+        }
+        count
+    }
+
+    /// Tells another member of an address's group that ours is gone, so that it measures soon. Without it the first
+    /// packet that arrives at the wrong process does the same.
+    pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
+        let own = self.sockets();
+        let Some(claim) = own.claims.first() else { return };
+        let message = slot::nudge(socket.local.ip());
+        let table = std::mem::take(&mut socket.steer.known.lock().table);
+        drop(socket);
+        for (slot, _) in table {
+            if !self.owns(slot)
+                && sys::send_local(&claim.fd, &slot::slot_name(self.uid, slot), &[&message]).is_ok()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// How many indices a table speaks of.
+fn indices(table: &[(Slot, u32)]) -> usize {
+    table.iter().map(|&(_, index)| index as usize + 1).max().unwrap_or(0)
+}
+
+fn table_of(found: &[Responder]) -> Vec<(Slot, u32)> {
+    found.iter().flat_map(|r| r.slots.iter().map(|&slot| (slot, r.index))).collect()
+}
+
+fn nonce() -> u64 {
+    // Each state has its own random keys.
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// How many UDP sockets are bound to the address and port, by the kernel's table; `None` where it cannot be read.
+fn members(socket: &AddressSocket) -> Option<usize> {
+    let file = if socket.v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
+    let text = std::fs::read_to_string(file).ok()?;
+    let mut local = String::new();
+    match socket.local.ip() {
+        // Words in the machine's byte order.
+        IpAddr::V4(v4) => write!(local, "{:08X}", u32::from_ne_bytes(v4.octets())),
+        IpAddr::V6(v6) => v6
+            .octets()
+            .chunks_exact(4)
+            .try_for_each(|w| write!(local, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))),
+    }
+    .ok()?;
+    write!(local, ":{:04X}", socket.local.port()).ok()?;
+    let count = text.lines().filter(|line| line.split_whitespace().nth(1) == Some(&*local)).count();
+    (count > 0).then_some(count)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! Sending: packets of equal size to one destination leave as one GSO run.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use crate::address::AddressSocket;
+use crate::icrc::{self, ICRC_LEN};
+use crate::stats::{Counters, add};
+use crate::sys::{self, RawAddr, SendOptions};
+use crate::types::Route;
+use crate::udp::UdpLink;
+
+/// Largest UDP payload over IPv4.
+const MAX_UDP: usize = 65507;
+/// The kernel's limit of segments in a run (`UDP_MAX_SEGMENTS` before Linux 6.9; later 128).
+const MAX_SEGMENTS: usize = 64;
+/// How long a full socket may hold a sender up before the packets are dropped, as a network would.
+const FULL_WAIT: Duration = Duration::from_millis(20);
+
+/// A reusable staging buffer of 64 KiB for one sending thread, always used with the same link.
+///
+/// Packets are staged with [`TxBatch::push`] and leave when a packet does not fit the run, or with
+/// [`TxBatch::flush`]. What is staged when the batch is dropped is lost.
+pub struct TxBatch {
+    buffer: Vec<u8>,
+    /// Bytes staged.
+    used: usize,
+    /// Packets staged.
+    count: usize,
+    /// Size of every packet of the run but the last, which may be shorter.
+    stride: usize,
+    /// Most packets this run may have.
+    most: usize,
+    run: Option<(Route, Arc<AddressSocket>)>,
+}
+
+impl Default for TxBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TxBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        TxBatch { buffer: vec![0; sys::DATAGRAM], used: 0, count: 0, stride: 0, most: 0, run: None }
+    }
+
+    /// Whether nothing is staged.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Stages `headers`, `payload_len` bytes that `fill` writes, `pad` zero bytes and the ICRC as one packet;
+    /// sends what was staged before when the packet cannot join its run. `headers` begin with the BTH.
+    ///
+    /// A packet that cannot be sent (too large, no such local address) is counted as dropped.
+    #[allow(clippy::too_many_arguments)]
+    pub fn push(
+        &mut self,
+        link: &UdpLink,
+        route: &Route,
+        headers: &[u8],
+        payload_len: usize,
+        pad: u8,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let body = headers.len() + payload_len;
+        let covered = body + pad as usize;
+        let total = covered + ICRC_LEN;
+        if total > MAX_UDP {
+            return add(&link.counters.tx_drop_too_big, 1);
+        }
+        if !self.joins(route, total) {
+            self.flush(link);
+            let Some(socket) = link.socket(route.local) else {
+                return add(&link.counters.tx_drop_other, 1);
+            };
+            self.most =
+                if socket.no_gso.load(Relaxed) { 1 } else { link.config.max_segments.min(MAX_SEGMENTS) };
+            self.stride = total;
+            self.run = Some((*route, socket));
+        }
+        let Some((_, socket)) = &self.run else { return };
+        let packet = &mut self.buffer[self.used..self.used + total];
+        packet[..headers.len()].copy_from_slice(headers);
+        fill(&mut packet[headers.len()..body]);
+        packet[body..covered].fill(0);
+        // Software segmentation counts the IPv4 identification from 0 in each run.
+        let icrc = icrc::compute(&socket.local, &route.dst, self.count as u16, &packet[..covered]);
+        packet[covered..].copy_from_slice(&icrc);
+        self.used += total;
+        self.count += 1;
+    }
+
+    /// Whether a packet of `total` bytes may join the staged run.
+    fn joins(&self, route: &Route, total: usize) -> bool {
+        let whole = self.used == self.count * self.stride;
+        self.count != 0
+            && self.count < self.most
+            && whole
+            && total <= self.stride
+            && self.used + total <= MAX_UDP
+            && self.run.as_ref().is_some_and(|(of, _)| of == route)
+    }
+
+    /// Sends what is staged. Packets the socket cannot take within about 20 ms are dropped and counted.
+    pub fn flush(&mut self, link: &UdpLink) {
+        let Some((route, socket)) = self.run.take() else { return };
+        if self.count != 0 {
+            self.send(link, &route, &socket);
+        }
+        self.used = 0;
+        self.count = 0;
+    }
+
+    fn send(&mut self, link: &UdpLink, route: &Route, socket: &AddressSocket) {
+        let to = RawAddr::inet(&route.dst);
+        let mut options = SendOptions {
+            segment: if self.count > 1 { self.stride as u16 } else { 0 },
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+        };
+        let counters = &link.counters;
+        let bytes = &mut self.buffer[..self.used];
+        let refused = match send_waiting(socket, &to, bytes, options, counters) {
+            Ok(()) => {
+                add(&counters.tx_packets, self.count as u64);
+                add(&counters.tx_bytes, self.used as u64);
+                return add(&counters.tx_runs, u64::from(self.count > 1));
+            }
+            Err(error) if self.count > 1 && gso_refused(&error) => error,
+            Err(error) => return count_drop(counters, &error, self.count as u64),
+        };
+        // Packet by packet: each is then a datagram of its own, with identification 0.
+        options.segment = 0;
+        let mut sent = 0;
+        for packet in bytes.chunks_mut(self.stride) {
+            let covered = packet.len() - ICRC_LEN;
+            let icrc = icrc::compute(&socket.local, &route.dst, 0, &packet[..covered]);
+            packet[covered..].copy_from_slice(&icrc);
+            match send_waiting(socket, &to, packet, options, counters) {
+                Ok(()) => {
+                    sent += 1;
+                    add(&counters.tx_packets, 1);
+                    add(&counters.tx_bytes, packet.len() as u64);
+                }
+                Err(error) => count_drop(counters, &error, 1),
+            }
+        }
+        // A run refused because its packets exceed the MTU says nothing about GSO: they fail singly, too.
+        if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
+            log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
+        }
+    }
+}
+
+/// Whether the kernel or the driver does not do this run but may do its packets singly.
+fn gso_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP))
+}
+
+fn count_drop(counters: &Counters, error: &io::Error, packets: u64) {
+    let counter = match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOBUFS) => &counters.tx_drop_full,
+        Some(libc::EMSGSIZE) => &counters.tx_drop_too_big,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+            &counters.tx_drop_unreachable
+        }
+        _ => &counters.tx_drop_other,
+    };
+    add(counter, packets);
+}
+
+/// Sends, waiting a bounded time while the socket is full.
+fn send_waiting(
+    socket: &AddressSocket,
+    to: &RawAddr,
+    bytes: &[u8],
+    options: SendOptions,
+    counters: &Counters,
+) -> io::Result<()> {
+    let mut until = None;
+    loop {
+        add(&counters.tx_syscalls, 1);
+        let error = match sys::send(&socket.fd, socket.v6, to, bytes, options) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN | libc::ENOBUFS) => {
+                let until = *until.get_or_insert_with(|| Instant::now() + FULL_WAIT);
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(error);
+                }
+                if error.raw_os_error() == Some(libc::ENOBUFS) {
+                    // The device's queue is full: the socket itself polls writable.
+                    std::thread::sleep(Duration::from_micros(50).min(left));
+                } else {
+                    let _ = sys::poll(&[socket.fd.raw()], libc::POLLOUT, left.max(Duration::from_millis(1)));
+                }
+            }
+            _ => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The values at the boundary of the link.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// What a [`crate::UdpLink`] is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// UDP port; 4791 except in tests.
+    pub port: u16,
+    /// Where the search for a free slot starts. Give each process another value, so that the slot of a dead
+    /// process, and with it its QPNs, is not reused at once.
+    pub seed: u64,
+    /// Wanted size of each socket's receive buffer in bytes; the machine may allow less
+    /// (see [`crate::UdpLink::receive_buffer`]).
+    pub receive_buffer: usize,
+    /// Upper bound of packets in one GSO run; 1 sends each packet alone. The kernel's own limit is 64.
+    pub max_segments: usize,
+    /// Attach a program that steers packets to their owner. Without it they are handed on.
+    pub steer: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            port: adverb_wire::ROCE_PORT,
+            seed: 0,
+            receive_buffer: 32 << 20,
+            max_segments: 64,
+            steer: true,
+        }
+    }
+}
+
+/// Names one local address of a [`crate::UdpLink`]. An index is not reused while the link lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AddrIndex(pub(crate) u16);
+
+impl AddrIndex {
+    /// The bare number, small and dense from 0.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The local address it is sent from. The UDP source port is always the link's own port.
+    pub local: AddrIndex,
+    /// Destination address (with scope for link-local IPv6) and UDP port.
+    pub dst: SocketAddr,
+    /// Traffic class (DSCP and ECN). Not covered by the ICRC.
+    pub traffic_class: u8,
+    /// TTL or hop limit; 0 leaves the machine's default (64).
+    pub hop_limit: u8,
+}
+
+impl Route {
+    /// A route with traffic class 0 and the machine's hop limit.
+    pub fn new(local: AddrIndex, dst: SocketAddr) -> Self {
+        Route { local, dst, traffic_class: 0, hop_limit: 0 }
+    }
+}
+
+/// A packet whose ICRC was right.
+#[derive(Clone, Copy, Debug)]
+pub struct RxPacket<'a> {
+    /// Who sent it, with the real source port.
+    pub src: SocketAddr,
+    /// The local address it was sent to.
+    pub dst: IpAddr,
+    /// The link's index of `dst`; `None` when it was handed on by a process that has an address which this
+    /// one has not.
+    pub local: Option<AddrIndex>,
+    /// Traffic class as received.
+    pub traffic_class: u8,
+    /// TTL or hop limit as received.
+    pub hop_limit: u8,
+    /// Whether another process received it and passed it on.
+    pub handed_on: bool,
+    /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
+    pub bytes: &'a [u8],
+}
+
+impl RxPacket<'_> {
+    /// BTH.DestQP. Every packet handed out is long enough to have one.
+    pub fn dest_qpn(&self) -> u32 {
+        dest_qpn(self.bytes)
+    }
+}
+
+/// BTH.DestQP of a packet of at least 8 bytes.
+pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
+}
+
+/// Which sockets to receive from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxFrom {
+    /// Every socket, the hand-over sockets included. Cheap to call in a spin: the socket that was busy last is
+    /// tried first, the others are looked at with one system call now and then.
+    All,
+    /// One UDP socket.
+    Addr(AddrIndex),
+    /// The hand-over sockets.
+    HandOver,
+}
+
+/// What a descriptor of [`crate::UdpLink::for_each_fd`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FdKind {
+    /// The UDP socket of an address.
+    Udp(AddrIndex),
+    /// A socket on which other processes hand packets on.
+    HandOver,
+}

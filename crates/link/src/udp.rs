@@ -1,0 +1,289 @@
+//! The link itself: its sockets, its slots, and handing packets on.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::address::{self, AddressSocket};
+use crate::error::LinkError;
+use crate::recv::{OwnedPacket, RxBuffers};
+use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim, slot_of_qpn};
+use crate::stats::{Counters, LinkStats, add};
+use crate::sys::{self, FdTable};
+use crate::types::{AddrIndex, Config, FdKind, RxPacket};
+
+/// Most packets kept while a link without a running receiver measures its steering.
+const PENDING: usize = 4096;
+/// How long a full hand-over socket may hold the hander up.
+const HAND_ON_WAIT: Duration = Duration::from_millis(2);
+/// For how long it is not waited for again after that.
+const HAND_ON_PAUSE: Duration = Duration::from_millis(50);
+
+/// The sockets at one moment; replaced as a whole when one is added or removed.
+#[derive(Clone, Default)]
+pub(crate) struct Sockets {
+    pub(crate) addresses: Vec<Option<Arc<AddressSocket>>>,
+    pub(crate) claims: Vec<Arc<SlotClaim>>,
+}
+
+impl Sockets {
+    pub(crate) fn get(&self, index: AddrIndex) -> Option<&Arc<AddressSocket>> {
+        self.addresses.get(index.get())?.as_ref()
+    }
+}
+
+/// Carries the packets of one process: a UDP socket for each local address, and its process slots. Every method takes
+/// `&self` and may be called from any thread.
+pub struct UdpLink {
+    pub(crate) config: Config,
+    pub(crate) uid: u32,
+    pub(crate) fds: Arc<FdTable>,
+    pub(crate) counters: Counters,
+    sockets: RwLock<Arc<Sockets>>,
+    /// One bit a slot.
+    own: [AtomicU64; (1 << SLOT_BITS) / 64],
+    pub(crate) pending: Mutex<VecDeque<OwnedPacket>>,
+    pub(crate) pending_len: AtomicUsize,
+    /// Index of the address that was busy last.
+    pub(crate) hot: AtomicUsize,
+    /// Calls of `recv` for all sockets.
+    pub(crate) calls: AtomicU32,
+    /// Some address wants its steering measured.
+    pub(crate) due: AtomicBool,
+    made: Instant,
+    /// Milliseconds since `made` until which no full hand-over socket is waited for.
+    hand_on_pause: AtomicU64,
+}
+
+impl UdpLink {
+    /// A link without addresses, with one slot.
+    ///
+    /// # Errors
+    /// [`LinkError::NoFreeSlot`], [`LinkError::OutOfDescriptors`] and what else claiming a slot may meet.
+    pub fn new(config: Config) -> Result<Self, LinkError> {
+        let link = UdpLink {
+            uid: sys::effective_uid(),
+            fds: FdTable::new(),
+            counters: Counters::default(),
+            sockets: RwLock::default(),
+            own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],
+            pending: Mutex::default(),
+            pending_len: AtomicUsize::new(0),
+            hot: AtomicUsize::new(0),
+            calls: AtomicU32::new(0),
+            due: AtomicBool::new(false),
+            made: Instant::now(),
+            hand_on_pause: AtomicU64::new(0),
+            config,
+        };
+        link.claim_slot()?;
+        Ok(link)
+    }
+
+    /// The UDP port, source and destination.
+    pub fn port(&self) -> u16 {
+        self.config.port
+    }
+
+    /// Claims one more slot: [`crate::SLOT_SHIFT`] bits more of QPNs.
+    ///
+    /// # Errors
+    /// As [`SlotClaim::claim`].
+    pub fn claim_slot(&self) -> Result<Slot, LinkError> {
+        let mut sockets = self.sockets.write();
+        let seed = self.config.seed.wrapping_add(sockets.claims.len() as u64);
+        let claim = Arc::new(SlotClaim::claim_in(&self.fds, seed)?);
+        let slot = claim.slot();
+        self.own[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Relaxed);
+        let mut next = Sockets::clone(&sockets);
+        next.claims.push(claim);
+        *sockets = Arc::new(next);
+        sockets.addresses.iter().flatten().for_each(|socket| self.want_steering(socket));
+        Ok(slot)
+    }
+
+    /// The slots claimed, the first one first.
+    pub fn slots(&self) -> Vec<Slot> {
+        self.sockets().claims.iter().map(|claim| claim.slot()).collect()
+    }
+
+    /// Whether the slot is this link's.
+    pub fn owns(&self, slot: Slot) -> bool {
+        self.own.get(usize::from(slot) / 64).is_some_and(|word| word.load(Relaxed) >> (slot % 64) & 1 != 0)
+    }
+
+    pub(crate) fn sockets(&self) -> Arc<Sockets> {
+        self.sockets.read().clone()
+    }
+
+    pub(crate) fn socket(&self, index: AddrIndex) -> Option<Arc<AddressSocket>> {
+        self.sockets.read().get(index).cloned()
+    }
+
+    /// Opens the socket of a local address; gives back the same index when it is open already. `scope_id` is the
+    /// interface index of a link-local IPv6 address, else 0.
+    ///
+    /// When other processes share the address this measures the steering, which takes some milliseconds (bounded by
+    /// about 100 when they do not answer).
+    ///
+    /// # Errors
+    /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`] and what else opening a socket may meet.
+    pub fn add_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, LinkError> {
+        let local = address::socket_addr(ip, scope_id, self.config.port);
+        let socket = {
+            let mut sockets = self.sockets.write();
+            if let Some(socket) = sockets.addresses.iter().flatten().find(|s| s.local == local) {
+                return Ok(socket.index);
+            }
+            let index = u16::try_from(sockets.addresses.len())
+                .map_err(|_| LinkError::TooManySockets { limit: usize::from(u16::MAX) })?;
+            let socket =
+                Arc::new(AddressSocket::open(&self.fds, AddrIndex(index), ip, scope_id, &self.config)?);
+            let mut next = Sockets::clone(&sockets);
+            next.addresses.push(Some(socket.clone()));
+            *sockets = Arc::new(next);
+            socket
+        };
+        if self.config.steer {
+            // Nobody may be receiving yet: keep what arrives while probes are waited for.
+            self.resteer(&socket, &mut RxBuffers::new(1), &mut |packet| self.keep(&packet));
+        }
+        Ok(socket.index)
+    }
+
+    fn keep(&self, packet: &RxPacket<'_>) {
+        let mut pending = self.pending.lock();
+        if pending.len() == PENDING {
+            return add(&self.counters.rx_drop_pending, 1);
+        }
+        pending.push_back(OwnedPacket::keep(packet));
+        self.pending_len.store(pending.len(), Relaxed);
+    }
+
+    /// Closes the socket of an address. Packets to it are answered by nobody from then on.
+    pub fn remove_address(&self, index: AddrIndex) {
+        let removed = {
+            let mut sockets = self.sockets.write();
+            let mut next = Sockets::clone(&sockets);
+            let removed = next.addresses.get_mut(index.get()).and_then(Option::take);
+            *sockets = Arc::new(next);
+            removed
+        };
+        if let Some(socket) = removed {
+            // A receiver at work in another thread may hold the socket, and keep it open, a moment longer.
+            self.nudge_others(socket);
+        }
+    }
+
+    /// The address of an index.
+    pub fn address(&self, index: AddrIndex) -> Option<IpAddr> {
+        self.socket(index).map(|socket| socket.local.ip())
+    }
+
+    /// The receive buffer the kernel granted, in bytes of its accounting (a datagram counts more than its length):
+    /// what may be in flight to this address before packets are lost.
+    pub fn receive_buffer(&self, index: AddrIndex) -> Option<usize> {
+        let socket = self.socket(index)?;
+        let bytes = sys::get_option(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF).ok()?;
+        usize::try_from(bytes).ok()
+    }
+
+    /// Every descriptor to wait on for input, level-triggered. The set changes with addresses and slots only.
+    pub fn for_each_fd(&self, f: &mut dyn FnMut(FdKind, BorrowedFd<'_>)) {
+        let sockets = self.sockets();
+        for socket in sockets.addresses.iter().flatten() {
+            if let Some(fd) = socket.fd.borrow() {
+                f(FdKind::Udp(socket.index), fd);
+            }
+        }
+        for claim in &sockets.claims {
+            if let Some(fd) = claim.fd.borrow() {
+                f(FdKind::HandOver, fd);
+            }
+        }
+    }
+
+    /// Hands a packet on to the process that owns the QPN; whether it took it. `recv` does this by itself for packets
+    /// of other slots.
+    pub fn hand_on(&self, qpn: u32, packet: &RxPacket<'_>) -> bool {
+        let Some(slot) = slot_of_qpn(qpn).filter(|&slot| !packet.handed_on && !self.owns(slot)) else {
+            return false;
+        };
+        let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
+        message.extend_from_slice(packet.bytes);
+        self.hand_on_message(&self.sockets(), slot, &Envelope::of(packet), &message)
+    }
+
+    /// Sends packets (each behind its length) to the owner of the slot.
+    pub(crate) fn hand_on_message(
+        &self,
+        sockets: &Sockets,
+        slot: Slot,
+        envelope: &Envelope,
+        packets: &[u8],
+    ) -> bool {
+        let count = slot::packets(packets).count() as u64;
+        let Some(claim) = sockets.claims.first() else { return false };
+        let header = slot::packets_header(envelope);
+        let name = slot::slot_name(self.uid, slot);
+        let mut until = None;
+        loop {
+            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets]) else {
+                add(&self.counters.handed_on_out, count);
+                return true;
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // A local datagram socket holds few messages; its owner may need a moment.
+                Some(libc::EAGAIN) => {
+                    let now = self.made.elapsed();
+                    let until = *until.get_or_insert(now + HAND_ON_WAIT);
+                    if now >= until || (now.as_millis() as u64) < self.hand_on_pause.load(Relaxed) {
+                        if now >= until {
+                            self.hand_on_pause.store((now + HAND_ON_PAUSE).as_millis() as u64, Relaxed);
+                        }
+                        add(&self.counters.handed_on_drop_full, count);
+                        return true;
+                    }
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                _ => {
+                    add(&self.counters.rx_drop_no_owner, count);
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Closes every descriptor with close(2) and nothing else, so that the child of a fork can call it from an
+    /// `atfork` handler. The link is of no use afterwards; dropping it is allowed and does nothing to the parent.
+    pub fn close_after_fork(&self) {
+        self.fds.close_all();
+    }
+
+    /// A snapshot of the counters.
+    pub fn stats(&self) -> LinkStats {
+        let mut stats = self.counters.snapshot();
+        stats.rx_kernel_drops =
+            self.sockets().addresses.iter().flatten().map(|socket| sys::kernel_drops(&socket.fd)).sum();
+        stats
+    }
+}
+
+impl Drop for UdpLink {
+    fn drop(&mut self) {
+        let count = self.sockets().addresses.len();
+        (0..count).for_each(|index| self.remove_address(AddrIndex(index as u16)));
+    }
+}
+
+impl std::fmt::Debug for UdpLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpLink").field("port", &self.config.port).field("slots", &self.slots()).finish()
+    }
+}

@@ -1,0 +1,151 @@
+//! What the tests share: links on ports of their own, a background receiver, packets.
+#![allow(dead_code)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use adverb_link::{AddrIndex, Config, Route, RxBuffers, RxFrom, SLOT_SHIFT, Slot, TxBatch, UdpLink};
+
+pub const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+pub const V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+
+/// A port no other test of this run uses; below the ephemeral ones.
+pub fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let base = 20000 + (std::process::id() % 400) as u16 * 30;
+    base + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+pub fn config(port: u16) -> Config {
+    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    Config { port, seed: u64::from(nanos) ^ u64::from(std::process::id()) << 32, ..Config::default() }
+}
+
+/// A received packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    pub src: SocketAddr,
+    pub dst: IpAddr,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    pub handed_on: bool,
+    pub bytes: Vec<u8>,
+}
+
+/// A link with a thread that receives and maintains.
+pub struct Node {
+    pub link: Arc<UdpLink>,
+    pub got: Arc<Mutex<Vec<Got>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Node {
+    pub fn new(config: Config) -> Node {
+        let link = Arc::new(UdpLink::new(config).unwrap());
+        let (got, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let thread = {
+            let (link, got, stop) = (link.clone(), got.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let mut buffers = RxBuffers::new(4);
+                let mut sink = |p: adverb_link::RxPacket<'_>| {
+                    got.lock().unwrap().push(Got {
+                        src: p.src,
+                        dst: p.dst,
+                        traffic_class: p.traffic_class,
+                        hop_limit: p.hop_limit,
+                        handed_on: p.handed_on,
+                        bytes: p.bytes.to_vec(),
+                    })
+                };
+                while !stop.load(Ordering::Relaxed) {
+                    let n = link.recv(RxFrom::All, &mut buffers, 256, &mut sink).unwrap();
+                    link.maintain(&mut buffers, &mut sink);
+                    if n == 0 {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                }
+            })
+        };
+        Node { link, got, stop, thread: Some(thread) }
+    }
+
+    pub fn at(config: Config, ip: IpAddr) -> (Node, AddrIndex) {
+        let node = Node::new(config);
+        let index = node.link.add_address(ip, 0).unwrap();
+        (node, index)
+    }
+
+    pub fn slot(&self) -> Slot {
+        self.link.slots()[0]
+    }
+
+    /// Waits until that many packets came, and takes them.
+    pub fn take(&self, count: usize) -> Vec<Got> {
+        assert!(
+            wait(|| self.got.lock().unwrap().len() >= count),
+            "{:?} {:?}",
+            self.got.lock().unwrap().len(),
+            self.link.stats()
+        );
+        std::mem::take(&mut *self.got.lock().unwrap())
+    }
+
+    pub fn count(&self) -> usize {
+        self.got.lock().unwrap().len()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking(), "the receiver panicked");
+    }
+}
+
+/// Waits up to three seconds for something to become true.
+pub fn wait(mut done: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(3);
+    while !done() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// The QPN `low` of a slot.
+pub fn qpn(slot: Slot, low: u32) -> u32 {
+    u32::from(slot) << SLOT_SHIFT | low
+}
+
+/// A BTH: RC SEND Only.
+pub fn bth(qpn: u32, psn: u32) -> [u8; 12] {
+    let (q, p) = (qpn.to_be_bytes(), psn.to_be_bytes());
+    [4, 0, 0xff, 0xff, 0, q[1], q[2], q[3], 0, p[1], p[2], p[3]]
+}
+
+/// The byte at `at` of packet `psn`.
+pub fn pattern(psn: u32, at: usize) -> u8 {
+    (psn as usize * 31 + at * 7 + at / 251) as u8
+}
+
+/// Stages a packet of `len` payload bytes.
+pub fn push(batch: &mut TxBatch, link: &UdpLink, route: &Route, qpn: u32, psn: u32, len: usize) {
+    let pad = (4 - len % 4) % 4;
+    batch.push(link, route, &bth(qpn, psn), len, pad as u8, |bytes| {
+        bytes.iter_mut().enumerate().for_each(|(at, b)| *b = pattern(psn, at));
+    });
+}
+
+/// The bytes such a packet has at the receiver.
+pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
+    let mut bytes = bth(qpn, psn).to_vec();
+    bytes.extend((0..len).map(|at| pattern(psn, at)));
+    bytes.resize(12 + len.next_multiple_of(4), 0);
+    bytes
+}

@@ -1,0 +1,217 @@
+//! Packets between links over loopback: sizes, runs, damage, errors.
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use adverb_link::{Config, LinkError, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use common::*;
+
+fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {
+    let port = port();
+    // Two addresses of the loopback network, so that neither shares a reuseport group.
+    let (a_ip, b_ip) = if ip.is_ipv4() { ("127.0.0.2".parse().unwrap(), ip) } else { (ip, ip) };
+    let b_port = if a_ip == b_ip { common::port() } else { port };
+    let (a, index) = Node::at(config(port), a_ip);
+    let (b, _) = Node::at(config(b_port), b_ip);
+    (a, b, Route::new(index, SocketAddr::new(b_ip, b_port)))
+}
+
+fn every_size_arrives(ip: std::net::IpAddr) {
+    let (a, b, route) = pair(ip);
+    let to = qpn(b.slot(), 5);
+    let sizes: Vec<usize> = (0..70).chain([255, 256, 1023, 1024, 2048, 4095, 4096, 4097, 9000]).collect();
+    let mut batch = TxBatch::new();
+    for (psn, &len) in sizes.iter().enumerate() {
+        push(&mut batch, &a.link, &route, to, psn as u32, len);
+    }
+    batch.flush(&a.link);
+    let got = b.take(sizes.len());
+    for (psn, (got, &len)) in got.iter().zip(&sizes).enumerate() {
+        assert_eq!(got.bytes, expected(to, psn as u32, len), "{len} bytes");
+        assert_eq!(got.src, SocketAddr::new(a.link.address(route.local).unwrap(), a.link.port()));
+        assert_eq!((got.dst, got.handed_on), (ip, false));
+    }
+    assert_eq!(b.link.stats().rx_drop_icrc, 0);
+}
+
+#[test]
+fn every_size_arrives_over_ipv4() {
+    every_size_arrives(V4);
+}
+
+#[test]
+fn every_size_arrives_over_ipv6() {
+    every_size_arrives(V6);
+}
+
+fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
+    let port_a = port();
+    let port_b = port();
+    let (a, index) = Node::at(Config { max_segments, ..config(port_a) }, ip);
+    let (b, _) = Node::at(config(port_b), ip);
+    let route = Route::new(index, SocketAddr::new(ip, port_b));
+    let to = qpn(b.slot(), 5);
+    let mut batch = TxBatch::new();
+    let mut lens = Vec::new();
+    // FIRST longer by a RETH, equal ones, a shorter last; then again.
+    for _ in 0..4 {
+        lens.push(1040);
+        lens.extend([1024; 90]);
+        lens.push(100);
+    }
+    for (psn, &len) in lens.iter().enumerate() {
+        push(&mut batch, &a.link, &route, to, psn as u32, len);
+    }
+    assert!(!batch.is_empty());
+    batch.flush(&a.link);
+    assert!(batch.is_empty());
+    let got = b.take(lens.len());
+    for (psn, (got, &len)) in got.iter().zip(&lens).enumerate() {
+        assert_eq!(got.bytes, expected(to, psn as u32, len), "packet {psn}");
+    }
+    let (sent, received) = (a.link.stats(), b.link.stats());
+    assert_eq!(sent.tx_packets, lens.len() as u64);
+    assert_eq!(received.rx_packets, lens.len() as u64);
+    assert_eq!(received.rx_drop_icrc + received.rx_drop_runt, 0);
+    if max_segments > 1 {
+        assert!(sent.tx_syscalls <= 16, "{sent:?}");
+        assert!(received.rx_datagrams <= 32, "GRO: {received:?}");
+    } else {
+        assert_eq!(sent.tx_syscalls, lens.len() as u64);
+    }
+}
+
+#[test]
+fn gso_runs_over_ipv4() {
+    runs_arrive_in_order(V4, 64);
+}
+
+#[test]
+fn gso_runs_over_ipv6() {
+    runs_arrive_in_order(V6, 64);
+}
+
+#[test]
+fn packet_by_packet() {
+    runs_arrive_in_order(V4, 1);
+}
+
+#[test]
+fn traffic_class_and_hop_limit_travel() {
+    for ip in [V4, V6] {
+        let (a, b, mut route) = pair(ip);
+        route.traffic_class = 0x68;
+        route.hop_limit = 9;
+        let mut batch = TxBatch::new();
+        push(&mut batch, &a.link, &route, qpn(b.slot(), 1), 1, 8);
+        batch.flush(&a.link);
+        let got = b.take(1);
+        assert_eq!((got[0].traffic_class, got[0].hop_limit), (0x68, 9), "{ip}");
+    }
+}
+
+#[test]
+fn damaged_packets_never_reach_the_sink() {
+    for ip in [V4, V6] {
+        let port_b = port();
+        let (b, _) = Node::at(config(port_b), ip);
+        let stranger = UdpSocket::bind((ip, 0)).unwrap();
+        let mut packet = expected(qpn(b.slot(), 5), 1, 64);
+        packet.extend_from_slice(&[1, 2, 3, 4]);
+        for len in [0, 1, 11, 15] {
+            stranger.send_to(&packet[..len], (ip, port_b)).unwrap();
+        }
+        for _ in 0..20 {
+            stranger.send_to(&packet, (ip, port_b)).unwrap();
+        }
+        assert!(wait(|| b.link.stats().rx_drop_icrc >= 20), "{:?}", b.link.stats());
+        let stats = b.link.stats();
+        assert_eq!((stats.rx_drop_icrc, stats.rx_drop_runt, stats.rx_packets), (20, 4, 0));
+        assert_eq!(b.count(), 0);
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let (a, b, route) = pair(V6);
+    // A relay that damages one bit: receive at a plain socket on the route's destination, flip, send on from the
+    // same port so that only the damage makes the ICRC wrong.
+    let (from, to) = (port(), port());
+    let relay_in = UdpSocket::bind((V6, to)).unwrap();
+    let (c, index) = Node::at(config(from), V6);
+    let mut batch = TxBatch::new();
+    push(&mut batch, &c.link, &Route::new(index, SocketAddr::new(V6, to)), qpn(b.slot(), 1), 7, 32);
+    batch.flush(&c.link);
+    let mut packet = [0; 2048];
+    let len = relay_in.recv(&mut packet).unwrap();
+    drop(relay_in);
+    drop((a, b, c, route));
+    // Now a link listens at the destination, and a plain socket sends from the source.
+    let (d, _) = Node::at(config(to), V6);
+    let sender = UdpSocket::bind((V6, from)).unwrap();
+    // Slots differ, so the intact packet counts as somebody else's; its ICRC passes all the same.
+    sender.send_to(&packet[..len], (V6, to)).unwrap();
+    assert!(
+        wait(|| d.link.stats().rx_drop_no_owner + d.link.stats().rx_packets == 1),
+        "{:?}",
+        d.link.stats()
+    );
+    let mut damaged = 0;
+    for bit in (0..len * 8).filter(|bit| bit / 8 != 4) {
+        let mut bad = packet;
+        bad[bit / 8] ^= 1 << (bit % 8);
+        sender.send_to(&bad[..len], (V6, to)).unwrap();
+        damaged += 1;
+    }
+    assert!(wait(|| d.link.stats().rx_drop_icrc == damaged), "{damaged} {:?}", d.link.stats());
+}
+
+#[test]
+fn drops_are_counted() {
+    let link = UdpLink::new(config(port())).unwrap();
+    let index = link.add_address(V4, 0).unwrap();
+    let mut batch = TxBatch::new();
+    push(&mut batch, &link, &Route::new(index, SocketAddr::new(V4, 9)), 1, 0, 65_600);
+    assert_eq!(link.stats().tx_drop_too_big, 1);
+    link.remove_address(index);
+    push(&mut batch, &link, &Route::new(index, SocketAddr::new(V4, 9)), 1, 0, 8);
+    batch.flush(&link);
+    assert_eq!(link.stats().tx_drop_other, 1);
+}
+
+#[test]
+fn addresses_come_and_go() {
+    let port = port();
+    let link = UdpLink::new(config(port)).unwrap();
+    let index = link.add_address(V4, 0).unwrap();
+    assert_eq!(link.add_address(V4, 0).unwrap(), index);
+    assert_eq!(link.address(index), Some(V4));
+    assert!(link.receive_buffer(index).unwrap() >= 65536);
+    let mut kinds = Vec::new();
+    link.for_each_fd(&mut |kind, _| kinds.push(kind));
+    assert_eq!(kinds.len(), 2);
+    link.remove_address(index);
+    assert_eq!(link.address(index), None);
+    UdpSocket::bind((V4, port)).expect("the port is free again");
+    let again = link.add_address(V4, 0).unwrap();
+    assert_ne!(again, index);
+    let nothing = link.recv(RxFrom::Addr(index), &mut RxBuffers::new(1), 1, &mut |_| panic!("a packet"));
+    assert!(nothing.is_err());
+}
+
+#[test]
+fn errors_speak() {
+    let port = port();
+    let owner = UdpSocket::bind((V4, port)).unwrap();
+    let link = UdpLink::new(config(port)).unwrap();
+    let error = link.add_address(V4, 0).unwrap_err();
+    assert!(matches!(error, LinkError::PortTaken { ip, port: p } if ip == V4 && p == port), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("another user") && text.contains(&port.to_string()), "{text}");
+    drop(owner);
+    let strange = "192.0.2.1".parse().unwrap();
+    let error = link.add_address(strange, 0).unwrap_err();
+    assert!(matches!(error, LinkError::NoSuchAddress { ip } if ip == strange), "{error:?}");
+    assert!(link.add_address(V4, 0).is_ok());
+}

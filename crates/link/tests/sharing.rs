@@ -1,0 +1,344 @@
+//! Several processes on one port: slots, handing on, steering, death.
+//!
+//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be the child.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use adverb_link::{Config, Route, SLOT_SHIFT, Slot, TxBatch, UdpLink};
+use common::*;
+
+const CHILD: &str = "ADVERB_LINK_TEST_CHILD";
+
+struct Sender {
+    link: UdpLink,
+    route: Route,
+    batch: TxBatch,
+    psn: u32,
+}
+
+impl Sender {
+    /// Sends from an address of its own to the group at 127.0.0.1.
+    fn new(port: u16) -> Sender {
+        let link = UdpLink::new(config(port)).unwrap();
+        let local = link.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
+        Sender { route: Route::new(local, SocketAddr::new(V4, port)), link, batch: TxBatch::new(), psn: 0 }
+    }
+
+    fn send(&mut self, slot: Slot, count: usize) {
+        for _ in 0..count {
+            push(&mut self.batch, &self.link, &self.route, qpn(slot, self.psn % 7), self.psn, 256);
+            self.psn += 1;
+        }
+        self.batch.flush(&self.link);
+    }
+}
+
+/// Sends to each node until all arrive without being handed on.
+fn steered(sender: &mut Sender, nodes: &[&Node]) {
+    let settled = wait(|| {
+        nodes.iter().all(|node| {
+            node.got.lock().unwrap().clear();
+            sender.send(node.slot(), 3);
+            assert!(wait(|| node.count() >= 3), "{:?}", node.link.stats());
+            !node.got.lock().unwrap().iter().any(|packet| packet.handed_on)
+        })
+    });
+    let stats: Vec<_> = nodes.iter().map(|node| node.link.stats()).collect();
+    assert!(settled, "{stats:#?}");
+}
+
+#[test]
+fn packets_are_handed_on_without_steering() {
+    let port = port();
+    let config = || Config { steer: false, ..config(port) };
+    let nodes: Vec<_> = (0..3).map(|_| Node::at(config(), V4).0).collect();
+    let mut sender = Sender::new(port);
+    for node in &nodes {
+        sender.send(node.slot(), 50);
+    }
+    let mut direct = 0;
+    for node in &nodes {
+        let got = node.take(50);
+        assert_eq!(got.len(), 50);
+        assert!(
+            got.iter()
+                .all(|p| p.bytes[12..] == *(0..256).map(|at| pattern(psn(&p.bytes), at)).collect::<Vec<_>>())
+        );
+        assert!(got.windows(2).all(|w| psn(&w[0].bytes) + 1 == psn(&w[1].bytes)), "in order");
+        assert!(got.iter().all(|p| {
+            p.src
+                == "127.0.0.9:0"
+                    .parse::<SocketAddr>()
+                    .map(|mut a| {
+                        a.set_port(port);
+                        a
+                    })
+                    .unwrap()
+        }));
+        direct += usize::from(!got[0].handed_on);
+    }
+    // One sender has one 4-tuple: the hash takes all of it to one member.
+    assert_eq!(direct, 1);
+    let out: u64 = nodes.iter().map(|node| node.link.stats().handed_on_out).sum();
+    assert_eq!(out, 100);
+}
+
+fn psn(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[9], bytes[10], bytes[11]])
+}
+
+#[test]
+fn packets_for_nobody_are_counted() {
+    let port = port();
+    let (a, _) = Node::at(config(port), V4);
+    let (b, _) = Node::at(config(port), V4);
+    let free = (1..=1022).find(|s| *s != a.slot() && *s != b.slot() && !held(*s)).unwrap();
+    let mut sender = Sender::new(port);
+    sender.send(free, 10);
+    let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
+    assert!(wait(|| dropped() == 10), "{}", dropped());
+    // QPN 1 and multicast go to the sink of whoever gets them.
+    for to in [1, 0xff_ffff] {
+        push(&mut sender.batch, &sender.link, &sender.route, to, 0, 8);
+    }
+    sender.batch.flush(&sender.link);
+    assert!(wait(|| a.count() + b.count() == 2));
+}
+
+/// Whether some process holds the slot.
+fn held(slot: Slot) -> bool {
+    let names = std::fs::read_to_string("/proc/net/unix").unwrap();
+    names.lines().any(|line| line.ends_with(&format!("-{slot}")))
+}
+
+#[test]
+fn steering_follows_members_that_join_and_leave() {
+    let port = port();
+    let mut sender = Sender::new(port);
+    let (a, _) = Node::at(config(port), V4);
+    steered(&mut sender, &[&a]);
+    let (b, b_index) = Node::at(config(port), V4);
+    // Joining alone settles it: nothing was ever handed on.
+    steered(&mut sender, &[&a, &b]);
+    assert_eq!(a.link.stats().handed_on_out + b.link.stats().handed_on_out, 0);
+    let (c, _) = Node::at(config(port), V4);
+    let (d, _) = Node::at(config(port), V4);
+    steered(&mut sender, &[&a, &b, &c, &d]);
+    // The last member moves into the hole.
+    b.link.remove_address(b_index);
+    steered(&mut sender, &[&a, &c, &d]);
+    let b_index = b.link.add_address(V4, 0).unwrap();
+    steered(&mut sender, &[&a, &b, &c, &d]);
+    b.link.remove_address(b_index);
+    drop(a);
+    steered(&mut sender, &[&c, &d]);
+    drop(c);
+    steered(&mut sender, &[&d]);
+}
+
+#[test]
+fn a_second_slot_is_steered() {
+    let port = port();
+    let mut sender = Sender::new(port);
+    let (a, _) = Node::at(config(port), V4);
+    let (b, _) = Node::at(config(port), V4);
+    let second = a.link.claim_slot().unwrap();
+    assert_eq!(a.link.slots().len(), 2);
+    let settled = wait(|| {
+        a.got.lock().unwrap().clear();
+        sender.send(second, 3);
+        assert!(wait(|| a.count() >= 3), "{:?} {:?}", a.link.stats(), b.link.stats());
+        !a.got.lock().unwrap().iter().any(|packet| packet.handed_on)
+    });
+    assert!(settled);
+}
+
+#[test]
+fn steering_over_ipv6() {
+    let (port, from) = (port(), port());
+    let (a, _) = Node::at(config(port), V6);
+    let (b, _) = Node::at(config(port), V6);
+    let (c, index) = Node::at(config(from), V6);
+    let route = Route::new(index, SocketAddr::new(V6, port));
+    let mut batch = TxBatch::new();
+    for node in [&a, &b] {
+        for n in 0..20 {
+            push(&mut batch, &c.link, &route, qpn(node.slot(), 1), n, 64);
+        }
+    }
+    batch.flush(&c.link);
+    assert_eq!(a.take(20).len(), 20);
+    assert_eq!(b.take(20).len(), 20);
+    assert!(a.link.stats().resteers + b.link.stats().resteers >= 2);
+}
+
+/// Starts this test again as a child; gives it back with the slot it has.
+fn child(test: &str, port: u16) -> (Child, String) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, port.to_string());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines
+        .into_iter()
+        .find_map(|line| line.split_once("SAYS ").map(|(_, s)| s.to_owned()))
+        .expect("the child speaks");
+    (child, said)
+}
+
+fn say(what: impl std::fmt::Display) {
+    let mut out = std::io::stdout();
+    writeln!(out, "SAYS {what}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Port of the child, when this process is one.
+fn as_child() -> Option<u16> {
+    std::env::var(CHILD).ok().map(|port| port.parse().unwrap())
+}
+
+/// Until the parent lets go.
+fn wait_for_parent() {
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn killed_members_hurt_nobody() {
+    if let Some(port) = as_child() {
+        let (node, _) = Node::at(config(port), V4);
+        say(node.slot());
+        return wait_for_parent();
+    }
+    let port = port();
+    let mut sender = Sender::new(port);
+    let (mut first, slot) = child("killed_members_hurt_nobody", port);
+    let dead: Slot = slot.parse().unwrap();
+    let (a, _) = Node::at(config(port), V4);
+    let (mut second, _) = child("killed_members_hurt_nobody", port);
+    let (b, _) = Node::at(config(port), V4);
+    steered(&mut sender, &[&a, &b]);
+    sender.send(dead, 5);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // The socket's index went to the last member: the next packets tell, whoever gets them.
+    steered(&mut sender, &[&a, &b]);
+    second.kill().unwrap();
+    second.wait().unwrap();
+    steered(&mut sender, &[&a, &b]);
+    // Only these two can get what is still sent to the dead.
+    let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
+    let before = dropped();
+    sender.send(dead, 5);
+    assert!(wait(|| dropped() == before + 5), "{before} {}", dropped());
+    // The slot is free for the next one.
+    assert!(!held(dead));
+    drop((a, b));
+    let (c, _) = Node::at(config(port), V4);
+    steered(&mut sender, &[&c]);
+}
+
+#[test]
+fn other_users_are_kept_out() {
+    const NOBODY: u32 = 65534;
+    if let Some(port) = as_child() {
+        let link = UdpLink::new(config(port)).unwrap();
+        let error = link.add_address(V4, 0).expect_err("the port is another user's");
+        // The name of a slot of user 0 is no secret; what is sent there is dropped.
+        let slot: Slot = std::env::var("ADVERB_LINK_TEST_SLOT").unwrap().parse().unwrap();
+        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        let name = format!("adverb-0-{slot}");
+        let addr =
+            <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
+                .unwrap();
+        let sent = socket.send_to_addr(b"anything", &addr);
+        say(format_args!("{} {error}", sent.is_ok()));
+        return;
+    }
+    let port = port();
+    let (a, _) = Node::at(config(port), V4);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    if !status.lines().any(|line| line.starts_with("Uid:\t0\t0")) {
+        // Cannot become another user: send from this one and check the message only.
+        println!("not root: the drop of another user's messages was NOT tested");
+        return;
+    }
+    // A copy, as the other user may not be allowed into the build tree.
+    let exe = std::env::temp_dir().join(format!("adverb-link-test-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    let mut command = Command::new(&exe);
+    command.args(["--exact", "other_users_are_kept_out", "--nocapture", "--test-threads=1"]);
+    command.env(CHILD, port.to_string()).env("ADVERB_LINK_TEST_SLOT", a.slot().to_string());
+    std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+    std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+    let output = command.output();
+    std::fs::remove_file(&exe).unwrap();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = text.lines().find_map(|l| l.split_once("SAYS ")).map(|(_, s)| s.to_owned()).expect(&text);
+    assert!(said.starts_with("true") && said.contains("another user"), "{said}");
+    assert!(wait(|| a.link.stats().handover_drop_foreign == 1), "{:?}", a.link.stats());
+}
+
+#[test]
+fn malformed_and_circling_messages_are_dropped() {
+    let port = port();
+    let (a, _) = Node::at(config(port), V4);
+    let uid = std::fs::metadata("/proc/self").map(|m| std::os::unix::fs::MetadataExt::uid(&m)).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let name = format!("adverb-{uid}-{}", a.slot());
+    let addr =
+        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
+            .unwrap();
+    // No version, a header cut short, and a well-formed packet for a slot that is not the receiver's.
+    let mut circling = b"Adverb\0\x01\x01\x04\0\0".to_vec();
+    circling.resize(24, 0);
+    for _ in 0..2 {
+        circling.extend_from_slice(&std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
+    }
+    circling.extend_from_slice(&12u16.to_le_bytes());
+    circling.extend_from_slice(&bth(qpn(a.slot() % 1000 + 2, 1), 1));
+    for message in [&b"rubbish"[..], b"Adverb\0\x01\x01\x04", &circling] {
+        socket.send_to_addr(message, &addr).unwrap();
+    }
+    assert!(wait(|| a.link.stats().handover_drop_malformed == 3), "{:?}", a.link.stats());
+    let at = circling.len() - 12;
+    circling[at..].copy_from_slice(&bth(u32::from(a.slot()) << SLOT_SHIFT, 1));
+    socket.send_to_addr(&circling, &addr).unwrap();
+    assert!(a.take(1)[0].handed_on);
+}
+
+#[test]
+fn a_stopped_reader_costs_a_bounded_wait() {
+    let port = port();
+    let config = || Config { steer: false, ..config(port) };
+    let (a, _) = Node::at(config(), V4);
+    let silent = UdpLink::new(config()).unwrap();
+    let slot = silent.slots()[0];
+    let mut sender = Sender::new(port);
+    let start = std::time::Instant::now();
+    for _ in 0..200 {
+        sender.send(slot, 1);
+    }
+    let counted = || a.link.stats().handed_on_out + a.link.stats().handed_on_drop_full;
+    assert!(wait(|| counted() == 200), "{:?}", a.link.stats());
+    assert!(a.link.stats().handed_on_drop_full > 0);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_child_of_a_fork_can_let_go() {
+    // Stands for the child: closing by descriptor is all an atfork handler may do.
+    let port = port();
+    let link = UdpLink::new(config(port)).unwrap();
+    link.add_address(V4, 0).unwrap();
+    let slot = link.slots()[0];
+    link.close_after_fork();
+    assert!(!held(slot));
+    std::net::UdpSocket::bind((V4, port)).expect("the port is free");
+    link.for_each_fd(&mut |_, _| panic!("a descriptor is left"));
+    drop(link);
+}

@@ -1,0 +1,136 @@
+//! The one door to application bytes.
+//!
+//! The engine checks keys, bounds and rights and names [`Range`]s; [`HostMemory`] copies to and from them in this
+//! process. Two promises make that sound towards the rest of the process:
+//!
+//! * A range reaches this crate only while the key table's read lock is held, so its region is registered: the program
+//!   promised by `ibv_reg_mr` that the bytes stay mapped until it deregisters them. [`probe`] checked at registration
+//!   that they are.
+//! * On-demand regions promise nothing, so they are reached through the kernel, which answers a missing page with
+//!   an error instead of a signal.
+//!
+//! Other threads of the program may touch the same bytes at any time, as they may with a NIC; nothing here makes
+//! decisions on bytes it read twice.
+#![deny(missing_docs)]
+
+mod pages;
+mod probe;
+#[cfg(test)]
+mod tests;
+
+pub use pages::Pages;
+pub use probe::{ProbeError, probe};
+
+use adverb_engine::memory::RangeKind;
+use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use nix::unistd::Pid;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// This process's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostMemory;
+
+impl Memory for HostMemory {
+    #[inline]
+    fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
+        debug_assert_eq!(from.len as usize, to.len());
+        match from.kind {
+            RangeKind::Mapped => {
+                // SAFETY: the key table's entry vouches for `from.len` mapped bytes at `from.addr` while its lock is
+                // held (crate docs), `to` is our own buffer of the same length and cannot overlap registered memory
+                // that the program gave us, since we borrow it exclusively.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.addr as *const u8, to.as_mut_ptr(), to.len());
+                }
+                Ok(())
+            }
+            RangeKind::OnDemand => read_soft(from, to),
+            RangeKind::Null => {
+                to.fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault> {
+        debug_assert_eq!(to.len as usize, from.len());
+        match to.kind {
+            RangeKind::Mapped => {
+                // SAFETY: as in `read`; the entry's LOCAL_WRITE right was probed as writable at registration.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(from.as_ptr(), to.addr as *mut u8, from.len());
+                }
+                Ok(())
+            }
+            RangeKind::OnDemand => write_soft(to, from),
+            RangeKind::Null => Ok(()),
+        }
+    }
+
+    fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
+        match at.kind {
+            RangeKind::Null => return Ok(0),
+            RangeKind::OnDemand => {
+                // Bring the page in, or find out that it is not there, before touching it directly.
+                let mut now = [0; 8];
+                read_soft(at, &mut now)?;
+                populate_for_write(at)?;
+            }
+            RangeKind::Mapped => {}
+        }
+        if !at.addr.is_multiple_of(8) {
+            return Err(MemoryFault { addr: at.addr });
+        }
+        // SAFETY: eight mapped, writable bytes (as in `write`), aligned to eight (checked above). All access here is
+        // atomic; the program's own access is atomic if it means to share the word, as with a NIC.
+        let word = unsafe { AtomicU64::from_ptr(at.addr as *mut u64) };
+        Ok(match op {
+            AtomicOp::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|v| v)
+            }
+            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            AtomicOp::Write { value } => word.swap(value, Ordering::SeqCst),
+        })
+    }
+}
+
+fn read_soft(from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
+    let mut done = 0;
+    while done < to.len() {
+        let remote = RemoteIoVec { base: from.addr as usize + done, len: to.len() - done };
+        match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut to[done..])], &[remote]) {
+            Ok(n) if n > 0 => done += n,
+            _ => return Err(MemoryFault { addr: from.addr + done as u64 }),
+        }
+    }
+    Ok(())
+}
+
+fn write_soft(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
+    let mut done = 0;
+    while done < from.len() {
+        let remote = RemoteIoVec { base: to.addr as usize + done, len: from.len() - done };
+        match process_vm_writev(Pid::this(), &[IoSlice::new(&from[done..])], &[remote]) {
+            Ok(n) if n > 0 => done += n,
+            _ => return Err(MemoryFault { addr: to.addr + done as u64 }),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the page of an on-demand word writable without changing it, or reports the fault.
+fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
+    probe(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
+}
+
+/// Has `child` called in every child after `fork`, before `fork` returns there. `child` must be async-signal-safe:
+/// atomics and `close` only.
+pub fn at_fork_child(child: extern "C" fn()) {
+    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no other precondition.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(child));
+    }
+}

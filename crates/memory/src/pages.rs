@@ -1,0 +1,76 @@
+//! Memory of our own that keys can open: device memory.
+use adverb_engine::memory::RangeKind;
+use adverb_engine::{Memory, Range};
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+/// Anonymous zeroed pages, unmapped on drop. Reached only by address through [`HostMemory`](crate::HostMemory), so
+/// that concurrent access follows the rules of registered memory.
+#[derive(Debug)]
+pub struct Pages {
+    start: NonNull<libc::c_void>,
+    mapped: usize,
+    len: usize,
+}
+
+// SAFETY: the pages are plain memory that is only ever copied from and to by address; the struct owns the mapping.
+unsafe impl Send for Pages {}
+// SAFETY: as for Send; no reference to the contents is ever given out.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps at least `len` bytes, aligned to a page.
+    ///
+    /// # Errors
+    /// The errno of `mmap`, usually ENOMEM.
+    pub fn new(len: usize) -> Result<Self, Errno> {
+        let mapped = len.max(1).checked_next_multiple_of(4096).ok_or(Errno::ENOMEM)?;
+        let size = NonZeroUsize::new(mapped).ok_or(Errno::EINVAL)?;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe {
+            mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
+        }?;
+        Ok(Pages { start, mapped, len })
+    }
+    /// First address.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+    /// Bytes asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// No bytes asked for?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    fn range(&self, offset: usize, len: usize) -> Option<Range> {
+        let end = offset.checked_add(len)?;
+        if end > self.len {
+            return None;
+        }
+        Some(Range { addr: self.addr() + offset as u64, len: u32::try_from(len).ok()?, kind: RangeKind::Mapped })
+    }
+    /// Copies in; `false` if the range leaves the pages.
+    #[must_use]
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> bool {
+        self.range(offset, from.len()).is_some_and(|r| crate::HostMemory.write(r, from).is_ok())
+    }
+    /// Copies out; `false` if the range leaves the pages.
+    #[must_use]
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> bool {
+        self.range(offset, to.len()).is_some_and(|r| crate::HostMemory.read(r, to).is_ok())
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly the mapping made in `new`; no reference into it was ever given out.
+        let _ = unsafe { munmap(self.start, self.mapped) };
+    }
+}

@@ -1,0 +1,83 @@
+//! Is memory there? Asked once, at registration, as a driver's pinning asks it.
+use nix::errno::Errno;
+use std::fmt;
+
+/// Registration of memory that is not mapped, or not with the access asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeError {
+    /// Part of the range is not mapped, or not readable or writable as needed (EFAULT).
+    NotMapped,
+    /// The pages could not be brought in: out of memory, or a limit (ENOMEM).
+    OutOfMemory,
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProbeError::NotMapped => "part of the range is not mapped with the access asked for",
+            ProbeError::OutOfMemory => "the pages could not be brought into memory",
+        })
+    }
+}
+
+impl std::error::Error for ProbeError {}
+
+/// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14).
+const POPULATE_READ: libc::c_int = 22;
+const POPULATE_WRITE: libc::c_int = 23;
+
+/// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they are mapped.
+/// Contents never change. On kernels before 5.14 only "mapped at all" is checked.
+pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
+    if len == 0 {
+        return Ok(());
+    }
+    let page = page_size();
+    let start = addr & !(page - 1);
+    let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)? & !(page - 1);
+    let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
+    for _ in 0..16 {
+        // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad range is an error.
+        let rc = unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, advice) };
+        if rc == 0 {
+            return Ok(());
+        }
+        match Errno::last() {
+            Errno::EINTR | Errno::EAGAIN => {}
+            Errno::EINVAL => return probe_old(start, end, page),
+            Errno::EFAULT | Errno::EHWPOISON => return Err(ProbeError::NotMapped),
+            // ENOMEM means both "not mapped" and "no memory"; mincore tells them apart.
+            Errno::ENOMEM => {
+                return Err(match probe_old(start, end, page) {
+                    Err(_) => ProbeError::NotMapped,
+                    Ok(()) => ProbeError::OutOfMemory,
+                });
+            }
+            _ => return Err(ProbeError::NotMapped),
+        }
+    }
+    probe_old(start, end, page)
+}
+
+/// `mincore` fails with ENOMEM if any page of the range is not mapped.
+fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
+    const PAGES: u64 = 4096;
+    let mut state = [0u8; PAGES as usize];
+    let mut at = start;
+    while at < end {
+        let bytes = (end - at).min(PAGES * page);
+        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing else.
+        let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
+        if rc != 0 {
+            return Err(ProbeError::NotMapped);
+        }
+        at += bytes;
+    }
+    Ok(())
+}
+
+fn page_size() -> u64 {
+    // SAFETY: sysconf has no preconditions.
+    let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(n).ok().filter(|n| n.is_power_of_two()).unwrap_or(4096)
+}

@@ -1,0 +1,168 @@
+//! The small preload of `adverb run`: answers for what programs look at beside the library.
+//!
+//! UCX wants `/dev/infiniband/uverbsN` to be a character device it may open; UCX and NCCL read GID types below
+//! `/sys/class/infiniband`; the tests of rdma-core list `device/net/` there. Without a kernel driver none of that exists.
+//! The launcher prepares a directory with the same paths in it and names it in `ADVERB_SYSROOT`. A look at a path that
+//! - begins like those ([`path::is_ours`]),
+//! - does not exist on the real system, and
+//! - exists below that directory
+//!
+//! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and everything when the
+//! variable is not set, passes straight through, `errno` included.
+//!
+//! Nothing here allocates, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
+//! are looked up as the object is loaded.
+
+mod path;
+mod real;
+
+pub use path::{Buffer, Look, is_ours, redirect};
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::{DIR, FILE, mode_t, size_t, ssize_t, stat as Stat, statx as Statx};
+
+use crate::real::Real;
+
+/// Defines every interposed function: it redirects its path argument and calls the C library's function.
+macro_rules! interpose {
+    ($( $name:literal $symbol:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $look:ident $path:ident, $fail:expr; )*) => {
+        #[allow(non_camel_case_types, reason = "one variant for each function, under its name")]
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        enum Id { $( $symbol ),* }
+
+        /// The names interposed, in the order of the table of real functions.
+        pub const NAMES: &[&str] = &[ $( $name ),* ];
+
+        static REAL: [Real; NAMES.len()] = [ $( Real::new(match core::ffi::CStr::from_bytes_with_nul(
+            concat!($name, "\0").as_bytes()) { Ok(name) => name, Err(_) => c"" }) ),* ];
+
+        $(
+            /// The function of this name, with a redirected path.
+            ///
+            /// # Safety
+            /// That of the C library's function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> $ret {
+                let Some(real) = REAL[Id::$symbol as usize].get() else {
+                    real::set_errno(libc::ENOSYS);
+                    return $fail;
+                };
+                // SAFETY: the C library's function of this name has this signature. `open` and its like take a
+                // variable third argument in C, which is passed as a fixed one is on the supported machines.
+                let real: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(real) };
+                let mut buffer = Buffer::new();
+                // SAFETY: the caller passes a string or null.
+                let $path = unsafe { redirect($path, Look::$look, &mut buffer) };
+                // SAFETY: the caller's arguments, with another path.
+                unsafe { real($($arg),*) }
+            }
+        )*
+    };
+}
+
+/// Of `scandir`.
+pub type Filter = Option<unsafe extern "C" fn(*const c_void) -> c_int>;
+/// Of `scandir`.
+pub type Compare = Option<unsafe extern "C" fn(*mut *const c_void, *mut *const c_void) -> c_int>;
+
+type Path = *const c_char;
+
+interpose! {
+    "stat" adverb_preload_stat(path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "stat64" adverb_preload_stat64(path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "lstat" adverb_preload_lstat(path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "lstat64" adverb_preload_lstat64(path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "fstatat" adverb_preload_fstatat(dir: c_int, path: Path, buf: *mut Stat, flags: c_int) -> c_int
+        = Device path, -1;
+    "fstatat64" adverb_preload_fstatat64(dir: c_int, path: Path, buf: *mut Stat, flags: c_int) -> c_int
+        = Device path, -1;
+    "statx" adverb_preload_statx(dir: c_int, path: Path, flags: c_int, mask: c_uint, buf: *mut Statx) -> c_int
+        = Device path, -1;
+    // The names under which programs built before glibc 2.33 call the same.
+    "__xstat" adverb_preload___xstat(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "__xstat64" adverb_preload___xstat64(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "__lxstat" adverb_preload___lxstat(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "__lxstat64" adverb_preload___lxstat64(version: c_int, path: Path, buf: *mut Stat) -> c_int = Device path, -1;
+    "__fxstatat" adverb_preload___fxstatat(
+        version: c_int, dir: c_int, path: Path, buf: *mut Stat, flags: c_int) -> c_int = Device path, -1;
+    "__fxstatat64" adverb_preload___fxstatat64(
+        version: c_int, dir: c_int, path: Path, buf: *mut Stat, flags: c_int) -> c_int = Device path, -1;
+
+    "access" adverb_preload_access(path: Path, mode: c_int) -> c_int = Device path, -1;
+    "faccessat" adverb_preload_faccessat(dir: c_int, path: Path, mode: c_int, flags: c_int) -> c_int
+        = Device path, -1;
+    "euidaccess" adverb_preload_euidaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
+    "eaccess" adverb_preload_eaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
+
+    "open" adverb_preload_open(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "open64" adverb_preload_open64(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "openat" adverb_preload_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "openat64" adverb_preload_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
+        = Device path, -1;
+    // What `_FORTIFY_SOURCE` makes of them.
+    "__open_2" adverb_preload___open_2(path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__open64_2" adverb_preload___open64_2(path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__openat_2" adverb_preload___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__openat64_2" adverb_preload___openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
+
+    "fopen" adverb_preload_fopen(path: Path, mode: *const c_char) -> *mut FILE
+        = Device path, core::ptr::null_mut();
+    "fopen64" adverb_preload_fopen64(path: Path, mode: *const c_char) -> *mut FILE
+        = Device path, core::ptr::null_mut();
+    "opendir" adverb_preload_opendir(path: Path) -> *mut DIR = File path, core::ptr::null_mut();
+    "scandir" adverb_preload_scandir(
+        path: Path, list: *mut *mut *mut c_void, filter: Filter, compare: Compare) -> c_int = File path, -1;
+    "scandir64" adverb_preload_scandir64(
+        path: Path, list: *mut *mut *mut c_void, filter: Filter, compare: Compare) -> c_int = File path, -1;
+
+    "readlink" adverb_preload_readlink(path: Path, buf: *mut c_char, size: size_t) -> ssize_t = File path, -1;
+    "readlinkat" adverb_preload_readlinkat(dir: c_int, path: Path, buf: *mut c_char, size: size_t) -> ssize_t
+        = File path, -1;
+    "__readlink_chk" adverb_preload___readlink_chk(
+        path: Path, buf: *mut c_char, size: size_t, room: size_t) -> ssize_t = File path, -1;
+    "__readlinkat_chk" adverb_preload___readlinkat_chk(
+        dir: c_int, path: Path, buf: *mut c_char, size: size_t, room: size_t) -> ssize_t = File path, -1;
+
+    "realpath" inner_realpath(path: Path, resolved: *mut c_char) -> *mut c_char
+        = File path, core::ptr::null_mut();
+    "__realpath_chk" inner___realpath_chk(path: Path, resolved: *mut c_char, room: size_t) -> *mut c_char
+        = File path, core::ptr::null_mut();
+}
+
+/// `realpath`: the answer is the path the program would see, without the directory in front.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller's arguments; the answer is null or a string.
+    unsafe { path::without_root(inner_realpath(path, resolved)) }
+}
+
+/// What `_FORTIFY_SOURCE` makes of `realpath`.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload___realpath_chk(
+    path: Path,
+    resolved: *mut c_char,
+    room: size_t,
+) -> *mut c_char {
+    // SAFETY: the caller's arguments; the answer is null or a string.
+    unsafe { path::without_root(inner___realpath_chk(path, resolved, room)) }
+}
+
+/// Looks all functions up while the program has one thread: looking up takes the loader's lock, which a child made by
+/// `fork` or a signal handler must not need.
+extern "C" fn look_up_all() {
+    for real in &REAL {
+        real.get();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_UP_ALL: extern "C" fn() = look_up_all;

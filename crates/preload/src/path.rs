@@ -1,0 +1,138 @@
+//! Which paths are answered, and from where.
+
+use core::ffi::{CStr, c_char};
+use core::mem::MaybeUninit;
+
+use crate::real::{errno, set_errno};
+
+const ROOT: &CStr = c"ADVERB_SYSROOT";
+const DEVICES: &[u8] = b"/dev/infiniband";
+/// `/sys/class/infiniband`, `infiniband_verbs`, `infiniband_mad` …
+const CLASSES: &[u8] = b"/sys/class/infiniband";
+/// Where the links of the classes lead.
+const VIRTUAL: &[u8] = b"/sys/devices/virtual/infiniband";
+
+/// What the caller of a redirected path is going to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Ask for its kind or open it: a device must look like a device.
+    Device,
+    /// Follow or list it: the stand-in file itself serves.
+    File,
+}
+
+/// Room for a redirected path; left uninitialised until one is made.
+pub struct Buffer(MaybeUninit<[u8; libc::PATH_MAX as usize]>);
+
+impl Buffer {
+    /// An empty buffer.
+    #[allow(clippy::new_without_default, reason = "4 KiB are not a default")]
+    pub const fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    /// `root` and `path` one after the other, `None` if that is too long.
+    fn join(&mut self, root: &[u8], path: &[u8]) -> Option<*const c_char> {
+        let len = root.len() + path.len();
+        let start = self.0.as_mut_ptr().cast::<u8>();
+        if len >= libc::PATH_MAX as usize {
+            return None;
+        }
+        // SAFETY: both pieces and the zero fit, and neither lies in the buffer.
+        unsafe {
+            start.copy_from_nonoverlapping(root.as_ptr(), root.len());
+            start.add(root.len()).copy_from_nonoverlapping(path.as_ptr(), path.len());
+            start.add(len).write(0);
+        }
+        Some(start.cast())
+    }
+}
+
+/// Whether a path is one of those an RDMA driver would provide.
+pub fn is_ours(path: &[u8]) -> bool {
+    let below = |base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+    path.starts_with(CLASSES) || below(DEVICES) || path.starts_with(VIRTUAL)
+}
+
+/// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null` for a device.
+///
+/// # Safety
+/// `path` is null or a string. The result lives as long as `path` and `buffer`.
+pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> *const c_char {
+    if path.is_null() {
+        return path;
+    }
+    // SAFETY: not null, so a string.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if !is_ours(bytes) {
+        return path;
+    }
+    let Some(root) = root() else { return path };
+    let before = errno();
+    let stand_in = if exists(path) { None } else { buffer.join(root, bytes).filter(|&p| exists(p)) };
+    set_errno(before);
+    match stand_in {
+        None => path,
+        Some(file) if look == Look::Device && bytes.starts_with(DEVICES) && !is_directory(file) => {
+            c"/dev/null".as_ptr()
+        }
+        Some(file) => file,
+    }
+}
+
+/// Cuts the directory of `ADVERB_SYSROOT` off a resolved path, in place.
+///
+/// # Safety
+/// `resolved` is null or a string that may be written to.
+pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
+    let Some(root) = root() else { return resolved };
+    if resolved.is_null() {
+        return resolved;
+    }
+    // SAFETY: not null, so a string.
+    let path = unsafe { CStr::from_ptr(resolved) }.to_bytes();
+    let Some(rest) = path.strip_prefix(root).filter(|rest| is_ours(rest)) else { return resolved };
+    let (from, len) = (rest.as_ptr(), rest.len() + 1);
+    // SAFETY: a move to the front within the string, its zero included.
+    unsafe { resolved.cast::<u8>().copy_from(from, len) };
+    resolved
+}
+
+/// The prepared directory, without slashes at its end; `None` when the preload is off.
+fn root() -> Option<&'static [u8]> {
+    // SAFETY: the C library's view of the environment. A program that changes it from another thread at this moment
+    // has the same trouble with any other `getenv`.
+    let value = unsafe { libc::getenv(ROOT.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a string of the environment.
+    let mut root = unsafe { CStr::from_ptr(value) }.to_bytes();
+    while let Some(shorter) = root.strip_suffix(b"/") {
+        root = shorter;
+    }
+    (!root.is_empty()).then_some(root)
+}
+
+/// Asks the kernel directly: the C library's functions of this kind lead back here.
+fn exists(path: *const c_char) -> bool {
+    // SAFETY: a string; the call only looks.
+    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, libc::F_OK) == 0 }
+}
+
+/// Whether a file of the prepared directory is a directory: such a path can be entered.
+fn is_directory(path: *const c_char) -> bool {
+    let before = errno();
+    // A path with "/." behind it exists only for a directory; `O_DIRECTORY | O_PATH` asks the same without a buffer.
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a string; the descriptor is closed again at once.
+    let found = unsafe {
+        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+        if fd >= 0 {
+            libc::syscall(libc::SYS_close, fd);
+        }
+        fd >= 0
+    };
+    set_errno(before);
+    found
+}

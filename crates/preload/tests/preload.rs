@@ -1,0 +1,158 @@
+//! The preload in front of a C program, on and off.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+const NAMES: &str = include_str!("../src/names.txt");
+
+const ON: &str = "\
+stat char 4242
+statx 1
+access 0
+faccessat 0
+directory 1
+open RoCE v2
+openat 1
+fopen lo
+opendir 1
+realpath /sys/devices/virtual/infiniband/adverb77
+realpath /sys/devices/virtual/infiniband/adverb77
+again 0
+readlink ../../devices/virtual/infiniband/adverb77
+absent -1 2
+other -1 2
+real 1
+";
+
+fn library() -> PathBuf {
+    // The test runs from `deps`, where cargo puts the shared object of the library under test.
+    let exe = std::env::current_exe().expect("the test has a path");
+    let file = exe.parent().expect("a directory").join("libadverb_preload.so");
+    assert!(file.is_file(), "{} has not been built", file.display());
+    file
+}
+
+/// The C program, compiled once for all tests of this file, plain and with fortified calls.
+fn program(fortify: bool) -> &'static Path {
+    static PLAIN: LazyLock<PathBuf> = LazyLock::new(|| compile("look", &["-O0"]));
+    static FORTIFIED: LazyLock<PathBuf> = LazyLock::new(|| {
+        compile("look_fortified", &["-O2", "-D_FORTIFY_SOURCE=2", "-D_FILE_OFFSET_BITS=64"])
+    });
+    if fortify { &FORTIFIED } else { &PLAIN }
+}
+
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/look.c");
+    let status = Command::new("cc").args(flags).args(["-w", "-o"]).arg(&output).arg(source).status();
+    assert!(status.expect("a C compiler: install the package gcc").success());
+    output
+}
+
+/// A tree as the launcher makes it.
+fn tree(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&root);
+    let file = |path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("writable");
+        std::fs::write(path, text).expect("writable");
+    };
+    file("dev/infiniband/uverbs77", "");
+    let device = "sys/devices/virtual/infiniband/adverb77";
+    file(&format!("{device}/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+    file(&format!("{device}/ports/1/gid_attrs/ndevs/0"), "lo\n");
+    file(&format!("{device}/device/net/lo/address"), "00:00:00:00:00:00\n");
+    std::fs::create_dir_all(root.join("sys/class/infiniband")).expect("writable");
+    std::os::unix::fs::symlink(
+        "../../devices/virtual/infiniband/adverb77",
+        root.join("sys/class/infiniband/adverb77"),
+    )
+    .expect("writable");
+    root
+}
+
+fn run(program: &Path, root: Option<&Path>) -> String {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env_remove("ADVERB_SYSROOT");
+    if let Some(root) = root {
+        command.env("ADVERB_SYSROOT", root);
+    }
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("ASCII")
+}
+
+#[test]
+fn a_program_sees_the_prepared_tree_and_so_does_its_child() {
+    let root = tree("tree");
+    for fortify in [false, true] {
+        assert_eq!(run(program(fortify), Some(&root)), format!("{ON}child\n{ON}"));
+    }
+    // A slash at the end of the variable changes nothing.
+    assert_eq!(run(program(false), Some(&root.join(""))), format!("{ON}child\n{ON}"));
+}
+
+#[test]
+fn without_the_variable_nothing_changes() {
+    let with = run(program(false), None);
+    let without =
+        Command::new(program(false)).env_remove("ADVERB_SYSROOT").output().expect("the program runs");
+    assert_eq!(with, String::from_utf8(without.stdout).expect("ASCII"));
+    assert!(with.contains("stat errno 2\n"), "{with}");
+}
+
+#[test]
+fn an_empty_tree_changes_nothing() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty");
+    std::fs::create_dir_all(&root).expect("writable");
+    assert_eq!(run(program(false), Some(&root)), run(program(false), None));
+}
+
+#[test]
+fn stock_tools_see_the_tree() {
+    let root = tree("tools");
+    let shell = "ls /sys/class/infiniband/adverb77/device/net/; cat /sys/class/infiniband/adverb77/ports/1/gid_attrs/types/0; test -c /dev/infiniband/uverbs77 && echo char";
+    let output = Command::new("sh")
+        .args(["-c", shell])
+        .env("LD_PRELOAD", library())
+        .env("ADVERB_SYSROOT", &root)
+        .output()
+        .expect("a shell");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "lo\nRoCE v2\nchar\n");
+}
+
+#[test]
+fn exactly_the_listed_names_are_interposed() {
+    let mut listed: Vec<&str> = NAMES.split_whitespace().collect();
+    let mut defined = adverb_preload::NAMES.to_vec();
+    listed.sort_unstable();
+    defined.sort_unstable();
+    assert_eq!(listed, defined);
+
+    let run = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
+    let text = String::from_utf8(run.expect("nm: install the package binutils").stdout).expect("ASCII");
+    let mut exported: Vec<&str> = text
+        .lines()
+        .filter_map(|l| l.split_whitespace().last())
+        .filter(|n| !n.starts_with("adverb_preload_") && !n.starts_with("inner_"))
+        .collect();
+    exported.sort_unstable();
+    assert_eq!(exported, listed);
+}
+
+#[test]
+fn only_paths_of_an_rdma_driver_are_ours() {
+    for path in [
+        "/dev/infiniband",
+        "/dev/infiniband/uverbs0",
+        "/sys/class/infiniband_verbs/uverbs0",
+        "/sys/class/infiniband",
+    ] {
+        assert!(adverb_preload::is_ours(path.as_bytes()), "{path}");
+    }
+    for path in ["", "/", "/dev", "/dev/infinibandx", "/dev/null", "/sys/class/net", "sys/class/infiniband"] {
+        assert!(!adverb_preload::is_ours(path.as_bytes()), "{path}");
+    }
+}

@@ -1,0 +1,412 @@
+//! BTH and the extension headers, each as a value with its bytes (IBTA 9.2 to 9.3). Reserved bits are sent as zero and
+//! not looked at on receipt.
+use crate::opcode::Opcode;
+use crate::psn::Psn;
+
+/// The 24 bits of a QPN, an MSN or an SRQ number.
+pub const QPN_MASK: u32 = 0xff_ffff;
+
+fn be16(b: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([b[at], b[at + 1]])
+}
+
+pub(crate) fn be32(b: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+fn be64(b: &[u8], at: usize) -> u64 {
+    u64::from(be32(b, at)) << 32 | u64::from(be32(b, at + 4))
+}
+
+/// Base transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Bth {
+    /// Opcode.
+    pub opcode: Opcode,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Migration request.
+    pub mig_req: bool,
+    /// Pad bytes after the payload, 0 to 3.
+    pub pad: u8,
+    /// Transport header version, 4 bits, 0.
+    pub tver: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// Forward explicit congestion notification. Not covered by the ICRC.
+    pub fecn: bool,
+    /// Backward explicit congestion notification. Not covered by the ICRC.
+    pub becn: bool,
+    /// Destination QPN, 24 bits.
+    pub dest_qpn: u32,
+    /// An acknowledgement is asked for.
+    pub ack_req: bool,
+    /// Packet sequence number.
+    pub psn: Psn,
+}
+
+impl Bth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 12;
+
+    /// A BTH with the default partition key (0xffff) and no bit set.
+    #[must_use]
+    pub const fn new(opcode: Opcode, dest_qpn: u32, psn: Psn) -> Bth {
+        Bth {
+            opcode,
+            solicited: false,
+            mig_req: false,
+            pad: 0,
+            tver: 0,
+            pkey: 0xffff,
+            fecn: false,
+            becn: false,
+            dest_qpn,
+            ack_req: false,
+            psn,
+        }
+    }
+
+    /// Reads one; the opcode byte if that is unknown.
+    ///
+    /// # Errors
+    /// The opcode byte, when the table has no such opcode.
+    pub fn parse(b: &[u8; Self::LEN]) -> Result<Bth, u8> {
+        Ok(Bth {
+            opcode: Opcode::from_u8(b[0]).ok_or(b[0])?,
+            solicited: b[1] & 0x80 != 0,
+            mig_req: b[1] & 0x40 != 0,
+            pad: b[1] >> 4 & 3,
+            tver: b[1] & 15,
+            pkey: be16(b, 2),
+            fecn: b[4] & 0x80 != 0,
+            becn: b[4] & 0x40 != 0,
+            dest_qpn: be32(b, 4) & QPN_MASK,
+            ack_req: b[8] & 0x80 != 0,
+            psn: Psn::new(be32(b, 8)),
+        })
+    }
+
+    /// Its bytes. Fields wider than on the wire are cut.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let bit = |set: bool, n: u32| u32::from(set) << n;
+        let words = [
+            u32::from(self.opcode.as_u8()) << 24
+                | bit(self.solicited, 23)
+                | bit(self.mig_req, 22)
+                | u32::from(self.pad & 3) << 20
+                | u32::from(self.tver & 15) << 16
+                | u32::from(self.pkey),
+            bit(self.fecn, 31) | bit(self.becn, 30) | self.dest_qpn & QPN_MASK,
+            bit(self.ack_req, 31) | self.psn.get(),
+        ];
+        join(words)
+    }
+}
+
+/// Words to big-endian bytes; `M` is `4 * N`.
+fn join<const N: usize, const M: usize>(words: [u32; N]) -> [u8; M] {
+    let mut out = [0; M];
+    for (to, word) in out.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_be_bytes());
+    }
+    out
+}
+
+const fn high(v: u64) -> u32 {
+    (v >> 32) as u32
+}
+
+const fn low(v: u64) -> u32 {
+    v as u32
+}
+
+/// RDMA extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Reth {
+    /// Remote virtual address.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Bytes of the whole message.
+    pub len: u32,
+}
+
+impl Reth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> Reth {
+        Reth { va: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        join([high(self.va), low(self.va), self.rkey, self.len])
+    }
+}
+
+/// Atomic extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AtomicEth {
+    /// Remote virtual address, a multiple of 8.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// The value to swap in, or to add.
+    pub swap_add: u64,
+    /// The value to compare with; unused by FetchAdd.
+    pub compare: u64,
+}
+
+impl AtomicEth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 28;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
+        AtomicEth { va: be64(b, 0), rkey: be32(b, 8), swap_add: be64(b, 12), compare: be64(b, 20) }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let AtomicEth { va, rkey, swap_add, compare } = *self;
+        join([high(va), low(va), rkey, high(swap_add), low(swap_add), high(compare), low(compare)])
+    }
+}
+
+/// Why a request was refused (IBTA table 46).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum NakCode {
+    /// A PSN is missing before this one.
+    PsnSequence = 0,
+    /// Malformed, unsupported, or too long for the receive buffer.
+    InvalidRequest = 1,
+    /// Key, bounds or access rights.
+    RemoteAccess = 2,
+    /// The responder failed.
+    RemoteOperational = 3,
+    /// RD only.
+    InvalidRdRequest = 4,
+}
+
+impl NakCode {
+    const fn from_bits(code: u8) -> Option<NakCode> {
+        Some(match code {
+            0 => NakCode::PsnSequence,
+            1 => NakCode::InvalidRequest,
+            2 => NakCode::RemoteAccess,
+            3 => NakCode::RemoteOperational,
+            4 => NakCode::InvalidRdRequest,
+            _ => return None,
+        })
+    }
+}
+
+/// The first byte of an AETH.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Syndrome {
+    /// Positive, with the encoded credit count, 0 to 31; 31 is "no credits kept".
+    Ack {
+        /// Encoded credit count.
+        credits: u8,
+    },
+    /// Receiver not ready: try again after the encoded time (see [`crate::rnr_timer_us`]).
+    RnrNak {
+        /// Timer code, 0 to 31.
+        timer: u8,
+    },
+    /// Negative.
+    Nak(NakCode),
+    /// A reserved kind or NAK code: the whole byte.
+    Reserved(u8),
+}
+
+impl Syndrome {
+    /// ACK that says the responder keeps no credit count.
+    pub const ACK_NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
+
+    /// Reads the byte; its top bit is reserved and ignored.
+    #[must_use]
+    pub const fn from_u8(byte: u8) -> Syndrome {
+        let low = byte & 0x1f;
+        match (byte >> 5 & 3, NakCode::from_bits(low)) {
+            (0, _) => Syndrome::Ack { credits: low },
+            (1, _) => Syndrome::RnrNak { timer: low },
+            (3, Some(code)) => Syndrome::Nak(code),
+            _ => Syndrome::Reserved(byte),
+        }
+    }
+
+    /// The byte.
+    #[must_use]
+    pub const fn as_u8(self) -> u8 {
+        match self {
+            Syndrome::Ack { credits } => credits & 0x1f,
+            Syndrome::RnrNak { timer } => 0x20 | timer & 0x1f,
+            Syndrome::Nak(code) => 0x60 | code as u8,
+            Syndrome::Reserved(byte) => byte,
+        }
+    }
+}
+
+/// ACK extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Aeth {
+    /// What kind of answer it is.
+    pub syndrome: Syndrome,
+    /// Message sequence number, 24 bits.
+    pub msn: u32,
+}
+
+impl Aeth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> Aeth {
+        Aeth { syndrome: Syndrome::from_u8(b[0]), msn: be32(b, 0) & QPN_MASK }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        join([u32::from(self.syndrome.as_u8()) << 24 | self.msn & QPN_MASK])
+    }
+}
+
+/// Atomic ACK extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct AtomicAckEth {
+    /// The remote value before the operation.
+    pub original: u64,
+}
+
+impl AtomicAckEth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> AtomicAckEth {
+        AtomicAckEth { original: be64(b, 0) }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        self.original.to_be_bytes()
+    }
+}
+
+/// Datagram extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Deth {
+    /// Queue key.
+    pub qkey: u32,
+    /// Source QPN, 24 bits.
+    pub src_qpn: u32,
+}
+
+impl Deth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> Deth {
+        Deth { qkey: be32(b, 0), src_qpn: be32(b, 4) & QPN_MASK }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        join([self.qkey, self.src_qpn & QPN_MASK])
+    }
+}
+
+/// Immediate data: the four wire bytes read as a `u32` in host memory order, thus what the verbs call `__be32 imm_data`
+/// with no conversion. `u32::from_be(imm.0)` is the number an application put in with `htonl`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ImmDt(pub u32);
+
+impl ImmDt {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+    /// Reads one.
+    #[must_use]
+    pub const fn parse(b: &[u8; Self::LEN]) -> ImmDt {
+        ImmDt(u32::from_ne_bytes(*b))
+    }
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        self.0.to_ne_bytes()
+    }
+}
+
+/// Invalidate extended transport header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ieth {
+    /// The key to invalidate, as a number.
+    pub rkey: u32,
+}
+
+impl Ieth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> Ieth {
+        Ieth { rkey: be32(b, 0) }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        self.rkey.to_be_bytes()
+    }
+}
+
+/// XRC extended transport header (annex A14).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct XrcEth {
+    /// XRC SRQ number at the responder, 24 bits.
+    pub srqn: u32,
+}
+
+impl XrcEth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+    /// Reads one.
+    #[must_use]
+    pub fn parse(b: &[u8; Self::LEN]) -> XrcEth {
+        XrcEth { srqn: be32(b, 0) & QPN_MASK }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        join([self.srqn & QPN_MASK])
+    }
+}
+
+/// FLUSH extended transport header (annex A19).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Feth {
+    /// Placement type, 4 bits: 1 global visibility, 2 persistence.
+    pub placement: u8,
+    /// Selectivity level, 2 bits: 0 the range, 1 the whole region.
+    pub selectivity: u8,
+}
+
+impl Feth {
+    /// Bytes on the wire.
+    pub const LEN: usize = 4;
+    /// Reads one.
+    #[must_use]
+    pub const fn parse(b: &[u8; Self::LEN]) -> Feth {
+        Feth { placement: b[3] & 15, selectivity: b[3] >> 4 & 3 }
+    }
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        [0, 0, 0, (self.selectivity & 3) << 4 | self.placement & 15]
+    }
+}

@@ -1,0 +1,196 @@
+//! A packet's headers all together.
+use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+use crate::opcode::Opcode;
+use core::fmt;
+
+/// Pad bytes that bring a payload of `len` bytes to a multiple of four.
+#[must_use]
+pub const fn pad_for(len: usize) -> u8 {
+    (len.wrapping_neg() & 3) as u8
+}
+
+/// Why a datagram is no RoCEv2 packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParseError {
+    /// Shorter than its headers.
+    TooShort {
+        /// Bytes the headers take.
+        need: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// An opcode that is reserved or of a transport not spoken here.
+    UnknownOpcode(u8),
+    /// Transport header version other than 0.
+    BadTransportVersion(u8),
+    /// More pad than there are bytes after the headers.
+    BadPad {
+        /// Pad count of the BTH.
+        pad: u8,
+        /// Bytes after the headers.
+        got: usize,
+    },
+    /// Payload and pad together are not a multiple of four bytes (IBTA 9.2.3).
+    Misaligned {
+        /// Bytes after the headers.
+        got: usize,
+    },
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            ParseError::TooShort { need, got } => {
+                write!(f, "headers take {need} bytes, the packet has {got}")
+            }
+            ParseError::UnknownOpcode(op) => write!(f, "unknown opcode {op:#04x}"),
+            ParseError::BadTransportVersion(v) => write!(f, "transport header version {v}, expected 0"),
+            ParseError::BadPad { pad, got } => {
+                write!(f, "pad count {pad}, but {got} bytes after the headers")
+            }
+            ParseError::Misaligned { got } => {
+                write!(f, "{got} bytes of payload and pad, expected a multiple of 4")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// BTH and the extension headers of one packet. Which are there follows from the opcode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Headers {
+    /// Base transport header.
+    pub bth: Bth,
+    /// XRC.
+    pub xrceth: Option<XrcEth>,
+    /// Datagram.
+    pub deth: Option<Deth>,
+    /// FLUSH.
+    pub feth: Option<Feth>,
+    /// RDMA.
+    pub reth: Option<Reth>,
+    /// Atomic request.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledge.
+    pub aeth: Option<Aeth>,
+    /// Atomic answer.
+    pub atomic_ack: Option<AtomicAckEth>,
+    /// Immediate data.
+    pub imm: Option<ImmDt>,
+    /// Key to invalidate.
+    pub ieth: Option<Ieth>,
+}
+
+/// Takes a header off the front, if the opcode has it. The caller has checked the length.
+macro_rules! take {
+    ($rest:ident, $has:expr, $kind:ident) => {
+        if $has && let Some((bytes, rest)) = $rest.split_first_chunk::<{ $kind::LEN }>() {
+            $rest = rest;
+            Some($kind::parse(bytes))
+        } else {
+            None
+        }
+    };
+}
+
+impl Headers {
+    /// A BTH and no extension header yet.
+    #[must_use]
+    pub const fn new(bth: Bth) -> Headers {
+        Headers {
+            bth,
+            xrceth: None,
+            deth: None,
+            feth: None,
+            reth: None,
+            atomic: None,
+            aeth: None,
+            atomic_ack: None,
+            imm: None,
+            ieth: None,
+        }
+    }
+
+    /// Splits a UDP payload without its ICRC into headers and payload, the pad removed. Reserved bits are ignored.
+    ///
+    /// # Errors
+    /// What is wrong with it, with what was expected and found.
+    pub fn parse(datagram: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
+        let got = datagram.len();
+        let (bth, mut rest) =
+            datagram.split_first_chunk().ok_or(ParseError::TooShort { need: Bth::LEN, got })?;
+        let bth = Bth::parse(bth).map_err(ParseError::UnknownOpcode)?;
+        if bth.tver != 0 {
+            return Err(ParseError::BadTransportVersion(bth.tver));
+        }
+        let op = bth.opcode;
+        let need = op.header_len();
+        if got < need {
+            return Err(ParseError::TooShort { need, got });
+        }
+        // In the order of the wire; struct fields are evaluated as written.
+        let headers = Headers {
+            bth,
+            xrceth: take!(rest, op.has_xrceth(), XrcEth),
+            deth: take!(rest, op.has_deth(), Deth),
+            feth: take!(rest, op.has_feth(), Feth),
+            reth: take!(rest, op.has_reth(), Reth),
+            atomic: take!(rest, op.has_atomic_eth(), AtomicEth),
+            aeth: take!(rest, op.has_aeth(), Aeth),
+            atomic_ack: take!(rest, op.has_atomic_ack_eth(), AtomicAckEth),
+            imm: take!(rest, op.has_imm(), ImmDt),
+            ieth: take!(rest, op.has_ieth(), Ieth),
+        };
+        let got = rest.len();
+        if got % 4 != 0 {
+            return Err(ParseError::Misaligned { got });
+        }
+        match got.checked_sub(usize::from(bth.pad)) {
+            Some(n) => Ok((headers, &rest[..n])),
+            None => Err(ParseError::BadPad { pad: bth.pad, got }),
+        }
+    }
+
+    /// Do the extension headers present agree with the opcode?
+    #[must_use]
+    pub const fn is_consistent(&self) -> bool {
+        let op: Opcode = self.bth.opcode;
+        self.xrceth.is_some() == op.has_xrceth()
+            && self.deth.is_some() == op.has_deth()
+            && self.feth.is_some() == op.has_feth()
+            && self.reth.is_some() == op.has_reth()
+            && self.atomic.is_some() == op.has_atomic_eth()
+            && self.aeth.is_some() == op.has_aeth()
+            && self.atomic_ack.is_some() == op.has_atomic_ack_eth()
+            && self.imm.is_some() == op.has_imm()
+            && self.ieth.is_some() == op.has_ieth()
+    }
+
+    /// Bytes that [`Headers::emit`] writes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "there is always a BTH")]
+    pub const fn len(&self) -> usize {
+        self.bth.opcode.header_len()
+    }
+
+    /// Writes the headers to the front of `out` and returns their length. Payload, pad and ICRC are the caller's.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]); in debug builds also if the
+    /// headers do not agree with the opcode.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        debug_assert!(self.is_consistent(), "extension headers do not fit the opcode: {self:?}");
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&self.bth.to_bytes());
+        macro_rules! put {
+            ($($field:ident)*) => { $(if let Some(h) = &self.$field { put(&h.to_bytes()); })* };
+        }
+        put!(xrceth deth feth reth atomic aeth atomic_ack imm ieth);
+        at
+    }
+}

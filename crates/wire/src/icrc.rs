@@ -1,0 +1,169 @@
+//! The invariant CRC (IBTA 7.8.1, RoCEv2 annex A17.3.3).
+//!
+//! CRC-32 over 64 one-bits (for the LRH), the IP and UDP headers and the packet from the BTH through the pad. What routers
+//! may change counts as ones: traffic class, hop limit, flow label, both checksums, byte 4 of the BTH.
+//!
+//! Over IPv4 the identification is covered, but a UDP socket does not show it. The CRC being linear, it can be solved
+//! for: [`Solver`].
+use crc32fast::Hasher;
+
+mod solve;
+pub use solve::{Solver, verify_v4_unknown_id};
+
+/// Bytes of the IPv4 header without options. A header with options is not covered by these functions.
+const IPV4_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+const BTH_LEN: usize = 12;
+/// Stand for the LRH.
+const ONES: usize = 8;
+const PREFIX_V4: usize = ONES + IPV4_LEN + UDP_LEN;
+const PREFIX_V6: usize = ONES + 40 + UDP_LEN;
+const PROTOCOL_UDP: u8 = 17;
+/// Byte of the BTH that holds FECN, BECN and reserved bits.
+const MASKED_IN_BTH: usize = 4;
+
+/// What the ICRC covers of the IP header and the packet's sender chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum IpMeta {
+    /// IPv4 without options, not a fragment. The total length is taken from the UDP length.
+    V4 {
+        /// Source address.
+        src: [u8; 4],
+        /// Destination address.
+        dst: [u8; 4],
+        /// Identification.
+        id: u16,
+        /// Don't-fragment flag.
+        dont_fragment: bool,
+    },
+    /// IPv6 without extension headers. The payload length is the UDP length.
+    V6 {
+        /// Source address.
+        src: [u8; 16],
+        /// Destination address.
+        dst: [u8; 16],
+    },
+}
+
+/// The UDP header. Its checksum is not covered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct UdpMeta {
+    /// Source port really used.
+    pub src_port: u16,
+    /// Destination port, [`crate::ROCE_PORT`].
+    pub dst_port: u16,
+    /// UDP length: 8, the packet from BTH to pad, and 4 for the ICRC.
+    pub len: u16,
+}
+
+/// An ICRC under way, so that copying and summing can go chunk by chunk.
+#[derive(Clone, Debug)]
+pub struct IcrcState(Hasher);
+
+impl IcrcState {
+    /// Starts with the IP and UDP headers and the first bytes of the packet. `headers` begins with the whole BTH (12
+    /// bytes; the extension headers may follow), as one of its bytes is masked.
+    #[must_use]
+    pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
+        // One block on the stack: few short pieces are slower than one longer.
+        let mut block = [0xff; PREFIX_V6 + BTH_LEN];
+        let start = match ip {
+            IpMeta::V4 { src, dst, id, dont_fragment } => {
+                let total = udp.len.wrapping_add(IPV4_LEN as u16);
+                let h = &mut block[ONES..ONES + IPV4_LEN];
+                h[0] = 0x45;
+                h[2..4].copy_from_slice(&total.to_be_bytes());
+                h[4..6].copy_from_slice(&id.to_be_bytes());
+                h[6] = if *dont_fragment { 0x40 } else { 0 };
+                h[7] = 0;
+                h[9] = PROTOCOL_UDP;
+                h[12..16].copy_from_slice(src);
+                h[16..20].copy_from_slice(dst);
+                PREFIX_V4
+            }
+            IpMeta::V6 { src, dst } => {
+                let h = &mut block[ONES..ONES + 40];
+                h[0] = 0x6f;
+                h[4..6].copy_from_slice(&udp.len.to_be_bytes());
+                h[6] = PROTOCOL_UDP;
+                h[8..24].copy_from_slice(src);
+                h[24..40].copy_from_slice(dst);
+                PREFIX_V6
+            }
+        };
+        let h = &mut block[start - UDP_LEN..start];
+        h[..2].copy_from_slice(&udp.src_port.to_be_bytes());
+        h[2..4].copy_from_slice(&udp.dst_port.to_be_bytes());
+        h[4..6].copy_from_slice(&udp.len.to_be_bytes());
+        let (bth, rest) = headers.split_at(headers.len().min(BTH_LEN));
+        let end = start + bth.len();
+        block[start..end].copy_from_slice(bth);
+        if bth.len() > MASKED_IN_BTH {
+            block[start + MASKED_IN_BTH] = 0xff;
+        }
+        let mut hasher = Hasher::new();
+        hasher.update(&block[..end]);
+        hasher.update(rest);
+        IcrcState(hasher)
+    }
+
+    /// The next bytes: payload, then pad.
+    pub fn update(&mut self, chunk: &[u8]) {
+        self.0.update(chunk);
+    }
+
+    /// The ICRC as a number; its bytes on the wire are the little-endian ones.
+    #[must_use]
+    pub fn value(self) -> u32 {
+        self.0.finalize()
+    }
+
+    /// The ICRC as on the wire.
+    #[must_use]
+    pub fn finish(self) -> [u8; 4] {
+        self.value().to_le_bytes()
+    }
+}
+
+/// ICRC of a packet; `bth_and_rest` goes from the BTH through the pad.
+#[must_use]
+pub fn icrc(ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8]) -> u32 {
+    IcrcState::new(ip, udp, bth_and_rest).value()
+}
+
+/// [`icrc`] over IPv4.
+#[must_use]
+#[expect(clippy::too_many_arguments, reason = "the fields of two headers")]
+pub fn icrc_v4(
+    src: [u8; 4],
+    dst: [u8; 4],
+    id: u16,
+    dont_fragment: bool,
+    udp_src: u16,
+    udp_dst: u16,
+    udp_len: u16,
+    bth_and_rest: &[u8],
+) -> u32 {
+    let ip = IpMeta::V4 { src, dst, id, dont_fragment };
+    icrc(&ip, &UdpMeta { src_port: udp_src, dst_port: udp_dst, len: udp_len }, bth_and_rest)
+}
+
+/// [`icrc`] over IPv6.
+#[must_use]
+pub fn icrc_v6(
+    src: [u8; 16],
+    dst: [u8; 16],
+    udp_src: u16,
+    udp_dst: u16,
+    udp_len: u16,
+    bth_and_rest: &[u8],
+) -> u32 {
+    let udp = UdpMeta { src_port: udp_src, dst_port: udp_dst, len: udp_len };
+    icrc(&IpMeta::V6 { src, dst }, &udp, bth_and_rest)
+}
+
+/// Is `icrc` (as on the wire) that of the packet?
+#[must_use]
+pub fn verify(ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> bool {
+    IcrcState::new(ip, udp, bth_and_rest).finish() == icrc
+}
