@@ -8,7 +8,7 @@ BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
 FOREIGN := $(CARGO) test --package adverb-foreign
 
-.PHONY: all build demo test deps unit foreign foreign-short lint lint-comments bench ids install uninstall help
+.PHONY: all build demo test deps unit foreign foreign-short lint lint-tree bench ids install uninstall help
 
 all: build
 
@@ -32,12 +32,12 @@ foreign: build ## unmodified programs of Debian on the drop-in libraries, all of
 foreign-short: build ## the same with fewer sizes and shorter runs
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
 
-lint: lint-comments ## format, clippy, documentation
+lint: lint-tree ## format, clippy, documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-lint-comments: ## unsafe only where it may be; nothing in the tree that speaks of one machine
+lint-tree: ## unsafe only where it may be, lints declared in every crate
 	scripts/lint-tree
 
 bench: build ## the figures of BENCHMARKS.md

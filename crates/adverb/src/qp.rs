@@ -219,9 +219,12 @@ impl Qp {
     }
 
     /// Starts a chain of send requests that is handed over at once (DEF-2).
-    #[must_use]
-    pub fn send_chain(&self) -> SendChain<'_> {
-        SendChain { qp: self, inner: Some(self.inner.lock()) }
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`: the queue pair is its parent's.
+    pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
+        self.context.node().check_alive()?;
+        Ok(SendChain { qp: self, inner: Some(self.inner.lock()) })
     }
 
     /// Queues a send request without handing it over: [`Qp::commit_sends`] does, [`Qp::abort_sends`] forgets it.
@@ -325,6 +328,7 @@ impl Qp {
             tx.effects.events.clear();
         });
         self.purge();
+        node.keys.write().release_qp(self.number);
         self.context.forget(|e| matches!(e, Element::Qp(qp) if std::ptr::eq(&raw const **qp, self)));
         self.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number));
         self.each_use(|uses| uses.remove());

@@ -120,8 +120,6 @@ impl Srq {
     /// EINVAL; nothing was changed then.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        let mut inner = self.inner.lock();
-        let (old, _, _) = inner.attributes();
         if let Some(max_wr) = max_wr {
             let max = self.context.limits().max_srq_wr;
             if max_wr == 0 || max_wr > max {
@@ -130,17 +128,8 @@ impl Srq {
                     format!("1 to {max} are possible"),
                 ));
             }
-            inner.resize(max_wr)?;
         }
-        if let Some(limit) = limit
-            && let Err(e) = inner.set_limit(limit)
-        {
-            if max_wr.is_some() {
-                let _ = inner.resize(old);
-            }
-            return Err(e.into());
-        }
-        Ok(())
+        Ok(self.inner.lock().modify(max_wr, limit)?)
     }
 
     /// `(max_wr, max_sge, limit)`.

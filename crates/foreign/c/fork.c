@@ -1,6 +1,7 @@
 // A process with open objects and running traffic forks; each child opens a context of its own and talks to itself
 // while the parent goes on. usage: fork plain|init (init calls ibv_fork_init first)
 #include "rig.h"
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define CHILDREN 4
@@ -9,12 +10,21 @@
 
 static volatile int stop;
 
+// Whole pages of its own: after ibv_fork_init registered pages are not in the child, and the heap must be.
+static void *pages(void)
+{
+	void *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED, "mmap");
+	return p;
+}
+
 // Sends MESSAGES (or, with `flag`, until it is set) from one queue pair to the other and checks every byte.
 static uint64_t traffic(struct port *p, int who, volatile int *flag)
 {
 	struct ibv_cq *scq = cq_new(p, 8, NULL, NULL), *rcq = cq_new(p, 8, NULL, NULL);
 	struct ibv_qp *x = qp_new(p, IBV_QPT_RC, scq, scq, 8), *y = qp_new(p, IBV_QPT_RC, rcq, rcq, 8);
-	uint8_t *out = malloc(SIZE), *in = malloc(SIZE);
+	uint8_t *out = pages(), *in = pages();
 	struct ibv_mr *mo = ibv_reg_mr(p->pd, out, SIZE, 0);
 	struct ibv_mr *mi = ibv_reg_mr(p->pd, in, SIZE, IBV_ACCESS_LOCAL_WRITE);
 	uint64_t n;

@@ -37,8 +37,10 @@ impl Interface {
 /// # Errors
 /// When `ip` is missing or prints something else than expected.
 pub fn interfaces() -> Result<Vec<Interface>, String> {
-    let out =
-        Command::new("ip").args(["-o", "addr", "show", "up"]).output().map_err(|e| format!("ip: {e} (iproute2)"))?;
+    let out = Command::new("ip")
+        .args(["-o", "addr", "show", "up"])
+        .output()
+        .map_err(|e| format!("ip: {e} (iproute2)"))?;
     let mut found: Vec<Interface> = Vec::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
         // 2: eth0    inet 192.0.2.2/24 brd ... ; a point-to-point interface is "eth0@if5".
@@ -60,5 +62,9 @@ pub fn interfaces() -> Result<Vec<Interface>, String> {
             }
         }
     }
-    if found.is_empty() { Err("ip lists no interface that is up with an address".to_string()) } else { Ok(found) }
+    if found.is_empty() {
+        Err("ip lists no interface that is up with an address".to_string())
+    } else {
+        Ok(found)
+    }
 }

@@ -33,7 +33,10 @@ pub fn adverb() -> Result<PathBuf, String> {
 /// When the test binary's own path cannot be read.
 pub fn target_dir() -> Result<PathBuf, String> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    exe.ancestors().nth(3).map(PathBuf::from).ok_or_else(|| format!("no target directory above {}", exe.display()))
+    exe.ancestors()
+        .nth(3)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("no target directory above {}", exe.display()))
 }
 
 /// Finds a program on `PATH`.
@@ -198,7 +201,12 @@ impl Running {
         self.wait_until(&format!("listen on TCP port {port}"), limit, |_| listens(port))
     }
 
-    fn wait_until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+    fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
         let end = Instant::now() + limit;
         loop {
             if done(self) {

@@ -28,8 +28,10 @@ fn main() -> ExitCode {
     cases.push(case("nothing_is_left_and_the_next_program_runs/client", || killed(false)));
     cases.push(case("bystanders_go_on", bystanders));
     // Only root may become somebody else.
-    cases.push(Trial::test("second_user_works_or_is_told_why", || second_user().map_err(Into::into))
-        .with_ignored_flag(!is_root()));
+    cases.push(
+        Trial::test("second_user_works_or_is_told_why", || second_user().map_err(Into::into))
+            .with_ignored_flag(!is_root()),
+    );
     adverb_foreign::suite::run("kill", cases)
 }
 
@@ -91,7 +93,12 @@ fn kill_one_side(kill_server: bool) -> Verdict {
     // The head of the results table is printed when traffic begins.
     client.wait_for_text("#bytes", LIMIT)?;
     std::thread::sleep(Duration::from_secs(1));
-    require!(!server.ended() && !client.ended(), "the pair ended early:\n{}\n{}", server.text(), client.text());
+    require!(
+        !server.ended() && !client.ended(),
+        "the pair ended early:\n{}\n{}",
+        server.text(),
+        client.text()
+    );
     let (mut dead, alive) = if kill_server { (server, client) } else { (client, server) };
     let group = dead.pid();
     dead.kill_hard();

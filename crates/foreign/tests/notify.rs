@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     }
     // CHN-8: both examples of the manual page.
     cases.push(case("CHN-8/example_blocking", || example("example_blocking", "ok blocking: 100 messages")));
-    cases.push(case("CHN-8/example_nonblocking", || example("example_nonblocking", "ok non-blocking: 100 messages")));
+    cases.push(case("CHN-8/example_nonblocking", || {
+        example("example_nonblocking", "ok non-blocking: 100 messages")
+    }));
     run("notify", cases)
 }
 

@@ -71,7 +71,9 @@ fn main() -> ExitCode {
     latency(&mut cases);
     transports(&mut cases);
     cases.push(case("several_pairs_share_the_port", several_pairs));
-    cases.push(case("gid_chosen_by_perftest", || judge(&pair_on("ib_send_bw", "-n 1000", false)?, "ib_send_bw", "")));
+    cases.push(case("gid_chosen_by_perftest", || {
+        judge(&pair_on("ib_send_bw", "-n 1000", false)?, "ib_send_bw", "")
+    }));
     run("perftest", cases)
 }
 
@@ -81,7 +83,8 @@ fn title(line: &str) -> String {
 
 fn push(cases: &mut Vec<Trial>, program: &'static str, flags: &str) {
     let flags = flags.to_string();
-    let name = if flags.is_empty() { format!("{program}/plain") } else { title(&format!("{program} {flags}")) };
+    let name =
+        if flags.is_empty() { format!("{program}/plain") } else { title(&format!("{program} {flags}")) };
     cases.push(case(name, move || perftest(program, &flags)));
 }
 
@@ -243,8 +246,11 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
         require!(value > 0.0, "a result of zero in {row:?}\n{}", outcome.describe());
     }
     if let Some(inline) = value("-I") {
+        // perftest takes the size as it is only from devices whose part id it knows; for others it turns inline off
+        // and says so.
         let shown = format!("Max inline data : {inline}[B]");
-        require!(text.contains(&shown), "no {shown:?}\n{}", outcome.describe());
+        let off = "Device not recognized to implement inline feature. Disabling it";
+        require!(text.contains(&shown) || text.contains(off), "no {shown:?}\n{}", outcome.describe());
     }
     Ok(())
 }

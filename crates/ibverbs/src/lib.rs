@@ -2,11 +2,13 @@
 //!
 //! - [`abi`]: mirrors of the header's types and constants.
 //! - [`verbs`]: the entry points, by object, and the function tables of a context.
+//! - [`objects`]: the C objects and what stands behind them.
 //! - [`pure`]: entry points that need no device.
 //! - [`exports`]: the table that binds each exported name to its version node.
 
 pub mod abi;
 pub mod errno;
 pub mod exports;
+pub mod objects;
 pub mod pure;
 pub mod verbs;

@@ -32,6 +32,8 @@ const MAX_INTERVAL: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(20);
 /// How long another process that measures is waited for.
 const LOCK_WAIT: Duration = Duration::from_millis(60);
+/// Probes under way at a time.
+const WINDOW: usize = 8;
 /// Most members a group is probed for.
 const MAX_MEMBERS: usize = 1024;
 
@@ -257,12 +259,15 @@ impl UdpLink {
 
         let sockets = self.sockets();
         let mut found: Vec<Responder> = Vec::new();
-        let until = Instant::now() + ROUND;
+        let start = Instant::now();
+        let until = start + ROUND;
         let mut received = 0;
         let mut next = 0;
         while received < n {
             // Few at a time: the queue of a local socket holds no more than `net.unix.max_dgram_qlen` (10 by default).
-            while next < n && next < received + 8 {
+            // Members that do not answer must not hold up the others.
+            let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
+            while next < n && next < received + WINDOW + silent {
                 let mut packet = probe(next as u32).encode();
                 let icrc = icrc::compute(&from, &socket.local, 0, &packet);
                 packet.extend_from_slice(&icrc);
@@ -274,7 +279,7 @@ impl UdpLink {
             if left.is_zero() {
                 break;
             }
-            let wait = left.max(Duration::from_millis(1));
+            let wait = if next < n { Duration::from_millis(2) } else { left.max(Duration::from_millis(1)) };
             sys::poll(&[answers.raw(), socket.fd.raw()], libc::POLLIN, wait)?;
             self.recv_address(&sockets, socket, buffers, 256, sink)?;
             received += self.take_answers(&answers, nonce, &mut found);

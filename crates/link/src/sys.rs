@@ -270,7 +270,7 @@ pub(crate) fn local_port(fd: &Fd) -> io::Result<u16> {
     addr.to_inet().map(|addr| addr.port()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Waits until one of the descriptors has one of the events; gives back which.
+/// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives back which.
 pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     let mut polls = [libc::pollfd { fd: -1, events, revents: 0 }; 64];
     let count = fds.len().min(64);
@@ -279,7 +279,10 @@ pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64
     }
     let millis = c_int::try_from(wait.as_millis()).unwrap_or(c_int::MAX);
     // SAFETY: `polls` has at least `count` entries.
-    check(unsafe { libc::poll(polls.as_mut_ptr(), count as libc::nfds_t, millis) })?;
+    match check(unsafe { libc::poll(polls.as_mut_ptr(), count as libc::nfds_t, millis) }) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+        result => result?,
+    };
     Ok(polls[..count].iter().enumerate().fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
 }
 
@@ -465,9 +468,9 @@ impl RecvVec {
         &self.bytes[i * DATAGRAM..][..len.min(DATAGRAM)]
     }
 
-    /// The first buffer, for a plain receive.
+    /// The first datagram's buffer, for a plain receive.
     pub(crate) fn scratch(&mut self) -> &mut [u8] {
-        &mut self.bytes[..]
+        &mut self.bytes[..DATAGRAM]
     }
 
     /// Receives up to `most` datagrams without waiting, telling what came with each; how many came and how many

@@ -208,3 +208,6 @@ fn send_waiting(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! The queue pair.
-use crate::attr::{AttrError, AttrMask, QpAttr, QpCap};
+use crate::attr::{AttrError, AttrMask, QpAttr, QpCap, check_modify};
 use crate::cause::Cause;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, MemoryFault};
-use crate::packet::{Output, Packet};
+use crate::packet::{Output, Packet, Transmit};
 use crate::time::Time;
 use crate::types::{Limits, PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
+use adverb_wire::{Psn, QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
 mod counters;
@@ -19,7 +20,7 @@ mod send_queue;
 mod tests;
 
 pub use counters::{Counters, DropReason};
-use requester::Requester;
+use requester::{AnswerEnv, Requester, Step, transport_of};
 use responder::Responder;
 
 /// What a queue pair is created with.
@@ -105,47 +106,91 @@ pub struct Env<'a, M: ?Sized, S: ?Sized> {
     pub effects: &'a mut Effects,
 }
 
+/// The multicast destination of UD packets.
+const MULTICAST_QPN: Qpn = QPN_MASK;
+
+impl QpCtx<'_> {
+    /// UDP source port of its packets.
+    pub(crate) fn source_port(&self) -> u16 {
+        if self.config.qp_type == QpType::Ud {
+            ud_source_port(self.config.qpn)
+        } else {
+            udp_source_port(self.config.qpn, self.attr.dest_qpn)
+        }
+    }
+}
+
+/// Which half made the packet handed out last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Requester,
+    Responder,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
     config: QpConfig,
+    /// `attr.state` is the state.
     attr: QpAttr,
     requester: Requester,
-    // Contract: new(&QpConfig), reset(), start(&QpAttr), update(&QpAttr), post_recv(&QpConfig, &RecvWr),
-    // handle_request(&QpCtx, &mut Env, &Packet, &mut Counters) -> Verdict,
-    // in two steps, as the borrow checker needs it (a conditional return of a borrow blocks the error flow):
-    //   prepare_response(&mut self, &QpCtx<'_>, now, keys, memory, effects) -> bool (a response is ready), then
-    //   response<'a>(&'a self, &QpCtx<'a>) -> Transmit<'a> (hands out the one just prepared),
-    // take_fatal() -> Option<Verdict> (a failure found by poll_response; asked at the next step),
-    // transmit_failed(&QpCtx, MemoryFault, effects) -> Verdict (the payload of its last packet faulted),
-    // has_output(), flush(&QpConfig, &Arc<Cause>, effects) (keeps a queued NAK).
     responder: Responder,
+    /// Why it is in ERR or SQE, unless the consumer moved it there.
     first_error: Option<Arc<Cause>>,
     counters: Counters,
+    last_packet: Half,
+    /// COMM_EST was raised.
+    established: bool,
+}
+
+/// The context of a queue pair, borrowing just those two fields.
+macro_rules! ctx {
+    ($qp:ident) => {
+        QpCtx { config: &$qp.config, attr: &$qp.attr }
+    };
 }
 
 impl Qp {
-    /// A queue pair in RESET.
+    /// A queue pair in RESET. Its queues are allocated here; the data path allocates nothing.
     #[must_use]
     pub fn new(config: QpConfig) -> Self {
-        let _ = config;
-        unimplemented!()
+        Qp {
+            attr: QpAttr { cap: config.cap, ..QpAttr::default() },
+            requester: Requester::new(&config),
+            responder: Responder::new(&config),
+            first_error: None,
+            counters: Counters::default(),
+            last_packet: Half::Requester,
+            established: false,
+            config,
+        }
     }
     /// What it was created with.
     #[must_use]
     pub fn config(&self) -> &QpConfig {
-        unimplemented!()
+        &self.config
     }
     /// Its state.
     #[must_use]
     pub fn state(&self) -> QpState {
-        unimplemented!()
+        self.attr.state
     }
     /// All attributes (`ibv_query_qp`).
     #[must_use]
     pub fn query(&self) -> QpAttr {
-        unimplemented!()
+        QpAttr { cur_state: self.attr.state, ..self.attr }
     }
+    /// What it counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+    /// Why it is in ERR or SQE, if that was not the consumer's own doing.
+    #[must_use]
+    pub fn first_error(&self) -> Option<&Arc<Cause>> {
+        self.first_error.as_ref()
+    }
+
     /// Changes attributes and state. On refusal nothing changed. A move to ERR flushes into `effects`.
     pub fn modify(
         &mut self,
@@ -155,34 +200,155 @@ impl Qp {
         now: Time,
         effects: &mut Effects,
     ) -> Result<(), AttrError> {
-        let _ = (attr, mask, limits, now, effects);
-        unimplemented!()
+        let from = self.attr.state;
+        let to = check_modify(self.config.qp_type, from, attr, mask, limits)?;
+        copy_attributes(&mut self.attr, attr, mask);
+        match (from, to) {
+            (_, QpState::Reset) => self.reset(),
+            (QpState::Err, QpState::Err) => {}
+            (_, QpState::Err) => self.enter_error(None, None, effects),
+            (QpState::Init, QpState::Rtr) => {
+                self.attr.state = to;
+                self.responder.start(&self.attr);
+                self.requester.update(&self.config, &self.attr);
+            }
+            (QpState::Rtr, QpState::Rts) => {
+                self.attr.state = to;
+                self.responder.update(&self.attr);
+                self.requester.start(&self.config, &self.attr, now);
+            }
+            _ => {
+                self.attr.state = to;
+                self.responder.update(&self.attr);
+                self.requester.update(&self.config, &self.attr);
+                if to == QpState::Sqd && from != QpState::Sqd {
+                    self.attr.sq_draining = true;
+                    self.attr.en_sqd_async_notify =
+                        mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
+                } else if to == QpState::Rts {
+                    self.attr.sq_draining = false;
+                    self.first_error = None;
+                }
+                self.settle(effects);
+            }
+        }
+        Ok(())
     }
+
+    /// RESET drops everything without a completion.
+    fn reset(&mut self) {
+        self.requester.reset(&self.config);
+        self.responder.reset();
+        self.first_error = None;
+        self.established = false;
+        self.attr = QpAttr { cap: self.config.cap, ..QpAttr::default() };
+    }
+
     /// Queues a send request without handing it over yet (DEF-2): [`Qp::commit_sends`] does.
     /// In SQE and ERR it is accepted and flushed at the commit.
     pub fn stage_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let _ = wr;
-        unimplemented!()
+        self.requester.queue_mut().stage(&self.config, self.attr.state, wr)
     }
     /// Hands over everything staged and answers how many requests that was.
     pub fn commit_sends(&mut self, effects: &mut Effects) -> usize {
-        let _ = effects;
-        unimplemented!()
+        let n = self.requester.commit();
+        if matches!(self.attr.state, QpState::Err | QpState::Sqe) {
+            let cause = self.flush_cause();
+            self.requester.flush(&self.config, &cause, effects);
+        }
+        n
     }
     /// Forgets everything staged since the last commit (`ibv_wr_abort`).
     pub fn abort_sends(&mut self) {
-        unimplemented!()
+        let queue = self.requester.queue_mut();
+        queue.staged = queue.posted;
+    }
+    /// Send requests staged and not handed over.
+    #[must_use]
+    pub fn staged_sends(&self) -> usize {
+        let queue = self.requester.queue();
+        (queue.staged - queue.posted) as usize
     }
     /// Queues a receive. In ERR it is flushed at once.
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, effects: &mut Effects) -> Result<(), PostError> {
-        let _ = (wr, effects);
-        unimplemented!()
+        if self.attr.state == QpState::Reset {
+            let cause = Cause::WrongState { op: "post receive", state: QpState::Reset };
+            return Err(PostError::Invalid(cause));
+        }
+        self.responder.post_recv(&self.config, wr)?;
+        if self.attr.state == QpState::Err {
+            let cause = self.flush_cause();
+            self.responder.flush(&self.config, &cause, effects);
+        }
+        Ok(())
     }
+
     /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
-    pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(&mut self, env: &mut Env<'_, M, S>, packet: &Packet<'_>) {
-        let _ = (env, packet);
-        unimplemented!()
+    pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+    ) {
+        if let Err(reason) = self.admit(packet) {
+            self.counters.drop(reason);
+            return;
+        }
+        if packet.headers.bth.opcode.is_response() {
+            let mut answer = AnswerEnv {
+                ctx: &ctx!(self),
+                now: env.now,
+                keys: env.keys,
+                memory: env.memory,
+                effects: env.effects,
+                counters: &mut self.counters,
+            };
+            self.requester.handle_response(&mut answer, packet);
+            self.settle(env.effects);
+            return;
+        }
+        if !self.established && self.attr.state == QpState::Rtr {
+            self.established = true;
+            env.effects.events.push(QpEvent::CommEst);
+        }
+        let verdict = self.responder.handle_request(&ctx!(self), env, packet, &mut self.counters);
+        self.apply(verdict, env.effects);
     }
+
+    /// The checks of IBTA 9.6.1 that come before either half.
+    fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let bth = &packet.headers.bth;
+        let (state, qp_type) = (self.attr.state, self.config.qp_type);
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Err) {
+            return Err(DropReason::State);
+        }
+        if bth.opcode.transport() != transport_of(qp_type) {
+            return Err(DropReason::Transport);
+        }
+        let multicast = qp_type == QpType::Ud && bth.dest_qpn == MULTICAST_QPN;
+        if bth.dest_qpn != self.config.qpn && !multicast {
+            return Err(DropReason::DestQpn);
+        }
+        // The only entry of the P_Key table is the default partition, as a full member: it talks to full and limited
+        // members alike (IBTA 10.9.3).
+        if bth.pkey & 0x7fff != 0x7fff {
+            return Err(DropReason::PKey);
+        }
+        if qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
+            return Err(DropReason::Source);
+        }
+        if bth.opcode.is_response() {
+            if qp_type == QpType::XrcRecv {
+                return Err(DropReason::Opcode);
+            }
+            if !matches!(state, QpState::Rts | QpState::Sqd) {
+                return Err(DropReason::State);
+            }
+        } else if qp_type == QpType::XrcSend || !bth.opcode.is_request() {
+            return Err(DropReason::Opcode);
+        }
+        Ok(())
+    }
+
     /// The next thing to do; call until [`Output::Idle`].
     pub fn poll_output<M: Memory + ?Sized>(
         &mut self,
@@ -191,32 +357,159 @@ impl Qp {
         memory: &M,
         effects: &mut Effects,
     ) -> Output<'_> {
-        let _ = (now, keys, memory, effects);
-        unimplemented!()
+        if let Some(verdict) = self.responder.take_fatal() {
+            self.apply(verdict, effects);
+        }
+        if self.responder.has_output()
+            && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)
+        {
+            self.last_packet = Half::Responder;
+            return Output::Packet(self.responder.response(&ctx!(self)));
+        }
+        if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
+            return Output::Idle;
+        }
+        match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
+            Step::Packet(headers) => {
+                self.last_packet = Half::Requester;
+                let path = if self.config.qp_type == QpType::Ud {
+                    self.requester.ud_path()
+                } else {
+                    &self.attr.av
+                };
+                let source_port = ctx!(self).source_port();
+                Output::Packet(Transmit { path, source_port, headers, payload: self.requester.payload() })
+            }
+            Step::Key(op) => Output::Key(op),
+            Step::Idle => {
+                self.settle(effects);
+                Output::Idle
+            }
+        }
     }
     /// The host performed (or refused) the last [`Output::Key`].
     pub fn key_op_done(&mut self, result: Result<(), Cause>, now: Time, effects: &mut Effects) {
-        let _ = (result, now, effects);
-        unimplemented!()
+        let _ = now;
+        self.requester.key_op_done(&self.config, result, effects);
+        self.settle(effects);
     }
     /// The host could not read the payload of the last [`Output::Packet`], which it did not send.
     pub fn transmit_failed(&mut self, fault: MemoryFault, now: Time, effects: &mut Effects) {
-        let _ = (fault, now, effects);
-        unimplemented!()
+        let _ = now;
+        match self.last_packet {
+            Half::Requester => {
+                self.requester.transmit_failed(fault.addr);
+                self.settle(effects);
+            }
+            Half::Responder => {
+                let verdict = self.responder.transmit_failed(&ctx!(self), fault, effects);
+                self.apply(verdict, effects);
+            }
+        }
     }
     /// When [`Qp::handle_timeout`] wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        unimplemented!()
+        self.requester.poll_timeout()
     }
-    /// Time has come.
+    /// Time has come. [`Qp::poll_output`] is to be called afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
-        let _ = (now, effects);
-        unimplemented!()
+        if self.requester.handle_timeout(&ctx!(self), now) {
+            self.counters.timeouts += 1;
+        }
+        self.settle(effects);
     }
     /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes, QP_FATAL.
     pub fn fail(&mut self, cause: Cause, effects: &mut Effects) {
-        let _ = (cause, effects);
-        unimplemented!()
+        if matches!(self.attr.state, QpState::Reset | QpState::Err) {
+            return;
+        }
+        let cause = Arc::new(cause);
+        self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
     }
+
+    /// After a step of the requester: a request that failed takes the queue along, a drained queue is reported.
+    fn settle(&mut self, effects: &mut Effects) {
+        if let Some(cause) = self.requester.take_failure(&self.config, effects) {
+            if self.config.qp_type.is_reliable() {
+                self.enter_error(Some(cause), None, effects);
+            } else {
+                // UC and UD keep receiving (IBTA 10.3.1.6).
+                self.attr.state = QpState::Sqe;
+                self.attr.sq_draining = false;
+                self.first_error = Some(cause);
+                let cause = self.flush_cause();
+                self.requester.flush(&self.config, &cause, effects);
+            }
+        }
+        if self.attr.sq_draining && self.requester.is_drained() {
+            self.attr.sq_draining = false;
+            if self.attr.en_sqd_async_notify {
+                effects.events.push(QpEvent::SqDrained);
+            }
+        }
+    }
+
+    fn apply(&mut self, verdict: Verdict, effects: &mut Effects) {
+        match verdict {
+            Verdict::Ok => {}
+            Verdict::Fatal { cause, event } => self.enter_error(Some(cause), event, effects),
+        }
+    }
+
+    /// To ERR: both queues are flushed in order. `None` is the consumer's own wish.
+    fn enter_error(&mut self, cause: Option<Arc<Cause>>, event: Option<QpEvent>, effects: &mut Effects) {
+        if self.attr.state == QpState::Err {
+            return;
+        }
+        self.attr.state = QpState::Err;
+        self.attr.sq_draining = false;
+        self.first_error = cause;
+        let cause = self.flush_cause();
+        self.requester.flush(&self.config, &cause, effects);
+        self.responder.flush(&self.config, &cause, effects);
+        effects.events.extend(event);
+        if self.config.uses_srq {
+            // It takes no more from the SRQ; what it had taken is completed above (IBTA 11.6.3.1.3).
+            effects.events.push(QpEvent::LastWqeReached);
+        }
+    }
+
+    fn flush_cause(&self) -> Arc<Cause> {
+        Arc::new(Cause::Flushed { first: self.first_error.clone() })
+    }
+}
+
+/// Copies the fields that `mask` names, but for the state.
+fn copy_attributes(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
+    macro_rules! copy {
+        ($($bit:ident: $($field:ident),+;)*) => {
+            $(if mask.contains(AttrMask::$bit) { $(to.$field = from.$field;)+ })*
+        };
+    }
+    copy! {
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+        ACCESS_FLAGS: access;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: av;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        ALT_PATH: alt_av, alt_pkey_index, alt_port_num, alt_timeout;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qpn;
+        RATE_LIMIT: rate_limit;
+    }
+    // 24-bit fields: hardware looks at the low bits.
+    to.rq_psn &= Psn::MASK;
+    to.sq_psn &= Psn::MASK;
+    to.dest_qpn &= QPN_MASK;
 }

@@ -11,11 +11,11 @@ pub fn context_ops() -> ibv_context_ops {
         alloc_mw: Some(mw::alloc_mw),
         bind_mw: Some(mw::bind_mw),
         dealloc_mw: Some(mw::dealloc_mw),
-        poll_cq: Some(cq::poll_cq),
-        req_notify_cq: Some(cq::req_notify_cq),
-        post_srq_recv: Some(srq::post_srq_recv),
-        post_send: Some(qp::post_send),
-        post_recv: Some(qp::post_recv),
+        poll_cq: Some(poll::poll_cq),
+        req_notify_cq: Some(poll::req_notify_cq),
+        post_srq_recv: Some(post::post_srq_recv),
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
         ..ibv_context_ops::zeroed()
     }
 }

@@ -23,6 +23,8 @@ use core::time::Duration;
 mod answer;
 mod send;
 mod window;
+pub(crate) use answer::AnswerEnv;
+pub(crate) use send::transport_of;
 use window::Window;
 
 /// Unwrapped PSNs start in the second lap, so that "the one before" never underflows.

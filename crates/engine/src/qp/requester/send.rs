@@ -239,8 +239,10 @@ impl Requester {
         }
         let wqe = self.sq.wqe(idx);
         let left = wqe.end() - self.cur.psn;
-        let part = if limit == 1 { self.window.size() } else { self.window.size() / 2 };
-        let packets = (part / (self.mtu + OVERHEAD)).clamp(1, left);
+        // The parts are the same each time: a retry may ask for the rest of an earlier request, not for more.
+        let part = u64::from(ctx.config.max_inflight) / if limit == 1 { 1 } else { 2 };
+        let part = (part / (self.mtu + OVERHEAD)).max(1);
+        let packets = (part - (self.cur.psn - wqe.first) % part).min(left);
         let last = packets == left;
         let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
         if !self.window.admits(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {

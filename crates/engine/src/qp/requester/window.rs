@@ -26,9 +26,6 @@ impl Window {
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size
     }
-    pub(super) fn size(&self) -> u64 {
-        self.size
-    }
     /// `acked` was acknowledged.
     pub(super) fn grow(&mut self, acked: u64, mtu: u64) {
         if self.size >= self.max {

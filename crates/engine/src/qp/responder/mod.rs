@@ -1,58 +1,224 @@
-//! The responder.
+//! The responder: executes what the peer asks for, and answers.
+//!
+//! A packet that fails any check never touches memory. On reliable transports it draws a NAK; elsewhere it is dropped
+//! and counted. Answers wait in [`responses`] until the host asks for them.
 use super::recv_queue::RecvQueue;
-use super::{Counters, Env, QpConfig, QpCtx, RecvSource, Verdict};
+use super::{Counters, DropReason, Env, QpConfig, QpCtx, RecvSource, Verdict};
 use crate::attr::QpAttr;
 use crate::cause::Cause;
-use crate::effects::Effects;
+use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::effects::{CqRef, Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, MemoryFault};
 use crate::packet::{Packet, Transmit};
 use crate::time::Time;
+use crate::types::{QpState, QpType};
 use crate::wr::{PostError, RecvWr};
+use adverb_wire::{AtomicEth, NakCode, Opcode, Psn};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+mod inbound;
+mod messages;
+mod reliable;
+mod responses;
+mod unreliable;
+
+use inbound::Active;
+use messages::Message;
+use responses::{ReadFailed, Responses};
+
+/// The result of an atomic, kept for duplicates of the request.
+#[derive(Clone, Copy, Debug)]
+struct SavedAtomic {
+    psn: Psn,
+    opcode: Opcode,
+    eth: AtomicEth,
+    original: u64,
+}
+
+/// The receiving half of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) rq: RecvQueue,
+    /// PSN of the next request.
+    expected: Psn,
+    /// Messages completed, 24 bits.
+    msn: u32,
+    /// A sequence or RNR NAK was queued for `expected`: later packets draw none.
+    awaiting_retry: bool,
+    /// The message whose packets are arriving.
+    message: Option<Message>,
+    /// The receive being filled, or held for the next message (UC, UD).
+    active: Option<Active>,
+    responses: Responses,
+    saved: VecDeque<SavedAtomic>,
+    /// A READ response that failed while it was made, for [`Responder::take_fatal`].
+    fatal: Option<Verdict>,
 }
 
 impl Responder {
     pub(crate) fn new(config: &QpConfig) -> Self {
-        Responder { rq: RecvQueue::new(config.pd, config.cap.max_recv_wr, config.cap.max_recv_sge) }
+        Responder {
+            rq: RecvQueue::new(config.pd, config.cap.max_recv_wr, config.cap.max_recv_sge),
+            expected: Psn::ZERO,
+            msn: 0,
+            awaiting_retry: false,
+            message: None,
+            active: None,
+            responses: Responses::default(),
+            saved: VecDeque::new(),
+            fatal: None,
+        }
     }
-    pub(crate) fn reset(&mut self) {}
-    pub(crate) fn start(&mut self, _attr: &QpAttr) {}
-    pub(crate) fn update(&mut self, _attr: &QpAttr) {}
-    pub(crate) fn post_recv(&mut self, _config: &QpConfig, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.rq.post(wr)
+
+    /// To RESET: everything is forgotten, posted receives too.
+    pub(crate) fn reset(&mut self) {
+        self.rq.clear();
+        self.expected = Psn::ZERO;
+        self.msn = 0;
+        self.awaiting_retry = false;
+        self.message = None;
+        self.active = None;
+        self.responses.clear();
+        self.saved.clear();
+        self.fatal = None;
     }
+
+    /// INIT to RTR.
+    pub(crate) fn start(&mut self, attr: &QpAttr) {
+        self.expected = Psn::new(attr.rq_psn);
+        self.msn = 0;
+        self.awaiting_retry = false;
+    }
+
+    /// Attributes changed in RTR or later. All but the PSN are read where they are used.
+    pub(crate) fn update(&mut self, attr: &QpAttr) {
+        while self.saved.len() > usize::from(attr.max_dest_rd_atomic) {
+            self.saved.pop_front();
+        }
+    }
+
+    /// Queues a receive; the frame has checked the state.
+    pub(crate) fn post_recv(&mut self, config: &QpConfig, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let on = match config.qp_type {
+            QpType::XrcSend | QpType::XrcRecv => "an XRC queue pair",
+            _ if config.uses_srq => "a queue pair with a shared receive queue",
+            _ => return self.rq.post(wr),
+        };
+        Err(PostError::Invalid(Cause::OpNotSupported { op: "posting a receive", on }))
+    }
+
+    /// Takes a request of the queue pair's transport, in RTR or a later state that receives; the frame has checked that.
     pub(crate) fn handle_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
-        _ctx: &QpCtx<'_>,
-        _env: &mut Env<'_, M, S>,
-        _packet: &Packet<'_>,
-        _counters: &mut Counters,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+        counters: &mut Counters,
     ) -> Verdict {
-        Verdict::Ok
+        let h = &packet.headers;
+        // A parsed packet always agrees with its opcode; a made-up one need not.
+        if !h.is_consistent() {
+            counters.drop(DropReason::Malformed);
+            return Verdict::Ok;
+        }
+        // The host takes one invalidation a step. A second one before it did so counts as lost; the peer sends it again.
+        if h.ieth.is_some() && env.effects.key_op.is_some() {
+            counters.drop(DropReason::State);
+            return Verdict::Ok;
+        }
+        match ctx.config.qp_type {
+            QpType::Rc | QpType::XrcRecv => self.handle_reliable(ctx, env, packet, counters),
+            QpType::Uc => self.handle_uc(ctx, env, packet, counters),
+            QpType::Ud => self.handle_ud(ctx, env, packet, counters),
+            QpType::XrcSend => {
+                counters.drop(DropReason::Opcode);
+                Verdict::Ok
+            }
+        }
     }
-    pub(crate) fn poll_response<'a, M: Memory + ?Sized>(
-        &'a mut self,
-        _ctx: &QpCtx<'a>,
+
+    /// Makes the next answer ready for [`Responder::response`]; `false`: there is none.
+    pub(crate) fn prepare_response<M: Memory + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
         _now: Time,
-        _keys: &KeyTable,
+        keys: &KeyTable,
         _memory: &M,
         _effects: &mut Effects,
-    ) -> Option<Transmit<'a>> {
-        None
+    ) -> bool {
+        // At most twice: what takes the place of a failed READ is a NAK.
+        loop {
+            match self.responses.prepare(ctx, keys) {
+                Ok(ready) => return ready,
+                Err(ReadFailed { psn, cause }) => {
+                    let code = NakCode::RemoteAccess;
+                    self.responses.end_with(psn, self.msn, code);
+                    if ctx.attr.state != QpState::Err {
+                        self.fatal = Some(fatal(code, Arc::new(cause)));
+                    }
+                }
+            }
+        }
     }
+
+    /// The answer made ready last.
+    pub(crate) fn response<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
+        self.responses.transmit(ctx)
+    }
+
+    /// A failure that came up while an answer was made.
     pub(crate) fn take_fatal(&mut self) -> Option<Verdict> {
-        None
+        self.fatal.take()
     }
-    pub(crate) fn transmit_failed(&mut self, _ctx: &QpCtx<'_>, _fault: MemoryFault, _effects: &mut Effects) -> Verdict {
-        Verdict::Ok
+
+    /// The host could not read the payload of the last answer, which it did not send.
+    pub(crate) fn transmit_failed(
+        &mut self,
+        _ctx: &QpCtx<'_>,
+        fault: MemoryFault,
+        _effects: &mut Effects,
+    ) -> Verdict {
+        match self.responses.failed_read() {
+            None => Verdict::Ok,
+            Some((psn, true)) => {
+                self.responses.abandon_read(psn);
+                Verdict::Ok
+            }
+            Some((psn, false)) => {
+                let code = NakCode::RemoteOperational;
+                self.responses.end_with(psn, self.msn, code);
+                fatal(code, Arc::new(Cause::Fault { addr: fault.addr }))
+            }
+        }
     }
+
+    /// Is an answer waiting?
     pub(crate) fn has_output(&self) -> bool {
-        false
+        !self.responses.is_empty()
     }
-    pub(crate) fn flush(&mut self, _config: &QpConfig, _cause: &Arc<Cause>, _effects: &mut Effects) {}
+
+    /// Completes every receive that the queue pair holds, in order, and drops what waits to be sent, but for the NAK
+    /// that ends the connection and what must go before it.
+    pub(crate) fn flush(&mut self, config: &QpConfig, cause: &Arc<Cause>, effects: &mut Effects) {
+        self.message = None;
+        self.responses.clear_unless_final();
+        self.complete_failed(config.qpn, effects, WcStatus::WrFlushErr, cause);
+        while let Some(wr_id) = self.rq.pop_id() {
+            let status = WcStatus::WrFlushErr;
+            let c = Completion::failure(wr_id, config.qpn, WcOpcode::Recv, status, cause.clone());
+            effects.completions.push((CqRef::Recv, c));
+        }
+    }
+}
+
+/// The end of the connection that no receive tells of: an event does (IBTA 9.9.3).
+fn fatal(code: NakCode, cause: Arc<Cause>) -> Verdict {
+    let event = match code {
+        NakCode::RemoteAccess => QpEvent::AccessErr(cause.clone()),
+        NakCode::RemoteOperational => QpEvent::Fatal(cause.clone()),
+        _ => QpEvent::ReqErr(cause.clone()),
+    };
+    Verdict::Fatal { cause, event: Some(event) }
 }

@@ -10,7 +10,6 @@ use crate::qp::QpCtx;
 use crate::types::{Access, Key, QpType};
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport, pad_for,
-    udp_source_port,
 };
 use alloc::collections::VecDeque;
 
@@ -245,14 +244,10 @@ impl Responses {
         let (headers, payload) = match &self.prepared {
             Some(p) if p.payload[0].len > 0 => (p.headers, Data::Gather(&p.payload[..])),
             Some(p) => (p.headers, Data::Bytes(&[])),
-            // Not asked for without `prepare`; an ACK of nothing new does no harm.
-            None => {
-                let opcode = Opcode::new(Transport::Rc, Operation::Acknowledge).unwrap_or(Opcode::CNP);
-                (Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::ZERO)), Data::Bytes(&[]))
-            }
+            // Not asked for without `prepare`; a notification without payload does no harm.
+            None => (Headers::new(Bth::new(Opcode::CNP, ctx.attr.dest_qpn, Psn::ZERO)), Data::Bytes(&[])),
         };
-        let source_port = udp_source_port(ctx.config.qpn, ctx.attr.dest_qpn);
-        Transmit { path: &ctx.attr.av, source_port, headers, payload }
+        Transmit { path: &ctx.attr.av, source_port: ctx.source_port(), headers, payload }
     }
 }
 

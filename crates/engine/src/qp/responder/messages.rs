@@ -1,0 +1,241 @@
+//! SEND and RDMA WRITE, one packet at a time: what RC, UC and XRC have in common. Whoever calls has checked the PSN,
+//! the order of opcodes and the length of the packet; a refusal is a NAK on one transport and a drop on the other.
+use super::Responder;
+use super::inbound::Active;
+use crate::cause::Cause;
+use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
+use crate::effects::{CqRef, Effects};
+use crate::keys::KeyOp;
+use crate::memory::{Memory, Range};
+use crate::packet::Packet;
+use crate::qp::{Env, NoRecv, QpCtx, RecvSource};
+use crate::types::{Access, Key, QpType};
+use adverb_wire::NakCode;
+use alloc::sync::Arc;
+
+/// Longest message (IBTA 9.7.7).
+pub(super) const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Why a packet is not executed. Nothing but the refusal itself has happened.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// No receive is posted.
+    NotReady,
+    /// For good: the NAK code, and the status of the receive that is being filled, if one is.
+    Final { code: NakCode, cause: Cause, status: WcStatus },
+}
+
+impl Refusal {
+    pub(super) fn new(code: NakCode, cause: Cause, status: WcStatus) -> Self {
+        Refusal::Final { code, cause, status }
+    }
+    pub(super) fn invalid(what: &'static str, packet: &Packet<'_>) -> Self {
+        let cause = Cause::ProtocolViolation { what, psn: packet.headers.bth.psn.get() };
+        Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
+    }
+    pub(super) fn access(cause: Cause) -> Self {
+        Refusal::new(NakCode::RemoteAccess, cause, WcStatus::LocAccessErr)
+    }
+}
+
+/// The message whose packets are arriving.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    Send,
+    Write { va: u64, rkey: Key, len: u32, received: u32 },
+}
+
+/// The QP's own access flags come before any key (IBTA 10.7.2.2).
+pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Refusal> {
+    if ctx.attr.access.contains(needed) {
+        Ok(())
+    } else {
+        Err(Refusal::access(Cause::QpAccessDenied { needed }))
+    }
+}
+
+impl Responder {
+    /// Makes sure a receive is at hand.
+    pub(super) fn take_receive<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        if let Some(held) = &mut self.active {
+            held.rewind();
+            return Ok(());
+        }
+        let xrc_srqn = packet.headers.xrceth.map(|x| x.srqn);
+        let taken = match ctx.config.qp_type {
+            QpType::XrcRecv => env.srq.pop(xrc_srqn),
+            _ if ctx.config.uses_srq => env.srq.pop(None),
+            _ => self.rq.pop().ok_or(NoRecv::Empty),
+        };
+        match taken {
+            Ok(wqe) => {
+                self.active = Some(Active::new(wqe, xrc_srqn));
+                Ok(())
+            }
+            Err(NoRecv::Empty) => Err(Refusal::NotReady),
+            Err(NoRecv::NoSuchSrq) => {
+                let cause = Cause::BadArgument {
+                    what: "XRC SRQ number",
+                    rule: "names a shared receive queue of the target's XRC domain",
+                };
+                Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr))
+            }
+        }
+    }
+
+    pub(super) fn send_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let op = packet.headers.bth.opcode;
+        if op.starts_message() {
+            self.take_receive(ctx, env, packet)?;
+        }
+        let Some(active) = &mut self.active else {
+            return Err(Refusal::invalid("SEND without a first packet", packet));
+        };
+        let message = active.filled + packet.payload.len() as u64;
+        if message > active.capacity || message > u64::from(MAX_MESSAGE) {
+            let cause = Cause::RecvTooShort { message, buffers: active.capacity };
+            return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::LocLenErr));
+        }
+        let invalidate = packet.headers.ieth.map(|i| KeyOp::Invalidate {
+            key: i.rkey,
+            pd: ctx.config.pd,
+            qpn: ctx.config.qpn,
+        });
+        if let Some(op) = &invalidate {
+            env.keys
+                .check_op(op)
+                .map_err(|cause| Refusal::new(NakCode::RemoteAccess, cause, WcStatus::RemInvReqErr))?;
+        }
+        active
+            .place(env.keys, env.memory, packet.payload)
+            .map_err(|cause| Refusal::new(NakCode::RemoteOperational, cause, WcStatus::LocProtErr))?;
+        if op.ends_message() {
+            self.message = None;
+            env.effects.key_op = invalidate.or(env.effects.key_op.take());
+            self.complete(ctx, env.effects, packet, WcOpcode::Recv, message as u32);
+        } else {
+            self.message = Some(Message::Send);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Refusal> {
+        let op = packet.headers.bth.opcode;
+        let n = packet.payload.len() as u32;
+        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
+        let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
+            check_qp_access(ctx, Access::REMOTE_WRITE)?;
+            if reth.len > MAX_MESSAGE {
+                let (len, max) = (u64::from(reth.len), u64::from(MAX_MESSAGE));
+                let cause = Cause::MessageTooLong { len, max };
+                return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
+            }
+            // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA 9.7.4.1.5).
+            let base = if reth.len > 0 {
+                let whole = env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
+                Some(whole.map_err(Refusal::access)?)
+            } else {
+                None
+            };
+            (reth.va, reth.rkey, reth.len, 0, base)
+        } else if let Some(Message::Write { va, rkey, len, received }) = self.message {
+            (va, rkey, len, received, None)
+        } else {
+            return Err(Refusal::invalid("RDMA WRITE without a first packet", packet));
+        };
+        let received = u64::from(before) + u64::from(n);
+        let ends = op.ends_message();
+        if received > u64::from(len) || ends != (received == u64::from(len)) {
+            return Err(Refusal::invalid("RDMA WRITE data and RETH length differ", packet));
+        }
+        let range = match base {
+            Some(whole) => Some(Range { len: n, ..whole }),
+            None if n == 0 => None,
+            None => {
+                let va = va.wrapping_add(u64::from(before));
+                let piece = env.keys.check_remote(pd, qpn, rkey, Access::REMOTE_WRITE, va, n);
+                Some(piece.map_err(Refusal::access)?)
+            }
+        };
+        if packet.headers.imm.is_some() {
+            self.take_receive(ctx, env, packet)?;
+        }
+        if let Some(range) = range {
+            env.memory.write(range, packet.payload).map_err(|f| {
+                let cause = Cause::Fault { addr: f.addr };
+                Refusal::new(NakCode::RemoteOperational, cause, WcStatus::LocAccessErr)
+            })?;
+        }
+        if ends {
+            self.message = None;
+            if packet.headers.imm.is_some() {
+                self.complete(ctx, env.effects, packet, WcOpcode::RecvRdmaWithImm, len);
+            }
+        } else {
+            self.message = Some(Message::Write { va, rkey, len, received: received as u32 });
+        }
+        Ok(())
+    }
+
+    /// Completes the receive at hand with success.
+    pub(super) fn complete(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        effects: &mut Effects,
+        packet: &Packet<'_>,
+        opcode: WcOpcode,
+        byte_len: u32,
+    ) {
+        let Some(active) = self.active.take() else { return };
+        let h = &packet.headers;
+        let mut c = Completion::success(active.wqe.wr_id, ctx.config.qpn, opcode);
+        c.byte_len = byte_len;
+        c.solicited = h.bth.solicited;
+        if let Some(imm) = h.imm {
+            c.imm = imm.0;
+            c.flags |= WcFlags::WITH_IMM;
+        }
+        if let Some(ieth) = h.ieth {
+            c.imm = ieth.rkey;
+            c.flags |= WcFlags::WITH_INV;
+        }
+        if let Some(deth) = h.deth {
+            c.src_qpn = deth.src_qpn;
+            c.flags |= WcFlags::GRH;
+        }
+        effects.completions.push((cq_of(&active), c));
+    }
+
+    /// Completes the receive at hand, if there is one, with a failure.
+    pub(super) fn complete_failed(
+        &mut self,
+        qpn: crate::types::Qpn,
+        effects: &mut Effects,
+        status: WcStatus,
+        cause: &Arc<Cause>,
+    ) -> bool {
+        let Some(active) = self.active.take() else { return false };
+        let c = Completion::failure(active.wqe.wr_id, qpn, WcOpcode::Recv, status, cause.clone());
+        effects.completions.push((cq_of(&active), c));
+        true
+    }
+}
+
+fn cq_of(active: &Active) -> CqRef {
+    active.xrc_srqn.map_or(CqRef::Recv, CqRef::XrcSrq)
+}

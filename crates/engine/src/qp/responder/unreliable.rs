@@ -1,0 +1,143 @@
+//! UC and UD (IBTA 9.8): nothing is answered. What cannot be taken is dropped, and the receive that was waiting for it
+//! serves the next message.
+use super::Responder;
+use super::messages::Refusal;
+use super::reliable::{Class, check_length, check_sequence};
+use crate::cause::Cause;
+use crate::completion::{WcOpcode, WcStatus};
+use crate::memory::Memory;
+use crate::packet::Packet;
+use crate::qp::{Counters, DropReason, Env, QpCtx, RecvSource, Verdict};
+use adverb_wire::{GRH_LEN, Grh, ICRC_LEN, Ipv4InGrh, NakCode, Operation};
+
+/// UDP header.
+const UDP_LEN: usize = 8;
+const IPV4_LEN: usize = 20;
+const PROTOCOL_UDP: u8 = 17;
+
+impl Responder {
+    pub(super) fn handle_uc<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+        counters: &mut Counters,
+    ) -> Verdict {
+        let bth = &packet.headers.bth;
+        let class = Class::of(bth.opcode.operation());
+        let Some(class @ (Class::Send | Class::Write)) = class else {
+            counters.drop(DropReason::Opcode);
+            return Verdict::Ok;
+        };
+        let in_order = bth.psn == self.expected;
+        self.expected = bth.psn.next();
+        // A new message ends one that lost its tail (IBTA 9.8.2.2); a gap ends it too.
+        if bth.opcode.starts_message() || !in_order {
+            self.message = None;
+        }
+        let taken = if check_sequence(class, packet, self.message.as_ref()).is_err() {
+            Err(DropReason::Sequence)
+        } else if check_length(class, packet, ctx.attr.path_mtu.bytes()).is_err() {
+            Err(DropReason::Length)
+        } else {
+            let step = match class {
+                Class::Send => self.send_packet(ctx, env, packet),
+                _ => self.write_packet(ctx, env, packet),
+            };
+            match step {
+                Ok(()) => Ok(()),
+                Err(Refusal::NotReady) => Err(DropReason::NoReceive),
+                // Our own buffers are at fault: class A, the only kind that ends the queue pair.
+                Err(Refusal::Final { code: code @ NakCode::RemoteOperational, cause, status }) => {
+                    return self.fail(ctx, env.effects, code, cause, status);
+                }
+                Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => Err(DropReason::Length),
+                Err(Refusal::Final { .. }) => Err(DropReason::Malformed),
+            }
+        };
+        if let Err(why) = taken {
+            counters.drop(why);
+            self.message = None;
+        }
+        Verdict::Ok
+    }
+
+    pub(super) fn handle_ud<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+        counters: &mut Counters,
+    ) -> Verdict {
+        let operation = packet.headers.bth.opcode.operation();
+        let len = GRH_LEN + packet.payload.len();
+        let why = match packet.headers.deth {
+            _ if !matches!(operation, Operation::SendOnly | Operation::SendOnlyImm) => DropReason::Opcode,
+            None => DropReason::Malformed,
+            Some(deth) if deth.qkey != ctx.attr.qkey => DropReason::QKey,
+            Some(_) if packet.payload.len() > ctx.config.port_mtu.bytes() => DropReason::Length,
+            Some(_) => match self.take_receive(ctx, env, packet) {
+                Err(_) => DropReason::NoReceive,
+                Ok(()) => match self.place_datagram(env, packet, len) {
+                    Ok(true) => {
+                        self.complete(ctx, env.effects, packet, WcOpcode::Recv, len as u32);
+                        return Verdict::Ok;
+                    }
+                    Ok(false) => DropReason::Length,
+                    Err(cause) => {
+                        let code = NakCode::RemoteOperational;
+                        return self.fail(ctx, env.effects, code, cause, WcStatus::LocProtErr);
+                    }
+                },
+            },
+        };
+        counters.drop(why);
+        Verdict::Ok
+    }
+
+    /// Writes the 40 bytes and the payload; `Ok(false)` if the buffers are too short for both.
+    fn place_datagram<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        env: &Env<'_, M, S>,
+        packet: &Packet<'_>,
+        len: usize,
+    ) -> Result<bool, Cause> {
+        let Some(active) = &mut self.active else { return Ok(false) };
+        if active.room() < len as u64 {
+            return Ok(false);
+        }
+        active.check(env.keys, len)?;
+        active.place(env.keys, env.memory, &grh_area(packet))?;
+        active.place(env.keys, env.memory, packet.payload)?;
+        Ok(true)
+    }
+}
+
+/// The area before a datagram's payload (annex A17.4.5.1): the IP header it came with, as far as it is known here.
+fn grh_area(packet: &Packet<'_>) -> [u8; GRH_LEN] {
+    let pad = usize::from(packet.headers.bth.pad);
+    let ip_payload = UDP_LEN + packet.headers.len() + packet.payload.len() + pad + ICRC_LEN;
+    match (packet.src.ipv4(), packet.dst.ipv4()) {
+        (Some(src), Some(dst)) => Ipv4InGrh {
+            tos: packet.traffic_class,
+            total_len: (IPV4_LEN + ip_payload) as u16,
+            id: 0,
+            dont_fragment: true,
+            ttl: packet.hop_limit,
+            protocol: PROTOCOL_UDP,
+            src,
+            dst,
+        }
+        .to_bytes(),
+        _ => Grh {
+            traffic_class: packet.traffic_class,
+            flow_label: 0,
+            payload_len: ip_payload as u16,
+            next_header: PROTOCOL_UDP,
+            hop_limit: packet.hop_limit,
+            sgid: packet.src.0,
+            dgid: packet.dst.0,
+        }
+        .to_bytes(),
+    }
+}

@@ -1,0 +1,190 @@
+//! The C objects: what programs see first, ours behind it.
+//!
+//! Each is one allocation that begins with the mirror of the header's type, so that a pointer to it is the handle. The
+//! visible part is the program's to read (and here and there to write) at any time, so it is only touched through raw
+//! pointers; the fields behind it are ours.
+use crate::abi::*;
+use adverb::engine::{AddressVector, Completion};
+use adverb::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use core::cell::UnsafeCell;
+use core::ffi::c_void;
+use parking_lot::RawMutex;
+use std::sync::Arc;
+
+/// A device in a list, or behind a context.
+#[repr(C)]
+pub struct DeviceObj {
+    pub c: ibv_device,
+    /// `verbs_device::ops` in rdma-core; providers' own libraries read this word of any device (facts of the ABI).
+    pub ops: *const c_void,
+    pub device: Arc<Device>,
+}
+
+/// A context: the two tables first, the device's context behind.
+#[repr(C)]
+pub struct ContextObj {
+    pub table: verbs_context,
+    pub context: Arc<Context>,
+    /// Keeps the device object of `table.context.device` alive.
+    pub device: Arc<DeviceObj>,
+}
+
+/// A protection domain or a parent domain.
+#[repr(C)]
+pub struct PdObj {
+    pub c: ibv_pd,
+    pub pd: Arc<Pd>,
+    pub parent: Option<ParentDomain>,
+}
+
+/// What makes a PD a parent domain.
+#[derive(Clone, Copy)]
+pub struct ParentDomain {
+    /// The PD it stands on.
+    pub protection_domain: *mut ibv_pd,
+    /// Its thread domain, if any.
+    pub td: *mut ibv_td,
+    pub alloc: Option<
+        unsafe extern "C" fn(*mut ibv_pd, *mut c_void, libc::size_t, libc::size_t, u64) -> *mut c_void,
+    >,
+    pub free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
+    pub pd_context: *mut c_void,
+}
+
+#[repr(C)]
+pub struct MrObj {
+    pub c: ibv_mr,
+    pub mr: Arc<Mr>,
+}
+
+#[repr(C)]
+pub struct MwObj {
+    pub c: ibv_mw,
+    pub mw: Arc<Mw>,
+}
+
+#[repr(C)]
+pub struct DmObj {
+    pub c: ibv_dm,
+    pub dm: Arc<Dm>,
+}
+
+#[repr(C)]
+pub struct XrcdObj {
+    pub c: ibv_xrcd,
+    pub xrcd: Arc<Xrcd>,
+}
+
+#[repr(C)]
+pub struct AhObj {
+    pub c: ibv_ah,
+    pub av: AddressVector,
+    pub pd: Arc<Pd>,
+}
+
+#[repr(C)]
+pub struct ChannelObj {
+    pub c: ibv_comp_channel,
+    pub channel: Arc<CompChannel>,
+}
+
+/// A CQ, plain or extended: the extended type begins as the plain one does.
+#[repr(C)]
+pub struct CqObj {
+    pub c: ibv_cq_ex,
+    pub cq: Arc<Cq>,
+    /// Held from `start_poll` to `end_poll`, unless the program promised a single thread.
+    pub poll_lock: Option<RawMutex>,
+    /// The completion the readers read.
+    pub current: UnsafeCell<Option<Completion>>,
+    /// Wallclock minus the node's time, in nanoseconds.
+    pub wallclock_offset: i64,
+    /// The parent domain's memory of this queue, to be given back.
+    pub custom: Option<CustomMemory>,
+}
+
+#[repr(C)]
+pub struct SrqObj {
+    pub c: ibv_srq,
+    pub srq: Arc<Srq>,
+    pub custom: Option<CustomMemory>,
+}
+
+#[repr(C)]
+pub struct QpObj {
+    pub c: ibv_qp_ex,
+    pub qp: Arc<Qp>,
+    /// Created with `send_ops_flags`.
+    pub extended: bool,
+    /// Held from `wr_start` to `wr_complete` or `wr_abort`.
+    pub wr_lock: RawMutex,
+    pub builder: UnsafeCell<crate::verbs::wr_api::Builder>,
+    pub custom: Option<CustomMemory>,
+}
+
+/// Memory that a parent domain's allocator gave for an object.
+#[derive(Clone, Copy)]
+pub struct CustomMemory {
+    pub pd: *mut ibv_pd,
+    pub domain: ParentDomain,
+    pub memory: *mut c_void,
+    pub resource_type: u64,
+}
+
+/// A C object that begins with the header's type `C`.
+///
+/// # Safety
+/// `Self` is `repr(C)` and its first field is a `C` (or a type that begins as `C` does).
+pub unsafe trait Object<C>: Sized {
+    /// Our object behind a handle.
+    ///
+    /// # Safety
+    /// `handle` came from [`Object::into_handle`] of this type and was not freed.
+    unsafe fn behind<'a>(handle: *mut C) -> &'a Self {
+        // SAFETY: the caller's promise and the trait's.
+        unsafe { &*handle.cast::<Self>() }
+    }
+    /// Gives an object to the program.
+    fn into_handle(self) -> *mut C {
+        Box::into_raw(Box::new(self)).cast()
+    }
+    /// Frees an object.
+    ///
+    /// # Safety
+    /// As [`Object::behind`], and nobody uses the handle any more.
+    unsafe fn free(handle: *mut C) {
+        // SAFETY: made by `into_handle`, the caller's promise.
+        drop(unsafe { Box::from_raw(handle.cast::<Self>()) });
+    }
+}
+
+macro_rules! objects {
+    ($($object:ty: $($c:ty),*;)*) => { $( $(
+        // SAFETY: repr(C) with the C type, or one that begins as it does, as its first field (above).
+        unsafe impl Object<$c> for $object {}
+    )* )* };
+}
+
+objects! {
+    PdObj: ibv_pd;
+    MrObj: ibv_mr;
+    MwObj: ibv_mw;
+    DmObj: ibv_dm;
+    XrcdObj: ibv_xrcd;
+    AhObj: ibv_ah;
+    ChannelObj: ibv_comp_channel;
+    CqObj: ibv_cq, ibv_cq_ex;
+    SrqObj: ibv_srq;
+    QpObj: ibv_qp, ibv_qp_ex;
+}
+
+impl ContextObj {
+    /// Our object behind a context handle.
+    ///
+    /// # Safety
+    /// `context` is the `table.context` of a live `ContextObj`.
+    pub unsafe fn behind<'a>(context: *mut ibv_context) -> &'a ContextObj {
+        // SAFETY: the caller's promise; the table is the first field and ends with the context.
+        unsafe { &*context.byte_sub(core::mem::offset_of!(verbs_context, context)).cast::<ContextObj>() }
+    }
+}

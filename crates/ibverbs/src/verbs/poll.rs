@@ -1,0 +1,178 @@
+//! Polling: `ibv_poll_cq`, `ibv_req_notify_cq` and the extended interface.
+use crate::abi::*;
+use crate::objects::{CqObj, Object};
+use adverb::engine::Completion;
+use adverb::engine::cq::arm::ArmKind;
+use core::ffi::c_int;
+use parking_lot::lock_api::RawMutex as _;
+
+/// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a live handle of ours.
+    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
+    let mut out = wc;
+    let polled = obj.cq.poll(max, |c| {
+        // SAFETY: the program passes room for `num_entries`, and `poll` calls this at most as often.
+        unsafe {
+            out.write(wc_of(&c));
+            out = out.add(1);
+        }
+    });
+    match polled {
+        Ok(n) => n as c_int,
+        Err(_) => -libc::EIO,
+    }
+}
+
+fn wc_of(c: &Completion) -> ibv_wc {
+    ibv_wc {
+        wr_id: c.wr_id,
+        status: c.status as u32,
+        opcode: c.opcode as u32,
+        vendor_err: c.vendor_err,
+        byte_len: c.byte_len,
+        imm_data: c.imm,
+        qp_num: c.qpn,
+        src_qp: c.src_qpn,
+        wc_flags: c.flags.bits(),
+        pkey_index: 0,
+        slid: 0,
+        sl: c.sl,
+        dlid_path_bits: 0,
+    }
+}
+
+/// Slot `req_notify_cq` (CQN-1, CQN-2, CQN-10, CQN-11).
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live handle of ours.
+    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
+    match obj.cq.req_notify(kind) {
+        Ok(()) => 0,
+        Err(e) => super::failed("ibv_req_notify_cq", &e),
+    }
+}
+
+/// Fills in the function pointers and clears the current completion.
+pub fn extend(c: &mut ibv_cq_ex) {
+    c.start_poll = Some(start_poll);
+    c.next_poll = Some(next_poll);
+    c.end_poll = Some(end_poll);
+    c.read_opcode = Some(read_opcode);
+    c.read_vendor_err = Some(read_vendor_err);
+    c.read_byte_len = Some(read_byte_len);
+    c.read_imm_data = Some(read_imm_data);
+    c.read_qp_num = Some(read_qp_num);
+    c.read_src_qp = Some(read_src_qp);
+    c.read_wc_flags = Some(read_wc_flags);
+    c.read_slid = Some(read_zero_u32);
+    c.read_sl = Some(read_sl);
+    c.read_dlid_path_bits = Some(read_dlid_path_bits);
+    c.read_completion_ts = Some(read_completion_ts);
+    c.read_cvlan = Some(read_cvlan);
+    c.read_flow_tag = Some(read_zero_u32);
+    c.read_tm_info = Some(read_tm_info);
+    c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the program passes attributes, or null where it follows the habit of older code.
+    if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: a live handle of ours.
+    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    if let Some(lock) = &obj.poll_lock {
+        lock.lock();
+    }
+    // SAFETY: a live handle; the lock (or the program's promise of one thread) makes this the only user.
+    let rc = unsafe { advance(cq) };
+    if rc != 0
+        && let Some(lock) = &obj.poll_lock
+    {
+        // SAFETY: locked above, by this thread.
+        unsafe { lock.unlock() };
+    }
+    rc
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: between start and end this thread is the only user.
+    unsafe { advance(cq) }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: a live handle of ours; between start and end this thread is the only user.
+    unsafe {
+        let obj: &CqObj = CqObj::behind(cq);
+        *obj.current.get() = None;
+        if let Some(lock) = &obj.poll_lock {
+            lock.unlock();
+        }
+    }
+}
+
+/// Takes the next completion as the current one; ENOENT when there is none.
+///
+/// # Safety
+/// A live handle, used by this thread alone.
+unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's promise.
+    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    let mut taken = None;
+    match obj.cq.poll(1, |c| taken = Some(c)) {
+        Ok(_) => {}
+        Err(_) => return libc::EIO,
+    }
+    let Some(c) = taken else { return libc::ENOENT };
+    // SAFETY: the visible fields are written through the raw handle, the current completion by its only user.
+    unsafe {
+        (*cq).wr_id = c.wr_id;
+        (*cq).status = c.status as u32;
+        *obj.current.get() = Some(c);
+    }
+    0
+}
+
+/// Reads from the current completion; zero without one.
+///
+/// # Safety
+/// A live handle, used by this thread alone.
+unsafe fn current<R: Default>(cq: *mut ibv_cq_ex, f: impl FnOnce(&CqObj, &Completion) -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let obj: &CqObj = CqObj::behind(cq);
+        (*obj.current.get()).as_ref().map_or_else(R::default, |c| f(obj, c))
+    }
+}
+
+macro_rules! readers {
+    ($($name:ident -> $ty:ty = $read:expr;)*) => { $(
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $ty {
+            // SAFETY: readers are called between start and end, by the thread that polls.
+            unsafe { current(cq, $read) }
+        }
+    )* };
+}
+
+readers! {
+    read_opcode -> ibv_wc_opcode = |_, c| c.opcode as u32;
+    read_vendor_err -> u32 = |_, c| c.vendor_err;
+    read_byte_len -> u32 = |_, c| c.byte_len;
+    read_imm_data -> u32 = |_, c| c.imm;
+    read_qp_num -> u32 = |_, c| c.qpn;
+    read_src_qp -> u32 = |_, c| c.src_qpn;
+    read_wc_flags -> u32 = |_, c| c.flags.bits();
+    read_zero_u32 -> u32 = |_, _| 0;
+    read_sl -> u8 = |_, c| c.sl;
+    read_dlid_path_bits -> u8 = |_, _| 0;
+    read_completion_ts -> u64 = |_, c| c.timestamp.0;
+    read_cvlan -> u16 = |_, _| 0;
+    read_completion_wallclock_ns -> u64 = |o, c| c.timestamp.0.wrapping_add_signed(o.wallclock_offset);
+}
+
+unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: the program passes a place; there is no tag matching, so it reads as nothing.
+    unsafe { info.write(ibv_wc_tm_info { tag: 0, priv_: 0 }) };
+}

@@ -1,0 +1,220 @@
+//! Posting: `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
+use crate::abi::*;
+use crate::objects::{AhObj, MrObj, MwObj, Object, QpObj, SrqObj};
+use adverb::Error;
+use adverb::engine::wr::{MwBind, Remote, UdDest};
+use adverb::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use core::ffi::c_int;
+
+/// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway, entry by entry.
+const MAX_INLINE_SGES: usize = 64;
+
+// The engine's entry is laid out as the header's.
+const _: () = {
+    assert!(size_of::<Sge>() == size_of::<ibv_sge>());
+    assert!(core::mem::offset_of!(Sge, length) == core::mem::offset_of!(ibv_sge, length));
+    assert!(core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ibv_sge, lkey));
+};
+
+/// Slot `post_send`: the chain is handed over at once (DEF-2); on failure what came before the bad request was.
+pub unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: a live handle of ours.
+    let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    let is_ud = obj.qp.qp_type() == QpType::Ud;
+    let mut chain = match obj.qp.send_chain() {
+        Ok(chain) => chain,
+        Err(e) => {
+            // SAFETY: the program passes a place for the request that failed.
+            unsafe { bad_wr.write(wr) };
+            return super::failed("ibv_post_send", &e);
+        }
+    };
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: the program's list of requests, valid during the call.
+        let staged = unsafe { with_request(&*next, is_ud, |wr| chain.stage(wr)) };
+        if let Err(e) = staged {
+            chain.commit();
+            // SAFETY: as above.
+            unsafe { bad_wr.write(next) };
+            return super::failed("ibv_post_send", &e);
+        }
+        // SAFETY: as above.
+        next = unsafe { (*next).next };
+    }
+    chain.commit();
+    0
+}
+
+/// Reads a request of the program's and passes it on as the engine's.
+///
+/// # Safety
+/// `wr` and what it points to are valid.
+unsafe fn with_request<R>(
+    wr: &ibv_send_wr,
+    is_ud: bool,
+    f: impl FnOnce(&SendWr<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    // SAFETY: the opcode says which part of the unions is set.
+    let op = unsafe { operation(wr) }?;
+    // SAFETY: on UD, and only there, the program sets the destination; the handle is one of ours.
+    let ud = if is_ud { unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) } } else { None };
+    let flags = SendFlags::from_bits_truncate(wr.send_flags);
+    let count = usize::try_from(wr.num_sge)
+        .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;
+    // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
+    let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
+    let mut inline = [&[][..]; MAX_INLINE_SGES];
+    let data = if flags.contains(SendFlags::INLINE) {
+        if count > MAX_INLINE_SGES {
+            return Err(Error::invalid(
+                format!("num_sge is {count}"),
+                format!("inline data has at most {MAX_INLINE_SGES} entries"),
+            ));
+        }
+        for (slot, sge) in inline.iter_mut().zip(sges) {
+            // SAFETY: inline entries are plain addresses of the program's memory.
+            *slot = unsafe { slice(sge.addr as *const u8, sge.length as usize) };
+        }
+        Payload::Inline(&inline[..count])
+    } else {
+        Payload::Sges(sges)
+    };
+    // SAFETY: a plain word of the union.
+    let xrc_srqn = unsafe { wr.qp_type.xrc.remote_srqn };
+    f(&SendWr { wr_id: wr.wr_id, flags, op, data, ud, xrc_srqn })
+}
+
+/// # Safety
+/// The parts of the unions that the opcode uses are set.
+unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
+    // SAFETY: plain words; which of them mean something the opcode says.
+    let rdma = unsafe { wr.wr.rdma };
+    let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
+    // SAFETY: as above.
+    let atomic = unsafe { wr.wr.atomic };
+    let at = Remote { va: atomic.remote_addr, rkey: atomic.rkey };
+    Ok(match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm(wr.imm_data),
+        IBV_WR_SEND_WITH_INV => SendOp::SendInv(wr.imm_data),
+        IBV_WR_RDMA_WRITE => SendOp::Write(remote),
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(remote, wr.imm_data),
+        IBV_WR_RDMA_READ => SendOp::Read(remote),
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            SendOp::CompareSwap { remote: at, compare: atomic.compare_add, swap: atomic.swap }
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { remote: at, add: atomic.compare_add },
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(remote),
+        IBV_WR_LOCAL_INV => SendOp::LocalInv(wr.imm_data),
+        IBV_WR_BIND_MW => {
+            // SAFETY: set for this opcode.
+            let bind = unsafe { wr.op.bind_mw };
+            if bind.mw.is_null() || (bind.bind_info.mr.is_null() && bind.bind_info.length != 0) {
+                return Err(Error::invalid("bind_mw", "the window and the region must be given"));
+            }
+            // SAFETY: live handles of ours.
+            unsafe { SendOp::BindMw(bind_of(bind.mw, bind.rkey, &bind.bind_info)) }
+        }
+        other => return Err(Error::unsupported(format!("send opcode {other} is not offered"))),
+    })
+}
+
+/// # Safety
+/// `mw` and `info.mr` (unless null) are live handles.
+pub unsafe fn bind_of(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> MwBind {
+    // SAFETY: the caller's promise.
+    unsafe {
+        MwBind {
+            mw: MwObj::behind(mw).mw.key(),
+            new_key: rkey,
+            mr: if info.mr.is_null() { 0 } else { MrObj::behind(info.mr).mr.key() },
+            addr: info.addr,
+            len: info.length,
+            access: Access::from_bits_truncate(info.mw_access_flags),
+        }
+    }
+}
+
+/// # Safety
+/// `ah` is a live handle of ours.
+pub unsafe fn ud_dest(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Option<UdDest> {
+    if ah.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let av = unsafe { AhObj::behind(ah) }.av;
+    Some(UdDest { av, qpn, qkey })
+}
+
+/// Slot `post_recv`.
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live handle of ours.
+    let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    // SAFETY: the program's list, valid during the call.
+    unsafe { post_each("ibv_post_recv", wr, bad_wr, |wr| obj.qp.post_recv(wr)) }
+}
+
+/// Slot `post_srq_recv`.
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a live handle of ours.
+    let obj: &SrqObj = unsafe { SrqObj::behind(srq) };
+    // SAFETY: the program's list, valid during the call.
+    unsafe { post_each("ibv_post_srq_recv", wr, bad_wr, |wr| Ok(obj.srq.post_recv(wr)?)) }
+}
+
+/// # Safety
+/// `wr` is a valid list, `bad_wr` a place to write to.
+unsafe fn post_each(
+    call: &str,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+    post: impl Fn(&RecvWr<'_>) -> Result<(), Error>,
+) -> c_int {
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: the caller's promise.
+        let request = unsafe { &*next };
+        let posted = match usize::try_from(request.num_sge) {
+            Ok(count) => {
+                // SAFETY: `num_sge` entries; the layouts agree (above).
+                let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
+                post(&RecvWr { wr_id: request.wr_id, sges })
+            }
+            Err(_) => {
+                Err(Error::invalid(format!("num_sge is {}", request.num_sge), "it cannot be negative"))
+            }
+        };
+        if let Err(e) = posted {
+            // SAFETY: the caller's promise.
+            unsafe { bad_wr.write(next) };
+            return super::failed(call, &e);
+        }
+        next = request.next;
+    }
+    0
+}
+
+/// A list of the program's; a null pointer is an empty one.
+///
+/// # Safety
+/// `count` valid elements at `start`, unless it is null.
+pub unsafe fn slice<'a, T>(start: *const T, count: usize) -> &'a [T] {
+    if start.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(start, count) }
+}

@@ -1,0 +1,256 @@
+//! The extended posting interface: `ibv_wr_start` … `ibv_wr_complete`.
+//!
+//! Requests are staged one by one and handed over by `ibv_wr_complete`, or forgotten by `ibv_wr_abort` (DEF-2). As the
+//! setters come after the operation, a request is staged when the next one begins or the chain ends.
+use crate::abi::*;
+use crate::objects::{Object, QpObj};
+use crate::verbs::post::{bind_of, slice, ud_dest};
+use adverb::engine::wr::{Remote, UdDest};
+use adverb::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
+use adverb::{Error, Qp};
+use core::ffi::{c_int, c_void};
+use libc::size_t;
+use parking_lot::lock_api::RawMutex as _;
+
+/// The request being built, and the first error of the chain. Buffers are reused.
+#[derive(Default)]
+pub struct Builder {
+    open: bool,
+    error: Option<Error>,
+    wr_id: u64,
+    flags: SendFlags,
+    op: Option<SendOp>,
+    sges: Vec<Sge>,
+    inline: Option<Vec<u8>>,
+    spare: Vec<u8>,
+    ud: Option<UdDest>,
+    srqn: u32,
+}
+
+impl Builder {
+    /// Stages the open request.
+    fn finish(&mut self, qp: &Qp) {
+        if !self.open || self.error.is_some() {
+            self.open = false;
+            return;
+        }
+        self.open = false;
+        let Some(op) = self.op else { return };
+        let inline = [self.inline.as_deref().unwrap_or_default()];
+        let data =
+            if self.inline.is_some() { Payload::Inline(&inline) } else { Payload::Sges(&self.sges) };
+        let mut flags = self.flags;
+        flags.set(SendFlags::INLINE, self.inline.is_some());
+        let wr = SendWr { wr_id: self.wr_id, flags, op, data, ud: self.ud, xrc_srqn: self.srqn };
+        if let Err(e) = qp.stage_send(&wr) {
+            self.error = Some(e);
+        }
+    }
+    fn begin(&mut self, wr_id: u64, flags: u32, op: Result<SendOp, Error>) {
+        self.open = true;
+        self.wr_id = wr_id;
+        self.flags = SendFlags::from_bits_truncate(flags);
+        self.op = match op {
+            Ok(op) => Some(op),
+            Err(e) => {
+                self.error.get_or_insert(e);
+                None
+            }
+        };
+        self.sges.clear();
+        if let Some(used) = self.inline.take() {
+            self.spare = used;
+        }
+        self.ud = None;
+        self.srqn = 0;
+    }
+    fn set_inline<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
+        let mut bytes = self.inline.take().unwrap_or_else(|| std::mem::take(&mut self.spare));
+        bytes.clear();
+        parts.for_each(|p| bytes.extend_from_slice(p));
+        self.inline = Some(bytes);
+    }
+}
+
+/// Fills in the function pointers.
+pub fn extend(c: &mut ibv_qp_ex) {
+    c.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    c.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    c.wr_bind_mw = Some(wr_bind_mw);
+    c.wr_local_inv = Some(wr_local_inv);
+    c.wr_rdma_read = Some(wr_rdma_read);
+    c.wr_rdma_write = Some(wr_rdma_write);
+    c.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    c.wr_send = Some(wr_send);
+    c.wr_send_imm = Some(wr_send_imm);
+    c.wr_send_inv = Some(wr_send_inv);
+    c.wr_send_tso = Some(wr_send_tso);
+    c.wr_set_ud_addr = Some(wr_set_ud_addr);
+    c.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
+    c.wr_set_inline_data = Some(wr_set_inline_data);
+    c.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    c.wr_set_sge = Some(wr_set_sge);
+    c.wr_set_sge_list = Some(wr_set_sge_list);
+    c.wr_start = Some(wr_start);
+    c.wr_complete = Some(wr_complete);
+    c.wr_abort = Some(wr_abort);
+    c.wr_atomic_write = Some(wr_atomic_write);
+    c.wr_flush = Some(wr_flush);
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: a live handle of ours; the lock makes this thread the builder's only user until complete or abort.
+    unsafe {
+        let obj: &QpObj = QpObj::behind(qp);
+        obj.wr_lock.lock();
+        let builder = &mut *obj.builder.get();
+        builder.open = false;
+        builder.error = None;
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: between start and complete this thread is the builder's only user and holds the lock.
+    unsafe {
+        let obj: &QpObj = QpObj::behind(qp);
+        let builder = &mut *obj.builder.get();
+        builder.finish(&obj.qp);
+        let failed = builder.error.take();
+        match &failed {
+            None => obj.qp.commit_sends(),
+            // One bad request voids the chain.
+            Some(_) => obj.qp.abort_sends(),
+        }
+        obj.wr_lock.unlock();
+        failed.map_or(0, |e| super::failed("ibv_wr_complete", &e))
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: as in `wr_complete`.
+    unsafe {
+        let obj: &QpObj = QpObj::behind(qp);
+        (*obj.builder.get()).open = false;
+        obj.qp.abort_sends();
+        obj.wr_lock.unlock();
+    }
+}
+
+/// Stages the request before and begins one.
+///
+/// # Safety
+/// Called between start and complete, on a live handle.
+unsafe fn begin(qp: *mut ibv_qp_ex, op: Result<SendOp, Error>) {
+    // SAFETY: the caller's promise; the visible words are read through the raw handle.
+    unsafe {
+        let obj: &QpObj = QpObj::behind(qp);
+        let builder = &mut *obj.builder.get();
+        builder.finish(&obj.qp);
+        builder.begin((*qp).wr_id, (*qp).wr_flags, op);
+    }
+}
+
+/// # Safety
+/// Called between start and complete, on a live handle.
+unsafe fn with_builder(qp: *mut ibv_qp_ex, f: impl FnOnce(&mut Builder)) {
+    // SAFETY: the caller's promise.
+    unsafe { f(&mut *QpObj::behind(qp).builder.get()) }
+}
+
+macro_rules! operations {
+    ($($name:ident($($arg:ident: $ty:ty),*) = $op:expr;)*) => { $(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $($arg: $ty),*) {
+            // SAFETY: the interface is used between start and complete.
+            unsafe { begin(qp, Ok($op)) }
+        }
+    )* };
+}
+
+operations! {
+    wr_send() = SendOp::Send;
+    wr_send_imm(imm: u32) = SendOp::SendImm(imm);
+    wr_send_inv(rkey: u32) = SendOp::SendInv(rkey);
+    wr_rdma_read(rkey: u32, va: u64) = SendOp::Read(Remote { va, rkey });
+    wr_rdma_write(rkey: u32, va: u64) = SendOp::Write(Remote { va, rkey });
+    wr_rdma_write_imm(rkey: u32, va: u64, imm: u32) = SendOp::WriteImm(Remote { va, rkey }, imm);
+    wr_atomic_cmp_swp(rkey: u32, va: u64, compare: u64, swap: u64) =
+        SendOp::CompareSwap { remote: Remote { va, rkey }, compare, swap };
+    wr_atomic_fetch_add(rkey: u32, va: u64, add: u64) = SendOp::FetchAdd { remote: Remote { va, rkey }, add };
+    wr_local_inv(rkey: u32) = SendOp::LocalInv(rkey);
+}
+
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, value: *const c_void) {
+    // SAFETY: used between start and complete; the program passes eight bytes.
+    unsafe {
+        begin(qp, Ok(SendOp::AtomicWrite(Remote { va, rkey })));
+        let bytes = slice(value.cast::<u8>(), 8);
+        with_builder(qp, |b| b.set_inline(std::iter::once(bytes)));
+    }
+}
+
+unsafe extern "C" fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, len: size_t, kind: u8, level: u8) {
+    let op = u32::try_from(len)
+        .map(|len| SendOp::Flush { remote: Remote { va, rkey }, len, placement: kind, selectivity: level })
+        .map_err(|_| Error::invalid(format!("flush length is {len}"), "it has 32 bits"));
+    // SAFETY: used between start and complete.
+    unsafe { begin(qp, op) }
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+    // SAFETY: used between start and complete; the handles are live.
+    unsafe { begin(qp, Ok(SendOp::BindMw(bind_of(mw, rkey, &*info)))) }
+}
+
+unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _size: u16, _mss: u16) {
+    // SAFETY: used between start and complete.
+    unsafe { begin(qp, Err(Error::unsupported("segmentation offload (TSO) is not offered"))) }
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: used between start and complete; the handle is live.
+    unsafe { with_builder(qp, |b| b.ud = ud_dest(ah, qpn, qkey)) }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    // SAFETY: used between start and complete.
+    unsafe { with_builder(qp, |b| b.srqn = srqn) }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, len: size_t) {
+    // SAFETY: used between start and complete; the program passes `len` bytes.
+    unsafe {
+        let bytes = slice(addr.cast_const().cast::<u8>(), len);
+        with_builder(qp, |b| b.set_inline(std::iter::once(bytes)));
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_data_buf) {
+    // SAFETY: used between start and complete; the program passes `count` valid buffers.
+    unsafe {
+        let buffers = slice(list, count);
+        with_builder(qp, |b| {
+            b.set_inline(buffers.iter().map(|p| slice(p.addr.cast_const().cast::<u8>(), p.length)));
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: used between start and complete.
+    unsafe {
+        with_builder(qp, |b| {
+            b.sges.clear();
+            b.sges.push(Sge { addr, length, lkey });
+        });
+    }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_sge) {
+    // SAFETY: used between start and complete; the program passes `count` entries, laid out as ours.
+    unsafe {
+        let sges = slice(list.cast::<Sge>(), count);
+        with_builder(qp, |b| {
+            b.sges.clear();
+            b.sges.extend_from_slice(sges);
+        });
+    }
+}

@@ -1,0 +1,88 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::{Config, RxBuffers, RxFrom, SLOT_SHIFT};
+
+const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Ports beside those of the other tests.
+fn link(offset: u16) -> UdpLink {
+    let port = 32000 + (std::process::id() % 80) as u16 * 8 + offset;
+    UdpLink::new(Config { port, seed: u64::from(port), ..Config::default() }).unwrap()
+}
+
+#[test]
+fn a_refused_run_is_sent_packet_by_packet() {
+    let (a, b) = (link(0), link(1));
+    let local = a.add_address(IP, 0).unwrap();
+    let at = b.add_address(IP, 0).unwrap();
+    let socket = a.socket(local).unwrap();
+    // A socket without checksums cannot segment: the kernel answers EINVAL to UDP_SEGMENT.
+    sys::set_option(&socket.fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let route = Route::new(local, SocketAddr::new(IP, b.port()));
+    let qpn = (u32::from(b.slots()[0]) << SLOT_SHIFT).to_be_bytes();
+    let mut batch = TxBatch::new();
+    let mut send = |first: u8| {
+        for psn in first..first + 5 {
+            let bth = [4, 0, 0xff, 0xff, 0, qpn[1], qpn[2], qpn[3], 0, 0, 0, psn];
+            batch.push(&a, &route, &bth, 100, 0, |bytes| bytes.fill(psn));
+        }
+        batch.flush(&a);
+    };
+    send(0);
+    assert!(socket.no_gso.load(Relaxed), "remembered");
+    send(5);
+    let mut psns = Vec::new();
+    let mut buffers = RxBuffers::new(2);
+    b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut |p| {
+        assert!(p.bytes[12..].iter().all(|&byte| byte == p.bytes[11]));
+        psns.push(p.bytes[11]);
+    })
+    .unwrap();
+    assert_eq!(psns, (0..10).collect::<Vec<u8>>());
+    let stats = a.stats();
+    assert_eq!((stats.tx_packets, stats.tx_runs, stats.tx_syscalls), (10, 0, 11), "{stats:?}");
+}
+
+#[test]
+fn identifications_count_within_a_run() {
+    // What leaves as one run is read here as the joined bytes, with the ICRC each packet was given.
+    let a = link(2);
+    let local = a.add_address(IP, 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(IP, 9));
+    let mut batch = TxBatch::new();
+    for _ in 0..3 {
+        batch.push(&a, &route, &[0; 12], 8, 0, |bytes| bytes.fill(1));
+    }
+    let src = SocketAddr::new(IP, a.port());
+    for (id, packet) in batch.buffer[..batch.used].chunks(24).enumerate() {
+        let (covered, got) = packet.split_at(20);
+        assert_eq!(got, icrc::compute(&src, &route.dst, id as u16, covered), "packet {id}");
+    }
+}
+
+#[test]
+fn what_may_join_a_run() {
+    let a = link(3);
+    let local = a.add_address(IP, 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(IP, 9));
+    let other = Route { traffic_class: 2, ..route };
+    let mut batch = TxBatch::new();
+    let mut push = |route: &Route, len: usize| {
+        batch.push(&a, route, &[0; 12], len, 0, |_| {});
+        batch.count
+    };
+    assert_eq!(push(&route, 100), 1);
+    assert_eq!(push(&route, 100), 2);
+    assert_eq!(push(&route, 40), 3, "a shorter one ends the run");
+    assert_eq!(push(&route, 40), 1);
+    assert_eq!(push(&route, 100), 1, "a longer one begins a run");
+    assert_eq!(push(&other, 100), 1, "another traffic class");
+    for n in 2..=64 {
+        assert_eq!(push(&other, 100), n);
+    }
+    assert_eq!(push(&other, 100), 1, "64 segments");
+    assert_eq!(push(&other, 60000), 1);
+    assert_eq!(push(&other, 60000), 1, "more than a datagram holds");
+}
