@@ -2,15 +2,16 @@
 use crate::context::{AsyncEvent, Context, Element};
 use crate::error::Error;
 use crate::event_queue::{Acks, EventQueue};
+use crate::node::Timed;
 use crate::uses::Uses;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
 #[derive(Debug)]
@@ -74,6 +75,10 @@ pub struct Cq {
     /// The face's own word: the C object of this queue.
     cookie: AtomicUsize,
     destroyed: AtomicBool,
+    /// Earliest entry in the timer queue; `u64::MAX` without one.
+    timer_at: AtomicU64,
+    /// Number in the timer queue.
+    timer_id: OnceLock<u32>,
 }
 
 #[derive(Debug)]
@@ -81,6 +86,8 @@ struct Inner {
     cq: adverb_engine::Cq,
     /// Nothing is added and no event is made any more.
     closed: bool,
+    /// Moderation with a period was asked for: deadlines matter.
+    moderated: bool,
 }
 
 impl Cq {
@@ -111,13 +118,15 @@ impl Cq {
         Ok(Arc::new(Cq {
             context: context.clone(),
             channel: channel.cloned(),
-            inner: Mutex::new(Inner { cq: adverb_engine::Cq::new(cqe), closed: false }),
+            inner: Mutex::new(Inner { cq: adverb_engine::Cq::new(cqe), closed: false, moderated: false }),
             waiting: AtomicUsize::new(0),
             acks: Acks::default(),
             async_acks: Acks::default(),
             uses: Uses::new("the completion queue"),
             cookie: AtomicUsize::new(0),
             destroyed: AtomicBool::new(false),
+            timer_at: AtomicU64::new(u64::MAX),
+            timer_id: OnceLock::new(),
         }))
     }
 
@@ -154,6 +163,8 @@ impl Cq {
                 self.waiting.store(inner.cq.len(), Ordering::Release);
                 if fire {
                     self.notify();
+                } else if inner.moderated {
+                    self.keep_timer(&inner);
                 }
                 Ok(())
             }
@@ -225,6 +236,42 @@ impl Cq {
         Ok(())
     }
 
+    /// Moderates events: an armed queue notifies after `count` completions that the arm waits for or `period` after the
+    /// first of them, whichever is first (EXT-2); both zero end it.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        self.timer_id.get_or_init(|| self.context.node().add_cq_timer(self));
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(Error::invalid("cq", "the completion queue was destroyed"));
+        }
+        inner.cq.set_moderation(count, period);
+        inner.moderated = true;
+        self.keep_timer(&inner);
+        Ok(())
+    }
+
+    fn keep_timer(&self, inner: &Inner) {
+        let (Some(at), Some(id)) = (inner.cq.poll_timeout(), self.timer_id.get()) else { return };
+        if at.0 < self.timer_at.load(Ordering::Relaxed) {
+            self.timer_at.store(at.0, Ordering::Relaxed);
+            self.context.node().enter_timer(at, Timed::Cq(*id));
+        }
+    }
+
+    /// An entry of the timer queue is due.
+    pub(crate) fn timer_due(self: &Arc<Self>, now: Time) {
+        let mut inner = self.inner.lock();
+        self.timer_at.store(u64::MAX, Ordering::Relaxed);
+        if !inner.closed && inner.cq.handle_timeout(now) {
+            self.notify();
+        }
+        self.keep_timer(&inner);
+    }
+
     /// Acknowledges `n` events at once (CHN-4).
     pub fn ack_events(&self, n: u32) {
         self.acks.ack(n);
@@ -269,6 +316,9 @@ impl Cq {
         if let Some(channel) = &self.channel {
             channel.events.remove(|cq| Arc::ptr_eq(cq, self));
             channel.uses.remove();
+        }
+        if let Some(id) = self.timer_id.get() {
+            self.context.node().remove_cq_timer(*id);
         }
         self.context.forget(|e| matches!(e, Element::Cq(cq) if Arc::ptr_eq(cq, self)));
         let name = || format!("a completion queue of {} entries", self.inner.lock().cq.capacity());

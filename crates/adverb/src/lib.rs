@@ -19,6 +19,7 @@ pub mod srq;
 mod uses;
 
 pub use adverb_engine as engine;
+pub use nix::errno::Errno;
 pub use context::{AsyncEvent, Context, Element};
 pub use cq::{CompChannel, Cq};
 pub use device::Device;

@@ -175,6 +175,11 @@ impl Qp {
     pub fn query(&self) -> QpAttr {
         self.inner.lock().engine.query()
     }
+    /// Does every send complete?
+    #[must_use]
+    pub fn signals_all(&self) -> bool {
+        self.inner.lock().engine.config().signal_all
+    }
     /// Its state.
     #[must_use]
     pub fn state(&self) -> QpState {

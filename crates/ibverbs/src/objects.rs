@@ -8,8 +8,11 @@ use adverb::engine::{AddressVector, Completion};
 use adverb::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use parking_lot::RawMutex;
+use core::mem::ManuallyDrop;
+use parking_lot::{Mutex, RawMutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A device in a list, or behind a context.
 #[repr(C)]
@@ -92,7 +95,9 @@ pub struct ChannelObj {
 #[repr(C)]
 pub struct CqObj {
     pub c: ibv_cq_ex,
-    pub cq: Arc<Cq>,
+    /// The object's own address while it lives, else 0: tells a destroyed or a foreign handle (CQN-10).
+    pub alive: AtomicUsize,
+    pub cq: ManuallyDrop<Arc<Cq>>,
     /// Held from `start_poll` to `end_poll`, unless the program promised a single thread.
     pub poll_lock: Option<RawMutex>,
     /// The completion the readers read.
@@ -186,5 +191,59 @@ impl ContextObj {
     pub unsafe fn behind<'a>(context: *mut ibv_context) -> &'a ContextObj {
         // SAFETY: the caller's promise; the table is the first field and ends with the context.
         unsafe { &*context.byte_sub(core::mem::offset_of!(verbs_context, context)).cast::<ContextObj>() }
+    }
+}
+
+/// Destroyed CQs whose memory is kept, so that a handle used too late is told from a live one (CQN-10) instead of
+/// reading memory that is somebody else's by now.
+static GRAVEYARD: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
+/// How many of them.
+const GRAVES: usize = 1024;
+
+impl CqObj {
+    /// Our object behind a CQ handle; `None` for a destroyed or foreign one.
+    ///
+    /// # Safety
+    /// `cq` points to readable memory of an `ibv_cq` and, as far as the size of our object goes, behind it.
+    #[inline]
+    pub unsafe fn living<'a>(cq: *mut ibv_cq) -> Option<&'a CqObj> {
+        if cq.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise; the atomic is read through its own field only.
+        let alive = unsafe { &(*cq.cast::<CqObj>()).alive };
+        if alive.load(Ordering::Acquire) != cq as usize {
+            return None;
+        }
+        // SAFETY: it is alive.
+        Some(unsafe { CqObj::behind(cq) })
+    }
+    /// Gives a CQ to the program.
+    pub fn enter(self) -> *mut ibv_cq {
+        let cq: *mut ibv_cq = self.into_handle();
+        // SAFETY: made by the line above.
+        unsafe { CqObj::behind(cq) }.alive.store(cq as usize, Ordering::Release);
+        cq
+    }
+    /// Ends a handle; its memory is kept for a while.
+    ///
+    /// # Safety
+    /// A live handle that nobody uses any more.
+    pub unsafe fn bury(cq: *mut ibv_cq) {
+        // SAFETY: the caller's promise; the parts with destructors are dropped exactly once, here.
+        unsafe {
+            let obj = cq.cast::<CqObj>();
+            (*obj).alive.store(0, Ordering::Release);
+            ManuallyDrop::drop(&mut (*obj).cq);
+            *(*obj).current.get() = None;
+        }
+        let mut graves = GRAVEYARD.lock();
+        graves.push_back(cq as usize);
+        if graves.len() > GRAVES
+            && let Some(oldest) = graves.pop_front()
+        {
+            // SAFETY: buried above, as one allocation of `CqObj`; what has a destructor is gone (ManuallyDrop).
+            drop(unsafe { Box::from_raw(oldest as *mut CqObj) });
+        }
     }
 }

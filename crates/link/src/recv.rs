@@ -19,10 +19,14 @@ use crate::udp::{Sockets, UdpLink};
 const BTH_LEN: usize = 12;
 /// In a spin over all sockets, every how many empty calls those that were not busy last are looked at.
 const LOOK_EVERY: u32 = 4;
+/// The same for calls that found something.
+const LOOK_EVERY_BUSY: u32 = 64;
 
 /// Buffers to receive into: one set for each receiving thread.
 pub struct RxBuffers {
     vec: RecvVec,
+    /// How many datagrams to ask for next.
+    next: usize,
     /// Packets of the datagram in hand that go to another process, as a message without its header.
     foreign: Vec<u8>,
     solver: Solver,
@@ -31,7 +35,7 @@ pub struct RxBuffers {
 impl RxBuffers {
     /// Room for that many GRO datagrams of 64 KiB in one system call, 1 to 16.
     pub fn new(datagrams: usize) -> Self {
-        RxBuffers { vec: RecvVec::new(datagrams), foreign: Vec::new(), solver: Solver::new() }
+        RxBuffers { vec: RecvVec::new(datagrams), next: 1, foreign: Vec::new(), solver: Solver::new() }
     }
 }
 
@@ -75,11 +79,12 @@ impl OwnedPacket {
 type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
 
 impl UdpLink {
-    /// Receives without waiting until nothing is left or about `budget` packets (a datagram of joined packets is
-    /// never split) were handed to `sink`, in the order of each socket. Gives back how many were.
+    /// Receives without waiting what a system call or a few give, and hands about `budget` packets at most (a datagram
+    /// of joined packets is never split) to `sink`, in the order of each socket. Gives back how many. More may be
+    /// left unless it gives back 0.
     ///
     /// Only one thread at a time takes from a socket: while another one does, this gives back 0 for it. After a
-    /// wake-up ask for the socket that `epoll` named; [`RxFrom::All`] looks at the less busy ones only now and then.
+    /// wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]: [`RxFrom::All`] is for spinning.
     /// `sink` may send, but must not add or remove addresses.
     ///
     /// # Errors
@@ -95,7 +100,8 @@ impl UdpLink {
         let early = self.drain_pending(sink);
         let sockets = self.sockets();
         let got = match from {
-            RxFrom::All => self.recv_all(&sockets, buffers, budget, sink)?,
+            RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink)?,
+            RxFrom::Every => self.recv_all(&sockets, buffers, budget, true, sink)?,
             RxFrom::Addr(index) => {
                 let socket = sockets.get(index).ok_or(io::ErrorKind::NotFound)?;
                 self.recv_address(&sockets, socket, buffers, budget, sink)?
@@ -123,6 +129,7 @@ impl UdpLink {
         sockets: &Sockets,
         buffers: &mut RxBuffers,
         budget: usize,
+        every: bool,
         sink: Sink<'_>,
     ) -> io::Result<usize> {
         let hot = self.hot.load(Relaxed);
@@ -131,7 +138,7 @@ impl UdpLink {
             got = self.recv_address(sockets, socket, buffers, budget, sink)?;
         }
         let calls = self.calls.fetch_add(1, Relaxed);
-        if got != 0 && !calls.is_multiple_of(64) || got == 0 && !calls.is_multiple_of(LOOK_EVERY) {
+        if !every && !calls.is_multiple_of(if got == 0 { LOOK_EVERY } else { LOOK_EVERY_BUSY }) {
             return Ok(got);
         }
         // Sixty-four descriptors a system call.
@@ -163,16 +170,19 @@ impl UdpLink {
         sink: Sink<'_>,
     ) -> io::Result<usize> {
         let Some(_order) = socket.receiving.try_lock() else { return Ok(0) };
-        let RxBuffers { vec, foreign, solver } = buffers;
+        let RxBuffers { vec, next, foreign, solver } = buffers;
         let mut metas = [None; sys::MAX_DATAGRAMS];
         let mut done = 0;
         let mut errors = 0;
         while done < budget {
             add(&self.counters.rx_syscalls, 1);
-            let most = metas.len().min(budget - done);
+            let most = (*next).min(budget - done);
             let (got, asked) = match vec.recv(&socket.fd, most, &mut metas) {
                 Ok(result) => result,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    *next = 1;
+                    break;
+                }
                 Err(error) if errors == 16 || error.raw_os_error() == Some(libc::EBADF) => return Err(error),
                 // A pending ICMP error or a signal: the next call is a new try.
                 Err(_) => {
@@ -187,7 +197,9 @@ impl UdpLink {
                     done += self.take_datagram(sockets, socket, meta, bytes, solver, foreign, sink);
                 }
             }
-            if got < asked {
+            // One at a time while little comes, more at a time while much does.
+            *next = if got < asked { got } else { (2 * asked).min(sys::MAX_DATAGRAMS) };
+            if got < asked || asked == 1 {
                 break;
             }
         }

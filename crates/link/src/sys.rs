@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::mem::{self, offset_of, size_of};
+use std::mem::{self, MaybeUninit, offset_of, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
@@ -481,25 +481,41 @@ impl RecvVec {
         most: usize,
         metas: &mut [Option<Received>],
     ) -> io::Result<(usize, usize)> {
-        // SAFETY: all zeros is an empty message header, and an empty part.
-        let mut headers: [libc::mmsghdr; MAX_DATAGRAMS] = unsafe { mem::zeroed() };
-        // SAFETY: as above.
-        let mut parts: [libc::iovec; MAX_DATAGRAMS] = unsafe { mem::zeroed() };
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_DATAGRAMS];
+        let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_DATAGRAMS];
         let n = most.clamp(1, self.names.len()).min(metas.len());
         for (i, chunk) in self.bytes.chunks_exact_mut(DATAGRAM).take(n).enumerate() {
-            parts[i] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM };
-            let header = &mut headers[i].msg_hdr;
+            // SAFETY: all zeros is an empty message header.
+            let header = &mut headers[i].write(unsafe { mem::zeroed() }).msg_hdr;
             header.msg_name = self.names[i].as_mut_ptr();
             header.msg_namelen = size_of::<libc::sockaddr_storage>() as socklen_t;
-            header.msg_iov = &raw mut parts[i];
+            header.msg_iov =
+                parts[i].write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
             header.msg_iovlen = 1;
             header.msg_control = (&raw mut self.controls[i]).cast();
             header.msg_controllen = size_of::<Control>() as _;
         }
-        // SAFETY: the first `n` headers point to buffers of the stated lengths that live through the call.
-        let got = check(unsafe {
-            libc::recvmmsg(fd.raw(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _, ptr::null_mut())
-        })? as usize;
+        // SAFETY: the loop above wrote the first `n` headers.
+        let headers =
+            unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n) };
+        let got = if let [only] = headers {
+            // Half the price of recvmmsg, which matters to who spins.
+            // SAFETY: the header points to buffers of the stated lengths that live through the call.
+            let len = check_len(unsafe { libc::recvmsg(fd.raw(), &mut only.msg_hdr, libc::MSG_DONTWAIT) })?;
+            only.msg_len = len as _;
+            1
+        } else {
+            // SAFETY: the headers point to buffers of the stated lengths that live through the call.
+            check(unsafe {
+                libc::recvmmsg(
+                    fd.raw(),
+                    headers.as_mut_ptr(),
+                    n as _,
+                    libc::MSG_DONTWAIT as _,
+                    ptr::null_mut(),
+                )
+            })? as usize
+        };
         for i in 0..got {
             metas[i] = self.meta(i, &headers[i]);
         }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::address::AddressSocket;
 use crate::icrc::{self, ICRC_LEN};
+use crate::slot::{Slot, slot_of_qpn};
 use crate::stats::{Counters, add};
 use crate::sys::{self, RawAddr, SendOptions};
-use crate::types::Route;
+use crate::types::{Route, dest_qpn};
 use crate::udp::UdpLink;
 
 /// Largest UDP payload over IPv4.
@@ -33,6 +34,8 @@ pub struct TxBatch {
     stride: usize,
     /// Most packets this run may have.
     most: usize,
+    /// Slot of the DestQPs of the run. On one host a run arrives as one datagram, which is steered to one process.
+    slot: Option<Slot>,
     run: Option<(Route, Arc<AddressSocket>)>,
 }
 
@@ -45,7 +48,15 @@ impl Default for TxBatch {
 impl TxBatch {
     /// An empty batch.
     pub fn new() -> Self {
-        TxBatch { buffer: vec![0; sys::DATAGRAM], used: 0, count: 0, stride: 0, most: 0, run: None }
+        TxBatch {
+            buffer: vec![0; sys::DATAGRAM],
+            used: 0,
+            count: 0,
+            stride: 0,
+            most: 0,
+            slot: None,
+            run: None,
+        }
     }
 
     /// Whether nothing is staged.
@@ -73,7 +84,8 @@ impl TxBatch {
         if total > MAX_UDP {
             return add(&link.counters.tx_drop_too_big, 1);
         }
-        if !self.joins(route, total) {
+        let slot = (headers.len() >= 8).then(|| slot_of_qpn(dest_qpn(headers))).flatten();
+        if slot != self.slot || !self.joins(route, total) {
             self.flush(link);
             let Some(socket) = link.socket(route.local) else {
                 return add(&link.counters.tx_drop_other, 1);
@@ -81,6 +93,7 @@ impl TxBatch {
             self.most =
                 if socket.no_gso.load(Relaxed) { 1 } else { link.config.max_segments.min(MAX_SEGMENTS) };
             self.stride = total;
+            self.slot = slot;
             self.run = Some((*route, socket));
         }
         let Some((_, socket)) = &self.run else { return };

@@ -98,8 +98,10 @@ pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxFrom {
     /// Every socket, the hand-over sockets included. Cheap to call in a spin: the socket that was busy last is
-    /// tried first, the others are looked at with one system call now and then.
+    /// tried first, the others are looked at in one call of four that find nothing there.
     All,
+    /// Every socket, each looked at: after a wake-up that does not say which socket it was.
+    Every,
     /// One UDP socket.
     Addr(AddrIndex),
     /// The hand-over sockets.

@@ -215,3 +215,19 @@ fn errors_speak() {
     assert!(matches!(error, LinkError::NoSuchAddress { ip } if ip == strange), "{error:?}");
     assert!(link.add_address(V4, 0).is_ok());
 }
+
+#[test]
+fn every_socket_is_looked_at_after_a_wake_up() {
+    let (port, from) = (port(), port());
+    let link = UdpLink::new(config(port)).unwrap();
+    // The first address is the one tried first; the packet comes to the second.
+    link.add_address("127.0.0.3".parse().unwrap(), 0).unwrap();
+    link.add_address(V4, 0).unwrap();
+    let sender = UdpLink::new(config(from)).unwrap();
+    let local = sender.add_address(V4, 0).unwrap();
+    let mut batch = TxBatch::new();
+    let mut buffers = RxBuffers::new(1);
+    push(&mut batch, &sender, &Route::new(local, SocketAddr::new(V4, port)), qpn(link.slots()[0], 1), 0, 8);
+    batch.flush(&sender);
+    assert_eq!(link.recv(RxFrom::Every, &mut buffers, 8, &mut |_| {}).unwrap(), 1);
+}

@@ -358,7 +358,6 @@ fn members_send_to_each_other_at_one_address() {
             batch.flush(&from.link);
         }
         assert!(wait(|| nodes.iter().all(|(node, _)| node.count() >= 12)));
-        // GRO may join packets of several QPNs before they are steered, so not quite all must come straight.
         let direct = |node: &Node| node.got.lock().unwrap().iter().filter(|p| !p.handed_on).count();
         nodes.iter().all(|(node, _)| direct(node) == 12)
     });

@@ -2,6 +2,7 @@
 //!
 //! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`] inline; one background
 //! thread sleeps in `epoll` and steps in when the program does not (see [`thread`]).
+use crate::cq::Cq;
 use crate::error::Error;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 mod numbers;
@@ -27,6 +28,7 @@ mod timers;
 use numbers::Numbers;
 use progress::Rx;
 pub(crate) use pump::Tx;
+pub(crate) use timers::Timed;
 use timers::Timers;
 
 /// The engine of a process.
@@ -40,6 +42,9 @@ pub struct Node {
     qps: Numbers,
     srqs: RwLock<HashMap<u32, Arc<Srq>>>,
     pub(crate) keys: RwLock<KeyTable>,
+    /// Moderated completion queues, by their number in the timer queue.
+    timed_cqs: Mutex<HashMap<u32, Weak<Cq>>>,
+    next_cq: AtomicU32,
     next_pd: AtomicU32,
     next_srq: AtomicU32,
     timers: Timers,
@@ -123,6 +128,8 @@ impl Node {
             qps: Numbers::new(random_u64()),
             srqs: RwLock::default(),
             keys: RwLock::new(KeyTable::new()),
+            timed_cqs: Mutex::default(),
+            next_cq: AtomicU32::new(1),
             next_pd: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),
             timers: Timers::new(),
@@ -224,6 +231,27 @@ impl Node {
 
     pub(crate) fn srq(&self, number: u32) -> Option<Arc<Srq>> {
         self.srqs.read().get(&number).cloned()
+    }
+
+    pub(crate) fn add_cq_timer(&self, cq: &Arc<Cq>) -> u32 {
+        let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
+        self.timed_cqs.lock().insert(id, Arc::downgrade(cq));
+        id
+    }
+
+    pub(crate) fn remove_cq_timer(&self, id: u32) {
+        self.timed_cqs.lock().remove(&id);
+    }
+
+    fn cq_timer(&self, id: u32) -> Option<Arc<Cq>> {
+        self.timed_cqs.lock().get(&id).and_then(Weak::upgrade)
+    }
+
+    /// Enters a deadline and sees to it that the background thread wakes in time.
+    pub(crate) fn enter_timer(&self, at: Time, who: Timed) {
+        if self.timers.add(at, who) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
+            self.wake_thread();
+        }
     }
 
     /// Wakes the background thread, so that it looks at the timers again.

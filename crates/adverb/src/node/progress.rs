@@ -1,5 +1,5 @@
 //! Receiving: from the link to the queue pairs.
-use crate::node::{Node, Tx};
+use crate::node::{Node, Timed, Tx};
 use crate::qp::Qp;
 use crate::srq::SrqSource;
 use adverb_engine::qp::Env;
@@ -134,9 +134,18 @@ impl Node {
     pub(super) fn run_timers(&self) -> bool {
         let now = self.now();
         let mut any = false;
-        while let Some(qpn) = self.timers.pop_due(now) {
+        while let Some(due) = self.timers.pop_due(now) {
             any = true;
-            let Some(qp) = self.qp(qpn) else { continue };
+            let qp = match due {
+                Timed::Qp(qpn) => self.qp(qpn),
+                Timed::Cq(id) => {
+                    if let Some(cq) = self.cq_timer(id) {
+                        cq.timer_due(now);
+                    }
+                    None
+                }
+            };
+            let Some(qp) = qp else { continue };
             self.with_tx(|tx| {
                 let mut inner = qp.inner.lock();
                 qp.timer_at.store(u64::MAX, Ordering::Relaxed);

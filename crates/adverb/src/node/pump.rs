@@ -1,7 +1,7 @@
 //! From the engine's output to the link, and from its effects to the completion queues.
 use crate::interfaces::{ip_of, is_link_local};
 use crate::cq::Cq;
-use crate::node::Node;
+use crate::node::{Node, Timed};
 use crate::qp::{Qp, QpInner};
 use adverb_engine::packet::Data;
 use adverb_engine::{
@@ -157,9 +157,7 @@ impl Node {
         let Some(at) = inner.engine.poll_timeout() else { return };
         if at.0 < qp.timer_at.load(Ordering::Relaxed) {
             qp.timer_at.store(at.0, Ordering::Relaxed);
-            if self.timers.add(at, qp.number()) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
-                self.wake_thread();
-            }
+            self.enter_timer(at, Timed::Qp(qp.number()));
         }
     }
 }

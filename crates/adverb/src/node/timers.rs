@@ -1,4 +1,4 @@
-//! Deadlines of queue pairs.
+//! Deadlines of queue pairs and of moderated completion queues.
 //!
 //! The queue keeps at most one entry a queue pair that matters, and lets it fire early: an entry whose queue pair has
 //! moved its deadline on is put back. So a data path that restarts its timer with every acknowledgement costs
@@ -9,11 +9,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Whose deadline it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timed {
+    /// A queue pair, by number.
+    Qp(u32),
+    /// A moderated completion queue, by its number among these.
+    Cq(u32),
+}
+
 /// No deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
 pub(super) struct Timers {
-    heap: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
+    heap: Mutex<BinaryHeap<Reverse<(u64, Timed)>>>,
     /// Earliest entry, [`NEVER`] without one. SeqCst: the adder stores here and then reads how long the thread sleeps,
     /// the thread does the reverse, and neither may miss the other.
     next: AtomicU64,
@@ -30,9 +39,9 @@ impl Timers {
     }
 
     /// Enters a deadline; `true` if it is now the earliest.
-    pub(super) fn add(&self, at: Time, qpn: u32) -> bool {
+    pub(super) fn add(&self, at: Time, who: Timed) -> bool {
         let mut heap = self.heap.lock();
-        heap.push(Reverse((at.0, qpn)));
+        heap.push(Reverse((at.0, who)));
         let earliest = at.0 < self.next.load(Ordering::SeqCst);
         if earliest {
             self.next.store(at.0, Ordering::SeqCst);
@@ -41,13 +50,13 @@ impl Timers {
     }
 
     /// Takes an entry that is due.
-    pub(super) fn pop_due(&self, now: Time) -> Option<u32> {
+    pub(super) fn pop_due(&self, now: Time) -> Option<Timed> {
         if self.next() > now.0 {
             return None;
         }
         let mut heap = self.heap.lock();
         let due = match heap.peek() {
-            Some(Reverse((at, qpn))) if *at <= now.0 => Some(*qpn),
+            Some(Reverse((at, who))) if *at <= now.0 => Some(*who),
             _ => None,
         };
         if due.is_some() {

@@ -372,11 +372,8 @@ impl Qp {
         match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
             Step::Packet(headers) => {
                 self.last_packet = Half::Requester;
-                let path = if self.config.qp_type == QpType::Ud {
-                    self.requester.ud_path()
-                } else {
-                    &self.attr.av
-                };
+                let path =
+                    if self.config.qp_type == QpType::Ud { self.requester.ud_path() } else { &self.attr.av };
                 let source_port = ctx!(self).source_port();
                 Output::Packet(Transmit { path, source_port, headers, payload: self.requester.payload() })
             }

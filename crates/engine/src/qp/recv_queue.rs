@@ -32,6 +32,7 @@ impl RecvQueue {
     }
 
     /// Receives waiting.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

@@ -226,7 +226,7 @@ impl SendQueue {
             wqe.flags |= SendFlags::SIGNALED;
         }
         match wr.data {
-            _ if wqe.is_local() => {}
+            _ if wqe.is_local() || matches!(wqe.op, SendOp::Flush { .. }) => {}
             Payload::Sges(sges) => {
                 let slab = &mut self.sges[slot * self.max_sge..];
                 // An entry of no bytes is nothing, whatever its key.
@@ -245,6 +245,10 @@ impl SendQueue {
                 wqe.inline = true;
                 wqe.len = (at - slot * self.max_inline) as u64;
             }
+        }
+        if matches!(wqe.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+            // A longer buffer takes its first 8 bytes; one packet answers.
+            wqe.len = wqe.len.min(8);
         }
         if let Some(dest) = wr.ud
             && config.qp_type == QpType::Ud
@@ -275,11 +279,11 @@ impl SendQueue {
             }),
             Payload::Sges(_) => Ok(()),
             Payload::Inline(parts) => {
-                if matches!(
-                    wr.op,
-                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-                ) {
-                    return Err(Cause::OpNotSupported { op: "inline data", on: "an operation that returns data" });
+                if matches!(wr.op, SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+                    return Err(Cause::OpNotSupported {
+                        op: "inline data",
+                        on: "an operation that returns data",
+                    });
                 }
                 let len: usize = parts.iter().map(|p| p.len()).fold(0, usize::saturating_add);
                 if len > self.max_inline {

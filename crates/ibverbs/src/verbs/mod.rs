@@ -2,6 +2,7 @@
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the verb's manual page")]
 #![allow(clippy::too_many_arguments, reason = "the signatures are the header's")]
 
+pub mod address;
 pub mod ah;
 pub mod async_event;
 pub mod comp_channel;

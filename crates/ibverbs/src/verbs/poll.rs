@@ -8,8 +8,8 @@ use parking_lot::lock_api::RawMutex as _;
 
 /// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    // SAFETY: the program's handle, checked to be one of ours that lives.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return -libc::EINVAL };
     let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
     let mut out = wc;
     let polled = obj.cq.poll(max, |c| {
@@ -45,8 +45,11 @@ fn wc_of(c: &Completion) -> ibv_wc {
 
 /// Slot `req_notify_cq` (CQN-1, CQN-2, CQN-10, CQN-11).
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    // SAFETY: as in `poll_cq`.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else {
+        log::info!("ibv_req_notify_cq fails: the handle is no living completion queue (EINVAL)");
+        return libc::EINVAL;
+    };
     let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
     match obj.cq.req_notify(kind) {
         Ok(()) => 0,

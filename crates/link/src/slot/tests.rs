@@ -56,10 +56,11 @@ fn slots_of_qpns() {
 
 #[test]
 fn a_slot_is_exclusive_while_its_holder_lives() {
-    let first = SlotClaim::claim(42).unwrap();
-    let second = SlotClaim::claim(42).unwrap();
+    let seed = u64::from(std::process::id());
+    let first = SlotClaim::claim(seed).unwrap();
+    let second = SlotClaim::claim(seed).unwrap();
     assert_ne!(first.slot(), second.slot());
     let slot = first.slot();
     drop(first);
-    assert_eq!(SlotClaim::claim(42).unwrap().slot(), slot);
+    assert_eq!(SlotClaim::claim(seed).unwrap().slot(), slot);
 }

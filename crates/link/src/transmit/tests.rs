@@ -35,11 +35,11 @@ fn a_refused_run_is_sent_packet_by_packet() {
     send(5);
     let mut psns = Vec::new();
     let mut buffers = RxBuffers::new(2);
-    b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut |p| {
+    let mut sink = |p: crate::RxPacket<'_>| {
         assert!(p.bytes[12..].iter().all(|&byte| byte == p.bytes[11]));
         psns.push(p.bytes[11]);
-    })
-    .unwrap();
+    };
+    while b.recv(RxFrom::Addr(at), &mut buffers, 100, &mut sink).unwrap() != 0 {}
     assert_eq!(psns, (0..10).collect::<Vec<u8>>());
     let stats = a.stats();
     assert_eq!((stats.tx_packets, stats.tx_runs, stats.tx_syscalls), (10, 0, 11), "{stats:?}");
@@ -85,4 +85,9 @@ fn what_may_join_a_run() {
     assert_eq!(push(&other, 100), 1, "64 segments");
     assert_eq!(push(&other, 60000), 1);
     assert_eq!(push(&other, 60000), 1, "more than a datagram holds");
+    let mut to = |qpn_high: u8| {
+        batch.push(&a, &route, &[0, 0, 0, 0, 0, qpn_high, 0, 0, 0, 0, 0, 0], 8, 0, |_| {});
+        batch.count
+    };
+    assert_eq!([to(1), to(1), to(2), to(2), to(1)], [1, 2, 1, 2, 1], "runs go to one slot");
 }

@@ -162,11 +162,8 @@ impl Requester {
             return;
         }
         let (status, name) = nak_status(code);
-        let cause = Cause::RemoteNak {
-            code: name,
-            psn: Psn::new(psn as u32).get(),
-            dest_qpn: env.ctx.attr.dest_qpn,
-        };
+        let cause =
+            Cause::RemoteNak { code: name, psn: Psn::new(psn as u32).get(), dest_qpn: env.ctx.attr.dest_qpn };
         self.fail(self.sq.head, status, cause);
     }
 
@@ -196,12 +193,7 @@ impl Requester {
     }
 
     /// A READ response or the like.
-    fn answer<M: Memory + ?Sized>(
-        &mut self,
-        env: &mut AnswerEnv<'_, '_, M>,
-        psn: u64,
-        answer: &Answer<'_>,
-    ) {
+    fn answer<M: Memory + ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, answer: &Answer<'_>) {
         let Some(read) = self.reads.front().copied().filter(|r| r.next <= psn) else {
             env.counters.drop(DropReason::GhostResponse);
             return;
@@ -230,7 +222,10 @@ impl Requester {
             }
             _ => {
                 let what = "response does not fit the request";
-                Err((WcStatus::BadRespErr, Cause::ProtocolViolation { what, psn: Psn::new(psn as u32).get() }))
+                Err((
+                    WcStatus::BadRespErr,
+                    Cause::ProtocolViolation { what, psn: Psn::new(psn as u32).get() },
+                ))
             }
         };
         if let Err((status, cause)) = placed {

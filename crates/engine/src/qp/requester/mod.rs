@@ -68,7 +68,6 @@ pub(crate) struct Failure {
 
 /// What the requester wants done.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "lives for one step, on the stack; boxing would allocate a packet")]
 pub(crate) enum Step {
     /// Send this; [`Requester::payload`] has the bytes.
     Packet(Headers),
@@ -275,8 +274,7 @@ impl Requester {
                 let opcode = wqe.wc_opcode();
                 let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
                 if matches!(opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
-                    completion.byte_len =
-                        if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
+                    completion.byte_len = if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
                 }
                 effects.completions.push((CqRef::Send, completion));
             }

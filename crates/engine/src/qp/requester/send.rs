@@ -12,7 +12,8 @@ use crate::time::Time;
 use crate::types::{Access, PathMtu, QpState, QpType};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{
-    AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport, XrcEth, pad_for,
+    AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport, XrcEth,
+    pad_for,
 };
 
 /// Longest message (IBTA 9.7.7.1).
@@ -327,7 +328,13 @@ impl Requester {
         while left > 0 {
             let s = &sges[sge];
             let take = left.min(s.length - off);
-            match keys.check_local(config.pd, s.lkey, Access::empty(), s.addr.wrapping_add(u64::from(off)), take) {
+            match keys.check_local(
+                config.pd,
+                s.lkey,
+                Access::empty(),
+                s.addr.wrapping_add(u64::from(off)),
+                take,
+            ) {
                 Ok(range) => self.ranges.push(range),
                 Err(cause) => {
                     refused = Some(cause);
@@ -373,7 +380,10 @@ fn check_start(ctx: &QpCtx<'_>, op: SendOp, len: u64) -> Result<(), (WcStatus, C
     match op {
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if len < 8 => {
             let what = "length of the buffer for the old value";
-            return Err((WcStatus::LocLenErr, Cause::BadArgument { what, rule: "an atomic returns 8 bytes" }));
+            return Err((
+                WcStatus::LocLenErr,
+                Cause::BadArgument { what, rule: "an atomic returns 8 bytes" },
+            ));
         }
         SendOp::AtomicWrite(_) if len != 8 => {
             let rule = "an atomic write has 8 bytes";

@@ -147,7 +147,8 @@ impl Responder {
             }
             // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA 9.7.4.1.5).
             let base = if reth.len > 0 {
-                let whole = env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
+                let whole =
+                    env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
                 Some(whole.map_err(Refusal::access)?)
             } else {
                 None

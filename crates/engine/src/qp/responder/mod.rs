@@ -199,6 +199,16 @@ impl Responder {
         !self.responses.is_empty()
     }
 
+    #[cfg(test)]
+    pub(crate) fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> usize {
+        self.responses.len()
+    }
+
     /// Completes every receive that the queue pair holds, in order, and drops what waits to be sent, but for the NAK
     /// that ends the connection and what must go before it.
     pub(crate) fn flush(&mut self, config: &QpConfig, cause: &Arc<Cause>, effects: &mut Effects) {

@@ -328,7 +328,9 @@ impl Responder {
         let mut needed = Access::empty();
         needed.set(Access::FLUSH_GLOBAL, feth.placement & FLUSH_GLOBAL != 0);
         needed.set(Access::FLUSH_PERSISTENT, feth.placement & FLUSH_PERSISTENT != 0);
-        if needed.is_empty() || feth.placement & !(FLUSH_GLOBAL | FLUSH_PERSISTENT) != 0 || feth.selectivity > 1
+        if needed.is_empty()
+            || feth.placement & !(FLUSH_GLOBAL | FLUSH_PERSISTENT) != 0
+            || feth.selectivity > 1
         {
             return Err(Refusal::invalid("FLUSH of an unknown placement type or selectivity level", packet));
         }

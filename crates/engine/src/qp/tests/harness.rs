@@ -320,6 +320,8 @@ pub(crate) struct Pair {
     pub(crate) sides: [Side; 2],
     pub(crate) now: Time,
     pub(crate) net: VecDeque<Flying>,
+    /// Packets held back, and how many others go first.
+    late: Vec<(usize, Flying)>,
     /// Everything sent, in order.
     pub(crate) log: Vec<Flying>,
     pub(crate) fate: Box<dyn FnMut(&Flying) -> Fate>,
@@ -367,6 +369,7 @@ impl Pair {
             sides: [Side::new(&setup, 0), Side::new(&setup, 1)],
             now: Time(1_000_000),
             net: VecDeque::new(),
+            late: Vec::new(),
             log: Vec::new(),
             fate: Box::new(|_| Fate::Deliver),
             attr,
@@ -487,12 +490,7 @@ impl Pair {
                                 self.net.push_back(flying.clone());
                                 self.net.push_back(flying);
                             }
-                            Fate::Late(by) => {
-                                // Marked by its place: moved back when those behind it are there.
-                                self.net.push_back(flying);
-                                let at = self.net.len() - 1;
-                                self.late.push((at, by));
-                            }
+                            Fate::Late(by) => self.late.push((by, flying)),
                         }
                     }
                 }
@@ -501,5 +499,82 @@ impl Pair {
         }
         self.sides[side].settle();
         sent
+    }
+
+    /// Delivers the next packet, if there is one.
+    pub(crate) fn deliver(&mut self) -> bool {
+        let due = self.late.iter().position(|(by, _)| *by == 0);
+        let due = due.or(if self.net.is_empty() && !self.late.is_empty() { Some(0) } else { None });
+        let flying = match due {
+            Some(i) => self.late.remove(i).1,
+            None => match self.net.pop_front() {
+                None => return false,
+                Some(f) => f,
+            },
+        };
+        for (by, _) in &mut self.late {
+            *by = by.saturating_sub(1);
+        }
+        self.inject(&flying);
+        true
+    }
+
+    /// Hands a packet to its destination.
+    pub(crate) fn inject(&mut self, flying: &Flying) {
+        let (headers, payload) = Headers::parse(&flying.bytes).unwrap();
+        assert_eq!(headers, flying.headers);
+        let packet = Packet {
+            src: gid(flying.from),
+            dst: gid(1 - flying.from),
+            traffic_class: 0,
+            hop_limit: 64,
+            headers,
+            payload,
+        };
+        self.inject_packet(1 - flying.from, &packet);
+    }
+
+    pub(crate) fn inject_packet(&mut self, to: usize, packet: &Packet<'_>) {
+        let s = &mut self.sides[to];
+        let mut env =
+            Env { now: self.now, keys: &s.keys, memory: &s.arena, srq: &mut s.srq, effects: &mut s.effects };
+        s.qp.handle_packet(&mut env, packet);
+        s.settle();
+    }
+
+    /// Lets both sides talk until neither has anything to send; time stands still.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..1_000_000 {
+            let sent = self.pump(0) + self.pump(1);
+            if !self.deliver() && sent == 0 {
+                return;
+            }
+        }
+        panic!("they never stop talking");
+    }
+
+    /// Lets both sides talk and lets time pass from timer to timer until nothing is to come.
+    pub(crate) fn run_timed(&mut self) {
+        for _ in 0..10_000 {
+            self.run();
+            let next = self.sides.iter().filter_map(|s| s.qp.poll_timeout()).min();
+            let Some(next) = next else { return };
+            self.advance(next.since(self.now));
+        }
+        panic!("timers never stop");
+    }
+
+    /// Lets time pass and tells both sides.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.now = self.now + by;
+        for s in &mut self.sides {
+            s.qp.handle_timeout(self.now, &mut s.effects);
+            s.settle();
+        }
+    }
+
+    /// Packets a side has sent so far that `which` picks.
+    pub(crate) fn count(&self, from: usize, which: impl Fn(&Flying) -> bool) -> usize {
+        self.log.iter().filter(|f| f.from == from && which(f)).count()
     }
 }

@@ -1,0 +1,106 @@
+//! The device over real sockets: every operation between two queue pairs, every byte checked.
+mod common;
+use adverb::engine::wr::Remote;
+use adverb::engine::{PathMtu, QpType, SendOp, WcOpcode, WcStatus};
+use common::{pair, pattern};
+
+const SIZES: [usize; 9] = [0, 1, 255, 256, 4096, 4097, 65_536, 1_000_003, 2 << 20];
+
+#[test]
+fn send_of_every_size() {
+    for mtu in [PathMtu::Mtu256, PathMtu::Mtu1024, PathMtu::Mtu4096] {
+        let (a, b) = pair(QpType::Rc, mtu);
+        for size in SIZES {
+            let data = pattern(size, 7);
+            assert!(a.pages.write_at(0, &data));
+            b.recv(1, &[b.sge(0, size.max(1))]);
+            a.send(2, SendOp::Send, &[a.sge(0, size)]);
+            let got = b.wait(1).remove(0);
+            assert_eq!((got.status, got.opcode, got.wr_id), (WcStatus::Success, WcOpcode::Recv, 1));
+            assert_eq!(got.byte_len as usize, size);
+            let mut back = vec![0; size];
+            assert!(b.pages.read_at(0, &mut back));
+            assert!(back == data, "size {size} at {mtu:?}");
+            assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+        }
+    }
+}
+
+#[test]
+fn write_read_and_atomics() {
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let remote = Remote { va: b.pages.addr(), rkey: b.mr.key() };
+    for size in SIZES {
+        let data = pattern(size, 3);
+        assert!(a.pages.write_at(0, &data));
+        a.send(1, SendOp::Write(remote), &[a.sge(0, size)]);
+        assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+        let mut back = vec![0; size];
+        assert!(b.pages.read_at(0, &mut back));
+        assert!(back == data, "write of {size}");
+        a.send(2, SendOp::Read(remote), &[a.sge(2 << 20, size)]);
+        let c = a.wait(1).remove(0);
+        assert_eq!((c.status, c.opcode), (WcStatus::Success, WcOpcode::RdmaRead));
+        assert!(a.pages.read_at(2 << 20, &mut back));
+        assert!(back == data, "read of {size}");
+    }
+    assert!(b.pages.write_at(0, &5u64.to_ne_bytes()));
+    a.send(3, SendOp::FetchAdd { remote, add: 4 }, &[a.sge(0, 8)]);
+    a.send(4, SendOp::CompareSwap { remote, compare: 9, swap: 77 }, &[a.sge(8, 8)]);
+    assert!(a.wait(2).iter().all(|c| c.status == WcStatus::Success));
+    let mut word = [0; 8];
+    assert!(a.pages.read_at(0, &mut word));
+    assert_eq!(u64::from_ne_bytes(word), 5);
+    assert!(a.pages.read_at(8, &mut word));
+    assert_eq!(u64::from_ne_bytes(word), 9);
+    assert!(b.pages.read_at(0, &mut word));
+    assert_eq!(u64::from_ne_bytes(word), 77);
+}
+
+#[test]
+fn many_messages_in_flight() {
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu4096);
+    for round in 0..50u64 {
+        for i in 0..200 {
+            b.recv(i, &[b.sge(i as usize * 8192, 8192)]);
+        }
+        for i in 0..200u64 {
+            assert!(a.pages.write_at(i as usize * 8192, &pattern(8192, (i + round) as u8)));
+            a.send(i, SendOp::Send, &[a.sge(i as usize * 8192, 8192)]);
+        }
+        for (i, c) in b.wait(200).into_iter().enumerate() {
+            assert_eq!((c.status, c.wr_id, c.byte_len), (WcStatus::Success, i as u64, 8192));
+            let mut back = vec![0; 8192];
+            assert!(b.pages.read_at(i * 8192, &mut back));
+            assert!(back == pattern(8192, (i as u64 + round) as u8));
+        }
+        assert!(a.wait(200).iter().all(|c| c.status == WcStatus::Success));
+    }
+}
+
+#[test]
+fn a_bad_rkey_is_a_remote_access_error_with_a_reason() {
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let remote = Remote { va: b.pages.addr(), rkey: b.mr.key() ^ 0x5500 };
+    a.send(1, SendOp::Write(remote), &[a.sge(0, 64)]);
+    a.send(2, SendOp::Send, &[a.sge(0, 64)]);
+    let got = a.wait(2);
+    assert_eq!(got[0].status, WcStatus::RemAccessErr);
+    assert_eq!(got[1].status, WcStatus::WrFlushErr);
+    assert!(got[1].cause.as_ref().unwrap().to_string().contains("refused"), "{:?}", got[1].cause);
+}
+
+#[test]
+fn an_event_follows_an_arm() {
+    use adverb::engine::cq::arm::ArmKind;
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    for i in 0..100 {
+        b.cq.req_notify(ArmKind::Next).unwrap();
+        b.recv(i, &[b.sge(0, 64)]);
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+        let cq = b.channel.next_event(None).unwrap();
+        cq.ack_events(1);
+        assert_eq!(b.wait(1)[0].wr_id, i);
+        a.wait(1);
+    }
+}

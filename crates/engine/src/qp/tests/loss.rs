@@ -1,0 +1,346 @@
+//! A network that loses, repeats and reorders; peers that are not ready or not there.
+use super::harness::*;
+use crate::wr::SendOp;
+use crate::*;
+use adverb_wire::{Operation, Syndrome, rnr_timer_us};
+use core::time::Duration;
+use std::boxed::Box;
+use std::vec::Vec;
+
+/// Drops the `n`th packet (from 0) that a predicate picks, once.
+fn drop_nth(n: usize, which: impl Fn(&Flying) -> bool + 'static) -> Box<dyn FnMut(&Flying) -> Fate> {
+    let mut seen = 0;
+    Box::new(move |f| {
+        if !which(f) {
+            return Fate::Deliver;
+        }
+        seen += 1;
+        if seen == n + 1 { Fate::Drop } else { Fate::Deliver }
+    })
+}
+
+fn all_ops(p: &mut Pair) {
+    p.sides[0].fill(0, 5000, 21);
+    p.sides[1].put_u64(900_000, 5);
+    p.recv(1, 100, 10_000, 5000);
+    p.recv(1, 101, 20_000, 5000);
+    let to = p.sides[1].remote(30_000);
+    let remote = p.sides[1].remote(900_000);
+    p.post(0, 1, SendOp::Send, 0, 5000);
+    p.post(0, 2, SendOp::Write(to), 0, 5000);
+    p.post(0, 3, SendOp::Read(to), 100_000, 5000);
+    p.post(0, 4, SendOp::FetchAdd { remote, add: 3 }, 200_000, 8);
+    p.post(0, 5, SendOp::WriteImm(to, 7), 0, 5000);
+    p.post(0, 6, SendOp::Read(to), 300_000, 5000);
+}
+
+fn check_all_ops(p: &mut Pair, what: &str) {
+    let done: Vec<_> = p.sides[0].sends().iter().map(|c| (c.wr_id, c.status)).collect();
+    let all: Vec<_> = (1..=6).map(|i| (i, WcStatus::Success)).collect();
+    assert_eq!(done, all, "{what}");
+    let got: Vec<_> = p.sides[1].recvs().iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(got, [(100, WcStatus::Success), (101, WcStatus::Success)], "{what}");
+    assert!(p.sides[1].holds(10_000, 5000, 21), "{what}");
+    assert!(p.sides[1].holds(30_000, 5000, 21), "{what}");
+    assert!(p.sides[0].holds(100_000, 5000, 21), "{what}");
+    assert!(p.sides[0].holds(300_000, 5000, 21), "{what}");
+    assert_eq!((p.sides[0].u64_at(200_000), p.sides[1].u64_at(900_000)), (5, 8), "{what}: once");
+}
+
+fn small() -> Setup {
+    Setup { mtu: PathMtu::Mtu1024, ..Setup::new(QpType::Rc) }
+}
+
+#[test]
+fn any_single_loss_is_repaired() {
+    let mut p = Pair::new(small());
+    all_ops(&mut p);
+    p.run_timed();
+    let total = p.log.len();
+    check_all_ops(&mut p, "no loss");
+    for lost in 0..total {
+        let mut p = Pair::new(small());
+        p.fate = drop_nth(lost, |_| true);
+        all_ops(&mut p);
+        p.run_timed();
+        check_all_ops(&mut p, &std::format!("packet {lost} lost"));
+    }
+}
+
+#[test]
+fn any_single_repetition_or_delay_is_harmless() {
+    for fate in [Fate::Twice, Fate::Late(1), Fate::Late(7), Fate::Late(60)] {
+        for nth in 0..45 {
+            let mut p = Pair::new(small());
+            let mut seen = 0;
+            p.fate = Box::new(move |_| {
+                seen += 1;
+                if seen == nth + 1 { fate } else { Fate::Deliver }
+            });
+            all_ops(&mut p);
+            p.run_timed();
+            check_all_ops(&mut p, &std::format!("packet {nth} {fate:?}"));
+        }
+    }
+}
+
+/// Loses one packet in ten, repeats and delays some.
+fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Box::new(move |_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        match x % 100 {
+            0..10 => Fate::Drop,
+            10..15 => Fate::Twice,
+            15..20 => Fate::Late((x >> 20) as usize % 9),
+            _ => Fate::Deliver,
+        }
+    })
+}
+
+#[test]
+fn heavy_random_loss_only_costs_time() {
+    for seed in 1..120u64 {
+        // Small windows ask for long READs in parts, small MTUs make many packets.
+        let setup = Setup {
+            types: if seed % 3 == 0 { [QpType::XrcSend, QpType::XrcRecv] } else { [QpType::Rc; 2] },
+            uses_srq: seed % 3 == 0,
+            mtu: if seed % 2 == 0 { PathMtu::Mtu256 } else { PathMtu::Mtu1024 },
+            rd_atomic: 1 + (seed % 5) as u8,
+            max_inflight: [196_608, 6_000, 20_000, 1][seed as usize % 4],
+            retry_cnt: 7,
+            rnr_retry: 7,
+            ..small()
+        };
+        let mut p = Pair::new(setup);
+        p.fate = weather(seed);
+        let late = seed % 7 == 0;
+        if late {
+            // Not ready for the first SEND.
+            p.post(0, 0, SendOp::Send, 0, 700);
+            p.run();
+            p.recv(1, 99, 40_000, 700);
+        }
+        all_ops(&mut p);
+        p.run_timed();
+        if late {
+            let first = p.sides[0].completions.remove(0);
+            assert_eq!((first.1.wr_id, first.1.status), (0, WcStatus::Success));
+            let first = p.sides[1].completions.remove(0);
+            assert_eq!((first.1.wr_id, first.1.status), (99, WcStatus::Success));
+        }
+        check_all_ops(&mut p, &std::format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_gap_draws_one_nak_and_one_restart() {
+    let mut p = Pair::new(small());
+    p.fate = drop_nth(2, |f| f.from == 0);
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Write(to), 0, 10 * 1024);
+    p.run();
+    assert_eq!(p.sides[0].sends().len(), 1, "without waiting for the timer");
+    let nak = |f: &Flying| matches!(f.headers.aeth.map(|a| a.syndrome), Some(Syndrome::Nak(_)));
+    assert_eq!(p.count(1, nak), 1);
+    assert_eq!(p.sides[0].qp.counters().seq_naks, 1);
+    assert_eq!(p.sides[0].qp.counters().retransmitted, 8);
+    assert_eq!(p.count(0, |_| true), 18);
+}
+
+#[test]
+fn a_read_goes_on_at_the_first_missing_packet() {
+    let mut p = Pair::new(small());
+    p.sides[1].fill(0, 10 * 1024, 4);
+    p.fate = drop_nth(4, |f| f.from == 1);
+    let from = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Read(from), 50_000, 10 * 1024);
+    p.run();
+    assert_eq!(p.sides[0].sends().len(), 1);
+    assert!(p.sides[0].holds(50_000, 10 * 1024, 4));
+    let requests: Vec<_> =
+        p.log.iter().filter(|f| f.op() == Operation::ReadRequest).map(|f| f.headers.reth.unwrap()).collect();
+    let asked: Vec<_> = requests.iter().map(|r| (r.va - BASE, r.len)).collect();
+    assert_eq!(asked, [(0, 10 * 1024), (4 * 1024, 6 * 1024)]);
+    assert_eq!(p.sides[0].qp.counters().implied_naks, 1);
+}
+
+#[test]
+fn a_silent_peer_is_tried_as_often_as_asked() {
+    // Timeout 14 is 67.1 ms.
+    let period = Duration::from_nanos(4096 << 14);
+    for retry_cnt in [0, 1, 3, 7] {
+        let mut p = Pair::new(Setup { retry_cnt, ..small() });
+        p.fate = Box::new(|_| Fate::Drop);
+        let to = p.sides[1].remote(0);
+        let start = p.now;
+        p.post(0, 1, SendOp::Write(to), 0, 10);
+        p.post(0, 2, SendOp::Read(to), 0, 10);
+        p.recv(0, 3, 0, 10);
+        p.run_timed();
+        let tries = u32::from(retry_cnt) + 1;
+        assert_eq!(p.count(0, |f| f.op() == Operation::WriteOnly), tries as usize);
+        assert_eq!(p.now.since(start), period * tries);
+        let done = p.sides[0].sends();
+        assert_eq!(done[0].status, WcStatus::RetryExcErr);
+        match done[0].cause.as_deref() {
+            Some(Cause::RetryExceeded { peer, dest_qpn, psn, attempts, last_ack_age }) => {
+                assert_eq!((*peer, *dest_qpn, *psn), (gid(1), QPN[1], 0xff_fff0));
+                assert_eq!((*attempts, *last_ack_age), (tries, period * tries));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((done[1].status, done[1].opcode), (WcStatus::WrFlushErr, WcOpcode::RdmaRead));
+        assert!(matches!(done[1].cause.as_deref(), Some(Cause::Flushed { first: Some(c) })
+            if matches!(**c, Cause::RetryExceeded { .. })));
+        assert_eq!(p.sides[0].recvs()[0].status, WcStatus::WrFlushErr);
+        assert_eq!(p.sides[0].qp.state(), QpState::Err);
+        assert_eq!(p.sides[0].qp.counters().timeouts, u64::from(tries));
+    }
+}
+
+#[test]
+fn progress_resets_the_retry_counter() {
+    let mut p = Pair::new(Setup { retry_cnt: 1, ..small() });
+    // Every second transmission is lost: each request needs its one retry.
+    let mut n = 0;
+    p.fate = Box::new(move |f| {
+        n += usize::from(f.from == 0);
+        if f.from == 0 && n % 2 == 1 { Fate::Drop } else { Fate::Deliver }
+    });
+    let to = p.sides[1].remote(0);
+    for i in 0..5 {
+        p.post(0, i, SendOp::Write(to), 0, 10);
+        p.run_timed();
+    }
+    assert_eq!(p.sides[0].sends().len(), 5);
+    assert_eq!(p.sides[0].qp.state(), QpState::Rts);
+    assert_eq!(p.sides[0].qp.counters().timeouts, 5);
+}
+
+#[test]
+fn timeout_zero_waits_forever() {
+    let mut p = Pair::new(Setup { timeout: 0, ..small() });
+    p.fate = Box::new(|_| Fate::Drop);
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.run_timed();
+    assert_eq!(p.sides[0].qp.poll_timeout(), None);
+    p.advance(Duration::from_secs(3600));
+    assert!(p.sides[0].sends().is_empty());
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_waited_for() {
+    let mut p = Pair::new(small());
+    p.sides[0].fill(0, 3000, 6);
+    p.post(0, 1, SendOp::Send, 0, 3000);
+    p.run();
+    let wait = Duration::from_micros(u64::from(rnr_timer_us(12)));
+    assert_eq!(p.sides[0].qp.poll_timeout(), Some(p.now + wait));
+    p.recv(1, 5, 8192, 3000);
+    p.run();
+    assert!(p.sides[1].recvs().is_empty(), "not before the timer");
+    p.run_timed();
+    assert_eq!(p.sides[0].sends().len(), 1);
+    assert!(p.sides[1].holds(8192, 3000, 6));
+    assert_eq!(p.sides[0].qp.counters().rnr_naks, 1);
+}
+
+#[test]
+fn rnr_retries_end() {
+    for rnr_retry in [0, 2, 6] {
+        let mut p = Pair::new(Setup { rnr_retry, ..small() });
+        let start = p.now;
+        p.post(0, 1, SendOp::Send, 0, 10);
+        p.run_timed();
+        let tries = u32::from(rnr_retry) + 1;
+        assert_eq!(p.count(0, |_| true), tries as usize);
+        let wait = Duration::from_micros(u64::from(rnr_timer_us(12)));
+        assert_eq!(p.now.since(start), wait * u32::from(rnr_retry));
+        let done = p.sides[0].sends();
+        assert_eq!(done[0].status, WcStatus::RnrRetryExcErr);
+        assert_eq!(
+            done[0].cause.as_deref(),
+            Some(&Cause::RnrRetryExceeded {
+                peer: gid(1),
+                dest_qpn: QPN[1],
+                psn: 0xff_fff0,
+                attempts: tries
+            })
+        );
+    }
+    // 7 is forever.
+    let mut p = Pair::new(Setup { rnr_retry: 7, ..small() });
+    p.post(0, 1, SendOp::Send, 0, 10);
+    for _ in 0..100 {
+        p.run();
+        p.advance(Duration::from_millis(1));
+    }
+    p.recv(1, 2, 0, 10);
+    p.run_timed();
+    assert_eq!(p.sides[0].sends()[0].status, WcStatus::Success);
+}
+
+#[test]
+fn forged_and_old_answers_change_nothing() {
+    let mut p = Pair::new(small());
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Write(to), 0, 10);
+    p.run();
+    let ack = p.log.iter().rfind(|f| f.from == 1).unwrap().clone();
+    p.sides[0].sends();
+    p.post(0, 2, SendOp::Write(to), 0, 10);
+    p.pump(0);
+    p.net.clear();
+    p.inject(&ack);
+    for ahead in [2, 5, 1 << 22, 1 << 23, (1 << 24) - 1] {
+        let mut forged = ack.clone();
+        forged.headers.bth.psn = ack.headers.bth.psn + ahead;
+        forged.headers.emit(&mut forged.bytes);
+        p.inject(&forged);
+    }
+    assert!(p.sides[0].sends().is_empty());
+    assert_eq!(p.sides[0].qp.counters().dropped(crate::qp::DropReason::GhostResponse), 6);
+    p.run_timed();
+    assert_eq!(p.sides[0].sends().len(), 1);
+}
+
+#[test]
+fn a_response_of_the_wrong_length_is_a_bad_response() {
+    let mut p = Pair::new(small());
+    let from = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Read(from), 50_000, 100);
+    p.pump(0);
+    while p.deliver() {}
+    p.pump(1);
+    let mut answer = p.net.pop_front().unwrap();
+    answer.bytes.truncate(answer.bytes.len() - 4);
+    p.inject(&answer);
+    let done = p.sides[0].sends();
+    assert_eq!(done[0].status, WcStatus::BadRespErr);
+    assert_eq!(p.sides[0].qp.state(), QpState::Err);
+}
+
+#[test]
+fn naks_become_statuses() {
+    // A key nobody has; a send longer than its receive.
+    let mut p = Pair::new(small());
+    let remote = wr::Remote { va: BASE, rkey: 0xdead_be00 };
+    p.post(0, 1, SendOp::Write(remote), 0, 10);
+    p.run();
+    let done = p.sides[0].sends();
+    assert_eq!(done[0].status, WcStatus::RemAccessErr);
+    assert!(matches!(done[0].cause.as_deref(), Some(Cause::RemoteNak { psn: 0xff_fff0, .. })));
+    assert_eq!(p.sides[1].qp.state(), QpState::Err);
+    assert!(matches!(p.sides[1].events[..], [QpEvent::AccessErr(_)]), "{:?}", p.sides[1].events);
+
+    let mut p = Pair::new(small());
+    p.recv(1, 3, 0, 9);
+    p.post(0, 1, SendOp::Send, 0, 10);
+    p.run();
+    assert_eq!(p.sides[0].sends()[0].status, WcStatus::RemInvReqErr);
+    assert_eq!(p.sides[1].recvs()[0].status, WcStatus::LocLenErr);
+}
