@@ -115,8 +115,10 @@ impl<T> EventQueue<T> {
                     PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
                 }
             };
-            let mut fds =
-                [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN), PollFd::new(node.packets_fd(), PollFlags::POLLIN)];
+            let mut fds = [
+                PollFd::new(self.fd.as_fd(), PollFlags::POLLIN),
+                PollFd::new(node.packets_fd(), PollFlags::POLLIN),
+            ];
             poll(&mut fds, timeout)?;
         }
     }

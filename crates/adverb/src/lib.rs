@@ -19,11 +19,11 @@ pub mod srq;
 mod uses;
 
 pub use adverb_engine as engine;
-pub use nix::errno::Errno;
 pub use context::{AsyncEvent, Context, Element};
 pub use cq::{CompChannel, Cq};
 pub use device::Device;
 pub use error::{Error, Why};
+pub use nix::errno::Errno;
 pub use pd::{Dm, Mr, Mw, Pd, Xrcd};
 pub use qp::{Qp, QpInit};
 pub use srq::Srq;

@@ -330,7 +330,11 @@ impl Dm {
     /// # Errors
     /// EINVAL if the range leaves the memory.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        if self.pages.write_at(offset as usize, from) { Ok(()) } else { Err(self.outside(offset, from.len())) }
+        if self.pages.write_at(offset as usize, from) {
+            Ok(())
+        } else {
+            Err(self.outside(offset, from.len()))
+        }
     }
     /// Copies out.
     ///

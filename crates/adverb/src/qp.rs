@@ -121,7 +121,10 @@ impl Qp {
                 qp.handles.fetch_add(1, Ordering::SeqCst);
             })
             .ok_or_else(|| {
-                Error::invalid(format!("qp_num is {number:#x}"), "no XRC target of this domain has that number")
+                Error::invalid(
+                    format!("qp_num is {number:#x}"),
+                    "no XRC target of this domain has that number",
+                )
             })
     }
 

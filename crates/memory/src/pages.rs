@@ -54,7 +54,11 @@ impl Pages {
         if end > self.len {
             return None;
         }
-        Some(Range { addr: self.addr() + offset as u64, len: u32::try_from(len).ok()?, kind: RangeKind::Mapped })
+        Some(Range {
+            addr: self.addr() + offset as u64,
+            len: u32::try_from(len).ok()?,
+            kind: RangeKind::Mapped,
+        })
     }
     /// Copies in; `false` if the range leaves the pages.
     #[must_use]

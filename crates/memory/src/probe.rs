@@ -34,7 +34,8 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     }
     let page = page_size();
     let start = addr & !(page - 1);
-    let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)? & !(page - 1);
+    let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)?
+        & !(page - 1);
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
     for _ in 0..16 {
         // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad range is an error.

@@ -47,14 +47,15 @@ impl Node {
         if self.is_stale() {
             return false;
         }
-        self.receive() | self.run_timers()
+        self.receive(RxFrom::All) | self.run_timers()
     }
 
-    /// As [`Node::progress`], for the background thread, which does not count as the program's polling.
-    pub(super) fn receive(&self) -> bool {
+    /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was
+    /// busy last, and [`RxFrom::Every`] after a wake-up.
+    pub(super) fn receive(&self, from: RxFrom) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
         let Rx { buffers, batch } = &mut *rx;
-        let n = self.link.recv(RxFrom::All, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
+        let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
         self.answer(batch);
         n > 0
     }
@@ -97,7 +98,10 @@ impl Node {
                 Some(qp) => qp,
                 None => {
                     self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
-                    log::debug!("dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair", p.src);
+                    log::debug!(
+                        "dropped a packet from {} for queue pair {qpn:#08x}: no such queue pair",
+                        p.src
+                    );
                     return;
                 }
             },

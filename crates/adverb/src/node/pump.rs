@@ -1,11 +1,12 @@
 //! From the engine's output to the link, and from its effects to the completion queues.
-use crate::interfaces::{ip_of, is_link_local};
 use crate::cq::Cq;
+use crate::interfaces::{ip_of, is_link_local};
 use crate::node::{Node, Timed};
 use crate::qp::{Qp, QpInner};
 use adverb_engine::packet::Data;
 use adverb_engine::{
-    AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent, QpState, Time, Transmit,
+    AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent,
+    QpState, Time, Transmit,
 };
 use adverb_link::{Route, TxBatch};
 use adverb_memory::HostMemory;
@@ -84,21 +85,28 @@ impl Node {
         let len = t.headers.emit(&mut headers);
         let mut fault = Ok(());
         let payload = t.payload;
-        batch.push(&self.link, &route, &headers[..len], payload.len(), t.headers.bth.pad, |out| match payload {
-            Data::Bytes(b) => out.copy_from_slice(b),
-            Data::Gather(ranges) => {
-                let mut out = out;
-                for r in ranges {
-                    let (now, rest) = out.split_at_mut(r.len as usize);
-                    if let Err(e) = HostMemory.read(*r, now) {
-                        // The packet goes out with zeros in place of what is not there; the request fails.
-                        now.fill(0);
-                        fault = Err(e);
+        batch.push(
+            &self.link,
+            &route,
+            &headers[..len],
+            payload.len(),
+            t.headers.bth.pad,
+            |out| match payload {
+                Data::Bytes(b) => out.copy_from_slice(b),
+                Data::Gather(ranges) => {
+                    let mut out = out;
+                    for r in ranges {
+                        let (now, rest) = out.split_at_mut(r.len as usize);
+                        if let Err(e) = HostMemory.read(*r, now) {
+                            // The packet goes out with zeros in place of what is not there; the request fails.
+                            now.fill(0);
+                            fault = Err(e);
+                        }
+                        out = rest;
                     }
-                    out = rest;
                 }
-            }
-        });
+            },
+        );
         fault
     }
 

@@ -5,6 +5,7 @@
 //! [`LONGEST_AWAY`]), so that a polling program keeps its core; as soon as it finds work of its own it comes back.
 use crate::error::Error;
 use crate::node::Node;
+use adverb_link::RxFrom;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -51,7 +52,7 @@ fn run(node: &Weak<Node>) {
         let Some(node) = node.upgrade() else { return };
         sleep(&node, away);
         let polls = node.polls.load(Ordering::Relaxed);
-        let worked = node.receive();
+        let worked = node.receive(RxFrom::Every);
         let timed = node.run_timers();
         node.maintain();
         away = if worked || timed {
@@ -76,7 +77,8 @@ fn sleep(node: &Node, away: Duration) {
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     let now = node.now().0;
     let next = node.timers.next();
-    let mut limit = if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
+    let mut limit =
+        if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
     if !away.is_zero() {
         limit = Some(limit.map_or(away, |l| l.min(away)));
     }

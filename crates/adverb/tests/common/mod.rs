@@ -1,7 +1,8 @@
 //! Two connected RC queue pairs in one process, over the wire path of the loopback device.
 #![allow(dead_code, reason = "each test file uses its part")]
 use adverb::engine::{
-    Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge,
+    Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
+    Sge,
 };
 use adverb::{CompChannel, Context, Cq, Mr, Pd, Qp, QpInit, device};
 use adverb_memory::Pages;
@@ -47,8 +48,7 @@ impl End {
         };
         let qp = Qp::new(&context, Some(&pd), &init).unwrap();
         let pages = Pages::new(SIZE).unwrap();
-        let access =
-            Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // SAFETY: the pages live as long as the region, in this struct.
         #[allow(unsafe_code)]
         let mr = unsafe { pd.reg_mr(pages.addr(), SIZE as u64, pages.addr(), access) }.unwrap();
@@ -67,10 +67,7 @@ impl End {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
         self.qp
-            .modify(
-                &attr,
-                AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
-            )
+            .modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS)
             .unwrap();
         let index = self.gid_index();
         let av = self
@@ -94,11 +91,8 @@ impl End {
             min_rnr_timer: 1,
             ..QpAttr::default()
         };
-        let mut mask = AttrMask::STATE
-            | AttrMask::AV
-            | AttrMask::PATH_MTU
-            | AttrMask::DEST_QPN
-            | AttrMask::RQ_PSN;
+        let mut mask =
+            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
         if self.qp.qp_type().is_reliable() {
             mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
         }
@@ -114,10 +108,8 @@ impl End {
         };
         let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
         if self.qp.qp_type().is_reliable() {
-            mask |= AttrMask::TIMEOUT
-                | AttrMask::RETRY_CNT
-                | AttrMask::RNR_RETRY
-                | AttrMask::MAX_QP_RD_ATOMIC;
+            mask |=
+                AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
         }
         self.qp.modify(&attr, mask).unwrap();
     }

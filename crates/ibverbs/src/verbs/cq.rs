@@ -110,10 +110,7 @@ pub unsafe extern "C" fn create_cq_ex(
 
 /// # Safety
 /// Live handles and valid attributes.
-unsafe fn create_ex(
-    context: *mut ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> Result<*mut ibv_cq, Error> {
+unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Error> {
     // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter than ours.
     let (cqe, vector, wc_flags, mask) =
         unsafe { ((*attr).cqe, (*attr).comp_vector, (*attr).wc_flags, (*attr).comp_mask) };

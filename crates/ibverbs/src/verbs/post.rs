@@ -62,7 +62,8 @@ unsafe fn with_request<R>(
     // SAFETY: the opcode says which part of the unions is set.
     let op = unsafe { operation(wr) }?;
     // SAFETY: on UD, and only there, the program sets the destination; the handle is one of ours.
-    let ud = if is_ud { unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) } } else { None };
+    let ud =
+        if is_ud { unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) } } else { None };
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let count = usize::try_from(wr.num_sge)
         .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;
@@ -193,9 +194,7 @@ unsafe fn post_each(
                 let sges = unsafe { slice(request.sg_list.cast::<Sge>(), count) };
                 post(&RecvWr { wr_id: request.wr_id, sges })
             }
-            Err(_) => {
-                Err(Error::invalid(format!("num_sge is {}", request.num_sge), "it cannot be negative"))
-            }
+            Err(_) => Err(Error::invalid(format!("num_sge is {}", request.num_sge), "it cannot be negative")),
         };
         if let Err(e) = posted {
             // SAFETY: the caller's promise.

@@ -98,8 +98,7 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
             )));
         }
         let qp_type = qp_type((*attr).qp_type)?;
-        let send_ops_flags =
-            if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { (*attr).send_ops_flags } else { 0 };
+        let send_ops_flags = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { (*attr).send_ops_flags } else { 0 };
         if send_ops_flags & !send_ops(qp_type) != 0 {
             return Err(Error::unsupported(format!(
                 "send_ops_flags {:#x} are not possible on {qp_type:?}",
@@ -118,8 +117,7 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
             xrcd: (!xrcd_handle.is_null()).then(|| XrcdObj::behind(xrcd_handle).xrcd.clone()),
         };
         let owner = ContextObj::behind(context);
-        let pd: Option<&PdObj> =
-            if pd_handle.is_null() { None } else { Some(PdObj::behind(pd_handle)) };
+        let pd: Option<&PdObj> = if pd_handle.is_null() { None } else { Some(PdObj::behind(pd_handle)) };
         let custom =
             if pd.is_some() { custom_alloc(pd_handle, size_of::<QpObj>(), 64, RESOURCE_QP)? } else { None };
         let qp = match Qp::new(&owner.context, pd.map(|p| &p.pd), &init) {
@@ -158,15 +156,9 @@ fn enter(
     c.qp_base = base;
     wr_api::extend(&mut c);
     let shared = qp.clone();
-    let handle: *mut ibv_qp = QpObj {
-        c,
-        qp,
-        extended,
-        wr_lock: RawMutex::INIT,
-        builder: UnsafeCell::default(),
-        custom,
-    }
-    .into_handle();
+    let handle: *mut ibv_qp =
+        QpObj { c, qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom }
+            .into_handle();
     shared.set_cookie(handle as usize);
     handle
 }
@@ -223,7 +215,9 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     // SAFETY: the program's live handle and attributes.
     let (obj, attr): (&QpObj, &ibv_qp_attr) = unsafe { (QpObj::behind(qp), &*attr) };
     let modified = AttrMask::from_bits(attr_mask as u32)
-        .ok_or_else(|| Error::invalid(format!("attr_mask is {attr_mask:#x}"), "it has bits that are not known"))
+        .ok_or_else(|| {
+            Error::invalid(format!("attr_mask is {attr_mask:#x}"), "it has bits that are not known")
+        })
         .and_then(|mask| Ok((attr_in(&obj.qp, attr, mask)?, mask)))
         .and_then(|(values, mask)| obj.qp.modify(&values, mask));
     match modified {
@@ -240,7 +234,8 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
     let mut out = QpAttr::default();
     let state = |what: &str, value: u32| {
-        QpState::from_code(value).ok_or_else(|| Error::invalid(format!("{what} is {value}"), "it is not a state"))
+        QpState::from_code(value)
+            .ok_or_else(|| Error::invalid(format!("{what} is {value}"), "it is not a state"))
     };
     if mask.contains(AttrMask::STATE) {
         out.state = state("qp_state", a.qp_state)?;
@@ -249,8 +244,9 @@ fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
         out.cur_state = state("cur_qp_state", a.cur_qp_state)?;
     }
     if mask.contains(AttrMask::PATH_MTU) {
-        out.path_mtu = PathMtu::from_code(a.path_mtu)
-            .ok_or_else(|| Error::invalid(format!("path_mtu is {}", a.path_mtu), "1 (256) to 5 (4096) are possible"))?;
+        out.path_mtu = PathMtu::from_code(a.path_mtu).ok_or_else(|| {
+            Error::invalid(format!("path_mtu is {}", a.path_mtu), "1 (256) to 5 (4096) are possible")
+        })?;
     }
     if mask.contains(AttrMask::AV) {
         out.av = qp.context().resolve(&address_in(&a.ah_attr))?;
@@ -291,7 +287,10 @@ pub unsafe extern "C" fn ibv_query_qp(
     // SAFETY: the program's live handle.
     let obj: &QpObj = unsafe { QpObj::behind(qp) };
     if obj.qp.context().node().is_stale() {
-        return failed("ibv_query_qp", &Error::new(adverb::Errno::EIO, "the queue pair belongs to the parent"));
+        return failed(
+            "ibv_query_qp",
+            &Error::new(adverb::Errno::EIO, "the queue pair belongs to the parent"),
+        );
     }
     let now = obj.qp.query();
     let mut out = ibv_qp_attr::zeroed();
@@ -412,7 +411,10 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
         let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
         let known = needed | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
         if attr.comp_mask & needed != needed || attr.comp_mask & !known != 0 {
-            let e = Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "number and XRC domain are needed");
+            let e = Error::invalid(
+                format!("comp_mask is {:#x}", attr.comp_mask),
+                "number and XRC domain are needed",
+            );
             return failed_null("ibv_open_qp", &e);
         }
         if attr.comp_mask & IBV_QP_OPEN_ATTR_TYPE != 0 && attr.qp_type != IBV_QPT_XRC_RECV {

@@ -37,8 +37,7 @@ impl Builder {
         self.open = false;
         let Some(op) = self.op else { return };
         let inline = [self.inline.as_deref().unwrap_or_default()];
-        let data =
-            if self.inline.is_some() { Payload::Inline(&inline) } else { Payload::Sges(&self.sges) };
+        let data = if self.inline.is_some() { Payload::Inline(&inline) } else { Payload::Sges(&self.sges) };
         let mut flags = self.flags;
         flags.set(SendFlags::INLINE, self.inline.is_some());
         let wr = SendWr { wr_id: self.wr_id, flags, op, data, ud: self.ud, xrc_srqn: self.srqn };
@@ -196,7 +195,12 @@ unsafe extern "C" fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, len: size_
     unsafe { begin(qp, op) }
 }
 
-unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
     // SAFETY: used between start and complete; the handles are live.
     unsafe { begin(qp, Ok(SendOp::BindMw(bind_of(mw, rkey, &*info)))) }
 }

@@ -204,6 +204,15 @@ impl Responder {
         self.expected
     }
 
+    /// The message under way: a SEND (`None`), or a WRITE of which so many bytes are to come.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> Option<Option<u32>> {
+        self.message.map(|m| match m {
+            Message::Send => None,
+            Message::Write { len, received, .. } => Some(len - received),
+        })
+    }
+
     #[cfg(test)]
     pub(crate) fn pending(&self) -> usize {
         self.responses.len()

@@ -344,3 +344,65 @@ fn naks_become_statuses() {
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::RemInvReqErr);
     assert_eq!(p.sides[1].recvs()[0].status, WcStatus::LocLenErr);
 }
+
+/// Sends everything a side has and answers the peer's packets, held back.
+fn answers_held_back(p: &mut Pair) -> Vec<Flying> {
+    p.pump(0);
+    while p.deliver() {}
+    p.pump(1);
+    p.net.drain(..).collect()
+}
+
+#[test]
+fn a_late_ack_saves_what_was_about_to_be_sent_again() {
+    let mut p = Pair::new(small());
+    let to = p.sides[1].remote(0);
+    for i in 0..3 {
+        p.post(0, i, SendOp::Write(to), 0, 2000);
+    }
+    let answers = answers_held_back(&mut p);
+    p.advance(Duration::from_millis(68));
+    assert_eq!(p.sides[0].qp.counters().timeouts, 1);
+    for a in &answers {
+        p.inject(a);
+    }
+    p.run_timed();
+    assert_eq!(p.sides[0].sends().len(), 3);
+    assert_eq!(p.sides[0].qp.counters().retransmitted, 0);
+}
+
+#[test]
+fn a_late_ack_does_not_stand_for_a_lost_response() {
+    let mut p = Pair::new(small());
+    p.sides[1].fill(0, 100, 3);
+    let remote = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Read(remote), 50_000, 100);
+    p.post(0, 2, SendOp::Write(p.sides[1].remote(9000)), 0, 10);
+    let answers = answers_held_back(&mut p);
+    assert_eq!(
+        answers.iter().map(Flying::op).collect::<Vec<_>>(),
+        [Operation::ReadResponseOnly, Operation::Acknowledge]
+    );
+    // The response is lost; the timer restarts at the READ; then the ACK of the WRITE behind it comes.
+    p.advance(Duration::from_millis(68));
+    p.inject(&answers[1]);
+    assert!(p.sides[0].completions.is_empty(), "{:?}", p.sides[0].completions);
+    p.run_timed();
+    assert_eq!(p.sides[0].sends().iter().map(|c| c.wr_id).collect::<Vec<_>>(), [1, 2]);
+    assert!(p.sides[0].holds(50_000, 100, 3));
+}
+
+#[test]
+fn each_message_has_its_own_rnr_retries() {
+    // From PSN 0, where "the one before" wraps.
+    let mut p = Pair::new(Setup { rnr_retry: 1, psn: 0, ..small() });
+    for i in 0..4 {
+        p.post(0, i, SendOp::Send, 0, 10);
+        p.run();
+        p.recv(1, i, 0, 10);
+        p.run_timed();
+    }
+    let done = p.sides[0].sends();
+    assert!(done.len() == 4 && done.iter().all(|c| c.status == WcStatus::Success), "{done:?}");
+    assert_eq!(p.sides[0].qp.counters().rnr_naks, 4);
+}
