@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod buffer;
 pub mod context;
 pub mod cq;
 pub mod device;

@@ -138,7 +138,7 @@ impl Pd {
         Ok(Region { pd: self.id, access, iova: if zero_based { 0 } else { iova }, len, addr, kind })
     }
 
-    fn register(self: &Arc<Self>, region: Region, dm: Option<Arc<Dm>>) -> Result<Arc<Mr>, Error> {
+    pub(crate) fn register(self: &Arc<Self>, region: Region, dm: Option<Arc<Dm>>) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
         let key = self.context.node().keys.write().register(region, random_u32())?;
         self.uses.add();

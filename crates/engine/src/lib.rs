@@ -7,7 +7,8 @@
 //!
 //! A host (the device) owns each object behind a lock of its own and drives a queue pair like this:
 //!
-//! 1. [`Qp::post_send`] / [`Qp::post_recv`] queue work; [`Qp::handle_packet`] takes what the link delivered.
+//! 1. [`Qp::stage_send`], [`Qp::commit_sends`] and [`Qp::post_recv`] queue work; [`Qp::handle_packet`]
+//!    takes what the link delivered.
 //! 2. [`Qp::poll_output`] is called until it answers [`Output::Idle`]: it hands out packets (headers and a gather
 //!    list, never payload) and key operations (bind, invalidate) that the host performs on the [`KeyTable`].
 //! 3. [`Effects`] collects completions and events in order; the host moves them to the CQs and channels.

@@ -1,4 +1,6 @@
 //! Packets another implementation sent: each parses, comes out again byte for byte, and its ICRC is right.
+#![allow(clippy::disallowed_types, reason = "sets compared whole: their order does not matter")]
+
 mod common;
 
 use adverb_wire::icrc::{IcrcState, IpMeta, Solver, verify, verify_v4_unknown_id};

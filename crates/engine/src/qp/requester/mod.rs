@@ -118,6 +118,8 @@ pub(crate) struct Requester {
     mtu: u64,
     timeout: Option<Duration>,
     reliable: bool,
+    /// Packets of READ response asked for at a time.
+    read_part: u64,
 }
 
 impl Requester {
@@ -148,6 +150,7 @@ impl Requester {
             mtu: config.port_mtu.bytes() as u64,
             timeout: None,
             reliable: config.qp_type.is_reliable(),
+            read_part: 1,
         }
     }
 
@@ -175,6 +178,9 @@ impl Requester {
         self.cur.psn = psn;
         self.last_progress = now;
         self.update(config, attr);
+        // Two parts at a time keep the path busy, if two are allowed.
+        let part = u64::from(config.max_inflight) / if attr.max_rd_atomic == 1 { 1 } else { 2 };
+        self.read_part = (part / (self.mtu + window::OVERHEAD)).max(1);
     }
 
     /// Attributes changed.

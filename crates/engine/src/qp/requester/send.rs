@@ -234,16 +234,13 @@ impl Requester {
     /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so that no more is on
     /// its way than the window allows.
     fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<Headers> {
-        let limit = usize::from(ctx.attr.max_rd_atomic);
-        if self.reads.len() >= limit {
+        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) {
             return None;
         }
         let wqe = self.sq.wqe(idx);
         let left = wqe.end() - self.cur.psn;
         // The parts are the same each time: a retry may ask for the rest of an earlier request, not for more.
-        let part = u64::from(ctx.config.max_inflight) / if limit == 1 { 1 } else { 2 };
-        let part = (part / (self.mtu + OVERHEAD)).max(1);
-        let packets = (part - (self.cur.psn - wqe.first) % part).min(left);
+        let packets = (self.read_part - (self.cur.psn - wqe.first) % self.read_part).min(left);
         let last = packets == left;
         let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
         if !self.window.admits(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {
@@ -261,7 +258,7 @@ impl Requester {
 
     /// A request of one packet that is answered by one packet.
     fn single_request(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
-        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic) {
+        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) {
             return None;
         }
         let wqe = self.sq.wqe(idx);

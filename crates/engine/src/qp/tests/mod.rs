@@ -3,6 +3,7 @@ mod ends;
 mod harness;
 mod lifecycle;
 mod loss;
+mod requester_hostile;
 mod responder_atomic;
 mod responder_hostile;
 mod responder_read;

@@ -82,7 +82,7 @@ fn build(w: &World, raw: &Raw, transport: u8) -> Option<Request> {
     };
     // Sometimes a header is missing or too many: the engine must not trust what it is handed.
     let odd = raw.flags & 0xf0 == 0xf0;
-    let has = |has: bool| has != (odd && raw.swap % 3 == 0);
+    let has = |has: bool| has != (odd && raw.swap.is_multiple_of(3));
     let (va, len) = (raw.va, raw.reth_len);
     let mut headers = Headers::new(bth);
     headers.xrceth = has(opcode.has_xrceth()).then_some(XrcEth { srqn: raw.srqn });
@@ -123,7 +123,7 @@ fn tame(w: &World, raw: &Raw) -> Request {
     let send = |op, len: usize| w.packet(op, n).data(&vec![raw.flags; len]);
     let request = match (w.qp.responder.under_way(), qp_type) {
         (_, QpType::Ud) => send(SendOnly, short),
-        (Some(None), _) if raw.swap % 3 == 0 => send(SendMiddle, MTU),
+        (Some(None), _) if raw.swap.is_multiple_of(3) => send(SendMiddle, MTU),
         (Some(None), _) => send(SendLast, short.max(1)),
         (Some(Some(left)), _) if left as usize > MTU => send(WriteMiddle, MTU),
         (Some(Some(left)), _) => send(WriteLast, left as usize),

@@ -58,7 +58,8 @@ fn the_whole_range_is_checked_before_the_first_byte() {
 
 #[test]
 fn keys_and_rights() {
-    let setups: [fn(&mut World) -> (u32, Access); 4] = [
+    type Setup = fn(&mut World) -> (u32, Access);
+    let setups: [Setup; 4] = [
         |w| (w.rkey, ALL - Access::REMOTE_WRITE),
         |w| (w.rkey ^ 1, ALL),
         // The receive buffers have no remote right.
