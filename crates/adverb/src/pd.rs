@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::node::random_u32;
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
+use adverb_engine::memory::RangeKind;
 use adverb_engine::wr::MwBind;
-use adverb_engine::{Access, Key, PdId};
+use adverb_engine::{Access, Cause, Key, PdId, Sge};
 use adverb_memory::{Pages, ProbeError, probe};
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -146,6 +147,45 @@ impl Pd {
             dm.uses.add();
         }
         Ok(Arc::new(Mr { key, inner: Mutex::new(MrInner { pd: self.clone(), region }), dm }))
+    }
+
+    /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without `fault` only the
+    /// entries are checked. Unless `wait`, a page that is not there is no error.
+    ///
+    /// # Errors
+    /// ENOENT (no such key), EPERM (another domain's, or not writable), EINVAL (a window, or not on demand), EFAULT
+    /// (out of bounds, or not mapped); as the kernel answers.
+    pub fn prefetch(&self, sges: &[Sge], write: bool, fault: bool, wait: bool) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
+        let check = |sge: &Sge| {
+            let keys = self.context.node().keys.read();
+            let range = keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length).map_err(|c| {
+                let errno = match c {
+                    Cause::UnknownKey { .. } => Errno::ENOENT,
+                    Cause::WrongPd { .. } | Cause::AccessDenied { .. } => Errno::EPERM,
+                    Cause::OutOfBounds { .. } => Errno::EFAULT,
+                    _ => Errno::EINVAL,
+                };
+                Error::new(errno, c.to_string())
+            })?;
+            if range.kind == RangeKind::Mapped {
+                return Err(Error::invalid(
+                    format!("lkey is {:#x}", sge.lkey),
+                    "the region is not on demand (IBV_ACCESS_ON_DEMAND)",
+                ));
+            }
+            Ok(range)
+        };
+        let ranges = sges.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
+        for range in ranges.iter().filter(|r| fault && r.kind == RangeKind::OnDemand) {
+            if let Err(e) = probe(range.addr, range.len.into(), write)
+                && wait
+            {
+                return Err(Error::new(Errno::EFAULT, format!("{} bytes at {:#x}: {e}", range.len, range.addr)));
+            }
+        }
+        Ok(())
     }
 
     /// Allocates a memory window.
@@ -300,12 +340,11 @@ pub struct Dm {
 }
 
 impl Dm {
-    /// Allocates zeroed device memory of `len` bytes.
+    /// Allocates zeroed device memory of `len` bytes. It needs no engine, so a child of `fork` may do it, too.
     ///
     /// # Errors
     /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory is used up.
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
         if len == 0 || len > MAX_DM {
             return Err(Error::invalid(format!("length is {len}"), format!("1 to {MAX_DM} are possible")));
         }

@@ -54,10 +54,24 @@ pub struct ParentDomain {
     pub pd_context: *mut c_void,
 }
 
+/// What a memory region is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MrKind {
+    /// The program's memory.
+    Plain,
+    /// Device memory.
+    Dm,
+    /// Nothing.
+    Null,
+    /// A region taken over by its handle.
+    Imported,
+}
+
 #[repr(C)]
 pub struct MrObj {
     pub c: ibv_mr,
     pub mr: Arc<Mr>,
+    pub kind: MrKind,
 }
 
 #[repr(C)]

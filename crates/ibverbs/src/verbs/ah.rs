@@ -1,49 +1,190 @@
-//! Address handles.
-
-use core::ffi::c_int;
-
-use libc::EOPNOTSUPP;
-
+//! Address handles, and addresses found in received datagrams.
+use super::{failed, failed_minus_one, failed_null, import, neighbour};
 use crate::abi::*;
-use crate::errno;
+use crate::objects::{AhObj, ContextObj, Object, PdObj};
+use adverb::context::AhAttr;
+use adverb::device::PORT;
+use adverb::engine::Gid;
+use adverb::{Context, Error};
+use core::ffi::c_int;
+use nix::errno::Errno;
 
-/// Creates an address handle.
-pub unsafe extern "C" fn ibv_create_ah(_pd: *mut ibv_pd, _attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    errno::null(EOPNOTSUPP) // PHASE 2
+/// Where the IPv4 header lies in the 40 bytes before a datagram (annex A17.4.5.1).
+const IPV4_AT: usize = 20;
+/// Next header of a RoCEv2 datagram: UDP.
+const NEXT_UDP: u8 = 17;
+/// First byte of an IPv4 header without options.
+const IPV4_PLAIN: u8 = 0x45;
+
+/// An address as the program gives it.
+pub(super) fn attr_of(a: &ibv_ah_attr) -> AhAttr {
+    AhAttr {
+        // SAFETY: any sixteen bytes are a GID.
+        dgid: Gid(unsafe { a.grh.dgid.raw }),
+        flow_label: a.grh.flow_label,
+        sgid_index: a.grh.sgid_index,
+        hop_limit: a.grh.hop_limit,
+        traffic_class: a.grh.traffic_class,
+        dlid: a.dlid,
+        sl: a.sl,
+        src_path_bits: a.src_path_bits,
+        static_rate: a.static_rate,
+        is_global: a.is_global != 0,
+        port_num: a.port_num,
+    }
 }
 
-/// The address a datagram came from.
+/// Creates an address handle.
+pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: the program's live domain, its context, and the attributes.
+    let (domain, owner, attr): (&PdObj, _, _) =
+        unsafe { (PdObj::behind(pd), ContextObj::behind((*pd).context), &*attr) };
+    match owner.context.resolve(&attr_of(attr)) {
+        Ok(av) => {
+            domain.pd.add_user();
+            let c = ibv_ah { context: domain.c.context, pd, handle: import::new_handle() };
+            AhObj { c, av, pd: domain.pd.clone() }.into_handle()
+        }
+        Err(e) => failed_null("ibv_create_ah", &e),
+    }
+}
+
+/// Destroys an address handle. Datagrams posted with it have a copy of the address.
+pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: the program's live handle, which it gives up.
+    unsafe {
+        let obj: &AhObj = AhObj::behind(ah);
+        obj.pd.remove_user();
+        AhObj::free(ah);
+    }
+    0
+}
+
+/// The address a datagram came from: 0, or -1 with `errno`.
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _wc: *mut ibv_wc,
-    _grh: *mut ibv_grh,
-    _ah_attr: *mut ibv_ah_attr,
+    context: *mut ibv_context,
+    port_num: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
+    // SAFETY: the program's live context and its completion.
+    let (owner, wc) = unsafe { (ContextObj::behind(context), &*wc) };
+    let mut attr = ibv_ah_attr::zeroed();
+    attr.dlid = wc.slid;
+    attr.sl = wc.sl;
+    attr.src_path_bits = wc.dlid_path_bits;
+    attr.port_num = port_num;
+    let mut result = Ok(());
+    if wc.wc_flags & IBV_WC_GRH != 0 {
+        attr.is_global = 1;
+        // SAFETY: the flag says that the 40 bytes are there; any bytes will do.
+        let area = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
+        result = route_back(&owner.context, port_num, &area).map(|route| attr.grh = route);
+    }
+    // SAFETY: the program's place for the address.
+    unsafe { ah_attr.write(attr) };
+    match result {
+        Ok(()) => 0,
+        Err(e) => failed_minus_one("ibv_init_ah_from_wc", &e),
+    }
+}
+
+/// The route back to the sender of a datagram, read from the 40 bytes before it.
+fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global_route, Error> {
+    context.check_port(port)?;
+    let ipv4 = &area[IPV4_AT..];
+    let is_v4 = if area[0] >> 4 == 6 {
+        // The first nibble may be chance in bytes that mean nothing: an IPv4 header with a right checksum decides.
+        ipv4[0] == IPV4_PLAIN && checksum(ipv4) == 0
+    } else if ipv4[0] >> 4 == 4 {
+        true
+    } else {
+        return Err(Error::new(
+            Errno::EPROTONOSUPPORT,
+            "before the datagram is neither an IPv4 nor an IPv6 header",
+        ));
+    };
+    let flow = u32::from_be_bytes([area[0], area[1], area[2], area[3]]);
+    let gid = |at: usize| {
+        let mut raw = [0; 16];
+        raw.copy_from_slice(&area[at..at + 16]);
+        Gid(raw)
+    };
+    let (from, to, hops, class) = if is_v4 {
+        let address = |at: usize| Gid::from_ipv4([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
+        (address(12), address(16), ipv4[8], ipv4[1])
+    } else if area[6] == NEXT_UDP {
+        (gid(8), gid(24), area[7], (flow >> 20) as u8)
+    } else {
+        return Err(Error::new(
+            Errno::EPROTONOSUPPORT,
+            format!("the datagram's next header is {:#x}, the port has RoCE v2 (UDP) alone", area[6]),
+        ));
+    };
+    let sgid_index =
+        (0..context.limits().gids).find(|&i| context.gid(PORT, i.into()).is_ok_and(|g| g == to)).ok_or_else(
+            || Error::invalid(format!("the datagram was sent to {to}"), "the port has no such GID"),
+        )?;
+    Ok(ibv_global_route {
+        dgid: ibv_gid { raw: from.0 },
+        // RoCE v2 over IPv4 has no flow label: the first bytes are zero.
+        flow_label: flow & IB_GRH_FLOWLABEL_MASK,
+        sgid_index: sgid_index as u8,
+        hop_limit: hops,
+        traffic_class: class,
+    })
+}
+
+/// The Internet checksum over a header and the checksum in it: 0 if right.
+fn checksum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks_exact(2).map(|p| u32::from(u16::from_be_bytes([p[0], p[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Creates an address handle for the sender of a datagram.
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
-    _pd: *mut ibv_pd,
-    _wc: *mut ibv_wc,
-    _grh: *mut ibv_grh,
-    _port_num: u8,
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port_num: u8,
 ) -> *mut ibv_ah {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    let mut attr = ibv_ah_attr::zeroed();
+    // SAFETY: the caller's promise; a live domain has an open context.
+    unsafe {
+        if ibv_init_ah_from_wc((*pd).context, port_num, wc, grh, &raw mut attr) != 0 {
+            return core::ptr::null_mut();
+        }
+        ibv_create_ah(pd, &raw mut attr)
+    }
 }
 
-/// Destroys an address handle.
-pub unsafe extern "C" fn ibv_destroy_ah(_ah: *mut ibv_ah) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// The Ethernet address and VLAN behind a GID.
+/// The Ethernet address behind a GID, as far as this host knows it, and its VLAN (0xffff: none). 0, or a negative errno
+/// value. Our own packets find their way without it.
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_ah_attr,
-    _eth_mac: *mut u8,
-    _vid: *mut u16,
+    context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    eth_mac: *mut u8,
+    vid: *mut u16,
 ) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    // SAFETY: the program's live context and its address.
+    let (owner, attr) = unsafe { (ContextObj::behind(context), attr_of(&*attr)) };
+    let found = owner
+        .context
+        .gid(attr.port_num, attr.sgid_index.into())
+        .and_then(|_| neighbour::mac_of(owner.context.device().interface(), &attr.dgid));
+    match found {
+        Ok(mac) => {
+            // SAFETY: the program's places for six bytes and (unless null) the VLAN.
+            unsafe {
+                eth_mac.cast::<[u8; 6]>().write(mac);
+                if !vid.is_null() {
+                    vid.write(0xffff);
+                }
+            }
+            0
+        }
+        Err(e) => -failed("ibv_resolve_eth_l2_from_gid", &e),
+    }
 }

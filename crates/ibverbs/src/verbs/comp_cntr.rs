@@ -1,19 +1,26 @@
-//! Completion counters.
+//! Completion counters: not offered.
 
 use core::ffi::c_int;
 
-use libc::{EOPNOTSUPP, size_t};
+use libc::size_t;
 
+use super::{failed, failed_null};
 use crate::abi::*;
-use crate::errno;
+use adverb::Error;
 
-/// Support for completion counters, of the size the program knows.
+fn refused(call: &str) -> c_int {
+    failed(call, &Error::unsupported("completion counters are not offered"))
+}
+
+/// Support for completion counters, of the size the program knows: none.
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     _context: *mut ibv_context,
-    _caps: *mut ibv_comp_cntr_caps,
-    _caps_size: size_t,
+    caps: *mut ibv_comp_cntr_caps,
+    caps_size: size_t,
 ) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    // SAFETY: the program's place of that many bytes.
+    unsafe { caps.cast::<u8>().write_bytes(0, caps_size) };
+    refused("ibv_query_comp_cntr_caps")
 }
 
 /// Creates a counter.
@@ -21,42 +28,42 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     _context: *mut ibv_context,
     _attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    failed_null("ibv_create_comp_cntr", &Error::unsupported("completion counters are not offered"))
 }
 
 /// Destroys a counter.
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(_cntr: *mut ibv_comp_cntr) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_destroy_comp_cntr")
 }
 
 /// Sets the count of successes.
 pub unsafe extern "C" fn ibv_set_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_set_comp_cntr")
 }
 
 /// Sets the count of errors.
 pub unsafe extern "C" fn ibv_set_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_set_err_comp_cntr")
 }
 
 /// Adds to the count of successes.
 pub unsafe extern "C" fn ibv_inc_comp_cntr(_cntr: *mut ibv_comp_cntr, _amount: u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_inc_comp_cntr")
 }
 
 /// Adds to the count of errors.
 pub unsafe extern "C" fn ibv_inc_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _amount: u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_inc_err_comp_cntr")
 }
 
 /// Reads the count of successes.
 pub unsafe extern "C" fn ibv_read_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: *mut u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_read_comp_cntr")
 }
 
 /// Reads the count of errors.
 pub unsafe extern "C" fn ibv_read_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: *mut u64) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_read_err_comp_cntr")
 }
 
 /// Counts the completions of a QP.
@@ -65,5 +72,5 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     _cntr: *mut ibv_comp_cntr,
     _attr: *mut ibv_qp_attach_comp_cntr_attr,
 ) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    refused("ibv_qp_attach_comp_cntr")
 }

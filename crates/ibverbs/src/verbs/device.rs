@@ -1,150 +1,211 @@
-//! Devices: the list, opening and closing, attributes, ports, GIDs and PKeys.
+//! Devices: the list, opening and closing. Attributes are in [`super::attributes`], ports and GIDs in [`super::port`].
+pub use super::attributes::{ibv_query_device, query_device_ex, query_rt_values};
+pub use super::port::{
+    _ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_pkey_index, ibv_query_gid, ibv_query_gid_type,
+    ibv_query_pkey, ibv_query_port, ibv_query_port_speed, query_port,
+};
 
-use core::ffi::{c_char, c_int, c_uint};
-
-use libc::{EOPNOTSUPP, size_t};
-
+use super::{failed_null, import, logging, tables};
 use crate::abi::*;
 use crate::errno;
+use crate::objects::{ContextObj, DeviceObj};
+use adverb::device::COMP_VECTORS;
+use adverb::{Device, Error};
+use core::ffi::{c_char, c_int};
+use core::mem::offset_of;
+use parking_lot::Mutex;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 
-/// The devices of this process, null-terminated; `num_devices` may be null.
-pub unsafe extern "C" fn ibv_get_device_list(_num_devices: *mut c_int) -> *mut *mut ibv_device {
-    errno::null(EOPNOTSUPP) // PHASE 2
+// SAFETY: the pointers in it are null or (`_ops`) never followed; nothing in it changes after it was made.
+unsafe impl Send for DeviceObj {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceObj {}
+
+// Providers' libraries read the word behind the device (facts of the ABI).
+const _: () = assert!(offset_of!(DeviceObj, ops) == 664);
+
+/// The device objects given out, so that a device keeps its address as long as it does not change.
+static DEVICES: Mutex<Vec<Arc<DeviceObj>>> = Mutex::new(Vec::new());
+
+/// Copies a text into a field of a C struct, shortened so that its zero fits.
+pub(super) fn set_text(field: &mut [c_char], text: &str) {
+    field.fill(0);
+    let room = field.len() - 1;
+    for (to, from) in field[..room].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+}
+
+fn describe(device: &Arc<Device>, index: usize) -> Arc<DeviceObj> {
+    let mut c = ibv_device::zeroed();
+    c.node_type = IBV_NODE_CA;
+    c.transport_type = IBV_TRANSPORT_IB;
+    set_text(&mut c.name, device.name());
+    set_text(&mut c.dev_name, &format!("uverbs{index}"));
+    set_text(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
+    set_text(&mut c.ibdev_path, &format!("/sys/class/infiniband/{}", device.name()));
+    Arc::new(DeviceObj { c, ops: core::ptr::null(), device: device.clone() })
+}
+
+/// The index in a device's `uverbsN`.
+fn index_of(obj: &DeviceObj) -> c_int {
+    let digits = obj.c.dev_name.iter().skip("uverbs".len()).take_while(|&&c| c != 0);
+    digits.fold(0, |n, &c| n * 10 + c_int::from(c as u8 - b'0'))
+}
+
+/// The devices of this moment.
+fn current() -> Result<Vec<Arc<DeviceObj>>, Error> {
+    let found = adverb::device::list()?;
+    let mut known = DEVICES.lock();
+    let now: Vec<_> = found
+        .iter()
+        .enumerate()
+        .map(|(index, device)| {
+            let same = |o: &&Arc<DeviceObj>| {
+                o.device.interface() == device.interface() && index_of(o) == index as c_int
+            };
+            known.iter().find(same).cloned().unwrap_or_else(|| describe(device, index))
+        })
+        .collect();
+    known.clone_from(&now);
+    Ok(now)
+}
+
+/// The devices of this process, null-terminated; `num_devices` may be null. A machine without a usable network
+/// interface has none: the list is empty then, and the log says why.
+pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    logging::init();
+    let set_count = |n: usize| {
+        if !num_devices.is_null() {
+            // SAFETY: the program's place for the number.
+            unsafe { num_devices.write(n as c_int) };
+        }
+    };
+    set_count(0);
+    let devices = match current() {
+        Ok(devices) => devices,
+        Err(e) => return failed_null("ibv_get_device_list", &e),
+    };
+    if devices.is_empty() {
+        log::error!("no device: no network interface of this machine is up and has an IP address");
+    }
+    // SAFETY: plain allocation, checked below.
+    let list =
+        unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+    if list.is_null() {
+        return errno::null(libc::ENOMEM);
+    }
+    set_count(devices.len());
+    for (i, device) in devices.into_iter().enumerate() {
+        // SAFETY: within the list; the reference is given back by `ibv_free_device_list`.
+        unsafe { list.add(i).write(Arc::into_raw(device).cast_mut().cast()) };
+    }
+    list
 }
 
 /// Frees the list. Devices that are open stay.
-pub unsafe extern "C" fn ibv_free_device_list(_list: *mut *mut ibv_device) {} // PHASE 2
-
-/// The name of a device.
-pub unsafe extern "C" fn ibv_get_device_name(_device: *mut ibv_device) -> *const c_char {
-    errno::null::<c_char>(EOPNOTSUPP) // PHASE 2
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    let mut next = list;
+    // SAFETY: a list of `ibv_get_device_list`: references of ours up to a null, in one allocation.
+    unsafe {
+        while !(*next).is_null() {
+            drop(Arc::from_raw((*next).cast_const().cast::<DeviceObj>()));
+            next = next.add(1);
+        }
+        libc::free(list.cast());
+    }
 }
 
-/// The index of a device, -1 where there is none.
-pub unsafe extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
+/// Our object behind a device.
+///
+/// # Safety
+/// A device of a list of ours.
+unsafe fn behind<'a>(device: *mut ibv_device) -> &'a DeviceObj {
+    // SAFETY: the caller's promise.
+    unsafe { &*device.cast::<DeviceObj>() }
+}
+
+/// The name of a device.
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the program's device.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// The index of a device: the number in its `dev_name`.
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: the program's device.
+    index_of(unsafe { behind(device) })
 }
 
 /// The node GUID, in network byte order.
-pub unsafe extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    0 // PHASE 2
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the program's device.
+    unsafe { behind(device) }.device.guid().to_be()
 }
 
 /// Opens a device.
-pub unsafe extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
-    errno::null(EOPNOTSUPP) // PHASE 2
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    logging::init();
+    // SAFETY: the program's device; the count of references goes up by the one taken.
+    let device = unsafe {
+        let obj = device.cast_const().cast::<DeviceObj>();
+        Arc::increment_strong_count(obj);
+        Arc::from_raw(obj)
+    };
+    // `cmd_fd` names the context for `ibv_import_device`: a descriptor with an inode of its own.
+    // SAFETY: a plain system call; a descriptor it returns is ours.
+    let fd = unsafe {
+        match libc::memfd_create(import::CMD_FD_NAME.as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => None,
+            fd => Some(OwnedFd::from_raw_fd(fd)),
+        }
+    };
+    let Some(fd) = fd else {
+        let e = std::io::Error::last_os_error();
+        log::error!("ibv_open_device fails: no descriptor for cmd_fd: {e}");
+        return errno::null(e.raw_os_error().unwrap_or(libc::EMFILE));
+    };
+    make_context(device, fd, None).unwrap_or_else(|e| {
+        log::error!("ibv_open_device fails: {e}");
+        errno::null(e.errno())
+    })
 }
 
-/// Closes a device.
-pub unsafe extern "C" fn ibv_close_device(_context: *mut ibv_context) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
+/// Makes a context with the `cmd_fd`, which it owns, and (imported) the file of objects it shares.
+pub(super) fn make_context(
+    device: Arc<DeviceObj>,
+    cmd_fd: OwnedFd,
+    shared: Option<import::FileId>,
+) -> Result<*mut ibv_context, Error> {
+    let context = device.device.open()?;
+    let file = match shared {
+        Some(file) => file,
+        None => import::open_file(&cmd_fd, &device)?,
+    };
+    let mut table = tables::verbs_context();
+    table.priv_ = file.to_ptr();
+    table.context.device = Arc::as_ptr(&device).cast_mut().cast();
+    table.context.cmd_fd = cmd_fd.into_raw_fd();
+    table.context.async_fd = context.async_fd();
+    table.context.num_comp_vectors = COMP_VECTORS as c_int;
+    table.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    let obj = Box::into_raw(Box::new(ContextObj { table, context, device }));
+    // SAFETY: just made; only the address is taken.
+    Ok(unsafe { &raw mut (*obj).table.context })
 }
 
-/// The attributes of a device.
-pub unsafe extern "C" fn ibv_query_device(
-    _context: *mut ibv_context,
-    _device_attr: *mut ibv_device_attr,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// The attributes of a port, of which only [`COMPAT_PORT_ATTR_SIZE`](crate::abi::COMPAT_PORT_ATTR_SIZE) bytes are written.
-pub unsafe extern "C" fn ibv_query_port(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _port_attr: *mut ibv_port_attr,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// The speed of a port in units of 100 Mb/s.
-pub unsafe extern "C" fn ibv_query_port_speed(
-    _context: *mut ibv_context,
-    _port_num: u32,
-    _port_speed: *mut u64,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// One GID.
-pub unsafe extern "C" fn ibv_query_gid(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _index: c_int,
-    _gid: *mut ibv_gid,
-) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
-}
-
-/// One row of the GID table, of the size the program knows.
-pub unsafe extern "C" fn _ibv_query_gid_ex(
-    _context: *mut ibv_context,
-    _port_num: u32,
-    _gid_index: u32,
-    _entry: *mut ibv_gid_entry,
-    _flags: u32,
-    _entry_size: size_t,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// All valid rows of the GID table; their number, or a negative errno value.
-pub unsafe extern "C" fn _ibv_query_gid_table(
-    _context: *mut ibv_context,
-    _entries: *mut ibv_gid_entry,
-    _max_entries: size_t,
-    _flags: u32,
-    _entry_size: size_t,
-) -> isize {
-    -(EOPNOTSUPP as isize) // PHASE 2
-}
-
-/// The type of a GID as sysfs counts them: 0 for IB and RoCE v1, 1 for RoCE v2. Private to rdma-core, which calls it from its programs.
-pub unsafe extern "C" fn ibv_query_gid_type(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _index: c_uint,
-    _gid_type: *mut u32,
-) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
-}
-
-/// One PKey, in network byte order.
-pub unsafe extern "C" fn ibv_query_pkey(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _index: c_int,
-    _pkey: *mut u16,
-) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
-}
-
-/// The index of a PKey given in network byte order.
-pub unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, _port_num: u8, _pkey: u16) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
-}
-
-/// Slot `query_port`: writes `port_attr_len` bytes.
-pub unsafe extern "C" fn query_port(
-    _context: *mut ibv_context,
-    _port_num: u8,
-    _port_attr: *mut ibv_port_attr,
-    _port_attr_len: size_t,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// Slot `query_device_ex`: writes `attr_size` bytes; `input` may be null.
-pub unsafe extern "C" fn query_device_ex(
-    _context: *mut ibv_context,
-    _input: *const ibv_query_device_ex_input,
-    _attr: *mut ibv_device_attr_ex,
-    _attr_size: size_t,
-) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// Slot `query_rt_values`: the clock of the device.
-pub unsafe extern "C" fn query_rt_values(_context: *mut ibv_context, _values: *mut ibv_values_ex) -> c_int {
-    EOPNOTSUPP // PHASE 2
+/// Closes a device. Objects the program did not destroy stay with the process until it ends, as in rdma-core.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: a context of `make_context`, given up by the program; `cmd_fd` is ours since then.
+    unsafe {
+        let obj = context.byte_sub(offset_of!(verbs_context, context)).cast::<ContextObj>();
+        let obj = Box::from_raw(obj);
+        import::close_file(import::FileId::of(&obj));
+        drop(OwnedFd::from_raw_fd(obj.table.context.cmd_fd));
+    }
+    0
 }

@@ -1,45 +1,114 @@
-//! Memory regions, steering hints and shared buffers.
+//! Memory regions and steering hints. Buffers of `ibv_alloc_buf` are in [`super::buf`].
+pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 
-use core::ffi::{c_int, c_uint, c_void};
-
-use libc::{EOPNOTSUPP, size_t};
-
+use super::import::{self, FileId};
+use super::{buf, failed, failed_null};
 use crate::abi::*;
 use crate::errno;
+use crate::objects::{MrKind, MrObj, Object, PdObj};
+use adverb::engine::{Access, Sge};
+use adverb::{Error, Mr};
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{EINVAL, size_t};
+use nix::errno::Errno;
+use std::sync::Arc;
+
+/// The rights of an access word: optional bits that are not known are dropped, others refused.
+pub(super) fn access_of(bits: u32) -> Result<Access, Error> {
+    let access = Access::from_bits_truncate(bits);
+    let unknown = bits & !access.bits() & !IBV_ACCESS_OPTIONAL_RANGE;
+    if unknown != 0 {
+        return Err(Error::invalid(
+            format!("access is {bits:#x}"),
+            format!("bits {unknown:#x} are not known"),
+        ));
+    }
+    Ok(access)
+}
+
+/// Gives a region to the program.
+///
+/// # Safety
+/// A live domain.
+pub(super) unsafe fn give(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    mr: Arc<Mr>,
+    kind: MrKind,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise; the context of a live domain is open.
+    let (context, file) = unsafe { ((*pd).context, FileId::of_handle((*pd).context)) };
+    let (handle, lkey) = (import::enter_mr(file, &mr), mr.key());
+    // A null region has an L_Key only.
+    let rkey = if kind == MrKind::Null { 0 } else { lkey };
+    MrObj { c: ibv_mr { context, pd, addr, length, handle, lkey, rkey }, mr, kind }.into_handle()
+}
+
+/// # Safety
+/// A live domain; the program keeps the bytes mapped as `Pd::reg_mr` asks.
+pub(super) unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    iova: u64,
+    access: u32,
+) -> Result<*mut ibv_mr, Error> {
+    let access = access_of(access)?;
+    if length == 0 {
+        return Err(Error::invalid("length is 0", "a region has at least one byte"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let obj: &PdObj = PdObj::behind(pd);
+        let mr = obj.pd.reg_mr(addr as u64, length as u64, iova, access)?;
+        Ok(give(pd, addr, length, mr, MrKind::Plain))
+    }
+}
 
 /// Registers memory.
 pub unsafe extern "C" fn ibv_reg_mr(
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: size_t,
-    _access: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    access: c_int,
 ) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    // SAFETY: the program's domain and memory.
+    unsafe { register(pd, addr, length, addr as u64, access as u32) }
+        .unwrap_or_else(|e| failed_null("ibv_reg_mr", &e))
 }
 
 /// Registers memory under another address.
 pub unsafe extern "C" fn ibv_reg_mr_iova(
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: size_t,
-    _iova: u64,
-    _access: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    iova: u64,
+    access: c_int,
 ) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    // SAFETY: the program's domain and memory.
+    unsafe { register(pd, addr, length, iova, access as u32) }
+        .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova", &e))
 }
 
 /// Registers memory under another address, with optional access bits.
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: size_t,
-    _iova: u64,
-    _access: c_uint,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    iova: u64,
+    access: c_uint,
 ) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    // SAFETY: the program's domain and memory.
+    unsafe { register(pd, addr, length, iova, access) }
+        .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova2", &e))
 }
 
-/// Registers a DMA-BUF.
+fn no_dmabuf() -> Error {
+    Error::unsupported("a DMA-BUF cannot be registered: the device reaches memory through the CPU")
+}
+
+/// Registers a DMA-BUF: not offered.
 pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     _pd: *mut ibv_pd,
     _offset: u64,
@@ -48,87 +117,191 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     _fd: c_int,
     _access: c_int,
 ) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+    failed_null("ibv_reg_dmabuf_mr", &no_dmabuf())
 }
 
 /// Registers what the attributes say. Also slot `reg_mr_ex`.
-pub unsafe extern "C" fn ibv_reg_mr_ex(
-    _pd: *mut ibv_pd,
-    _mr_init_attr: *mut ibv_mr_init_attr,
-) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, mr_init_attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+    // SAFETY: the program's domain, attributes and memory.
+    unsafe { register_ex(pd, &*mr_init_attr) }.unwrap_or_else(|e| failed_null("ibv_reg_mr_ex", &e))
+}
+
+/// # Safety
+/// As [`register`].
+unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut ibv_mr, Error> {
+    let has = |bit| attr.comp_mask & bit != 0;
+    const KNOWN: u64 = IBV_REG_MR_MASK_IOVA
+        | IBV_REG_MR_MASK_ADDR
+        | IBV_REG_MR_MASK_FD
+        | IBV_REG_MR_MASK_FD_OFFSET
+        | IBV_REG_MR_MASK_DMAH
+        | IBV_REG_MR_MASK_BUF;
+    if attr.comp_mask & !KNOWN != 0 {
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", attr.comp_mask),
+            "it has bits that are not known",
+        ));
+    }
+    if has(IBV_REG_MR_MASK_BUF) {
+        if has(IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) || !has(IBV_REG_MR_MASK_ADDR) {
+            return Err(Error::invalid("comp_mask", "a buffer is registered by address, not by descriptor"));
+        }
+        // SAFETY: a buffer of `ibv_alloc_buf`, the caller's promise.
+        unsafe { buf::check_inside(pd, attr.buf, attr.addr, attr.length) }?;
+    }
+    if has(IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) {
+        return Err(no_dmabuf());
+    }
+    if has(IBV_REG_MR_MASK_DMAH) {
+        return Err(no_hints());
+    }
+    if !has(IBV_REG_MR_MASK_ADDR) {
+        return Err(Error::invalid("comp_mask", "IBV_REG_MR_MASK_ADDR is needed"));
+    }
+    let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
+    // SAFETY: the caller's promise.
+    unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32) }
 }
 
 /// Changes a registration; 0 or one of `ibv_rereg_mr_err_code`.
 pub unsafe extern "C" fn ibv_rereg_mr(
-    _mr: *mut ibv_mr,
-    _flags: c_int,
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: size_t,
-    _access: c_int,
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    access: c_int,
 ) -> c_int {
-    IBV_REREG_MR_ERR_INPUT // PHASE 2
+    let flags = flags as u32;
+    let has = |bit| flags & bit != 0;
+    // SAFETY: the program's live region.
+    let obj: &MrObj = unsafe { MrObj::behind(mr) };
+    let range = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+    if obj.kind != MrKind::Plain
+        || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
+        || (range && (length == 0 || addr.is_null()))
+        || (access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS))
+        || (has(IBV_REREG_MR_CHANGE_PD) && pd.is_null())
+    {
+        log::info!(
+            "ibv_rereg_mr fails: flags {flags:#x}, address, length, domain and access do not fit together"
+        );
+        errno::set(EINVAL);
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    let change = || {
+        if flags == 0 {
+            return Err(Error::invalid("flags are 0", "nothing to change"));
+        }
+        let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { Some(access_of(access as u32)?) } else { None };
+        // SAFETY: a live domain; the program keeps the new range mapped.
+        unsafe {
+            let pd: Option<&PdObj> = has(IBV_REREG_MR_CHANGE_PD).then(|| PdObj::behind(pd));
+            obj.mr.rereg(range.then_some((addr as u64, length as u64)), pd.map(|p| &p.pd), access)
+        }
+    };
+    if let Err(e) = change() {
+        errno::set(failed("ibv_rereg_mr", &e));
+        return IBV_REREG_MR_ERR_CMD;
+    }
+    // SAFETY: the visible fields of a live region, the program's to read.
+    unsafe {
+        if has(IBV_REREG_MR_CHANGE_PD) {
+            (*mr).pd = pd;
+        }
+        if range {
+            (*mr).addr = addr;
+            (*mr).length = length;
+        }
+    }
+    0
 }
 
 /// Ends a registration.
-pub unsafe extern "C" fn ibv_dereg_mr(_mr: *mut ibv_mr) -> c_int {
-    EOPNOTSUPP // PHASE 2
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: the program's live region.
+    let obj: &MrObj = unsafe { MrObj::behind(mr) };
+    if let Err(e) = obj.mr.dereg() {
+        return failed("ibv_dereg_mr", &e);
+    }
+    import::leave_mr(obj.c.handle);
+    // SAFETY: as above; nothing uses it any more.
+    unsafe { MrObj::free(mr) };
+    0
 }
 
-/// Allocates a steering hint. Also slot `alloc_dmah`.
-pub unsafe extern "C" fn ibv_alloc_dmah(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_dmah_init_attr,
-) -> *mut ibv_dmah {
-    errno::null(EOPNOTSUPP) // PHASE 2
-}
-
-/// Frees a steering hint. Also slot `dealloc_dmah`.
-pub unsafe extern "C" fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> c_int {
-    EOPNOTSUPP // PHASE 2
-}
-
-/// Allocates memory that devices reach. Also slot `alloc_buf`.
-pub unsafe extern "C" fn ibv_alloc_buf(
-    _pd: *mut ibv_pd,
-    _size: size_t,
-    _buf: *mut *mut ibv_buf,
-) -> *mut c_void {
-    errno::null(EOPNOTSUPP) // PHASE 2
-}
-
-/// Frees such memory. Also slot `free_buf`.
-pub unsafe extern "C" fn ibv_free_buf(_buf: *mut ibv_buf) {} // PHASE 2
-
-/// Registers such memory.
-pub unsafe extern "C" fn ibv_reg_buf_mr(
-    _pd: *mut ibv_pd,
-    _buf: *mut ibv_buf,
-    _addr: *mut c_void,
-    _length: size_t,
-    _access: c_int,
-) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
-}
-
-/// A descriptor of such memory.
-pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
-    errno::minus_one(EOPNOTSUPP) // PHASE 2
+/// Slot `alloc_null_mr`.
+pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: the program's live domain.
+    unsafe {
+        let obj: &PdObj = PdObj::behind(pd);
+        match obj.pd.alloc_null_mr() {
+            Ok(mr) => give(pd, core::ptr::null_mut(), usize::MAX, mr, MrKind::Null),
+            Err(e) => failed_null("ibv_alloc_null_mr", &e),
+        }
+    }
 }
 
 /// Slot `advise_mr`: prefetch.
 pub unsafe extern "C" fn advise_mr(
-    _pd: *mut ibv_pd,
-    _advice: ibv_advise_mr_advice,
-    _flags: u32,
-    _sg_list: *mut ibv_sge,
-    _num_sges: u32,
+    pd: *mut ibv_pd,
+    advice: ibv_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sges: u32,
 ) -> c_int {
-    EOPNOTSUPP // PHASE 2
+    // SAFETY: the program's live domain and its entries.
+    match unsafe { advise(pd, advice, flags, sg_list, num_sges) } {
+        Ok(()) => 0,
+        Err(e) => failed("ibv_advise_mr", &e),
+    }
 }
 
-/// Slot `alloc_null_mr`.
-pub unsafe extern "C" fn alloc_null_mr(_pd: *mut ibv_pd) -> *mut ibv_mr {
-    errno::null(EOPNOTSUPP) // PHASE 2
+/// # Safety
+/// A live domain and `num_sges` entries.
+unsafe fn advise(
+    pd: *mut ibv_pd,
+    advice: ibv_advise_mr_advice,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sges: u32,
+) -> Result<(), Error> {
+    let (write, fault) = match advice {
+        IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => (true, true),
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => (false, false),
+        other => return Err(Error::new(Errno::ENOTSUP, format!("advice {other} is not known"))),
+    };
+    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+        return Err(Error::invalid(
+            format!("flags are {flags:#x}"),
+            "only IBV_ADVISE_MR_FLAG_FLUSH is known",
+        ));
+    }
+    if num_sges == 0 || sg_list.is_null() {
+        return Err(Error::invalid("sg_list", "it is empty"));
+    }
+    // SAFETY: the caller's promise.
+    let (obj, entries): (&PdObj, _) =
+        unsafe { (PdObj::behind(pd), core::slice::from_raw_parts(sg_list, num_sges as usize)) };
+    let sges: Vec<Sge> =
+        entries.iter().map(|e| Sge { addr: e.addr, length: e.length, lkey: e.lkey }).collect();
+    obj.pd.prefetch(&sges, write, fault, flags & IBV_ADVISE_MR_FLAG_FLUSH != 0)
+}
+
+fn no_hints() -> Error {
+    Error::unsupported("steering hints (DMA handles) are for PCI devices")
+}
+
+/// Allocates a steering hint: not offered. Also slot `alloc_dmah`.
+pub unsafe extern "C" fn ibv_alloc_dmah(
+    _context: *mut ibv_context,
+    _attr: *mut ibv_dmah_init_attr,
+) -> *mut ibv_dmah {
+    failed_null("ibv_alloc_dmah", &no_hints())
+}
+
+/// Frees a steering hint: there is none. Also slot `dealloc_dmah`.
+pub unsafe extern "C" fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> c_int {
+    failed("ibv_dealloc_dmah", &no_hints())
 }

@@ -1,0 +1,240 @@
+//! A queue pair with its completion queue and channel.
+use super::world::{ACCESS, PATIENCE, World, words};
+use adverb::buffer::Buffer;
+use adverb::engine::cq::arm::ArmKind;
+use adverb::engine::wr::UdDest;
+use adverb::engine::{
+    AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
+    SendWr, Sge, WcOpcode, WcStatus,
+};
+use adverb::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Requests a send or receive queue holds.
+pub const DEPTH: u32 = 512;
+/// Bytes of inline data.
+pub const INLINE: u32 = 256;
+/// Q_Key of datagrams.
+pub const QKEY: u32 = 0x0ad0_0ad0;
+
+/// What kind of queue pair, and what it shares.
+#[derive(Clone, Default)]
+pub enum Kind {
+    #[default]
+    Rc,
+    Uc,
+    Ud,
+    /// RC with receives from a shared queue.
+    Shared(Arc<Srq>),
+    XrcSend,
+    XrcRecv(Arc<Xrcd>),
+}
+
+pub struct End {
+    pub qp: Arc<Qp>,
+    pub cq: Arc<Cq>,
+    channel: Arc<CompChannel>,
+    buffer: Arc<Buffer>,
+    polled: VecDeque<Completion>,
+    /// Goes into every send request.
+    pub dest: Option<UdDest>,
+    pub xrc_srqn: u32,
+}
+
+impl End {
+    pub fn new(world: &World, kind: Kind) -> Result<End, String> {
+        let context = &world.context;
+        let channel = CompChannel::new(context).map_err(words("completion channel"))?;
+        let cq = Cq::new(context, 4 * DEPTH, Some(&channel), 0).map_err(words("completion queue"))?;
+        let (qp_type, srq, xrcd) = match kind {
+            Kind::Rc => (QpType::Rc, None, None),
+            Kind::Uc => (QpType::Uc, None, None),
+            Kind::Ud => (QpType::Ud, None, None),
+            Kind::Shared(srq) => (QpType::Rc, Some(srq), None),
+            Kind::XrcSend => (QpType::XrcSend, None, None),
+            Kind::XrcRecv(xrcd) => (QpType::XrcRecv, None, Some(xrcd)),
+        };
+        let init = QpInit {
+            qp_type,
+            cap: QpCap {
+                max_send_wr: DEPTH,
+                max_recv_wr: DEPTH,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: INLINE,
+            },
+            signal_all: false,
+            send_cq: Some(cq.clone()),
+            recv_cq: Some(cq.clone()),
+            srq,
+            xrcd,
+        };
+        let qp = Qp::new(context, Some(&world.pd), &init).map_err(words("queue pair"))?;
+        let buffer = world.buffer.clone();
+        Ok(End { qp, cq, channel, buffer, polled: VecDeque::new(), dest: None, xrc_srqn: 0 })
+    }
+
+    fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), String> {
+        self.qp
+            .modify(attr, mask | AttrMask::STATE)
+            .map_err(|e| format!("{:?} queue pair to {:?}: {e}", self.qp.qp_type(), attr.state))
+    }
+
+    /// INIT, RTR, RTS towards queue pair `qpn`; `psn` is the first of ours and of theirs.
+    pub fn connect(&self, path: &AddressVector, mtu: PathMtu, psn: (u32, u32), qpn: u32) -> Result<(), String> {
+        let kind = self.qp.qp_type();
+        let init = QpAttr { state: QpState::Init, port_num: 1, access: ACCESS, qkey: QKEY, ..QpAttr::default() };
+        let rtr = QpAttr {
+            state: QpState::Rtr,
+            av: *path,
+            path_mtu: mtu,
+            dest_qpn: qpn,
+            rq_psn: psn.1,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 1,
+            ..QpAttr::default()
+        };
+        let rts = QpAttr {
+            state: QpState::Rts,
+            sq_psn: psn.0,
+            // 4.096 µs · 2^14 = 67 ms, seven times.
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 16,
+            ..QpAttr::default()
+        };
+        let at_port = AttrMask::PKEY_INDEX | AttrMask::PORT;
+        if kind == QpType::Ud {
+            self.modify(&init, at_port | AttrMask::QKEY)?;
+            self.modify(&rtr, AttrMask::empty())?;
+            return self.modify(&rts, AttrMask::SQ_PSN);
+        }
+        let connect = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let respond = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+        let request = AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+        let (to_rtr, to_rts) = match kind {
+            QpType::Rc => (connect | respond, request),
+            QpType::XrcSend => (connect, request),
+            QpType::XrcRecv => (connect | respond, AttrMask::TIMEOUT),
+            QpType::Uc | QpType::Ud => (connect, AttrMask::empty()),
+        };
+        self.modify(&init, at_port | AttrMask::ACCESS_FLAGS)?;
+        self.modify(&rtr, to_rtr)?;
+        self.modify(&rts, to_rts | AttrMask::SQ_PSN)
+    }
+
+    /// Posts a send request for a part of the buffer.
+    pub fn send(&self, wr_id: u64, op: SendOp, offset: usize, len: usize) -> Result<(), String> {
+        self.send_with(wr_id, op, SendFlags::SIGNALED, Payload::Sges(&[self.buffer.sge(offset, len)]))
+    }
+
+    pub fn send_with(&self, wr_id: u64, op: SendOp, flags: SendFlags, data: Payload<'_>) -> Result<(), String> {
+        self.send_all(&[SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn }])
+    }
+
+    /// Posts send requests as one chain.
+    pub fn send_all(&self, requests: &[SendWr<'_>]) -> Result<(), String> {
+        let mut chain = self.qp.send_chain().map_err(words("post"))?;
+        for request in requests {
+            chain.stage(request).map_err(|e| format!("post of {:?}: {e}", request.op))?;
+        }
+        chain.commit();
+        Ok(())
+    }
+
+    /// Posts a receive into a part of the buffer.
+    pub fn recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), String> {
+        let sges = [self.buffer.sge(offset, len)];
+        self.qp.post_recv(&RecvWr { wr_id, sges: &sges }).map_err(words("post of a receive"))
+    }
+
+    /// Takes what has completed by now.
+    pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, String> {
+        self.cq.poll(max, take).map_err(|cause| format!("completion queue: {cause}"))
+    }
+
+    /// The next completion, good or bad.
+    pub fn next(&mut self) -> Result<Completion, String> {
+        let start = Instant::now();
+        loop {
+            if let Some(completion) = self.polled.pop_front() {
+                return Ok(completion);
+            }
+            let polled = &mut self.polled;
+            self.cq.poll(64, |c| polled.push_back(c)).map_err(|cause| format!("completion queue: {cause}"))?;
+            if self.polled.is_empty() {
+                if start.elapsed() > PATIENCE {
+                    return Err(format!("no completion came in {PATIENCE:?}"));
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// The next completion is the success of this request.
+    pub fn done(&mut self, wr_id: u64, opcode: WcOpcode) -> Result<Completion, String> {
+        let c = self.next()?;
+        if c.status != WcStatus::Success {
+            return Err(failure(&c));
+        }
+        if (c.wr_id, c.opcode, c.qpn) != (wr_id, opcode, self.qp.number()) {
+            return Err(format!(
+                "completion {:?} of request {} on queue pair {:#x}, expected {opcode:?} of {wr_id} on {:#x}",
+                c.opcode,
+                c.wr_id,
+                c.qpn,
+                self.qp.number()
+            ));
+        }
+        Ok(c)
+    }
+
+    /// Nothing completes for a while.
+    pub fn quiet(&mut self, time: Duration) -> Result<(), String> {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let polled = &mut self.polled;
+            self.cq.poll(1, |c| polled.push_back(c)).map_err(|cause| cause.to_string())?;
+            if let Some(c) = self.polled.pop_front() {
+                return Err(format!("unexpected completion {:?} of request {}: {:?}", c.opcode, c.wr_id, c.status));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn arm(&self, kind: ArmKind) -> Result<(), String> {
+        self.cq.req_notify(kind).map_err(words("asking for a notification"))
+    }
+
+    /// Waits for an event of the channel and acknowledges it; `false` if none came in time.
+    pub fn event(&self, time: Duration) -> Result<bool, String> {
+        match self.channel.next_event(Some(Instant::now() + time)) {
+            Ok(cq) if Arc::ptr_eq(&cq, &self.cq) => {
+                cq.ack_events(1);
+                Ok(true)
+            }
+            Ok(cq) => {
+                cq.ack_events(1);
+                Err("an event of another completion queue".into())
+            }
+            Err(Errno::ETIMEDOUT) => Ok(false),
+            Err(e) => Err(format!("waiting for an event: {}", e.desc())),
+        }
+    }
+
+    /// Destroys everything; all of it must be free of users.
+    pub fn close(self) -> Result<(), String> {
+        self.qp.destroy().map_err(words("destroying the queue pair"))?;
+        self.cq.destroy().map_err(words("destroying the completion queue"))?;
+        self.channel.destroy().map_err(words("destroying the completion channel"))
+    }
+}
+
+/// A failed completion in words.
+pub fn failure(c: &Completion) -> String {
+    let why = c.cause.as_ref().map_or_else(|| "no cause is known".into(), |cause| cause.to_string());
+    format!("{:?} of request {} completed with {:?}: {why}", c.opcode, c.wr_id, c.status)
+}

@@ -1,0 +1,233 @@
+//! What a process of the demonstration has for all checks: a device, a protection domain, a buffer, the other process.
+use super::control::Control;
+use super::end::{End, Kind};
+use adverb::buffer::Buffer;
+use adverb::context::AhAttr;
+use adverb::engine::wr::Remote;
+use adverb::engine::{Access, AddressVector, Gid, PathMtu};
+use adverb::{AsyncEvent, Context, Device, Element, Pd};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// How long anything may take before it counts as lost.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of each process's buffer.
+pub const BUFFER: usize = 32 << 20;
+/// What is sent lies from here on,
+pub const OUT: usize = 0;
+/// and what arrives from here on.
+pub const IN: usize = BUFFER / 2;
+/// Bytes behind a message that must stay as they were.
+const GUARD: usize = 64;
+const GUARD_BYTE: u8 = 0xa5;
+
+/// Rights of the buffer and the queue pairs: everything.
+pub const ACCESS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
+
+/// Which of the two processes this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Started by the user; sends, writes, reads.
+    First,
+    /// Started by the first; receives.
+    Second,
+}
+
+pub struct World {
+    pub role: Role,
+    pub control: Control,
+    pub context: Arc<Context>,
+    pub pd: Arc<Pd>,
+    pub buffer: Arc<Buffer>,
+    /// The other process's buffer.
+    peer: Remote,
+    gid_index: u8,
+    peer_gid: Gid,
+}
+
+/// Any error in words.
+pub fn words(what: &str) -> impl Fn(adverb::Error) -> String + '_ {
+    move |e| format!("{what}: {e}")
+}
+
+/// The GID that is spoken of most: of an IPv4 address, if there is one.
+pub fn gid_index(device: &Device) -> usize {
+    device.gids().iter().position(|g| g.ipv4().is_some()).unwrap_or(0)
+}
+
+impl World {
+    /// Opens the device and meets the other process.
+    pub fn new(role: Role, device: &Arc<Device>, mut control: Control) -> Result<World, String> {
+        let context = device.open().map_err(words("the device cannot be opened"))?;
+        let pd = Pd::new(&context).map_err(words("protection domain"))?;
+        let buffer = Buffer::new(&pd, BUFFER, ACCESS | Access::MW_BIND).map_err(words("buffer"))?;
+        let index = gid_index(device);
+        let gid = context.gid(1, index).map_err(words("GID"))?;
+        let number = u128::from_be_bytes(gid.0);
+        let theirs =
+            control.exchange(&[(number >> 64) as u64, number as u64, buffer.addr(), u64::from(buffer.key())])?;
+        let &[high, low, va, rkey] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
+        let peer = Remote { va, rkey: u32::try_from(rkey).unwrap_or(0) };
+        let peer_gid = Gid(((u128::from(high) << 64) | u128::from(low)).to_be_bytes());
+        Ok(World { role, control, context, pd, buffer: Arc::new(buffer), peer, gid_index: index as u8, peer_gid })
+    }
+
+    pub fn is_first(&self) -> bool {
+        self.role == Role::First
+    }
+    pub fn mtu(&self) -> PathMtu {
+        self.context.limits().port_mtu
+    }
+    /// A place in the other process's buffer.
+    pub fn remote(&self, offset: usize) -> Remote {
+        Remote { va: self.peer.va + offset as u64, rkey: self.peer.rkey }
+    }
+
+    /// Both have come this far.
+    pub fn sync(&mut self) -> Result<(), String> {
+        self.control.exchange(&[]).map(drop)
+    }
+    /// Both tell each other one number.
+    pub fn swap(&mut self, number: u64) -> Result<u64, String> {
+        self.control.exchange(&[number])?.first().copied().ok_or_else(|| "the other process said nothing".into())
+    }
+
+    /// The way to the other process.
+    pub fn path(&self) -> Result<AddressVector, String> {
+        let attr = AhAttr {
+            dgid: self.peer_gid,
+            sgid_index: self.gid_index,
+            is_global: true,
+            hop_limit: 64,
+            port_num: 1,
+            ..AhAttr::default()
+        };
+        self.context.resolve(&attr).map_err(words("address"))
+    }
+
+    /// A queue pair in each process, connected.
+    pub fn connected(&mut self, kind: Kind) -> Result<End, String> {
+        let end = End::new(self, kind)?;
+        self.connect(&end)?;
+        Ok(end)
+    }
+
+    /// Connects a queue pair with the one that the other process connects now.
+    pub fn connect(&mut self, end: &End) -> Result<(), String> {
+        let psn = first_psn(end.qp.number());
+        let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
+        let &[qpn, peer_psn] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
+        end.connect(&self.path()?, self.mtu(), (psn, peer_psn as u32), qpn as u32)?;
+        self.sync()
+    }
+
+    /// Fills a part of the buffer with bytes that `seed` determines.
+    pub fn fill(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
+        self.put(offset, &pattern(len, seed))
+    }
+    /// Copies bytes into the buffer.
+    pub fn put(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
+        if self.buffer.write_at(offset, bytes) { Ok(()) } else { Err("beyond the buffer".into()) }
+    }
+    /// Bytes of the buffer.
+    pub fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; len];
+        if self.buffer.read_at(offset, &mut bytes) { Ok(bytes) } else { Err("beyond the buffer".into()) }
+    }
+    /// A word of the buffer, in host order.
+    pub fn word(&self, offset: usize) -> Result<u64, String> {
+        let mut bytes = [0; 8];
+        if self.buffer.read_at(offset, &mut bytes) {
+            Ok(u64::from_ne_bytes(bytes))
+        } else {
+            Err("beyond the buffer".into())
+        }
+    }
+    /// Makes room for `len` bytes and puts a guard behind.
+    pub fn expect_here(&self, offset: usize, len: usize) -> Result<(), String> {
+        self.put(offset, &vec![0; len])?;
+        self.put(offset + len, &[GUARD_BYTE; GUARD])
+    }
+    /// Compares every byte with what `fill` made on the other side, and the guard behind them.
+    pub fn check_here(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
+        self.check(offset, len, seed)?;
+        if self.get(offset + len, GUARD)?.iter().any(|b| *b != GUARD_BYTE) {
+            return Err(format!("bytes behind a message of {len} were changed"));
+        }
+        Ok(())
+    }
+    /// Compares every byte with what `fill` makes.
+    pub fn check(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
+        let (found, wanted) = (self.get(offset, len)?, pattern(len, seed));
+        match found.iter().zip(&wanted).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "byte {at} of {len} is {:#04x}, it was sent as {:#04x}",
+                found[at], wanted[at]
+            )),
+        }
+    }
+
+    /// Starts to wait for an asynchronous event of this kind; others are acknowledged and passed over.
+    pub fn listen(&self, kind: AsyncEvent) -> Listener {
+        let (send, receive) = mpsc::channel();
+        let context = self.context.clone();
+        std::thread::spawn(move || {
+            while let Ok((event, element)) = context.next_async_event() {
+                context.ack_async_event(&element);
+                if event == kind {
+                    let number = match element {
+                        Element::Qp(qp) => qp.number(),
+                        Element::Srq(srq) => srq.number(),
+                        Element::Cq(_) | Element::Port(_) => 0,
+                    };
+                    let _ = send.send(number);
+                    return;
+                }
+            }
+        });
+        Listener { kind, receive }
+    }
+}
+
+/// Waits for an asynchronous event.
+pub struct Listener {
+    kind: AsyncEvent,
+    receive: mpsc::Receiver<u32>,
+}
+
+impl Listener {
+    /// The event comes and is about the object with this number.
+    pub fn about(self, number: u32) -> Result<(), String> {
+        match self.receive.recv_timeout(PATIENCE) {
+            Ok(found) if found == number => Ok(()),
+            Ok(found) => Err(format!("event {:?} is about {found:#x}, not {number:#x}", self.kind)),
+            Err(_) => Err(format!("no event {:?} came", self.kind)),
+        }
+    }
+}
+
+/// Starts near the end of the 24 bits, so that every connection wraps around.
+fn first_psn(qpn: u32) -> u32 {
+    0x00ff_fff0 | (qpn & 0xf)
+}
+
+/// Bytes that differ by position and seed (splitmix64).
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
+    while bytes.len() < len {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,125 @@
+//! `adverb devices`: what a program would see.
+use adverb::Device;
+use adverb::engine::Gid;
+use adverb::interfaces::ip_of;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Lists the devices that programs will see
+///
+/// There is one for each network interface that is up and has an address, loopback included.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON: an array with an object for each device
+    #[arg(long)]
+    json: bool,
+}
+
+/// Said wherever a device is needed and there is none.
+pub const NO_DEVICE: &str = "this machine has no network interface that is up and has an address, so there is no device; \
+    `ip link set lo up` (as root, or in a network namespace of your own) brings up the loopback interface, which is enough";
+
+pub fn main(args: &Args) -> Result<(), String> {
+    let devices = adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    if args.json {
+        println!("{}", json(&devices));
+        return Ok(());
+    }
+    if devices.is_empty() {
+        return Err(NO_DEVICE.into());
+    }
+    print!("{}", table(&devices));
+    Ok(())
+}
+
+/// One row for each GID; the device's own columns stand in its first.
+fn table(devices: &[Arc<Device>]) -> String {
+    let mut rows = vec![["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"].map(String::from)];
+    for device in devices {
+        let interface = device.interface();
+        let gids = device.gids();
+        for (index, gid) in gids.iter().enumerate() {
+            let mut row = [const { String::new() }; 8];
+            if index == 0 {
+                row[0] = device.name().into();
+                row[1] = interface.name.clone();
+                row[2] = "active".into();
+                row[3] = interface.mtu.to_string();
+                row[4] = device.path_mtu().bytes().to_string();
+            }
+            row[5] = index.to_string();
+            row[6] = gid.to_string();
+            row[7] = ip_of(gid).to_string();
+            rows.push(row);
+        }
+    }
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..8).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn json(devices: &[Arc<Device>]) -> String {
+    let items: Vec<String> = devices
+        .iter()
+        .map(|d| {
+            let i = d.interface();
+            let gids: Vec<String> = d.gids().iter().map(|g: &Gid| quoted(&g.to_string())).collect();
+            format!(
+                "{{\"name\":{},\"interface\":{},\"state\":\"active\",\"mtu\":{},\"path_mtu\":{},\"gids\":[{}]}}",
+                quoted(d.name()),
+                quoted(&i.name),
+                i.mtu,
+                d.path_mtu().bytes(),
+                gids.join(",")
+            )
+        })
+        .collect();
+    format!("[{}]", items.join(","))
+}
+
+/// A JSON string: interface names may hold any byte but a slash and white space.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_lists_every_gid() {
+        let devices = adverb::device::list().unwrap();
+        let text = table(&devices);
+        assert!(text.lines().next().unwrap().starts_with("device"));
+        assert_eq!(text.lines().count(), 1 + devices.iter().map(|d| d.gids().len()).sum::<usize>());
+        for device in &devices {
+            assert!(text.contains(device.name()), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_escapes_what_it_must() {
+        assert_eq!(quoted("a\"b\\c\u{1}"), "\"a\\\"b\\\\c\\u0001\"");
+        assert_eq!(json(&[]), "[]");
+    }
+}

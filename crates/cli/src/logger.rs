@@ -1,0 +1,28 @@
+//! The command's own log, on standard error. The drop-in library has its own.
+use log::{LevelFilter, Log, Metadata, Record};
+
+struct Stderr(&'static str);
+
+impl Log for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("{}: {}: {}", self.0, record.level().as_str().to_lowercase(), record.args());
+        }
+    }
+    fn flush(&self) {}
+}
+
+/// Sends log records to standard error under `name`: those up to the level in `ADVERB_LOG`, or up to `default`.
+pub fn start(name: &'static str, default: LevelFilter) {
+    let asked = std::env::var("ADVERB_LOG").ok();
+    let level = asked.as_deref().and_then(|text| text.parse().ok()).unwrap_or(default);
+    if log::set_boxed_logger(Box::new(Stderr(name))).is_ok() {
+        log::set_max_level(level);
+    }
+    if let Some(text) = asked.filter(|text| text.parse::<LevelFilter>().is_err()) {
+        log::warn!("ADVERB_LOG is {text:?}: error, warn, info, debug, trace and off are known");
+    }
+}

@@ -1,0 +1,156 @@
+//! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its clock.
+use super::device::set_text;
+use crate::abi::*;
+use crate::objects::ContextObj;
+use adverb::Context;
+use adverb::device::{HW_VER, MAX_DM, PKEYS, VENDOR_ID, VENDOR_PART_ID};
+use core::ffi::c_int;
+use libc::{EINVAL, size_t, timespec};
+
+/// Objects of a kind: bounded by memory alone; the number is what 24-bit numbers could name.
+const MANY: c_int = (1 << 24) - 1;
+/// Keys the key table holds: 24-bit indices, half of which it uses.
+const MAX_KEYS: c_int = 1 << 23;
+/// Queue pairs: a quarter of the host's 24-bit numbers.
+const MAX_QP: c_int = 1 << 22;
+/// Kernel's names for these bits: `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `…_ATOMIC_WRITE`.
+const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
+const CAP_FLAGS: u32 = IBV_DEVICE_UD_AV_PORT_ENFORCE
+    | IBV_DEVICE_CURR_QP_STATE_MOD
+    | IBV_DEVICE_SYS_IMAGE_GUID
+    | IBV_DEVICE_RC_RNR_NAK_GEN
+    | IBV_DEVICE_SRQ_RESIZE
+    | IBV_DEVICE_MEM_WINDOW
+    | IBV_DEVICE_XRC
+    | IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
+/// On-demand paging on reliable transports.
+const ODP_RELIABLE: u32 = IBV_ODP_SUPPORT_SEND
+    | IBV_ODP_SUPPORT_RECV
+    | IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_ATOMIC
+    | IBV_ODP_SUPPORT_SRQ_RECV
+    | IBV_ODP_SUPPORT_FLUSH
+    | IBV_ODP_SUPPORT_ATOMIC_WRITE;
+
+fn attributes(context: &Context) -> ibv_device_attr {
+    let (limits, guid) = (context.limits(), context.device().guid().to_be());
+    let int = |n: u32| c_int::try_from(n).unwrap_or(c_int::MAX);
+    let mut a = ibv_device_attr::zeroed();
+    set_text(&mut a.fw_ver, env!("CARGO_PKG_VERSION"));
+    a.node_guid = guid;
+    a.sys_image_guid = guid;
+    a.max_mr_size = u64::MAX;
+    a.page_size_cap = 0xffff_f000;
+    a.vendor_id = VENDOR_ID;
+    a.vendor_part_id = VENDOR_PART_ID;
+    a.hw_ver = HW_VER;
+    a.max_qp = MAX_QP;
+    a.max_qp_wr = int(limits.max_qp_wr);
+    a.device_cap_flags = CAP_FLAGS;
+    a.max_sge = int(limits.max_sge);
+    a.max_sge_rd = int(limits.max_sge);
+    a.max_cq = MANY;
+    a.max_cqe = int(limits.max_cqe);
+    a.max_mr = MAX_KEYS;
+    a.max_pd = MANY;
+    a.max_qp_rd_atom = limits.max_rd_atomic.into();
+    a.max_res_rd_atom = MAX_QP * c_int::from(limits.max_rd_atomic);
+    a.max_qp_init_rd_atom = limits.max_rd_atomic.into();
+    // The CPU's own atomics: atomic towards everything on this machine.
+    a.atomic_cap = IBV_ATOMIC_GLOB;
+    a.max_mw = MAX_KEYS;
+    a.max_ah = MANY;
+    a.max_srq = MANY;
+    a.max_srq_wr = int(limits.max_srq_wr);
+    a.max_srq_sge = int(limits.max_sge);
+    a.max_pkeys = PKEYS;
+    // 4.096 µs × 2^15 = 134 ms: how long a busy host may leave a packet unread.
+    a.local_ca_ack_delay = 15;
+    a.phys_port_cnt = limits.ports;
+    a
+}
+
+fn extended(context: &Context) -> ibv_device_attr_ex {
+    let mut a = ibv_device_attr_ex::zeroed();
+    a.orig_attr = attributes(context);
+    a.odp_caps = ibv_odp_caps {
+        general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+        per_transport_caps: ibv_odp_transport_caps {
+            rc_odp_caps: ODP_RELIABLE,
+            uc_odp_caps: IBV_ODP_SUPPORT_SEND
+                | IBV_ODP_SUPPORT_RECV
+                | IBV_ODP_SUPPORT_WRITE
+                | IBV_ODP_SUPPORT_SRQ_RECV,
+            ud_odp_caps: IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV,
+        },
+    };
+    a.xrc_odp_caps = ODP_RELIABLE;
+    // Timestamps are nanoseconds: a clock of 1 GHz.
+    a.completion_timestamp_mask = u64::MAX;
+    a.hca_core_clock = 1_000_000;
+    a.device_cap_flags_ex = u64::from(CAP_FLAGS) | DEVICE_FLUSH_GLOBAL | DEVICE_ATOMIC_WRITE;
+    a.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
+    a.max_dm_size = MAX_DM;
+    a.phys_port_cnt_ex = context.limits().ports.into();
+    a
+}
+
+/// Writes the first `len` bytes of a value; what `len` has beyond it becomes zero.
+///
+/// # Safety
+/// `to` has `len` bytes.
+pub(super) unsafe fn write_prefix<T>(to: *mut T, value: &T, len: usize) {
+    let own = len.min(size_of::<T>());
+    // SAFETY: the caller's promise; `own` bytes of ours exist.
+    unsafe {
+        to.cast::<u8>().copy_from_nonoverlapping((&raw const *value).cast(), own);
+        to.cast::<u8>().add(own).write_bytes(0, len - own);
+    }
+}
+
+/// The attributes of a device.
+pub unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    device_attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: the program's live context and its place for the attributes.
+    unsafe { device_attr.write(attributes(&ContextObj::behind(context).context)) };
+    0
+}
+
+/// Slot `query_device_ex`: writes `attr_size` bytes; `input` may be null.
+pub unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: size_t,
+) -> c_int {
+    // SAFETY: null or the program's input.
+    if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0) || attr_size < size_of::<ibv_device_attr>()
+    {
+        return EINVAL;
+    }
+    // SAFETY: the program's live context and `attr_size` bytes.
+    unsafe { write_prefix(attr, &extended(&ContextObj::behind(context).context), attr_size) };
+    0
+}
+
+/// Slot `query_rt_values`: the clock of the device, in the units of completion timestamps.
+pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    // SAFETY: the program's live context and its values.
+    let (obj, values) = unsafe { (ContextObj::behind(context), &mut *values) };
+    let asked = values.comp_mask;
+    values.comp_mask = 0;
+    if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+        // Programs read the raw clock from `tv_nsec` alone.
+        let now = obj.context.node().now().0;
+        values.raw_clock = timespec { tv_sec: 0, tv_nsec: now as _ };
+        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    }
+    0
+}

@@ -1,0 +1,53 @@
+//! The library's own log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
+use log::{LevelFilter, Log, Metadata, Record};
+use std::sync::Once;
+
+/// Writes lines to standard error.
+struct Stderr;
+
+impl Log for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("adverb: {}: {}", record.level().as_str().to_ascii_lowercase(), record.args());
+        }
+    }
+    fn flush(&self) {}
+}
+
+static SINK: Stderr = Stderr;
+
+/// The level of a value of `ADVERB_LOG`; errors alone unless it names another.
+fn level(value: Option<&str>) -> LevelFilter {
+    value.and_then(|v| v.trim().parse().ok()).unwrap_or(LevelFilter::Error)
+}
+
+/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger already.
+pub fn init() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if log::set_logger(&SINK).is_ok() {
+            log::set_max_level(level(std::env::var("ADVERB_LOG").ok().as_deref()));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn level_is_error_unless_another_is_named() {
+        for (value, expected) in [
+            (None, LevelFilter::Error),
+            (Some("off"), LevelFilter::Off),
+            (Some("Debug"), LevelFilter::Debug),
+            (Some(" trace "), LevelFilter::Trace),
+            (Some("nonsense"), LevelFilter::Error),
+        ] {
+            assert_eq!(level(value), expected, "{value:?}");
+        }
+    }
+}
