@@ -19,7 +19,7 @@ impl Log for Stderr {
 pub fn start(name: &'static str, default: LevelFilter) {
     let asked = std::env::var("ADVERB_LOG").ok();
     let level = asked.as_deref().and_then(|text| text.parse().ok()).unwrap_or(default);
-    if log::set_boxed_logger(Box::new(Stderr(name))).is_ok() {
+    if log::set_logger(Box::leak(Box::new(Stderr(name)))).is_ok() {
         log::set_max_level(level);
     }
     if let Some(text) = asked.filter(|text| text.parse::<LevelFilter>().is_err()) {

@@ -132,7 +132,7 @@ fn identity() -> Verdict {
         require!(fw.chars().any(|c| c.is_ascii_digit()), "{}: fw_ver {fw:?}", d.name);
         for key in ["vendor_id", "vendor_part_id"] {
             let value = d.need(key)?;
-            require!(value.chars().any(|c| ('1'..='9').contains(&c)), "{}: {key} {value:?}", d.name);
+            require!(value.trim_start_matches("0x").chars().any(|c| c != '0'), "{}: {key} {value:?}", d.name);
         }
         for key in ["node_guid", "sys_image_guid"] {
             let value = d.need(key)?;

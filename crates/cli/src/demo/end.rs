@@ -5,7 +5,7 @@ use adverb::engine::cq::arm::ArmKind;
 use adverb::engine::wr::UdDest;
 use adverb::engine::{
     AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr, Sge, WcOpcode, WcStatus,
+    SendWr, WcOpcode, WcStatus,
 };
 use adverb::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
 use std::collections::VecDeque;

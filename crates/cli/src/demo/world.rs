@@ -4,7 +4,7 @@ use super::end::{End, Kind};
 use adverb::buffer::Buffer;
 use adverb::context::AhAttr;
 use adverb::engine::wr::Remote;
-use adverb::engine::{Access, AddressVector, Gid, PathMtu};
+use adverb::engine::{Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb::{AsyncEvent, Context, Device, Element, Pd};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -230,4 +230,27 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// Can the device be opened, its port included?
+pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
+    let context = device.open().map_err(|e| e.to_string())?;
+    let pd = Pd::new(&context).map_err(|e| e.to_string())?;
+    let cq = adverb::Cq::new(&context, 1, None, 0).map_err(|e| e.to_string())?;
+    let init = adverb::QpInit {
+        qp_type: QpType::Ud,
+        cap: QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+        signal_all: false,
+        send_cq: Some(cq.clone()),
+        recv_cq: Some(cq.clone()),
+        srq: None,
+        xrcd: None,
+    };
+    let qp = adverb::Qp::new(&context, Some(&pd), &init).map_err(|e| e.to_string())?;
+    // A datagram queue pair in INIT has its port open.
+    let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+    let opened = qp.modify(&attr, mask).map_err(|e| e.to_string());
+    qp.destroy().map_err(|e| e.to_string())?;
+    opened
 }

@@ -1,8 +1,8 @@
 //! Address handles, and addresses found in received datagrams.
+use super::address::address_in;
 use super::{failed, failed_minus_one, failed_null, import, neighbour};
 use crate::abi::*;
 use crate::objects::{AhObj, ContextObj, Object, PdObj};
-use adverb::context::AhAttr;
 use adverb::device::PORT;
 use adverb::engine::Gid;
 use adverb::{Context, Error};
@@ -16,30 +16,12 @@ const NEXT_UDP: u8 = 17;
 /// First byte of an IPv4 header without options.
 const IPV4_PLAIN: u8 = 0x45;
 
-/// An address as the program gives it.
-pub(super) fn attr_of(a: &ibv_ah_attr) -> AhAttr {
-    AhAttr {
-        // SAFETY: any sixteen bytes are a GID.
-        dgid: Gid(unsafe { a.grh.dgid.raw }),
-        flow_label: a.grh.flow_label,
-        sgid_index: a.grh.sgid_index,
-        hop_limit: a.grh.hop_limit,
-        traffic_class: a.grh.traffic_class,
-        dlid: a.dlid,
-        sl: a.sl,
-        src_path_bits: a.src_path_bits,
-        static_rate: a.static_rate,
-        is_global: a.is_global != 0,
-        port_num: a.port_num,
-    }
-}
-
 /// Creates an address handle.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the program's live domain, its context, and the attributes.
     let (domain, owner, attr): (&PdObj, _, _) =
         unsafe { (PdObj::behind(pd), ContextObj::behind((*pd).context), &*attr) };
-    match owner.context.resolve(&attr_of(attr)) {
+    match owner.context.resolve(&address_in(attr)) {
         Ok(av) => {
             domain.pd.add_user();
             let c = ibv_ah { context: domain.c.context, pd, handle: import::new_handle() };
@@ -169,7 +151,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vid: *mut u16,
 ) -> c_int {
     // SAFETY: the program's live context and its address.
-    let (owner, attr) = unsafe { (ContextObj::behind(context), attr_of(&*attr)) };
+    let (owner, attr) = unsafe { (ContextObj::behind(context), address_in(&*attr)) };
     let found = owner
         .context
         .gid(attr.port_num, attr.sgid_index.into())

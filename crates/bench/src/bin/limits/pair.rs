@@ -1,0 +1,140 @@
+//! Two processes: this program started a second time, its standard streams in the place of a channel.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::eventfd::EventFd;
+use nix::unistd::Pid;
+
+use super::Result;
+
+/// First argument of the second process; its processor follows.
+pub const CHILD: &str = "child";
+
+/// The processors of the two ends: the first two this process may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpus {
+    /// Where the measuring end runs.
+    pub here: usize,
+    /// Where its child runs; the same when there is no second one.
+    pub there: usize,
+}
+
+impl Cpus {
+    /// To be asked before anything is pinned.
+    pub fn allowed() -> Result<Self> {
+        let set = sched_getaffinity(Pid::from_raw(0)).map_err(|e| format!("sched_getaffinity: {e}"))?;
+        let mut cpus = (0..CpuSet::count()).filter(|c| set.is_set(*c).unwrap_or(false));
+        let here = cpus.next().ok_or("no processor to run on")?;
+        Ok(Self { here, there: cpus.next().unwrap_or(here) })
+    }
+}
+
+/// Keeps this process on one processor.
+pub fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|e| format!("cpu {cpu}: {e}"))
+}
+
+/// The second process. Dropping it ends it.
+pub struct Other {
+    child: Child,
+}
+
+impl Other {
+    /// Waits for its end.
+    pub fn end(mut self) -> Result<()> {
+        let status = self.child.wait().map_err(|e| format!("wait: {e}"))?;
+        if status.success() { Ok(()) } else { Err(format!("the other process: {status}")) }
+    }
+
+    /// A line it printed, without the line's end.
+    pub fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        // One line at a time and never two at once, so nothing is lost in the reader's buffer.
+        let pipe = self.child.stdout.as_mut().ok_or("no pipe from the other process")?;
+        BufReader::new(pipe).read_line(&mut line).map_err(|e| format!("other process: {e}"))?;
+        Ok(line.trim_end().to_string())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn myself(cpu: usize, args: &[String]) -> Result<Command> {
+    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    let mut command = Command::new(exe);
+    command.arg(CHILD).arg(cpu.to_string()).args(args);
+    Ok(command)
+}
+
+fn spawn(mut command: Command) -> Result<Other> {
+    Ok(Other { child: command.spawn().map_err(|e| format!("second process: {e}"))? })
+}
+
+/// Starts the second process; what it prints can be read with [`Other::line`].
+pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
+    let mut command = myself(cpu, args)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    spawn(command)
+}
+
+/// Two eventfds, there and back, with a process that echoes between them.
+pub fn eventfds(cpu: usize) -> Result<(File, File, Other)> {
+    let pair = || -> Result<(File, OwnedFd)> {
+        let ours: OwnedFd = EventFd::new().map_err(|e| format!("eventfd: {e}"))?.into();
+        let theirs = ours.try_clone().map_err(|e| format!("eventfd: {e}"))?;
+        Ok((File::from(ours), theirs))
+    };
+    let ((there, stdin), (back, stdout)) = (pair()?, pair()?);
+    let mut command = myself(cpu, &["eventfd".to_string()])?;
+    command.stdin(stdin).stdout(stdout);
+    Ok((there, back, spawn(command)?))
+}
+
+/// The child's view of [`eventfds`].
+pub fn inherited_eventfds() -> Result<(File, File)> {
+    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
+    Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
+}
+
+/// Round trips, timed one by one as perftest does, so that both sides quote a median.
+pub struct Trips {
+    end: Instant,
+    last: Instant,
+    trips: Vec<Duration>,
+}
+
+impl Trips {
+    /// As many as fit into the time; memory for them is taken now.
+    pub fn new(time: Duration) -> Self {
+        let now = Instant::now();
+        Self { end: now + time, last: now, trips: Vec::with_capacity(1 << 20) }
+    }
+
+    /// Whether there is time for one more.
+    pub fn more(&self) -> bool {
+        self.last < self.end && self.trips.len() < self.trips.capacity()
+    }
+
+    /// One came back.
+    pub fn done(&mut self) {
+        let now = Instant::now();
+        self.trips.push(now - self.last);
+        self.last = now;
+    }
+
+    /// Seconds one way.
+    pub fn half_median(mut self) -> f64 {
+        self.trips.sort_unstable();
+        self.trips.get(self.trips.len() / 2).map_or(f64::NAN, |t| t.as_secs_f64() / 2.0)
+    }
+}

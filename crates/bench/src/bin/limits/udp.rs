@@ -1,0 +1,145 @@
+//! UDP over loopback: ping-pong of small packets, and one way as fast as it goes.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::Result;
+use super::pair::{self, Cpus, Trips};
+
+/// Bytes of a ping: about what an 8-byte SEND has with its headers.
+const PING: usize = 64;
+/// A packet of this length ends a run.
+const STOP: usize = 1;
+/// Both buffers of a socket, if the kernel allows it.
+const BUFFER: usize = 8 << 20;
+/// Most of a GSO run: what fits in one IPv4 packet.
+const RUN: usize = 65000;
+/// A receiver that hears nothing for this long takes it that the sender is gone.
+const SILENCE: Duration = Duration::from_millis(300);
+
+fn bound() -> Result<(UdpSocket, u16)> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| format!("bind: {e}"))?;
+    setsockopt(&socket, sockopt::RcvBuf, &BUFFER).map_err(|e| format!("SO_RCVBUF: {e}"))?;
+    setsockopt(&socket, sockopt::SndBuf, &BUFFER).map_err(|e| format!("SO_SNDBUF: {e}"))?;
+    let port = socket.local_addr().map_err(|e| e.to_string())?.port();
+    Ok((socket, port))
+}
+
+fn connect(socket: &UdpSocket, port: u16) -> Result<()> {
+    socket.connect((Ipv4Addr::LOCALHOST, port)).map_err(|e| format!("connect: {e}"))
+}
+
+/// A connected socket whose other end is a child of the given kind.
+fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::Other)> {
+    let (socket, port) = bound()?;
+    let mut args = vec![kind.to_string(), port.to_string()];
+    args.extend(more.iter().map(|s| s.to_string()));
+    let mut child = pair::start(cpus.there, &args)?;
+    let line = child.line()?;
+    connect(&socket, line.parse().map_err(|e| format!("port {line:?} of the other process: {e}"))?)?;
+    Ok((socket, child))
+}
+
+/// Receives, spinning while nothing is there if the socket does not block. None after a silence.
+fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
+    let mut since = None;
+    for turn in 1u32.. {
+        match socket.recv(buf) {
+            Ok(n) => return Ok(Some(n)),
+            // A socket that blocks says the same, at its time limit.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(e) => return Err(format!("recv: {e}")),
+        }
+        if turn.is_multiple_of(1024) && since.get_or_insert_with(Instant::now).elapsed() > 4 * SILENCE {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn waiting(socket: &UdpSocket, spin: bool) -> Result<()> {
+    let set = if spin { socket.set_nonblocking(true) } else { socket.set_read_timeout(Some(SILENCE)) };
+    set.map_err(|e| format!("socket: {e}"))
+}
+
+/// Half of the median round trip in seconds; both ends spin on their sockets, or sleep in `recv`.
+pub fn ping_pong(cpus: Cpus, spin: bool, time: Duration) -> Result<f64> {
+    let (socket, child) = connected(cpus, "echo", &[if spin { "spin" } else { "block" }])?;
+    pair::pin(cpus.here)?;
+    waiting(&socket, spin)?;
+    let mut buf = [0; PING];
+    let mut trips = Trips::new(time);
+    while trips.more() {
+        socket.send(&buf).map_err(|e| format!("send: {e}"))?;
+        receive(&socket, &mut buf)?.ok_or("no answer")?;
+        trips.done();
+    }
+    socket.send(&[0; STOP]).map_err(|e| format!("send: {e}"))?;
+    child.end()?;
+    Ok(trips.half_median())
+}
+
+/// The child of [`ping_pong`].
+pub fn echo(port: u16, spin: bool) -> Result<()> {
+    let (socket, own) = bound()?;
+    connect(&socket, port)?;
+    waiting(&socket, spin)?;
+    println!("{own}");
+    let mut buf = [0; PING];
+    loop {
+        match receive(&socket, &mut buf)? {
+            None => return Err("nothing came".to_string()),
+            Some(STOP) => return Ok(()),
+            Some(_) => socket.send(&buf).map_err(|e| format!("send: {e}"))?,
+        };
+    }
+}
+
+/// Bytes a second that arrive: segments of one size, in GSO runs received by GRO or one a call.
+pub fn one_way(cpus: Cpus, segment: u16, gso: bool, time: Duration) -> Result<f64> {
+    let (socket, mut child) = connected(cpus, "sink", &[])?;
+    pair::pin(cpus.here)?;
+    let size = usize::from(segment);
+    let run = if gso { RUN / size * size } else { size };
+    if gso {
+        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(segment)).map_err(|e| format!("UDP_SEGMENT: {e}"))?;
+    }
+    let data = vec![5; run];
+    let start = Instant::now();
+    while start.elapsed() < time {
+        socket.send(&data).map_err(|e| format!("send: {e}"))?;
+    }
+    let line = child.line()?;
+    let rate = line.parse().map_err(|e| format!("rate {line:?} of the receiver: {e}"))?;
+    child.end()?;
+    Ok(rate)
+}
+
+/// The child of [`one_way`]: counts what arrives until a silence.
+pub fn sink(port: u16) -> Result<()> {
+    let (socket, own) = bound()?;
+    connect(&socket, port)?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;
+    println!("{own}");
+    let mut buf = vec![0; 1 << 17];
+    socket.recv(&mut buf).map_err(|e| format!("recv: {e}"))?;
+    // The first only starts the clock: the sender may not have been under way before.
+    let start = Instant::now();
+    let (mut bytes, mut last) = (0, start);
+    socket.set_read_timeout(Some(SILENCE)).map_err(|e| format!("socket: {e}"))?;
+    loop {
+        match socket.recv(&mut buf) {
+            Ok(n) => {
+                bytes += n;
+                last = Instant::now();
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+            Err(e) => return Err(format!("recv: {e}")),
+        }
+    }
+    println!("{:e}", bytes as f64 / (last - start).as_secs_f64());
+    Ok(())
+}

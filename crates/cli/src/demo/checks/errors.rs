@@ -1,0 +1,45 @@
+//! What must fail, and how.
+use super::super::end::Kind;
+use super::super::world::{IN, OUT, World};
+use super::{Checked, same};
+use adverb::engine::wr::Remote;
+use adverb::engine::{QpState, SendOp, WcOpcode, WcStatus};
+use adverb::AsyncEvent;
+
+/// A write with a key that does not exist: the peer refuses it, both queue pairs end in error, what is behind it is flushed.
+pub fn bad_rkey(w: &mut World) -> Checked {
+    let mut end = w.connected(Kind::Rc)?;
+    let mut cause = String::new();
+    if w.is_first() {
+        w.fill(OUT, 1000, 1)?;
+        let good = w.remote(IN);
+        let bad = Remote { va: good.va, rkey: good.rkey ^ 0x5a };
+        w.sync()?;
+        end.send(1, SendOp::Write(bad), OUT, 1000)?;
+        let failed = end.next()?;
+        same("request", failed.wr_id, 1)?;
+        same("status", failed.status, WcStatus::RemAccessErr)?;
+        cause = failed.cause.as_ref().ok_or("the failed completion has no cause")?.to_string();
+        // Posted in error: it completes, and says so.
+        end.send(2, SendOp::Write(good), OUT, 1000)?;
+        let flushed = end.next()?;
+        same("request", flushed.wr_id, 2)?;
+        same("status", flushed.status, WcStatus::WrFlushErr)?;
+        same("state", end.qp.state(), QpState::Err)?;
+        w.sync()?;
+    } else {
+        w.expect_here(IN, 1000)?;
+        end.recv(7, IN, 1000)?;
+        let listener = w.listen(AsyncEvent::QpAccessErr);
+        w.sync()?;
+        listener.about(end.qp.number())?;
+        let flushed = end.next()?;
+        same("flushed receive", (flushed.wr_id, flushed.opcode), (7, WcOpcode::Recv))?;
+        same("status", flushed.status, WcStatus::WrFlushErr)?;
+        w.sync()?;
+        same("bytes written", w.get(IN, 1000)?.iter().filter(|b| **b != 0).count(), 0)?;
+    }
+    w.sync()?;
+    end.close()?;
+    Ok(format!("refused, nothing written, the rest flushed: \"{cause}\""))
+}

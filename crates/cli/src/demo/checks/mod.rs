@@ -1,0 +1,50 @@
+//! The checks. Both processes run the same function side by side and meet at every [`World::sync`]; what it answers is
+//! printed by the first.
+mod errors;
+mod notify;
+mod one_sided;
+mod transports;
+mod two_sided;
+mod windows;
+
+use super::world::World;
+
+/// What was checked, in a few words, or what was wrong.
+pub type Checked = Result<String, String>;
+
+/// A check and its name.
+pub type Check = (&'static str, fn(&mut World) -> Checked);
+
+/// All of them, in the order of the demonstration.
+pub const ALL: &[Check] = &[
+    ("Send", two_sided::send),
+    ("Send with immediate", two_sided::send_imm),
+    ("Inline data", two_sided::inline),
+    ("Receiver not ready", two_sided::not_ready),
+    ("RDMA Write", one_sided::write),
+    ("RDMA Write with immediate", one_sided::write_imm),
+    ("RDMA Read", one_sided::read),
+    ("Compare and swap", one_sided::compare_swap),
+    ("Fetch and add", one_sided::fetch_add),
+    ("Atomic write, flush", one_sided::atomic_write_and_flush),
+    ("Memory window, Send+inv", windows::send_inv),
+    ("Local invalidate", windows::local_inv),
+    ("UC Send and Write", transports::uc),
+    ("UD Send", transports::ud),
+    ("Shared receive queue", transports::srq),
+    ("XRC Send", transports::xrc),
+    ("Event: next completion", notify::next),
+    ("Event: solicited", notify::solicited),
+    ("Access error", errors::bad_rkey),
+];
+
+/// Sizes of messages: none, one byte, around a packet, and long.
+pub const SIZES: [usize; 9] = [0, 1, 8, 255, 1024, 4097, 65_536, 1_000_003, 1 << 20];
+
+/// What [`SIZES`] covers, in words.
+pub const SIZES_IN_WORDS: &str = "9 sizes, 0 B to 1 MiB";
+
+/// Wrong unless both are the same.
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{what} is {found:?}, expected {wanted:?}")) }
+}

@@ -1,0 +1,223 @@
+//! `adverb demo`: two processes, every operation, every byte and completion checked; then a few figures.
+mod checks;
+mod control;
+mod end;
+mod measure;
+mod world;
+
+use crate::devices::NO_DEVICE;
+use crate::logger;
+use adverb::Device;
+use adverb::interfaces::ip_of;
+use control::Control;
+use measure::{Latency, Rate};
+use std::io::{BufReader, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use world::{Role, World};
+
+/// The hidden subcommand that the second process runs.
+pub const SECOND: &str = "demo-second";
+
+/// However slow the machine: after this time something hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Shows that it works here: two processes, every operation, every byte checked
+///
+/// Needs no RDMA package. Ends with status 0 only if every check passed; then a small table of latencies and rates follows.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The device; `adverb devices` lists them [default: the first that works]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Leave the measurements out
+    #[arg(long)]
+    no_measure: bool,
+}
+
+#[derive(clap::Args)]
+pub struct SecondArgs {
+    #[arg(long)]
+    device: String,
+    #[arg(long)]
+    no_measure: bool,
+}
+
+/// What the two processes go through together.
+struct Outcome {
+    latencies: Vec<Latency>,
+    rates: Vec<Rate>,
+}
+
+pub fn main(args: &Args) -> Result<(), String> {
+    // Failures that a check provokes are no news; what fails unexpectedly is told by the check.
+    logger::start("adverb demo", log::LevelFilter::Off);
+    let start = Instant::now();
+    give_up_after(LIMIT, "adverb demo");
+    let device = choose(args.device.as_deref())?;
+    let mut second = start_second(&device, args.no_measure)?;
+    let address = device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
+    println!(
+        "processes {} and {} on device {} ({address}, path MTU {})",
+        std::process::id(),
+        second.id(),
+        device.name(),
+        device.path_mtu().bytes()
+    );
+    let (Some(from), Some(to)) = (second.stdout.take(), second.stdin.take()) else {
+        return Err("the second process has no pipes".into());
+    };
+    let control = Control::new(BufReader::new(from), to);
+    let outcome = World::new(Role::First, &device, control).and_then(|mut world| {
+        let outcome = both(&mut world, args.no_measure);
+        settle(world, outcome)
+    });
+    finish(second, outcome.is_ok())?;
+    let outcome = outcome?;
+    print_figures(&outcome);
+    println!("{} checks passed in {:.1} s", checks::ALL.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+pub fn second_main(args: &SecondArgs) -> ExitCode {
+    logger::start("adverb demo (second process)", log::LevelFilter::Off);
+    give_up_after(LIMIT, "adverb demo, second process");
+    let mut control = Control::new(BufReader::new(std::io::stdin()), std::io::stdout());
+    let device = match find(&args.device) {
+        Ok(device) => device,
+        Err(why) => {
+            control.fail(&why);
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = World::new(Role::Second, &device, control).and_then(|mut world| {
+        let outcome = both(&mut world, args.no_measure);
+        if let Err(why) = &outcome {
+            world.control.fail(why);
+        }
+        outcome
+    });
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What both processes do, side by side.
+fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
+    for (name, check) in checks::ALL {
+        if world.is_first() {
+            print!("  {name:<26} ");
+            let _ = std::io::stdout().flush();
+        }
+        match check(world).and_then(|what| world.sync().map(|()| what)) {
+            Ok(what) if world.is_first() => println!("ok   {what}"),
+            Ok(_) => {}
+            Err(why) => {
+                if world.is_first() {
+                    println!("FAILED");
+                }
+                return Err(format!("{name}: {why}"));
+            }
+        }
+    }
+    if no_measure {
+        return Ok(Outcome { latencies: Vec::new(), rates: Vec::new() });
+    }
+    let latencies = measure::latencies(world).map_err(|why| format!("measuring latencies: {why}"))?;
+    let rates = measure::rates(world).map_err(|why| format!("measuring rates: {why}"))?;
+    Ok(Outcome { latencies, rates })
+}
+
+/// After a failure both sides may have something to say.
+fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome, String> {
+    outcome.map_err(|why| {
+        world.control.fail(&why);
+        match world.control.other_failure() {
+            // What it says when it has heard of ours.
+            Some(other) if !other.contains(&why) && !why.contains("the other process:") => format!("{why}; {other}"),
+            _ => why,
+        }
+    })
+}
+
+/// Waits for the second process, whose pipes are closed by now.
+fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
+    let status = second.wait().map_err(|e| format!("waiting for the second process: {e}"))?;
+    if expect_success && !status.success() {
+        return Err(format!("the second process ended with {status}"));
+    }
+    Ok(())
+}
+
+fn start_second(device: &Device, no_measure: bool) -> Result<Child, String> {
+    let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
+    let mut command = Command::new(exe);
+    command.arg(SECOND).args(["--device", device.name()]);
+    if no_measure {
+        command.arg("--no-measure");
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().map_err(|e| format!("the second process cannot be started: {e}"))
+}
+
+fn list() -> Result<Vec<Arc<Device>>, String> {
+    let devices = adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    if devices.is_empty() { Err(NO_DEVICE.into()) } else { Ok(devices) }
+}
+
+fn find(name: &str) -> Result<Arc<Device>, String> {
+    let devices = list()?;
+    devices.iter().find(|d| d.name() == name).cloned().ok_or_else(|| {
+        let names: Vec<&str> = devices.iter().map(|d| d.name()).collect();
+        format!("there is no device {name}; there are: {}", names.join(", "))
+    })
+}
+
+/// The device asked for, or the first whose port can be opened.
+fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
+    if let Some(name) = name {
+        let device = find(name)?;
+        return world::try_device(&device).map(|()| device);
+    }
+    let mut reasons = Vec::new();
+    for device in list()? {
+        match world::try_device(&device) {
+            Ok(()) => {
+                reasons.iter().for_each(|why: &String| println!("passed over: {why}"));
+                return Ok(device);
+            }
+            Err(why) => reasons.push(format!("{}: {why}", device.name())),
+        }
+    }
+    Err(format!("no device works:\n  {}", reasons.join("\n  ")))
+}
+
+/// Ends the process if it is still there after `limit`.
+fn give_up_after(limit: Duration, name: &'static str) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        eprintln!("{name}: not finished after {} s, giving up", limit.as_secs());
+        std::process::exit(1);
+    });
+}
+
+fn print_figures(outcome: &Outcome) {
+    if outcome.latencies.is_empty() {
+        return;
+    }
+    println!("\n  {:<34} {:>10} {:>10}", "latency (half a round trip)", "median", "99 %");
+    for l in &outcome.latencies {
+        let us = |d: Duration| format!("{:.1} µs", d.as_secs_f64() * 1e6);
+        println!("  {:<34} {:>10} {:>10}", l.name, us(l.median), us(l.high));
+    }
+    println!("\n  {:<34} {:>10} {:>10}", "rate", "GB/s", "million/s");
+    for r in &outcome.rates {
+        let size = match r.size {
+            s if s.is_multiple_of(1 << 20) => format!("{} MiB", s >> 20),
+            s if s.is_multiple_of(1 << 10) => format!("{} KiB", s >> 10),
+            s => format!("{s} B"),
+        };
+        let name = format!("{} {size}", r.name);
+        println!("  {name:<34} {:>10.3} {:>10.4}", r.gigabytes(), r.million_messages());
+    }
+    println!("\n  A table with limits of the machine beside it: `make bench`.\n");
+}
