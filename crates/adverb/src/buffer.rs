@@ -42,6 +42,7 @@ impl Buffer {
     }
     /// First address, in the key's address space.
     #[must_use]
+    #[allow(clippy::misnamed_getters, reason = "the address that keys see")]
     pub fn addr(&self) -> u64 {
         self.mr.region().iova
     }

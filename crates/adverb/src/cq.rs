@@ -191,7 +191,7 @@ impl Cq {
     /// The cause, if the queue overflowed and nothing is left in it.
     pub fn poll(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, Cause> {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            self.context.node().progress();
+            self.context.node().progress_polling();
             if self.waiting.load(Ordering::Acquire) == 0 {
                 return Ok(0);
             }

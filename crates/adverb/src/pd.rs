@@ -182,7 +182,10 @@ impl Pd {
             if let Err(e) = probe(range.addr, range.len.into(), write)
                 && wait
             {
-                return Err(Error::new(Errno::EFAULT, format!("{} bytes at {:#x}: {e}", range.len, range.addr)));
+                return Err(Error::new(
+                    Errno::EFAULT,
+                    format!("{} bytes at {:#x}: {e}", range.len, range.addr),
+                ));
             }
         }
         Ok(())

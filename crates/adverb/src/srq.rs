@@ -8,7 +8,7 @@ use crate::pd::{Pd, Xrcd};
 use crate::qp::Qp;
 use crate::uses::Uses;
 use adverb_engine::qp::{NoRecv, RecvSource};
-use adverb_engine::{PostError, RecvWqe, RecvWr};
+use adverb_engine::{PdId, PostError, RecvWqe, RecvWr};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -180,15 +180,22 @@ impl RecvSource for SrqSource<'_> {
     fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {
         match xrc_srqn {
             None => self.qp.srq.as_ref().ok_or(NoRecv::NoSuchSrq)?.pop(),
-            Some(number) => {
-                let srq = self.node.srq(number).ok_or(NoRecv::NoSuchSrq)?;
-                // The SRQ must be of the target QP's own XRC domain (IBTA 9.7.4.1.4).
-                let same = match (srq.xrcd(), &self.qp.xrcd) {
-                    (Some(a), Some(b)) => Xrcd::same(a, b),
-                    _ => false,
-                };
-                if same { srq.pop() } else { Err(NoRecv::NoSuchSrq) }
-            }
+            Some(number) => self.xrc(number).ok_or(NoRecv::NoSuchSrq)?.pop(),
+        }
+    }
+
+    fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {
+        Some(self.xrc(xrc_srqn)?.pd.id())
+    }
+}
+
+impl SrqSource<'_> {
+    /// The SRQ with this number, if it is of the target QP's own XRC domain (IBTA 9.7.4.1.4).
+    fn xrc(&self, number: u32) -> Option<Arc<Srq>> {
+        let srq = self.node.srq(number)?;
+        match (srq.xrcd(), &self.qp.xrcd) {
+            (Some(a), Some(b)) if Xrcd::same(a, b) => Some(srq),
+            _ => None,
         }
     }
 }

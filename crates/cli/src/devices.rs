@@ -20,7 +20,8 @@ pub const NO_DEVICE: &str = "this machine has no network interface that is up an
     `ip link set lo up` (as root, or in a network namespace of your own) brings up the loopback interface, which is enough";
 
 pub fn main(args: &Args) -> Result<(), String> {
-    let devices = adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices =
+        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if args.json {
         println!("{}", json(&devices));
         return Ok(());
@@ -34,7 +35,9 @@ pub fn main(args: &Args) -> Result<(), String> {
 
 /// One row for each GID; the device's own columns stand in its first.
 fn table(devices: &[Arc<Device>]) -> String {
-    let mut rows = vec![["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"].map(String::from)];
+    let mut rows = vec![
+        ["device", "interface", "state", "MTU", "path MTU", "index", "GID", "address"].map(String::from),
+    ];
     for device in devices {
         let interface = device.interface();
         let gids = device.gids();

@@ -16,8 +16,8 @@ const FAILED: u8 = 1;
 ///
 /// Runs programs written for RDMA verbs on a machine that has no RDMA device, without root and without a kernel module.
 #[derive(Parser)]
-#[command(name = "adverb", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "First steps:\n  adverb demo                       does it work here? \n  \
+#[command(name = "adverb", version, arg_required_else_help = true)]
+#[command(after_help = "First steps:\n  adverb demo                       does it work here?\n  \
     adverb devices                    what programs will see\n  \
     adverb run -- ibv_devinfo -v      any verbs program")]
 struct Cli {

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -55,6 +55,8 @@ pub struct Node {
     polls: AtomicU64,
     /// What the background thread saw of it last.
     last_polls: AtomicU64,
+    /// The background thread stays away from the sockets and will look again within a millisecond by itself.
+    thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
     thread_sleeps_until: AtomicU64,
     pub(crate) counters: NodeCounters,
@@ -137,6 +139,7 @@ impl Node {
             addresses: Mutex::default(),
             polls: AtomicU64::new(0),
             last_polls: AtomicU64::new(0),
+            thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
         });

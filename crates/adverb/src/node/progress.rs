@@ -28,13 +28,22 @@ pub(super) struct Rx {
 struct Batch {
     tx: Tx,
     touched: Vec<Arc<Qp>>,
+    /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
+    held: Vec<Arc<Qp>>,
+    /// May ACKs be held now?
+    hold: bool,
 }
 
 impl Rx {
     pub(super) fn new() -> Self {
         Rx {
             buffers: RxBuffers::new(DATAGRAMS),
-            batch: Batch { tx: Tx::new(), touched: Vec::with_capacity(BUDGET) },
+            batch: Batch {
+                tx: Tx::new(),
+                touched: Vec::with_capacity(BUDGET),
+                held: Vec::new(),
+                hold: false,
+            },
         }
     }
 }
@@ -43,18 +52,35 @@ impl Node {
     /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was anything.
     /// Never blocks: if another thread is at it, that is as good.
     pub fn progress(&self) -> bool {
+        self.drive(false)
+    }
+
+    /// As [`Node::progress`], for a program that polls and so comes back soon: plain ACKs are held until it posts or
+    /// polls again, so that they leave in one run with its answer and after it. The background thread, which is
+    /// known to look again within a millisecond, sends them if the program does not come back.
+    pub(crate) fn progress_polling(&self) -> bool {
+        self.drive(self.thread_away.load(Ordering::Relaxed))
+    }
+
+    fn drive(&self, hold: bool) -> bool {
         self.polls.fetch_add(1, Ordering::Relaxed);
         if self.is_stale() {
             return false;
         }
-        self.receive(RxFrom::All) | self.run_timers()
+        self.receive(RxFrom::All, hold) | self.run_timers()
     }
 
     /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was
     /// busy last, and [`RxFrom::Every`] after a wake-up.
-    pub(super) fn receive(&self, from: RxFrom) -> bool {
+    pub(super) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
         let Rx { buffers, batch } = &mut *rx;
+        batch.hold = false;
+        if !batch.held.is_empty() {
+            std::mem::swap(&mut batch.held, &mut batch.touched);
+            self.answer(batch);
+        }
+        batch.hold = hold;
         let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
         self.answer(batch);
         n > 0
@@ -67,6 +93,7 @@ impl Node {
         }
         let mut rx = self.rx.lock();
         let Rx { buffers, batch } = &mut *rx;
+        batch.hold = false;
         self.link.maintain(buffers, &mut |p| self.dispatch(batch, &p));
         self.answer(batch);
     }
@@ -76,7 +103,13 @@ impl Node {
         while let Some(qp) = batch.touched.pop() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
+            inner.engine.hold_ack(batch.hold);
             self.pump(&qp, &mut inner, &mut batch.tx);
+            inner.engine.hold_ack(false);
+            if batch.hold && inner.engine.only_ack_waits() {
+                drop(inner);
+                batch.held.push(qp);
+            }
         }
     }
 

@@ -44,11 +44,23 @@ impl Node {
         let now = self.now();
         let Tx { batch, effects } = tx;
         let mut keys = self.keys.read();
+        let mut sent = false;
         loop {
             let (fault, key_op) = match inner.engine.poll_output(now, &keys, &HostMemory, effects) {
-                Output::Packet(t) => (self.transmit(&mut inner.route, batch, &t, &keys).err(), None),
+                Output::Packet(t) => {
+                    sent = true;
+                    (self.transmit(&mut inner.route, batch, &t, &keys).err(), None)
+                }
                 Output::Key(op) => (None, Some(op)),
-                Output::Idle => break,
+                Output::Idle => {
+                    // An ACK that was to be held rides with what went out.
+                    if sent && inner.engine.only_ack_waits() {
+                        inner.engine.hold_ack(false);
+                        sent = false;
+                        continue;
+                    }
+                    break;
+                }
             };
             if let Some(fault) = fault {
                 inner.engine.transmit_failed(fault, now, effects);

@@ -50,9 +50,11 @@ fn run(node: &Weak<Node>) {
     let mut away = Duration::ZERO;
     loop {
         let Some(node) = node.upgrade() else { return };
+        node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
         sleep(&node, away);
+        node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
-        let worked = node.receive(RxFrom::Every);
+        let worked = node.receive(RxFrom::Every, false);
         let timed = node.run_timers();
         node.maintain();
         away = if worked || timed {

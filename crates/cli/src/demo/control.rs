@@ -23,7 +23,9 @@ impl Control {
             None => Err("the other process ended".into()),
             Some(line) => line
                 .split_whitespace()
-                .map(|n| u64::from_str_radix(n, 16).map_err(|e| format!("the other process said {line:?}: {e}")))
+                .map(|n| {
+                    u64::from_str_radix(n, 16).map_err(|e| format!("the other process said {line:?}: {e}"))
+                })
                 .collect(),
         }
     }

@@ -4,8 +4,8 @@ use adverb::buffer::Buffer;
 use adverb::engine::cq::arm::ArmKind;
 use adverb::engine::wr::UdDest;
 use adverb::engine::{
-    AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr, WcOpcode, WcStatus,
+    AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, WcOpcode, WcStatus,
 };
 use adverb::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
 use std::collections::VecDeque;
@@ -83,9 +83,16 @@ impl End {
     }
 
     /// INIT, RTR, RTS towards queue pair `qpn`; `psn` is the first of ours and of theirs.
-    pub fn connect(&self, path: &AddressVector, mtu: PathMtu, psn: (u32, u32), qpn: u32) -> Result<(), String> {
+    pub fn connect(
+        &self,
+        path: &AddressVector,
+        mtu: PathMtu,
+        psn: (u32, u32),
+        qpn: u32,
+    ) -> Result<(), String> {
         let kind = self.qp.qp_type();
-        let init = QpAttr { state: QpState::Init, port_num: 1, access: ACCESS, qkey: QKEY, ..QpAttr::default() };
+        let init =
+            QpAttr { state: QpState::Init, port_num: 1, access: ACCESS, qkey: QKEY, ..QpAttr::default() };
         let rtr = QpAttr {
             state: QpState::Rtr,
             av: *path,
@@ -114,7 +121,8 @@ impl End {
         }
         let connect = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
         let respond = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        let request = AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+        let request =
+            AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
         let (to_rtr, to_rts) = match kind {
             QpType::Rc => (connect | respond, request),
             QpType::XrcSend => (connect, request),
@@ -131,7 +139,13 @@ impl End {
         self.send_with(wr_id, op, SendFlags::SIGNALED, Payload::Sges(&[self.buffer.sge(offset, len)]))
     }
 
-    pub fn send_with(&self, wr_id: u64, op: SendOp, flags: SendFlags, data: Payload<'_>) -> Result<(), String> {
+    pub fn send_with(
+        &self,
+        wr_id: u64,
+        op: SendOp,
+        flags: SendFlags,
+        data: Payload<'_>,
+    ) -> Result<(), String> {
         self.send_all(&[SendWr { wr_id, flags, op, data, ud: self.dest, xrc_srqn: self.xrc_srqn }])
     }
 
@@ -164,7 +178,9 @@ impl End {
                 return Ok(completion);
             }
             let polled = &mut self.polled;
-            self.cq.poll(64, |c| polled.push_back(c)).map_err(|cause| format!("completion queue: {cause}"))?;
+            self.cq
+                .poll(64, |c| polled.push_back(c))
+                .map_err(|cause| format!("completion queue: {cause}"))?;
             if self.polled.is_empty() {
                 if start.elapsed() > PATIENCE {
                     return Err(format!("no completion came in {PATIENCE:?}"));
@@ -199,7 +215,10 @@ impl End {
             let polled = &mut self.polled;
             self.cq.poll(1, |c| polled.push_back(c)).map_err(|cause| cause.to_string())?;
             if let Some(c) = self.polled.pop_front() {
-                return Err(format!("unexpected completion {:?} of request {}: {:?}", c.opcode, c.wr_id, c.status));
+                return Err(format!(
+                    "unexpected completion {:?} of request {}: {:?}",
+                    c.opcode, c.wr_id, c.status
+                ));
             }
         }
         Ok(())

@@ -57,7 +57,8 @@ pub fn main(args: &Args) -> Result<(), String> {
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
     let mut second = start_second(&device, args.no_measure)?;
-    let address = device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
+    let address =
+        device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
     println!(
         "processes {} and {} on device {} ({address}, path MTU {})",
         std::process::id(),
@@ -133,7 +134,9 @@ fn settle(mut world: World, outcome: Result<Outcome, String>) -> Result<Outcome,
         world.control.fail(&why);
         match world.control.other_failure() {
             // What it says when it has heard of ours.
-            Some(other) if !other.contains(&why) && !why.contains("the other process:") => format!("{why}; {other}"),
+            Some(other) if !other.contains(&why) && !why.contains("the other process:") => {
+                format!("{why}; {other}")
+            }
             _ => why,
         }
     })
@@ -156,11 +159,14 @@ fn start_second(device: &Device, no_measure: bool) -> Result<Child, String> {
         command.arg("--no-measure");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.spawn().map_err(|e| format!("the second process cannot be started: {e}"))
+    command.spawn().map_err(|e| {
+        format!("the second process cannot be started: {e}{}", world::advice(e.raw_os_error().unwrap_or(0)))
+    })
 }
 
 fn list() -> Result<Vec<Arc<Device>>, String> {
-    let devices = adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices =
+        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() { Err(NO_DEVICE.into()) } else { Ok(devices) }
 }
 

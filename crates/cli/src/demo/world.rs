@@ -5,7 +5,7 @@ use adverb::buffer::Buffer;
 use adverb::context::AhAttr;
 use adverb::engine::wr::Remote;
 use adverb::engine::{Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
-use adverb::{AsyncEvent, Context, Device, Element, Pd};
+use adverb::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpInit};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -52,7 +52,20 @@ pub struct World {
 
 /// Any error in words.
 pub fn words(what: &str) -> impl Fn(adverb::Error) -> String + '_ {
-    move |e| format!("{what}: {e}")
+    move |e| format!("{what}: {e}{}", advice(e.errno()))
+}
+
+/// What to do about limits of the system.
+pub fn advice(errno: i32) -> &'static str {
+    match Errno::from_raw(errno) {
+        Errno::EMFILE => "; the limit of this process is shown and raised by `ulimit -n`",
+        Errno::ENFILE => "; the limit of the machine is /proc/sys/fs/file-max",
+        Errno::ENOMEM => {
+            "; the machine has no memory left, or a limit is in the way: `ulimit -v`, the control group's"
+        }
+        Errno::EAGAIN => "; the limit of processes and threads is shown and raised by `ulimit -u`",
+        _ => "",
+    }
 }
 
 /// The GID that is spoken of most: of an IPv4 address, if there is one.
@@ -69,12 +82,27 @@ impl World {
         let index = gid_index(device);
         let gid = context.gid(1, index).map_err(words("GID"))?;
         let number = u128::from_be_bytes(gid.0);
-        let theirs =
-            control.exchange(&[(number >> 64) as u64, number as u64, buffer.addr(), u64::from(buffer.key())])?;
-        let &[high, low, va, rkey] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
+        let theirs = control.exchange(&[
+            (number >> 64) as u64,
+            number as u64,
+            buffer.addr(),
+            u64::from(buffer.key()),
+        ])?;
+        let &[high, low, va, rkey] = &theirs[..] else {
+            return Err("the other process speaks otherwise".into());
+        };
         let peer = Remote { va, rkey: u32::try_from(rkey).unwrap_or(0) };
         let peer_gid = Gid(((u128::from(high) << 64) | u128::from(low)).to_be_bytes());
-        Ok(World { role, control, context, pd, buffer: Arc::new(buffer), peer, gid_index: index as u8, peer_gid })
+        Ok(World {
+            role,
+            control,
+            context,
+            pd,
+            buffer: Arc::new(buffer),
+            peer,
+            gid_index: index as u8,
+            peer_gid,
+        })
     }
 
     pub fn is_first(&self) -> bool {
@@ -94,20 +122,16 @@ impl World {
     }
     /// Both tell each other one number.
     pub fn swap(&mut self, number: u64) -> Result<u64, String> {
-        self.control.exchange(&[number])?.first().copied().ok_or_else(|| "the other process said nothing".into())
+        self.control
+            .exchange(&[number])?
+            .first()
+            .copied()
+            .ok_or_else(|| "the other process said nothing".into())
     }
 
     /// The way to the other process.
     pub fn path(&self) -> Result<AddressVector, String> {
-        let attr = AhAttr {
-            dgid: self.peer_gid,
-            sgid_index: self.gid_index,
-            is_global: true,
-            hop_limit: 64,
-            port_num: 1,
-            ..AhAttr::default()
-        };
-        self.context.resolve(&attr).map_err(words("address"))
+        path(&self.context, self.gid_index, self.peer_gid)
     }
 
     /// A queue pair in each process, connected.
@@ -166,10 +190,9 @@ impl World {
         let (found, wanted) = (self.get(offset, len)?, pattern(len, seed));
         match found.iter().zip(&wanted).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(at) => Err(format!(
-                "byte {at} of {len} is {:#04x}, it was sent as {:#04x}",
-                found[at], wanted[at]
-            )),
+            Some(at) => {
+                Err(format!("byte {at} of {len} is {:#04x}, it was sent as {:#04x}", found[at], wanted[at]))
+            }
         }
     }
 
@@ -232,25 +255,40 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Can the device be opened, its port included?
+/// Can the device be opened, and its port at the address that the demonstration uses?
 pub fn try_device(device: &Arc<Device>) -> Result<(), String> {
-    let context = device.open().map_err(|e| e.to_string())?;
-    let pd = Pd::new(&context).map_err(|e| e.to_string())?;
-    let cq = adverb::Cq::new(&context, 1, None, 0).map_err(|e| e.to_string())?;
-    let init = adverb::QpInit {
-        qp_type: QpType::Ud,
+    let context = device.open().map_err(words("opening"))?;
+    let pd = Pd::new(&context).map_err(words("protection domain"))?;
+    let cq = Cq::new(&context, 1, None, 0).map_err(words("completion queue"))?;
+    let init = QpInit {
+        qp_type: QpType::Uc,
         cap: QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
         signal_all: false,
         send_cq: Some(cq.clone()),
-        recv_cq: Some(cq.clone()),
+        recv_cq: Some(cq),
         srq: None,
         xrcd: None,
     };
-    let qp = adverb::Qp::new(&context, Some(&pd), &init).map_err(|e| e.to_string())?;
-    // A datagram queue pair in INIT has its port open.
-    let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
-    let opened = qp.modify(&attr, mask).map_err(|e| e.to_string());
-    qp.destroy().map_err(|e| e.to_string())?;
+    let qp = Qp::new(&context, Some(&pd), &init).map_err(words("queue pair"))?;
+    let opened = open_port(&context, &qp, gid_index(device));
+    qp.destroy().map_err(words("destroying the queue pair"))?;
     opened
+}
+
+/// A connected queue pair in RTR has the port of its own address open.
+fn open_port(context: &Context, qp: &Qp, gid_index: usize) -> Result<(), String> {
+    let gid = context.gid(1, gid_index).map_err(words("GID"))?;
+    let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    qp.modify(&attr, mask).map_err(words("queue pair to INIT"))?;
+    let av = path(context, gid_index as u8, gid)?;
+    let attr = QpAttr { state: QpState::Rtr, av, dest_qpn: qp.number(), ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    qp.modify(&attr, mask).map_err(words("queue pair to RTR"))
+}
+
+/// The way from one GID of the device to another.
+fn path(context: &Context, sgid_index: u8, dgid: Gid) -> Result<AddressVector, String> {
+    let attr = AhAttr { dgid, sgid_index, is_global: true, hop_limit: 64, port_num: 1, ..AhAttr::default() };
+    context.resolve(&attr).map_err(words("address"))
 }

@@ -90,5 +90,4 @@ pub fn prepended(first: &Path, list: Option<OsString>) -> OsString {
 }
 
 #[cfg(test)]
-
 mod tests;

@@ -22,8 +22,10 @@ const OWN_FAILURE: u8 = 125;
 /// The program replaces this process: its exit status, signals and terminal are its own. What it starts inherits the
 /// device. Nothing needs to be cleaned up afterwards.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d adverb_lo\n\n\
-    Exit status: that of PROGRAM; 125 if adverb fails, 126 if PROGRAM cannot be executed, 127 if it is not found.")]
+#[command(
+    after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d adverb_lo\n\n\
+    Exit status: that of PROGRAM; 125 if adverb fails, 126 if PROGRAM cannot be executed, 127 if it is not found."
+)]
 pub struct Args {
     /// What the device reports on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
@@ -67,7 +69,8 @@ pub fn main(args: &Args) -> ExitCode {
 fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>, String> {
     let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
     let libraries = dropins::find(&exe, !args.no_preload)?;
-    let devices = adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+    let devices =
+        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() {
         eprintln!("adverb run: warning: {}", crate::devices::NO_DEVICE);
     }
@@ -97,7 +100,9 @@ fn explain(program: &OsStr, error: &std::io::Error) -> (String, u8) {
     let name = program.to_string_lossy();
     let found = find(program, &std::env::var_os("PATH").unwrap_or_default());
     match (error.kind(), found) {
-        (std::io::ErrorKind::NotFound, None) if name.contains('/') => (format!("{name}: no such file"), NOT_FOUND),
+        (std::io::ErrorKind::NotFound, None) if name.contains('/') => {
+            (format!("{name}: no such file"), NOT_FOUND)
+        }
         (std::io::ErrorKind::NotFound, None) => {
             (format!("{name}: no such program in any directory of PATH"), NOT_FOUND)
         }

@@ -3,6 +3,7 @@
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The directory `adverb-UID` below the first place that takes it: `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp`.
 pub fn directory() -> Result<PathBuf, String> {
@@ -59,8 +60,10 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
     if is_complete(&path, tree) {
         return Ok(path);
     }
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let unique = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
     let build = || -> std::io::Result<()> {
-        let fresh = parent.join(format!(".{kind}-{}", std::process::id()));
+        let fresh = parent.join(format!(".{kind}-{unique}"));
         let _ = fs::remove_dir_all(&fresh);
         DirBuilder::new().mode(0o700).create(&fresh)?;
         for (name, entry) in tree {
@@ -74,10 +77,14 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
         if fs::rename(&fresh, &path).is_err() {
             // One is there: another process was faster, or a cleaner has been at it.
             if !is_complete(&path, tree) {
-                let aside = parent.join(format!(".{kind}-old-{}", std::process::id()));
-                fs::rename(&path, &aside)?;
-                fs::rename(&fresh, &path)?;
+                let aside = parent.join(format!(".{kind}-old-{unique}"));
+                // Whoever else repairs it at this moment is as good.
+                let _ = fs::rename(&path, &aside);
+                let placed = fs::rename(&fresh, &path);
                 let _ = fs::remove_dir_all(&aside);
+                if placed.is_err() && !is_complete(&path, tree) {
+                    return placed;
+                }
             }
             let _ = fs::remove_dir_all(&fresh);
         }

@@ -1,5 +1,7 @@
 //! The files below `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband` that a kernel driver would
 //! provide for the devices, as a directory tree. The preloaded library leads programs there.
+//!
+//! The attributes are those that the drop-in library answers for itself (a test compares them).
 use super::runtime::{self, Entry, Tree};
 use adverb::Device;
 use adverb::device::{DEFAULT_PKEY, GID_TABLE};
@@ -44,11 +46,11 @@ fn device_files(device: &Device, file: &mut impl FnMut(String, String)) {
     put("node_type", "1: CA");
     put("node_guid", &guid);
     put("sys_image_guid", &guid);
-    put("node_desc", device.name());
+    put("node_desc", "Adverb software RDMA device");
     put("fw_ver", env!("CARGO_PKG_VERSION"));
-    put("hca_type", "Adverb");
-    put("board_id", "Adverb");
-    put("hw_rev", &format!("0x{:x}", adverb::device::HW_VER));
+    put("hca_type", "adverb");
+    put("board_id", "adverb");
+    put("hw_rev", &adverb::device::HW_VER.to_string());
 
     let net = format!("device/net/{}", interface.name);
     put(&format!("{net}/address"), &interface.mac.map(|b| format!("{b:02x}")).join(":"));
@@ -67,7 +69,7 @@ fn device_files(device: &Device, file: &mut impl FnMut(String, String)) {
     put("ports/1/lid_mask_count", "0");
     put("ports/1/sm_lid", "0x0");
     put("ports/1/sm_sl", "0");
-    put("ports/1/cap_mask", "0x00010000");
+    put("ports/1/cap_mask", "0x04010000");
     put("ports/1/pkeys/0", &format!("0x{DEFAULT_PKEY:04x}"));
     let gids = device.gids();
     for index in 0..GID_TABLE {
@@ -92,19 +94,11 @@ fn colon_groups(bytes: &[u8]) -> String {
     text
 }
 
-/// As the kernel words the speed of an Ethernet port, which has no lanes: the next InfiniBand rate at or below it.
+/// The speed of the port in the kernel's words; loopback and the like have none and count as 10 Gb/s.
 fn rate(mbit: Option<u32>) -> String {
-    match mbit.unwrap_or(10_000) {
-        200_000.. => "200 Gb/sec (4X HDR)",
-        100_000.. => "100 Gb/sec (4X EDR)",
-        50_000.. => "50 Gb/sec (2X EDR)",
-        40_000.. => "40 Gb/sec (4X QDR)",
-        25_000.. => "25 Gb/sec (1X EDR)",
-        _ => "10 Gb/sec (4X SDR)",
-    }
-    .into()
+    let mbit = mbit.filter(|m| *m > 0).unwrap_or(10_000);
+    format!("{} Gb/sec ({}X)", f64::from(mbit) / 1000.0, if mbit > 50_000 { 4 } else { 1 })
 }
 
 #[cfg(test)]
-
 mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+
+#[test]
+fn a_program_is_found_as_exec_finds_it() {
+    let path = OsStr::new("/nonexistent:/bin:/usr/bin");
+    assert_eq!(find(OsStr::new("sh"), path), Some("/bin/sh".into()));
+    assert_eq!(find(OsStr::new("/bin/sh"), OsStr::new("")), Some("/bin/sh".into()));
+    assert_eq!(find(OsStr::new("no-such-program-at-all"), path), None);
+    assert_eq!(find(OsStr::new("/no/such/program"), path), None);
+}
+
+#[test]
+fn why_a_program_does_not_start() {
+    let error = |kind| std::io::Error::from(kind);
+    let not_found = error(std::io::ErrorKind::NotFound);
+    assert_eq!(explain(OsStr::new("no-such-program-at-all"), &not_found).1, NOT_FOUND);
+    assert_eq!(explain(OsStr::new("/no/such/program"), &not_found).1, NOT_FOUND);
+    let (text, status) = explain(OsStr::new("/bin/sh"), &not_found);
+    assert_eq!(status, CANNOT_EXECUTE);
+    assert!(text.contains("interpreter"), "{text}");
+    let denied = error(std::io::ErrorKind::PermissionDenied);
+    assert_eq!(explain(OsStr::new("/"), &denied), ("/: is a directory".into(), CANNOT_EXECUTE));
+    assert_eq!(explain(OsStr::new("/etc/passwd"), &denied).1, CANNOT_EXECUTE);
+}
+
+#[test]
+fn levels_are_checked() {
+    assert_eq!(level("debug"), Ok(log::LevelFilter::Debug));
+    assert_eq!(level("off"), Ok(log::LevelFilter::Off));
+    assert!(level("loud").is_err());
+}
+
+mod environment {
+    use super::super::dropins::Libraries;
+    use super::super::environment::variables;
+    use std::collections::HashMap;
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    fn made(
+        before: &[(&str, &str)],
+        preload: bool,
+        log: Option<log::LevelFilter>,
+    ) -> HashMap<&'static str, OsString> {
+        let libraries =
+            Libraries { directory: "/d".into(), preload: preload.then(|| "/p/libadverb_preload.so".into()) };
+        let get = |name: &str| before.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+        variables(&libraries, preload.then_some(Path::new("/root")), log, get).into_iter().collect()
+    }
+
+    #[test]
+    fn from_nothing() {
+        let v = made(&[], true, None);
+        assert_eq!(v["LD_LIBRARY_PATH"], "/d");
+        assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so");
+        assert_eq!(v["ADVERB_SYSROOT"], "/root");
+        assert_eq!(v["ADVERB_LOG"], "warn");
+    }
+
+    #[test]
+    fn in_front_of_what_is_there() {
+        let v = made(&[("LD_LIBRARY_PATH", "/a:/b"), ("LD_PRELOAD", ""), ("ADVERB_LOG", "info")], true, None);
+        assert_eq!(v["LD_LIBRARY_PATH"], "/d:/a:/b");
+        assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so");
+        assert!(!v.contains_key("ADVERB_LOG"), "the user's own choice stays");
+    }
+
+    #[test]
+    fn only_once_when_nested() {
+        let v = made(&[("LD_LIBRARY_PATH", "/d:/a"), ("LD_PRELOAD", "/p/libadverb_preload.so")], true, None);
+        assert!(!v.contains_key("LD_LIBRARY_PATH") && !v.contains_key("LD_PRELOAD"));
+        assert_eq!(made(&[("LD_LIBRARY_PATH", "/de")], true, None)["LD_LIBRARY_PATH"], "/d:/de");
+    }
+
+    #[test]
+    fn without_preload_and_with_a_level() {
+        let v = made(&[("ADVERB_LOG", "info")], false, Some(log::LevelFilter::Debug));
+        assert!(!v.contains_key("LD_PRELOAD") && !v.contains_key("ADVERB_SYSROOT"));
+        assert_eq!(v["ADVERB_LOG"], "debug");
+    }
+}
+
+/// A fresh directory for one test.
+pub(super) fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("adverb-cli-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+mod runtime {
+    use super::super::runtime::{Entry, Tree, directory, place_tree};
+    use super::scratch;
+    use std::os::unix::fs::MetadataExt;
+
+    fn tree(text: &str) -> Tree {
+        vec![("a/b".into(), Entry::File(text.into())), ("c".into(), Entry::Link("a/b".into()))]
+    }
+
+    #[test]
+    fn the_directory_is_the_users_alone() {
+        let path = directory().unwrap();
+        let found = std::fs::symlink_metadata(&path).unwrap();
+        assert!(found.is_dir());
+        assert_eq!(found.mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_tree_is_made_once_and_again_when_damaged() {
+        let parent = scratch("place");
+        let path = place_tree(&parent, "kind", &tree("one")).unwrap();
+        assert_eq!(std::fs::read_to_string(path.join("c")).unwrap(), "one");
+        let inode = std::fs::metadata(&path).unwrap().ino();
+        assert_eq!(place_tree(&parent, "kind", &tree("one")).unwrap(), path);
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), inode, "it was made anew");
+        assert_ne!(place_tree(&parent, "kind", &tree("two")).unwrap(), path);
+
+        std::fs::remove_file(path.join("a/b")).unwrap();
+        assert_eq!(place_tree(&parent, "kind", &tree("one")).unwrap(), path);
+        assert_eq!(std::fs::read_to_string(path.join("c")).unwrap(), "one");
+        let left: Vec<_> = std::fs::read_dir(&parent).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        std::fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn many_at_once_make_one() {
+        let parent = scratch("race");
+        let make = || place_tree(&parent, "kind", &tree("one"));
+        let paths: Vec<_> = std::thread::scope(|s| {
+            let all: Vec<_> = (0..8).map(|_| s.spawn(make)).collect();
+            all.into_iter().map(|t| t.join().unwrap().unwrap()).collect()
+        });
+        assert!(paths.iter().all(|p| *p == paths[0]));
+        assert_eq!(std::fs::read_to_string(paths[0].join("c")).unwrap(), "one");
+        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 1);
+        std::fs::remove_dir_all(parent).unwrap();
+    }
+}

@@ -72,6 +72,11 @@ pub(crate) enum Verdict {
 pub trait RecvSource {
     /// Takes a receive. `xrc_srqn` is the SRQ number of an XRC packet, `None` on RC and UD.
     fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
+    /// The protection domain of the XRC SRQ with this number, if the QP's domain has one.
+    fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {
+        let _ = xrc_srqn;
+        None
+    }
 }
 
 /// Why no receive could be taken.
@@ -137,6 +142,7 @@ pub struct Qp {
     responder: Responder,
     /// Why it is in ERR or SQE, unless the consumer moved it there.
     first_error: Option<Arc<Cause>>,
+    hold_ack: bool,
     counters: Counters,
     last_packet: Half,
     /// COMM_EST was raised.
@@ -159,6 +165,7 @@ impl Qp {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
             first_error: None,
+            hold_ack: false,
             counters: Counters::default(),
             last_packet: Half::Requester,
             established: false,
@@ -310,6 +317,13 @@ impl Qp {
             self.established = true;
             env.effects.events.push(QpEvent::CommEst);
         }
+        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens memory to it.
+        if let Some(xrc) = packet.headers.xrceth
+            && self.config.qp_type == QpType::XrcRecv
+            && let Some(pd) = env.srq.pd(xrc.srqn)
+        {
+            self.config.pd = pd;
+        }
         let verdict = self.responder.handle_request(&ctx!(self), env, packet, &mut self.counters);
         self.apply(verdict, env.effects);
     }
@@ -360,29 +374,50 @@ impl Qp {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
-        if self.responder.has_output()
+        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
+        // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner.
+        let ack_last = sends && self.responder.only_ack_waits();
+        if !ack_last && self.responder.has_output() {
+            if self.responder.prepare_response(&ctx!(self), now, keys, memory, effects) {
+                self.last_packet = Half::Responder;
+                return Output::Packet(self.responder.response(&ctx!(self)));
+            }
+        }
+        if sends {
+            match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
+                Step::Packet(headers) => {
+                    self.last_packet = Half::Requester;
+                    let path = if self.config.qp_type == QpType::Ud {
+                        self.requester.ud_path()
+                    } else {
+                        &self.attr.av
+                    };
+                    let source_port = ctx!(self).source_port();
+                    let payload = self.requester.payload();
+                    return Output::Packet(Transmit { path, source_port, headers, payload });
+                }
+                Step::Key(op) => return Output::Key(op),
+                Step::Idle => self.settle(effects),
+            }
+        }
+        if ack_last
+            && !self.hold_ack
             && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)
         {
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
-        if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
-            return Output::Idle;
-        }
-        match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
-            Step::Packet(headers) => {
-                self.last_packet = Half::Requester;
-                let path =
-                    if self.config.qp_type == QpType::Ud { self.requester.ud_path() } else { &self.attr.av };
-                let source_port = ctx!(self).source_port();
-                Output::Packet(Transmit { path, source_port, headers, payload: self.requester.payload() })
-            }
-            Step::Key(op) => Output::Key(op),
-            Step::Idle => {
-                self.settle(effects);
-                Output::Idle
-            }
-        }
+        Output::Idle
+    }
+    /// Does nothing but a plain ACK wait to be sent? It may be held for a moment, so that it rides with what the program
+    /// sends next.
+    #[must_use]
+    pub fn only_ack_waits(&self) -> bool {
+        self.responder.only_ack_waits()
+    }
+    /// While set, [`Qp::poll_output`] keeps a plain ACK back. The host sees to it that this does not last.
+    pub fn hold_ack(&mut self, hold: bool) {
+        self.hold_ack = hold;
     }
     /// The host performed (or refused) the last [`Output::Key`].
     pub fn key_op_done(&mut self, result: Result<(), Cause>, now: Time, effects: &mut Effects) {

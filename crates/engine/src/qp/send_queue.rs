@@ -159,7 +159,8 @@ impl SendQueue {
         let depth = config.cap.max_send_wr;
         let slots = if depth == 0 { 0 } else { depth.next_power_of_two() as usize };
         let max_sge = config.cap.max_send_sge as usize;
-        let max_inline = config.cap.max_inline_data as usize;
+        // The eight bytes of an atomic write are always copied at the post, whatever room for inline data was asked for.
+        let max_inline = (config.cap.max_inline_data as usize).max(8);
         let dests = if config.qp_type == QpType::Ud { slots } else { 0 };
         let no_dest = UdDest { av: AddressVector::default(), qpn: 0, qkey: 0 };
         SendQueue {
@@ -286,9 +287,13 @@ impl SendQueue {
                     });
                 }
                 let len: usize = parts.iter().map(|p| p.len()).fold(0, usize::saturating_add);
-                if len > self.max_inline {
+                let max = match wr.op {
+                    SendOp::AtomicWrite(_) => config.cap.max_inline_data.max(8),
+                    _ => config.cap.max_inline_data,
+                };
+                if len > max as usize {
                     let given = u32::try_from(len).unwrap_or(u32::MAX);
-                    return Err(Cause::TooMuchInline { given, max: config.cap.max_inline_data });
+                    return Err(Cause::TooMuchInline { given, max });
                 }
                 Ok(())
             }

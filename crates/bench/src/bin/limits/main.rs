@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use pair::Cpus;
+use udp::Flow;
 
 /// Errors are for a person to read.
 type Result<T> = std::result::Result<T, String>;
@@ -26,9 +27,11 @@ const LIMITS: &[Limit] = &[
     ("eventfd_wake", "s", eventfd),
     ("udp_spin", "s", |c, d| udp::ping_pong(c, true, d)),
     ("udp_block", "s", |c, d| udp::ping_pong(c, false, d)),
-    ("udp_gso_4156", "B/s", |c, d| udp::one_way(c, 4156, true, d)),
-    ("udp_gso_1060", "B/s", |c, d| udp::one_way(c, 1060, true, d)),
-    ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, false, d)),
+    ("udp_gso_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Gso, d)),
+    ("udp_gso_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::Gso, d)),
+    ("udp_gso_window_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::GsoWindow, d)),
+    ("udp_gso_window_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::GsoWindow, d)),
+    ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
 ];
 
 fn main() -> ExitCode {
@@ -78,7 +81,7 @@ fn child(args: &[String]) -> Result<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["eventfd"] => eventfd_echo(),
         ["echo", _, how] => udp::echo(number(&args[1])?, how == "spin"),
-        ["sink", _] => udp::sink(number(&args[1])?),
+        ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),
         _ => Err(format!("no such child: {args:?}")),
     }
 }

@@ -37,7 +37,9 @@ impl Cpus {
 /// Keeps this process on one processor.
 pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|e| format!("cpu {cpu}: {e}"))
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|e| format!("cpu {cpu}: {e}"))
 }
 
 /// The second process. Dropping it ends it.
@@ -102,7 +104,8 @@ pub fn eventfds(cpu: usize) -> Result<(File, File, Other)> {
 
 /// The child's view of [`eventfds`].
 pub fn inherited_eventfds() -> Result<(File, File)> {
-    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
+    let own =
+        |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
 }
 

@@ -98,19 +98,47 @@ pub fn echo(port: u16, spin: bool) -> Result<()> {
     }
 }
 
-/// Bytes a second that arrive: segments of one size, in GSO runs received by GRO or one a call.
-pub fn one_way(cpus: Cpus, segment: u16, gso: bool, time: Duration) -> Result<f64> {
-    let (socket, mut child) = connected(cpus, "sink", &[])?;
+/// How a one-way stream is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// One segment a call, no regard for the receiver.
+    Plain,
+    /// GSO runs, no regard for the receiver: what it cannot take is lost.
+    Gso,
+    /// GSO runs with at most [`WINDOW`] bytes under way, so that nothing is lost.
+    GsoWindow,
+}
+
+/// Bytes under way, well below the smallest socket buffer that kernels give by default.
+const WINDOW: usize = 1 << 20;
+/// The receiver reports each time it has received this much more.
+const CREDIT: usize = WINDOW / 4;
+
+/// Bytes a second that arrive of a stream of equal segments, received by GRO.
+pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f64> {
+    let (socket, mut child) =
+        connected(cpus, "sink", &[if flow == Flow::GsoWindow { "credit" } else { "quiet" }])?;
     pair::pin(cpus.here)?;
     let size = usize::from(segment);
-    let run = if gso { RUN / size * size } else { size };
-    if gso {
-        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(segment)).map_err(|e| format!("UDP_SEGMENT: {e}"))?;
+    let run = if flow == Flow::Plain { size } else { RUN / size * size };
+    if flow != Flow::Plain {
+        setsockopt(&socket, sockopt::UdpGsoSegment, &i32::from(segment))
+            .map_err(|e| format!("UDP_SEGMENT: {e}"))?;
     }
-    let data = vec![5; run];
-    let start = Instant::now();
+    socket.set_read_timeout(Some(SILENCE / 4)).map_err(|e| format!("socket: {e}"))?;
+    let (data, start) = (vec![5; run], Instant::now());
+    let (mut sent, mut received) = (0, 0);
     while start.elapsed() < time {
         socket.send(&data).map_err(|e| format!("send: {e}"))?;
+        sent += run;
+        while flow == Flow::GsoWindow && sent - received > WINDOW {
+            let mut credit = [0; 8];
+            // A loss leaves the window full for ever: begin a new one.
+            received = match socket.recv(&mut credit) {
+                Ok(_) => usize::from_ne_bytes(credit),
+                Err(_) => sent,
+            };
+        }
     }
     let line = child.line()?;
     let rate = line.parse().map_err(|e| format!("rate {line:?} of the receiver: {e}"))?;
@@ -119,16 +147,16 @@ pub fn one_way(cpus: Cpus, segment: u16, gso: bool, time: Duration) -> Result<f6
 }
 
 /// The child of [`one_way`]: counts what arrives until a silence.
-pub fn sink(port: u16) -> Result<()> {
+pub fn sink(port: u16, credit: bool) -> Result<()> {
     let (socket, own) = bound()?;
     connect(&socket, port)?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;
     println!("{own}");
     let mut buf = vec![0; 1 << 17];
-    socket.recv(&mut buf).map_err(|e| format!("recv: {e}"))?;
     // The first only starts the clock: the sender may not have been under way before.
+    let first = socket.recv(&mut buf).map_err(|e| format!("recv: {e}"))?;
     let start = Instant::now();
-    let (mut bytes, mut last) = (0, start);
+    let (mut bytes, mut reported, mut last) = (first, 0, start);
     socket.set_read_timeout(Some(SILENCE)).map_err(|e| format!("socket: {e}"))?;
     loop {
         match socket.recv(&mut buf) {
@@ -139,7 +167,12 @@ pub fn sink(port: u16) -> Result<()> {
             Err(e) if e.kind() == ErrorKind::WouldBlock => break,
             Err(e) => return Err(format!("recv: {e}")),
         }
+        if credit && bytes - reported >= CREDIT {
+            reported = bytes;
+            // The sender may have ended already.
+            let _ = socket.send(&bytes.to_ne_bytes());
+        }
     }
-    println!("{:e}", bytes as f64 / (last - start).as_secs_f64());
+    println!("{:e}", (bytes - first) as f64 / (last - start).as_secs_f64());
     Ok(())
 }

@@ -87,7 +87,12 @@ pub fn inline(w: &mut World) -> Checked {
     w.expect_here(IN + 4096, data.len())?;
     if w.is_first() {
         w.sync()?;
-        end.send_with(1, SendOp::Write(w.remote(IN)), SendFlags::SIGNALED | SendFlags::INLINE, Payload::Inline(&parts))?;
+        end.send_with(
+            1,
+            SendOp::Write(w.remote(IN)),
+            SendFlags::SIGNALED | SendFlags::INLINE,
+            Payload::Inline(&parts),
+        )?;
         end.done(1, WcOpcode::RdmaWrite)?;
         end.send_with(2, SendOp::Send, SendFlags::SIGNALED | SendFlags::INLINE, Payload::Inline(&parts))?;
         end.done(2, WcOpcode::Send)?;

@@ -199,6 +199,11 @@ impl Responder {
         !self.responses.is_empty()
     }
 
+    /// Nothing waits but a plain ACK.
+    pub(crate) fn only_ack_waits(&self) -> bool {
+        self.responses.only_ack()
+    }
+
     #[cfg(test)]
     pub(crate) fn expected_psn(&self) -> Psn {
         self.expected

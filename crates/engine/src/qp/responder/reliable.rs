@@ -235,7 +235,8 @@ impl Responder {
                 .map_err(Refusal::access)?;
         }
         self.count_message();
-        let body = Body::Read { va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
+        let body =
+            Body::Read { pd: ctx.config.pd, va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
         self.respond_to(packet.headers.bth.psn, body, false);
         Ok(packets(reth.len, ctx.attr.path_mtu.bytes()))
     }
@@ -410,7 +411,8 @@ impl Responder {
         if !original && !self.repeats_left(ctx) {
             return false;
         }
-        let body = Body::Read { va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
+        let body =
+            Body::Read { pd: ctx.config.pd, va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
         self.respond_to(psn, body, !original);
         true
     }

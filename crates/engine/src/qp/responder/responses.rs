@@ -7,7 +7,7 @@ use crate::keys::KeyTable;
 use crate::memory::{Range, RangeKind};
 use crate::packet::{Data, Transmit};
 use crate::qp::QpCtx;
-use crate::types::{Access, Key, QpType};
+use crate::types::{Access, Key, PdId, QpType};
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport, pad_for,
 };
@@ -20,6 +20,8 @@ pub(super) enum Body {
     Nak(Syndrome),
     /// What is left of a READ: the next packet carries the bytes at `va`.
     Read {
+        /// Of the request: that of an XRC target changes with the SRQ named.
+        pd: PdId,
         va: u64,
         rkey: Key,
         left: u32,
@@ -79,6 +81,11 @@ impl Responses {
     pub(super) fn clear(&mut self) {
         self.queue.clear();
         self.prepared = None;
+    }
+
+    /// Exactly one answer waits, and it is a plain ACK.
+    pub(super) fn only_ack(&self) -> bool {
+        self.queue.len() == 1 && matches!(self.queue[0].body, Body::Ack)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -191,10 +198,10 @@ impl Responses {
                     Operation::AtomicAcknowledge
                 }
                 Body::Done => Operation::ReadResponseOnly,
-                Body::Read { va, rkey, left, started } => {
+                Body::Read { pd, va, rkey, left, started } => {
                     let len = left.min(ctx.attr.path_mtu.bytes() as u32);
                     if len > 0 {
-                        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
+                        let qpn = ctx.config.qpn;
                         // Again for each packet: the region may have gone since the request.
                         match keys.check_remote(pd, qpn, rkey, Access::REMOTE_READ, va, len) {
                             Ok(range) => payload = range,
@@ -209,7 +216,7 @@ impl Responses {
                     if !finished {
                         let va = va.wrapping_add(u64::from(len));
                         r.psn = psn.next();
-                        r.body = Body::Read { va, rkey, left: left - len, started: true };
+                        r.body = Body::Read { pd, va, rkey, left: left - len, started: true };
                     }
                     match (started, finished) {
                         (false, true) => Operation::ReadResponseOnly,

@@ -1,0 +1,140 @@
+//! The command as a user calls it.
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+
+fn adverb(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+    command.args(args).env_remove("ADVERB_LOG").env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn run_passes_the_exit_status_on() {
+    for status in [0, 7, 255] {
+        let output = adverb(&["run", "--", "sh", "-c", &format!("exit {status}")]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+    }
+    // The separator is not needed, and options behind the program are the program's.
+    assert_eq!(adverb(&["run", "sh", "-c", "exit 9"]).status.code(), Some(9));
+}
+
+#[test]
+fn run_passes_a_signal_on() {
+    let output = adverb(&["run", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.signal(), Some(15), "{:?}", output.status);
+}
+
+#[test]
+fn run_says_what_cannot_be_started() {
+    for (program, status, words) in [
+        ("no-such-program-at-all", 127, "no such program"),
+        ("/no/such/program", 127, "no such file"),
+        ("/", 126, "is a directory"),
+        ("/etc/passwd", 126, "may not be executed"),
+    ] {
+        let output = adverb(&["run", "--", program]);
+        assert_eq!(output.status.code(), Some(status), "{program}");
+        assert!(text(&output.stderr).contains(words), "{program}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn run_sets_what_the_program_and_its_children_need() {
+    let output = adverb(&["run", "--log", "info", "--", "sh", "-c", "sh -c 'env; cat /proc/self/maps'"]);
+    let out = text(&output.stdout);
+    let value = |name: &str| {
+        let line = out.lines().find_map(|l| l.strip_prefix(name).and_then(|r| r.strip_prefix('=')));
+        line.unwrap_or_else(|| panic!("no {name} in {out}")).to_owned()
+    };
+    assert_eq!(value("ADVERB_LOG"), "info");
+    let directory = std::path::PathBuf::from(value("LD_LIBRARY_PATH"));
+    for name in ["libibverbs.so.1", "libibverbs.so"] {
+        assert!(directory.join(name).is_file(), "no {name} in {}", directory.display());
+    }
+    let root = std::path::PathBuf::from(value("ADVERB_SYSROOT"));
+    assert!(root.join("sys/class/infiniband_verbs/uverbs0/ibdev").is_file());
+    let mapped = out.lines().any(|l| l.ends_with("libadverb_preload.so"));
+    assert!(mapped, "the library is not preloaded: {out}");
+}
+
+#[test]
+fn run_does_without_the_preload() {
+    let output = adverb(&["run", "--no-preload", "--", "env"]);
+    let out = text(&output.stdout);
+    assert!(out.contains("LD_LIBRARY_PATH="), "{out}");
+    assert!(!out.contains("LD_PRELOAD=") && !out.contains("ADVERB_SYSROOT="), "{out}");
+}
+
+/// The preloaded library shows programs the same as the drop-in library tells them.
+#[test]
+fn the_tree_agrees_with_the_library() {
+    let output = adverb(&["run", "--", "sh", "-c", "printf %s \"$ADVERB_SYSROOT\""]);
+    let root = std::path::PathBuf::from(text(&output.stdout)).join("sys/class/infiniband");
+    let devices = adverb::device::list().unwrap();
+    assert!(!devices.is_empty());
+    for device in devices {
+        for (path, wanted) in ibverbs::pure::sysfs::attributes(&device) {
+            let at = root.join(device.name()).join(&path);
+            let found = std::fs::read_to_string(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display()));
+            assert_eq!(found.strip_suffix('\n'), Some(&*wanted), "{path} of {}", device.name());
+        }
+    }
+}
+
+#[test]
+fn devices_lists_every_device() {
+    let output = adverb(&["devices"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for device in adverb::device::list().unwrap() {
+        assert!(text(&output.stdout).contains(device.name()), "{}", text(&output.stdout));
+    }
+    let json = text(&adverb(&["devices", "--json"]).stdout);
+    assert!(json.starts_with("[{\"name\":\"adverb_") && json.ends_with("}]\n"), "{json}");
+}
+
+#[test]
+fn the_demonstration_passes() {
+    let output = adverb(&["demo"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{out}{}", text(&output.stderr));
+    assert!(out.contains("19 checks passed"), "{out}");
+    assert!(!out.contains("FAILED"), "{out}");
+    for row in ["Send 8 B, polling", "RDMA Read 1 MiB"] {
+        assert!(out.contains(row), "{out}");
+    }
+}
+
+#[test]
+fn the_demonstration_runs_on_the_device_asked_for() {
+    let device = adverb::device::list().unwrap().pop().unwrap();
+    let output = adverb(&["demo", "--no-measure", "--device", device.name()]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains(device.name()));
+    let output = adverb(&["demo", "--device", "nothing"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains(device.name()), "{}", text(&output.stderr));
+}
+
+/// A second process that dies must not leave the first one waiting.
+#[test]
+fn a_half_demonstration_ends() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+    let device = adverb::device::list().unwrap().pop().unwrap();
+    let output = command.args(["demo-second", "--device", device.name()]).output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "its other side never spoke");
+}
+
+#[test]
+fn version_and_help() {
+    assert_eq!(text(&adverb(&["--version"]).stdout), format!("adverb {}\n", env!("CARGO_PKG_VERSION")));
+    let help = text(&adverb(&["--help"]).stdout);
+    for word in ["run", "devices", "demo"] {
+        assert!(help.contains(word), "{help}");
+    }
+    assert!(!help.contains("demo-second"), "{help}");
+}
