@@ -195,6 +195,8 @@ impl Cq {
             if self.waiting.load(Ordering::Acquire) == 0 {
                 return Ok(0);
             }
+        } else {
+            self.context.node().pump_dirty();
         }
         let mut inner = self.inner.lock();
         let mut n = 0;

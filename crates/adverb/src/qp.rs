@@ -6,13 +6,14 @@ use crate::event_queue::Acks;
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
 use adverb_engine::{
-    AddressVector, AttrMask, Cause, Completion, PathMtu, QpAttr, QpCap, QpConfig, QpEvent, QpState, QpType,
-    RecvWr, SendWr, WcStatus,
+    AddressVector, AttrMask, Cause, Completion, PathMtu, Payload, QpAttr, QpCap, QpConfig, QpEvent, QpState,
+    QpType, RecvWr, SendWr, Time, WcStatus,
 };
 use adverb_link::Route;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// What a queue pair is created with.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct Qp {
     pub(crate) inner: Mutex<QpInner>,
     /// Earliest entry in the timer queue; `u64::MAX` without one.
     pub(crate) timer_at: AtomicU64,
+    /// Listed among those that wait for the next poll.
+    pub(crate) dirty: AtomicBool,
     /// Already listed among those that the current batch of packets touched.
     pub(crate) touched: AtomicBool,
     pub(crate) async_acks: Acks,
@@ -61,7 +64,17 @@ pub(crate) struct QpInner {
     pub(crate) engine: adverb_engine::Qp,
     /// The route of the address vector used last.
     pub(crate) route: Option<(AddressVector, Route)>,
+    /// Requests handed over and not yet looked at, and their bytes: see [`Qp::commit`].
+    pub(crate) waiting: (usize, usize),
+    /// When it was pumped last.
+    pub(crate) pumped: Time,
 }
+
+/// A chain is sent at once when so many requests or bytes wait.
+const BATCH: usize = 32;
+const BATCH_BYTES: usize = 16 << 10;
+/// A datagram queue pair that posts again within this time posts a burst.
+const BURST: Duration = Duration::from_micros(10);
 
 impl Qp {
     /// Makes a queue pair in RESET.
@@ -95,8 +108,11 @@ impl Qp {
                 inner: Mutex::new(QpInner {
                     engine: adverb_engine::Qp::new(QpConfig { qpn, ..config }),
                     route: None,
+                    waiting: (0, 0),
+                    pumped: Time::ZERO,
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
+                dirty: AtomicBool::new(false),
                 touched: AtomicBool::new(false),
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),
@@ -143,6 +159,10 @@ impl Qp {
         }
     }
 
+    /// A reference to itself; none while it is being dropped.
+    pub(crate) fn me(&self) -> Option<Arc<Qp>> {
+        self.me.upgrade()
+    }
     /// Its number.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -240,7 +260,7 @@ impl Qp {
     /// # Errors
     /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
     pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
-        Ok(self.inner.lock().engine.stage_send(wr)?)
+        self.inner.lock().stage(wr)
     }
 
     /// Hands over everything staged.
@@ -253,14 +273,31 @@ impl Qp {
         self.inner.lock().engine.abort_sends();
     }
 
+    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a burst: while it polls
+    /// (so that it, or the background thread within a millisecond, comes by again) and packets of this queue pair are
+    /// on their way anyway, requests wait for its next poll or for [`BATCH`] of them, and leave in one run.
     fn commit(&self, inner: &mut QpInner) {
         let node = self.context.node();
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
             node.counters.handovers.fetch_add(u64::from(n > 0), Ordering::Relaxed);
             node.counters.handed_over.fetch_add(n as u64, Ordering::Relaxed);
-            node.pump(self, inner, tx);
+            inner.waiting.0 += n;
+            let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
+            if small && tx.effects.is_empty() && node.program_polls() && self.in_burst(inner, node.now()) {
+                node.pump_soon(self);
+            } else {
+                node.pump(self, inner, tx);
+            }
         });
+    }
+
+    fn in_burst(&self, inner: &QpInner, now: Time) -> bool {
+        if self.qp_type.is_reliable() {
+            inner.engine.has_unacknowledged()
+        } else {
+            now.since(inner.pumped) < BURST
+        }
     }
 
     /// Queues a receive.
@@ -344,6 +381,17 @@ impl Qp {
     }
 }
 
+impl QpInner {
+    fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
+        self.engine.stage_send(wr)?;
+        self.waiting.1 += match wr.data {
+            Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
+            Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
+        };
+        Ok(())
+    }
+}
+
 /// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`], what was staged is
 /// forgotten.
 pub struct SendChain<'a> {
@@ -358,7 +406,7 @@ impl SendChain<'_> {
     /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones stay.
     pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
         match &mut self.inner {
-            Some(inner) => Ok(inner.engine.stage_send(wr)?),
+            Some(inner) => inner.stage(wr),
             None => Ok(()),
         }
     }

@@ -55,6 +55,9 @@ pub struct Node {
     polls: AtomicU64,
     /// What the background thread saw of it last.
     last_polls: AtomicU64,
+    /// Queue pairs to be pumped at the next poll.
+    dirty: Mutex<Vec<Arc<Qp>>>,
+    any_dirty: AtomicBool,
     /// The background thread stays away from the sockets and will look again within a millisecond by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
@@ -139,6 +142,8 @@ impl Node {
             addresses: Mutex::default(),
             polls: AtomicU64::new(0),
             last_polls: AtomicU64::new(0),
+            dirty: Mutex::default(),
+            any_dirty: AtomicBool::new(false),
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),

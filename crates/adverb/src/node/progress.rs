@@ -59,7 +59,12 @@ impl Node {
     /// polls again, so that they leave in one run with its answer and after it. The background thread, which is
     /// known to look again within a millisecond, sends them if the program does not come back.
     pub(crate) fn progress_polling(&self) -> bool {
-        self.drive(self.thread_away.load(Ordering::Relaxed))
+        self.drive(self.program_polls())
+    }
+
+    /// Does the program poll, so that the background thread stays away from the sockets?
+    pub(crate) fn program_polls(&self) -> bool {
+        self.thread_away.load(Ordering::Relaxed)
     }
 
     fn drive(&self, hold: bool) -> bool {
@@ -67,7 +72,7 @@ impl Node {
         if self.is_stale() {
             return false;
         }
-        self.receive(RxFrom::All, hold) | self.run_timers()
+        self.pump_dirty() | self.receive(RxFrom::All, hold) | self.run_timers()
     }
 
     /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was

@@ -42,6 +42,8 @@ impl Node {
     /// it, and keeps its timer.
     pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
         let now = self.now();
+        inner.waiting = (0, 0);
+        inner.pumped = now;
         let Tx { batch, effects } = tx;
         let mut keys = self.keys.read();
         let mut sent = false;
@@ -75,6 +77,31 @@ impl Node {
         batch.flush(&self.link);
         self.deliver(qp, inner, effects);
         self.keep_timer(qp, inner);
+    }
+
+    /// Has a queue pair pumped by the next poll of the program, or by the background thread.
+    pub(crate) fn pump_soon(&self, qp: &Qp) {
+        if !qp.dirty.swap(true, Ordering::Relaxed) {
+            self.dirty.lock().extend(qp.me());
+            self.any_dirty.store(true, Ordering::Release);
+        }
+    }
+
+    /// Pumps the queue pairs that wait for it.
+    pub(crate) fn pump_dirty(&self) -> bool {
+        if !self.any_dirty.load(Ordering::Acquire) {
+            return false;
+        }
+        self.any_dirty.store(false, Ordering::Release);
+        let waiting = std::mem::take(&mut *self.dirty.lock());
+        for qp in &waiting {
+            qp.dirty.store(false, Ordering::Relaxed);
+            self.with_tx(|tx| {
+                let mut inner = qp.inner.lock();
+                self.pump(qp, &mut inner, tx);
+            });
+        }
+        !waiting.is_empty()
     }
 
     /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.

@@ -54,10 +54,11 @@ fn run(node: &Weak<Node>) {
         sleep(&node, away);
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
+        let pumped = node.pump_dirty();
         let worked = node.receive(RxFrom::Every, false);
         let timed = node.run_timers();
         node.maintain();
-        away = if worked || timed {
+        away = if worked || timed || pumped {
             // Work of our own. If the program polls too it merely lost a race: come back gradually.
             away / 4
         } else if away.is_zero() || polls != node.last_polls.swap(polls, Ordering::Relaxed) {

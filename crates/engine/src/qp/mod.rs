@@ -409,6 +409,11 @@ impl Qp {
         }
         Output::Idle
     }
+    /// Are packets of requests on their way that are not acknowledged yet?
+    #[must_use]
+    pub fn has_unacknowledged(&self) -> bool {
+        self.requester.has_unacknowledged()
+    }
     /// Does nothing but a plain ACK wait to be sent? It may be held for a moment, so that it rides with what the program
     /// sends next.
     #[must_use]

@@ -127,17 +127,17 @@ pub fn one_way(cpus: Cpus, segment: u16, flow: Flow, time: Duration) -> Result<f
     }
     socket.set_read_timeout(Some(SILENCE / 4)).map_err(|e| format!("socket: {e}"))?;
     let (data, start) = (vec![5; run], Instant::now());
-    let (mut sent, mut received) = (0, 0);
+    let (mut sent, mut received, mut lost) = (0, 0, 0);
     while start.elapsed() < time {
         socket.send(&data).map_err(|e| format!("send: {e}"))?;
         sent += run;
-        while flow == Flow::GsoWindow && sent - received > WINDOW {
+        while flow == Flow::GsoWindow && sent - received - lost > WINDOW {
             let mut credit = [0; 8];
-            // A loss leaves the window full for ever: begin a new one.
-            received = match socket.recv(&mut credit) {
-                Ok(_) => usize::from_ne_bytes(credit),
-                Err(_) => sent,
-            };
+            match socket.recv(&mut credit) {
+                Ok(_) => received = usize::from_ne_bytes(credit).min(sent - lost),
+                // A loss would leave the window full for ever.
+                Err(_) => lost = sent - received,
+            }
         }
     }
     let line = child.line()?;

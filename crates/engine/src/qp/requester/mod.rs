@@ -123,6 +123,11 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
+    /// Packets were sent that are not acknowledged yet.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.high > self.una
+    }
+
     pub(crate) fn new(config: &QpConfig) -> Self {
         Requester {
             sq: SendQueue::new(config),

@@ -1,0 +1,241 @@
+//! The report: Markdown that reads well on a terminal too.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::plan::{BANDWIDTH, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, Samples, Series};
+
+const BEGIN: &str = "<!-- table: begin -->";
+const END: &str = "<!-- table: end -->";
+
+/// A comparison: its name, the value, what it is divided by (the largest of these), the bar and its direction.
+struct Ratio {
+    name: &'static str,
+    of: Key,
+    to: &'static [&'static str],
+    unit: f64,
+    bar: Option<Bar>,
+}
+
+enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// Latencies are in microseconds on one side and in seconds on the other.
+const MICRO: f64 = 1e-6;
+
+fn ratios() -> Vec<Ratio> {
+    let big = 1 << 20;
+    let bw =
+        |name, program, size, to, bar| Ratio { name, of: Key::Bandwidth(program, size), to, unit: 1.0, bar };
+    let lat = |name, program, to, bar| Ratio { name, of: Key::Latency(program, 8), to, unit: MICRO, bar };
+    let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
+    vec![
+        lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", &["udp_spin"], Some(Bar::AtMost(1.15))),
+        lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", &["udp_spin"], None),
+        lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", &["udp_block"], Some(Bar::AtMost(1.0))),
+        lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", &["eventfd_wake"], None),
+        bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", big, gso, Some(Bar::AtLeast(0.7))),
+        bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", big, gso, None),
+        bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", big, gso, None),
+        bw(
+            "ib_write_bw -s 1048576 -m 1024 / UDP GSO 1060",
+            SMALL_MTU,
+            big,
+            &["udp_gso_1060", "udp_gso_window_1060"],
+            None,
+        ),
+        bw(
+            "ib_write_bw -s 1048576 / iperf3 TCP",
+            "ib_write_bw",
+            big,
+            &["iperf3_tcp"],
+            Some(Bar::AtLeast(2.0)),
+        ),
+        bw("ib_write_bw -s 1048576 / iperf3 UDP", "ib_write_bw", big, &["iperf3_udp"], None),
+        bw("ib_write_bw -s 1048576 / memcpy 1 MiB", "ib_write_bw", big, &["memcpy_1048576"], None),
+    ]
+}
+
+fn raw_name(name: &str) -> &str {
+    match name {
+        "udp_spin" => "UDP ping-pong, spinning, half a round trip",
+        "udp_block" => "UDP ping-pong, blocking, half a round trip",
+        "eventfd_wake" => "eventfd wake, half a round trip",
+        "udp_gso_4156" => "UDP GSO, 4156-byte segments, unthrottled, received",
+        "udp_gso_window_4156" => "UDP GSO, 4156-byte segments, window of 1 MiB",
+        "udp_gso_1060" => "UDP GSO, 1060-byte segments, unthrottled, received",
+        "udp_gso_window_1060" => "UDP GSO, 1060-byte segments, window of 1 MiB",
+        "udp_plain_4156" => "UDP, 4156 bytes, one a call",
+        "memcpy_65536" => "memcpy, 64 KiB",
+        "memcpy_1048576" => "memcpy, 1 MiB",
+        "iperf3_tcp" => "iperf3 TCP",
+        "iperf3_udp" => "iperf3 UDP, 4156 bytes, received",
+        other => other,
+    }
+}
+
+fn size_name(size: usize) -> String {
+    match size {
+        0..1024 => format!("{size} B"),
+        1024..1_048_576 => format!("{} KiB", size / 1024),
+        _ => format!("{} MiB", size >> 20),
+    }
+}
+
+/// Three digits that count.
+fn number(v: f64) -> String {
+    match v.abs() {
+        a if a >= 100.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        a if a >= 0.1 => format!("{v:.2}"),
+        _ => format!("{v:.4}"),
+    }
+}
+
+fn cell(series: Option<Series>) -> String {
+    match series {
+        None => "failed".to_string(),
+        Some(s) if s.count == 1 => number(s.median),
+        Some(s) => format!("{} ({}–{})", number(s.median), number(s.min), number(s.max)),
+    }
+}
+
+/// A Markdown table, padded so that it is one on a terminal as well.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        for (c, (value, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width - value.chars().count());
+            text += &if c == 0 { format!("| {value}{pad} ") } else { format!("| {pad}{value} ") };
+        }
+        text += "|\n";
+        if n == 0 {
+            for (c, width) in widths.iter().enumerate() {
+                text += &format!("|{}{}", "-".repeat(width + 1), if c == 0 { '-' } else { ':' });
+            }
+            text += "|\n";
+        }
+    }
+    text
+}
+
+fn by_size(
+    title: &str,
+    programs: &[&'static str],
+    get: impl Fn(&'static str, usize) -> Option<Series>,
+) -> String {
+    let mut rows = vec![vec!["size".to_string()]];
+    rows[0].extend(programs.iter().map(|p| format!("`{p}`")));
+    for size in SIZES {
+        let mut row = vec![size_name(size)];
+        row.extend(programs.iter().map(|p| cell(get(p, size))));
+        rows.push(row);
+    }
+    format!("### {title}\n\n{}\n", table(&rows))
+}
+
+fn comparison(samples: &Samples) -> String {
+    let words = ["in the same round", "ratio", "bar", "met"];
+    let mut rows = vec![words.map(str::to_string).to_vec()];
+    for r in ratios() {
+        let to: Vec<Key> = r.to.iter().map(|n| Key::Raw(n)).collect();
+        let found = samples.ratio(&r.of, &to).map(|s| s.scaled(r.unit));
+        let (bar, met) = match r.bar {
+            None => (String::new(), None),
+            Some(Bar::AtLeast(b)) => (format!("≥ {b}"), found.map(|s| s.median >= b)),
+            Some(Bar::AtMost(b)) => (format!("≤ {b}"), found.map(|s| s.median <= b)),
+        };
+        let met = match met {
+            None => "",
+            Some(true) => "yes",
+            Some(false) => "no",
+        };
+        rows.push(vec![r.name.to_string(), cell(found), bar, met.to_string()]);
+    }
+    format!("### Ratios\n\n{}\n", table(&rows))
+}
+
+fn raw(samples: &Samples) -> String {
+    let mut rows = vec![["limit", "figure", "unit"].map(str::to_string).to_vec()];
+    for name in LIMITS.iter().chain(&IPERF) {
+        let time = matches!(*name, "udp_spin" | "udp_block" | "eventfd_wake");
+        let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
+        let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
+        rows.push(vec![raw_name(name).to_string(), cell(found), unit.to_string()]);
+    }
+    format!("### The machine's limits\n\n{}\n", table(&rows))
+}
+
+/// The whole report below the lines that say where it was made.
+pub fn text(where_and_when: &str, samples: &Samples) -> String {
+    let mut text = format!("{where_and_when}\n");
+    text += &comparison(samples);
+    text += &raw(samples);
+    text += &by_size(
+        "Latency in µs (typical; half a round trip, of `ib_read_lat` the whole)",
+        &LATENCY,
+        |p, s| samples.series(&Key::Latency(p, s)),
+    );
+    text += &by_size("Bandwidth in GB/s", &BANDWIDTH, |p, s| {
+        samples.series(&Key::Bandwidth(p, s)).map(|v| v.scaled(1e-9))
+    });
+    text += &by_size("Messages, millions a second", &BANDWIDTH, |p, s| {
+        samples.series(&Key::Rate(p, s)).map(|v| v.scaled(1e-6))
+    });
+    if !samples.failures.is_empty() {
+        let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
+    }
+    text.trim_end().to_string()
+}
+
+/// Puts the report between the markers of a file.
+///
+/// # Errors
+/// When the file cannot be read or written, or has no markers.
+pub fn write(file: &Path, text: &str) -> Result<(), String> {
+    let name = file.display();
+    let old = std::fs::read_to_string(file).map_err(|e| format!("{name}: {e}"))?;
+    let new = replaced(&old, text).ok_or_else(|| format!("{name} has no {BEGIN} followed by {END}"))?;
+    std::fs::write(file, new).map_err(|e| format!("{name}: {e}"))
+}
+
+fn replaced(old: &str, text: &str) -> Option<String> {
+    let begin = old.find(BEGIN)? + BEGIN.len();
+    let end = begin + old[begin..].find(END)?;
+    Some(format!("{}\n{text}\n{}", &old[..begin], &old[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_markers_is_replaced() {
+        let old = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        assert_eq!(replaced(&old, "new"), Some(format!("before\n{BEGIN}\nnew\n{END}\nafter\n")));
+        assert_eq!(replaced("nothing", "new"), None);
+        assert_eq!(replaced(&format!("{END}{BEGIN}"), "new"), None);
+    }
+
+    #[test]
+    fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
+        let text = text("where", &Samples::default());
+        assert!(text.contains("failed") && !text.contains("yes"));
+    }
+
+    #[test]
+    fn bars_are_judged_by_the_larger_limit_of_the_same_round() {
+        let mut samples = Samples::default();
+        samples.add(Key::Bandwidth("ib_write_bw", 1 << 20), 0, 6e9);
+        samples.add(Key::Raw("udp_gso_4156"), 0, 8e9);
+        samples.add(Key::Raw("udp_gso_window_4156"), 0, 10e9);
+        let text = comparison(&samples);
+        let line = text.lines().find(|l| l.contains("ib_write_bw -s 1048576 / UDP GSO 4156")).unwrap();
+        assert!(line.contains("0.60") && line.contains("no"), "{line}");
+    }
+}
