@@ -97,3 +97,6 @@ impl Drop for Buffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -360,6 +360,8 @@ impl Qp {
         node.remove_qp(self.number);
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();
+            // An ACK that was held, requests that waited for the next poll.
+            node.pump(self, &mut inner, tx);
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(

@@ -134,3 +134,11 @@ pub fn at_fork_child(child: extern "C" fn()) {
         libc::pthread_atfork(None, None, Some(child));
     }
 }
+
+/// Has `last` called when the process ends by `exit` or by returning from `main`.
+pub fn at_exit(last: extern "C" fn()) {
+    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no other precondition.
+    unsafe {
+        libc::atexit(last);
+    }
+}

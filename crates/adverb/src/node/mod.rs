@@ -98,6 +98,16 @@ extern "C" fn in_child_after_fork() {
     }
 }
 
+/// What was held back to leave with something else leaves before the process does.
+extern "C" fn at_exit() {
+    let generation = GENERATION.load(Ordering::SeqCst);
+    if let Some(place) = NODES[generation as usize % 64].try_lock()
+        && let Some(node) = place.as_ref().filter(|n| n.generation == generation)
+    {
+        node.send_what_waits();
+    }
+}
+
 impl Node {
     /// The node of this process, made on first use and again in a child after `fork`.
     ///
@@ -105,7 +115,10 @@ impl Node {
     /// What the link or the kernel refused: descriptors, slots, threads.
     pub fn get() -> Result<Arc<Node>, Error> {
         static AT_FORK: OnceLock<()> = OnceLock::new();
-        AT_FORK.get_or_init(|| adverb_memory::at_fork_child(in_child_after_fork));
+        AT_FORK.get_or_init(|| {
+            adverb_memory::at_fork_child(in_child_after_fork);
+            adverb_memory::at_exit(at_exit);
+        });
         let generation = GENERATION.load(Ordering::SeqCst);
         let mut place = NODES[generation as usize % 64].lock();
         if let Some(node) = place.as_ref().filter(|n| n.generation == generation) {

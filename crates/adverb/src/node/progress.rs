@@ -10,6 +10,7 @@ use adverb_wire::Headers;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Datagrams received with one call: each may be a run of 64 KiB.
 const DATAGRAMS: usize = 8;
@@ -17,6 +18,9 @@ const DATAGRAMS: usize = 8;
 /// Packets handled before the queue pairs they touched may answer, so that acknowledgements coalesce but a sender's
 /// window does not starve.
 const BUDGET: usize = 64;
+
+/// How long a process that ends waits for a thread that receives.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// State of the one thread that receives at a time.
 pub(super) struct Rx {
@@ -60,6 +64,17 @@ impl Node {
     /// known to look again within a millisecond, sends them if the program does not come back.
     pub(crate) fn progress_polling(&self) -> bool {
         self.drive(self.program_polls())
+    }
+
+    /// Sends held ACKs and requests that wait for the next poll, without taking in anything new.
+    pub(super) fn send_what_waits(&self) {
+        self.pump_dirty();
+        if let Some(mut rx) = self.rx.try_lock_for(PATIENCE) {
+            let batch = &mut rx.batch;
+            batch.hold = false;
+            batch.touched.append(&mut batch.held);
+            self.answer(batch);
+        }
     }
 
     /// Does the program poll, so that the background thread stays away from the sockets?

@@ -185,7 +185,8 @@ impl End {
                 if start.elapsed() > PATIENCE {
                     return Err(format!("no completion came in {PATIENCE:?}"));
                 }
-                std::hint::spin_loop();
+                // The other process may need this core.
+                std::thread::yield_now();
             }
         }
     }
