@@ -33,10 +33,12 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
             continue;
         }
         let Some(address) = entry.address else { continue };
-        let slot = match found.iter().position(|i| i.name == entry.interface_name) {
+        // An IPv4 address may carry a label, "eth0:1"; no interface has a colon in its own name.
+        let name = entry.interface_name.split(':').next().unwrap_or_default();
+        let slot = match found.iter().position(|i| i.name == name) {
             Some(p) => &mut found[p],
             None => {
-                found.push(describe(&entry.interface_name, entry.flags));
+                found.push(describe(name, entry.flags));
                 found.last_mut().expect("just pushed")
             }
         };

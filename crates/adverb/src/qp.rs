@@ -3,6 +3,7 @@ use crate::context::{AsyncEvent, Context, Element};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
+use crate::node::Backlog;
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
 use adverb_engine::{
@@ -64,6 +65,8 @@ pub(crate) struct QpInner {
     pub(crate) engine: adverb_engine::Qp,
     /// The route of the address vector used last.
     pub(crate) route: Option<(AddressVector, Route)>,
+    /// Packets for other processes of this host that wait for these to take earlier ones (UC, UD).
+    pub(crate) backlog: Backlog,
     /// Requests handed over and not yet looked at, and their bytes: see [`Qp::commit`].
     pub(crate) waiting: (usize, usize),
     /// When it was pumped last.
@@ -108,6 +111,7 @@ impl Qp {
                 inner: Mutex::new(QpInner {
                     engine: adverb_engine::Qp::new(QpConfig { qpn, ..config }),
                     route: None,
+                    backlog: Backlog::default(),
                     waiting: (0, 0),
                     pumped: Time::ZERO,
                 }),

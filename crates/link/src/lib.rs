@@ -47,5 +47,5 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use transmit::TxBatch;
-pub use types::{AddrIndex, Config, FdKind, Route, RxFrom, RxPacket};
+pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, Route, RxFrom, RxPacket, add_packet};
 pub use udp::UdpLink;

@@ -67,6 +67,8 @@ counters! {
     rx_drop_pending,
     /// Packets handed on to another process.
     handed_on_out,
+    /// Packets given to another process on this host without the network.
+    delivered,
     /// Packets dropped because the owning process did not empty its hand-over socket.
     handed_on_drop_full,
     /// Packets taken from other processes.

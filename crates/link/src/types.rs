@@ -62,6 +62,37 @@ impl Route {
     }
 }
 
+/// What became of packets given to [`crate::UdpLink::deliver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The owner has them.
+    Done,
+    /// The owner has not taken earlier ones yet; nothing was sent.
+    Full,
+    /// No living process of this user owns the slot; nothing was sent.
+    NoOwner,
+}
+
+/// Most bytes of packets that one [`crate::UdpLink::deliver`] takes.
+pub const DELIVERY: usize = 60 << 10;
+
+/// Adds a packet to those for [`crate::UdpLink::deliver`]: headers from the BTH on, `payload_len` bytes that `fill`
+/// writes, and pad.
+pub fn add_packet(
+    out: &mut Vec<u8>,
+    headers: &[u8],
+    payload_len: usize,
+    pad: u8,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    let len = headers.len() + payload_len + usize::from(pad);
+    out.extend_from_slice(&(len as u16).to_le_bytes());
+    out.extend_from_slice(headers);
+    let at = out.len();
+    out.resize(at + payload_len + usize::from(pad), 0);
+    fill(&mut out[at..at + payload_len]);
+}
+
 /// A packet whose ICRC was right.
 #[derive(Clone, Copy, Debug)]
 pub struct RxPacket<'a> {

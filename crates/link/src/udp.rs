@@ -1,7 +1,7 @@
 //! The link itself: its sockets, its slots, and handing packets on.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::recv::{OwnedPacket, RxBuffers};
 use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim, slot_of_qpn};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
-use crate::types::{AddrIndex, Config, FdKind, RxPacket};
+use crate::types::{AddrIndex, Config, Delivery, FdKind, Route, RxPacket};
 
 /// Most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;
@@ -217,6 +217,35 @@ impl UdpLink {
         let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
         message.extend_from_slice(packet.bytes);
         self.hand_on_message(&self.sockets(), slot, &Envelope::of(packet), &message)
+    }
+
+    /// Gives packets to another process of this user on this host directly, without the network: for transports that
+    /// have no flow control, which a burst over UDP would lose. `packets` was filled with [`add_packet`]; `route` says
+    /// from and to which address they go.
+    pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
+        let sockets = self.sockets();
+        let (Some(claim), Some(from)) = (sockets.claims.first(), sockets.get(route.local)) else {
+            return Delivery::NoOwner;
+        };
+        let envelope = Envelope {
+            src: SocketAddr::new(from.local.ip(), self.config.port),
+            dst: route.dst.ip(),
+            traffic_class: route.traffic_class,
+            hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
+        };
+        let header = slot::packets_header(&envelope);
+        let name = slot::slot_name(self.uid, slot);
+        loop {
+            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets]) else {
+                add(&self.counters.delivered, slot::packets(packets).count() as u64);
+                return Delivery::Done;
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS) => return Delivery::Full,
+                _ => return Delivery::NoOwner,
+            }
+        }
     }
 
     /// Sends packets (each behind its length) to the owner of the slot.

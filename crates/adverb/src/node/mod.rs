@@ -19,12 +19,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+mod local;
 mod numbers;
 mod progress;
 mod pump;
 mod thread;
 mod timers;
 
+pub(crate) use local::Backlog;
+use local::OwnAddresses;
 use numbers::Numbers;
 use progress::Rx;
 pub(crate) use pump::Tx;
@@ -51,6 +54,8 @@ pub struct Node {
     rx: Mutex<Rx>,
     /// Addresses opened so far, with the descriptors that epoll watches.
     addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
+    /// All addresses of this machine.
+    own: OwnAddresses,
     /// Calls of the program that drove progress; the background thread watches it move.
     polls: AtomicU64,
     /// What the background thread saw of it last.
@@ -153,6 +158,7 @@ impl Node {
             timers: Timers::new(),
             rx: Mutex::new(Rx::new()),
             addresses: Mutex::default(),
+            own: OwnAddresses::default(),
             polls: AtomicU64::new(0),
             last_polls: AtomicU64::new(0),
             dirty: Mutex::default(),

@@ -159,6 +159,11 @@ impl Node {
                 }
             },
         };
+        if p.handed_on && p.local.is_none() {
+            // For an address that none of our queue pairs uses.
+            self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let packet = Packet {
             src: gid_of(p.src.ip()),
             dst: gid_of(p.dst),

@@ -1,14 +1,15 @@
 //! From the engine's output to the link, and from its effects to the completion queues.
 use crate::cq::Cq;
 use crate::interfaces::{ip_of, is_link_local};
+use crate::node::local::Backlog;
 use crate::node::{Node, Timed};
 use crate::qp::{Qp, QpInner};
 use adverb_engine::packet::Data;
 use adverb_engine::{
     AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent,
-    QpState, Time, Transmit,
+    QpState, QpType, Time, Transmit,
 };
-use adverb_link::{Route, TxBatch};
+use adverb_link::{Route, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
 use std::cell::RefCell;
@@ -48,10 +49,14 @@ impl Node {
         let mut keys = self.keys.read();
         let mut sent = false;
         loop {
+            if !self.has_room(inner) {
+                break;
+            }
             let (fault, key_op) = match inner.engine.poll_output(now, &keys, &HostMemory, effects) {
                 Output::Packet(t) => {
                     sent = true;
-                    (self.transmit(&mut inner.route, batch, &t, &keys).err(), None)
+                    let QpInner { route, backlog, .. } = inner;
+                    (self.transmit(qp.qp_type(), route, backlog, batch, &t, &keys).err(), None)
                 }
                 Output::Key(op) => (None, Some(op)),
                 Output::Idle => {
@@ -75,6 +80,12 @@ impl Node {
         }
         drop(keys);
         batch.flush(&self.link);
+        if !inner.backlog.is_empty() && !self.flush_backlog(inner) {
+            self.pump_soon(qp);
+            if !self.program_polls() {
+                self.wake_thread();
+            }
+        }
         self.deliver(qp, inner, effects);
         self.keep_timer(qp, inner);
     }
@@ -107,7 +118,9 @@ impl Node {
     /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.
     fn transmit(
         &self,
+        qp_type: QpType,
         cached: &mut Option<(AddressVector, Route)>,
+        backlog: &mut Backlog,
         batch: &mut TxBatch,
         t: &Transmit<'_>,
         _held: &KeyTable,
@@ -123,29 +136,18 @@ impl Node {
         let mut headers = [0; MAX_HEADER_LEN];
         let len = t.headers.emit(&mut headers);
         let mut fault = Ok(());
-        let payload = t.payload;
-        batch.push(
-            &self.link,
-            &route,
-            &headers[..len],
-            payload.len(),
-            t.headers.bth.pad,
-            |out| match payload {
-                Data::Bytes(b) => out.copy_from_slice(b),
-                Data::Gather(ranges) => {
-                    let mut out = out;
-                    for r in ranges {
-                        let (now, rest) = out.split_at_mut(r.len as usize);
-                        if let Err(e) = HostMemory.read(*r, now) {
-                            // The packet goes out with zeros in place of what is not there; the request fails.
-                            now.fill(0);
-                            fault = Err(e);
-                        }
-                        out = rest;
-                    }
-                }
-            },
-        );
+        let (size, pad) = (t.payload.len(), t.headers.bth.pad);
+        let fill = |out: &mut [u8]| fault = copy_payload(t.payload, out);
+        // Only reliable transports recover from a receiver that is outrun: see `local`.
+        let other_process = match qp_type {
+            QpType::Uc | QpType::Ud => slot_of_qpn(t.headers.bth.dest_qpn)
+                .filter(|slot| !self.link.owns(*slot) && self.own.contains(route.dst.ip())),
+            _ => None,
+        };
+        match other_process {
+            Some(slot) => backlog.add(slot, &route, &headers[..len], size, pad, fill),
+            None => batch.push(&self.link, &route, &headers[..len], size, pad, fill),
+        }
         fault
     }
 
@@ -207,6 +209,25 @@ impl Node {
             self.enter_timer(at, Timed::Qp(qp.number()));
         }
     }
+}
+
+/// Copies a packet's payload. On a fault the packet goes out with zeros in place of what is not there; its request fails.
+fn copy_payload(payload: Data<'_>, mut out: &mut [u8]) -> Result<(), MemoryFault> {
+    let mut result = Ok(());
+    match payload {
+        Data::Bytes(b) => out.copy_from_slice(b),
+        Data::Gather(ranges) => {
+            for r in ranges {
+                let (now, rest) = out.split_at_mut(r.len as usize);
+                if let Err(e) = HostMemory.read(*r, now) {
+                    now.fill(0);
+                    result = Err(e);
+                }
+                out = rest;
+            }
+        }
+    }
+    result
 }
 
 /// Adds a completion to a queue, if there is one.

@@ -20,6 +20,8 @@ use std::time::Duration;
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away; a program that stops polling waits at most this long for the thread.
 const LONGEST_AWAY: Duration = Duration::from_millis(1);
+/// Pace of trying again what another process had no room for.
+const RETRY: Duration = Duration::from_micros(100);
 /// Pace of link upkeep while packets go astray.
 const UPKEEP: Duration = Duration::from_millis(100);
 
@@ -84,6 +86,10 @@ fn sleep(node: &Node, away: Duration) {
         if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
     if !away.is_zero() {
         limit = Some(limit.map_or(away, |l| l.min(away)));
+    }
+    if node.any_dirty.load(Ordering::Acquire) {
+        // A queue pair waits for another process to take its packets.
+        limit = Some(limit.map_or(RETRY, |l| l.min(RETRY)));
     }
     if node.link.maintenance_due() {
         limit = Some(limit.map_or(UPKEEP, |l| l.min(UPKEEP)));

@@ -116,6 +116,7 @@ fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
                 if world.is_first() {
                     println!("FAILED");
                 }
+                world.log_counters();
                 return Err(format!("{name}: {why}"));
             }
         }
@@ -123,8 +124,12 @@ fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     if no_measure {
         return Ok(Outcome { latencies: Vec::new(), rates: Vec::new() });
     }
-    let latencies = measure::latencies(world).map_err(|why| format!("measuring latencies: {why}"))?;
-    let rates = measure::rates(world).map_err(|why| format!("measuring rates: {why}"))?;
+    let failed = |what: &str, why: String, world: &World| {
+        world.log_counters();
+        format!("measuring {what}: {why}")
+    };
+    let latencies = measure::latencies(world).map_err(|why| failed("latencies", why, world))?;
+    let rates = measure::rates(world).map_err(|why| failed("rates", why, world))?;
     Ok(Outcome { latencies, rates })
 }
 

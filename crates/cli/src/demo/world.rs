@@ -196,6 +196,16 @@ impl World {
         }
     }
 
+    /// What explains a failure that is not the check's own: the counters that are not zero, into the log.
+    pub fn log_counters(&self) {
+        let node = self.context.node();
+        let mut text: Vec<String> = Vec::new();
+        for (name, value) in node.link().stats().named().into_iter().filter(|(_, value)| *value > 0) {
+            text.push(format!("{name} {value}"));
+        }
+        log::warn!("counters of the link: {}", text.join(", "));
+    }
+
     /// Starts to wait for an asynchronous event of this kind; others are acknowledged and passed over.
     pub fn listen(&self, kind: AsyncEvent) -> Listener {
         let (send, receive) = mpsc::channel();

@@ -91,7 +91,27 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
         Ok(())
     };
     build().map_err(|e| format!("{} cannot be made: {e}", path.display()))?;
+    forget_old(parent, kind);
     Ok(path)
+}
+
+/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its own.
+const KEPT: usize = 32;
+
+/// Removes the oldest trees of a kind beyond [`KEPT`]. Programs that look at theirs have done so when they started.
+fn forget_old(parent: &Path, kind: &str) {
+    let prefix = format!("{kind}-");
+    let mut found: Vec<_> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+        .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
+        .collect();
+    found.sort();
+    for (_, path) in found.iter().rev().skip(KEPT) {
+        let _ = fs::remove_dir_all(path);
+    }
 }
 
 fn is_complete(root: &Path, tree: &Tree) -> bool {

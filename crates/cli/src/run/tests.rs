@@ -124,6 +124,19 @@ mod runtime {
     }
 
     #[test]
+    fn old_trees_go_but_the_newest_stays() {
+        let parent = scratch("old");
+        for i in 0..40 {
+            place_tree(&parent, "kind", &tree(&i.to_string())).unwrap();
+        }
+        std::fs::create_dir(parent.join("other-0")).unwrap();
+        let last = place_tree(&parent, "kind", &tree("last")).unwrap();
+        assert!(last.join("a/b").is_file() && parent.join("other-0").is_dir());
+        assert_eq!(std::fs::read_dir(&parent).unwrap().count(), 32 + 1);
+        std::fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
     fn many_at_once_make_one() {
         let parent = scratch("race");
         let make = || place_tree(&parent, "kind", &tree("one"));
