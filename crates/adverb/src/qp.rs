@@ -3,7 +3,7 @@ use crate::context::{AsyncEvent, Context, Element};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
-use crate::node::Backlog;
+use crate::node::{Backlog, Stash};
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
 use adverb_engine::{
@@ -67,6 +67,10 @@ pub(crate) struct QpInner {
     pub(crate) route: Option<(AddressVector, Route)>,
     /// Packets for other processes of this host that wait for these to take earlier ones (UC, UD).
     pub(crate) backlog: Backlog,
+    /// Packets of other processes of this host that came before their receive (UC, UD).
+    pub(crate) stash: Stash,
+    /// The last request came from its process directly: the answer goes the same way.
+    pub(crate) direct: bool,
     /// Requests handed over and not yet looked at, and their bytes: see [`Qp::commit`].
     pub(crate) waiting: (usize, usize),
     /// When it was pumped last.
@@ -112,6 +116,8 @@ impl Qp {
                     engine: adverb_engine::Qp::new(QpConfig { qpn, ..config }),
                     route: None,
                     backlog: Backlog::default(),
+                    stash: Stash::default(),
+                    direct: false,
                     waiting: (0, 0),
                     pumped: Time::ZERO,
                 }),
@@ -366,6 +372,7 @@ impl Qp {
             let mut inner = self.inner.lock();
             // An ACK that was held, requests that waited for the next poll.
             node.pump(self, &mut inner, tx);
+            log::debug!("queue pair {:#08x} ends: {:?}", self.number, inner.engine.counters());
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(

@@ -138,6 +138,17 @@ impl Srq {
         self.inner.lock().attributes()
     }
 
+    /// Receives waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.lock().len()
+    }
+    /// None waiting?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn pop(self: &Arc<Self>) -> Result<RecvWqe, NoRecv> {
         let (wqe, limit_reached) = self.inner.lock().pop().ok_or(NoRecv::Empty)?;
         if limit_reached {

@@ -18,20 +18,18 @@ use parking_lot::Mutex;
 
 use crate::address::{self, AddressSocket};
 use crate::icrc;
-use crate::recv::RxBuffers;
 use crate::slot::{self, Message, PROBE_QPN, SLOT_SHIFT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, Insn, RawAddr, SendOptions};
-use crate::types::RxPacket;
 use crate::udp::UdpLink;
 
 /// Least time between two measurements of one address; doubled while they find nothing new.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);
 /// How long answers to one round of probes are waited for.
-const ROUND: Duration = Duration::from_millis(20);
+const ROUND: Duration = Duration::from_millis(50);
 /// How long another process that measures is waited for.
-const LOCK_WAIT: Duration = Duration::from_millis(60);
+const LOCK_WAIT: Duration = Duration::from_millis(120);
 /// Probes under way at a time.
 const WINDOW: usize = 8;
 /// Most members a group is probed for.
@@ -126,7 +124,8 @@ struct Responder {
     slots: Vec<Slot>,
 }
 
-type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
+/// Called while answers are waited for: takes in what arrives, as one of the probes is for us.
+type Meanwhile<'a> = &'a mut dyn FnMut(&AddressSocket);
 
 impl UdpLink {
     /// Notes that the steering of an address should be measured.
@@ -143,9 +142,10 @@ impl UdpLink {
     }
 
     /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms for an address,
-    /// less often while it finds nothing new. Blocks some milliseconds when it has something to do; packets that
-    /// arrive meanwhile go to `sink`, as from [`UdpLink::recv`].
-    pub fn maintain(&self, buffers: &mut RxBuffers, sink: &mut dyn FnMut(RxPacket<'_>)) {
+    /// less often while it finds nothing new. Blocks some milliseconds when it has something to do; `receive` is called
+    /// again and again meanwhile and should call [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless
+    /// another thread does.
+    pub fn maintain(&self, receive: &mut dyn FnMut()) {
         if !self.due.swap(false, Relaxed) {
             return;
         }
@@ -160,15 +160,15 @@ impl UdpLink {
             if early {
                 self.due.store(true, Relaxed);
             } else {
-                self.resteer(socket, buffers, sink);
+                self.resteer(socket, &mut |_| receive());
             }
         }
     }
 
     /// Measures the group of an address and attaches the table found.
-    pub(crate) fn resteer(&self, socket: &AddressSocket, buffers: &mut RxBuffers, sink: Sink<'_>) {
+    pub(crate) fn resteer(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) {
         socket.steer.wanted.store(false, Relaxed);
-        let result = self.measure(socket, buffers, sink);
+        let result = self.measure(socket, meanwhile);
         let mut known = socket.steer.known.lock();
         known.measured = Some(Instant::now());
         match result {
@@ -196,24 +196,23 @@ impl UdpLink {
     fn measure(
         &self,
         socket: &AddressSocket,
-        buffers: &mut RxBuffers,
-        sink: Sink<'_>,
+        meanwhile: Meanwhile<'_>,
     ) -> io::Result<(Vec<(Slot, u32)>, bool)> {
         let counted = members(socket);
         if counted == Some(1) {
             return Ok((self.slots().into_iter().map(|slot| (slot, 0)).collect(), true));
         }
-        let _lock = self.steer_lock(socket)?;
+        let _lock = self.steer_lock(socket, meanwhile)?;
         let known = socket.steer.known.lock().table.clone();
         // Without a count: one more than known, at least four; what is past the end answers twice.
         let guess = counted.unwrap_or_else(|| (indices(&known) + 1).max(4)).min(MAX_MEMBERS);
-        let mut found = self.probe_round(socket, guess, buffers, sink)?;
+        let mut found = self.probe_round(socket, guess, meanwhile)?;
         let whole = |found: &[Responder]| counted.map_or(found.len() > 1, |n| found.len() == n);
         if !whole(&found) {
             // No program that knows probes, or a member was slow. Traffic goes by the best table there is.
             let table = if found.len() > 1 { table_of(&found) } else { known };
             sys::attach_reuseport(&socket.fd, &program(&table))?;
-            found = self.probe_round(socket, guess, buffers, sink)?;
+            found = self.probe_round(socket, guess, meanwhile)?;
         }
         let table = table_of(&found);
         sys::attach_reuseport(&socket.fd, &program(&table))?;
@@ -221,7 +220,7 @@ impl UdpLink {
     }
 
     /// One measuring process at a time for an address: an abstract name that dies with its holder.
-    fn steer_lock(&self, socket: &AddressSocket) -> io::Result<Fd> {
+    fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Fd> {
         let fd = sys::unix_socket(&self.fds)?;
         let name = RawAddr::abstract_name(&format!("adverb-{}-steer-{}", self.uid, socket.local));
         let until = Instant::now() + LOCK_WAIT;
@@ -229,6 +228,8 @@ impl UdpLink {
             match sys::bind(&fd, &name) {
                 Ok(()) => return Ok(fd),
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && Instant::now() < until => {
+                    // Its holder waits for our answer.
+                    meanwhile(socket);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(error),
@@ -242,8 +243,7 @@ impl UdpLink {
         &self,
         socket: &AddressSocket,
         n: usize,
-        buffers: &mut RxBuffers,
-        sink: Sink<'_>,
+        meanwhile: Meanwhile<'_>,
     ) -> io::Result<Vec<Responder>> {
         let nonce = nonce();
         let probe = |index: u32| Probe { nonce, index, uid: self.uid };
@@ -257,7 +257,6 @@ impl UdpLink {
         from.set_port(sys::local_port(&sender)?);
         let to = RawAddr::inet(&socket.local);
 
-        let sockets = self.sockets();
         let mut found: Vec<Responder> = Vec::new();
         let start = Instant::now();
         let until = start + ROUND;
@@ -281,7 +280,7 @@ impl UdpLink {
             }
             let wait = if next < n { Duration::from_millis(2) } else { left.max(Duration::from_millis(1)) };
             sys::poll(&[answers.raw(), socket.fd.raw()], libc::POLLIN, wait)?;
-            self.recv_address(&sockets, socket, buffers, 256, sink)?;
+            meanwhile(socket);
             received += self.take_answers(&answers, nonce, &mut found);
         }
         found.sort_by_key(|responder| responder.index);

@@ -129,7 +129,7 @@ impl UdpLink {
     /// interface index of a link-local IPv6 address, else 0.
     ///
     /// When other processes share the address this measures the steering, which takes some milliseconds (bounded by
-    /// about 100 when they do not answer).
+    /// about 200 when they do not answer).
     ///
     /// # Errors
     /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`] and what else opening a socket may meet.
@@ -151,7 +151,11 @@ impl UdpLink {
         };
         if self.config.steer {
             // Nobody may be receiving yet: keep what arrives while probes are waited for.
-            self.resteer(&socket, &mut RxBuffers::new(1), &mut |packet| self.keep(&packet));
+            let mut buffers = RxBuffers::new(1);
+            self.resteer(&socket, &mut |socket| {
+                let keep = &mut |packet: RxPacket<'_>| self.keep(&packet);
+                let _ = self.recv_address(&self.sockets(), socket, &mut buffers, 256, keep);
+            });
         }
         Ok(socket.index)
     }

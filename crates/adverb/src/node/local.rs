@@ -4,14 +4,24 @@
 //! would overrun the receiver's socket buffer and be lost, which no program expects on one machine. Their packets therefore
 //! go to the owner's hand-over socket, which says when it is full: then the queue pair pauses, its send queue fills, and
 //! the program waits for completions as on a network with link-level flow control.
+//!
+//! At the other end a message may come a moment before its receive is posted, as when the receiver's threads were not
+//! scheduled for a few milliseconds. It is kept for a moment ([`Stash`]) instead of being dropped at once.
+//!
+//! The same sockets serve reliable transports when packets of one host do not get through on port 4791 (its steering may
+//! be stale for a moment after a process has gone): what is sent again after a timeout goes to its owner directly, and so
+//! does the answer.
 use crate::interfaces;
 use crate::node::Node;
-use crate::qp::QpInner;
-use adverb_link::{DELIVERY, Delivery, Route, Slot, add_packet};
-use adverb_wire::MAX_HEADER_LEN;
+use crate::qp::{Qp, QpInner};
+use adverb_engine::Time;
+use adverb_link::{AddrIndex, DELIVERY, Delivery, Route, RxPacket, Slot, add_packet};
+use adverb_wire::{MAX_HEADER_LEN, Opcode, Operation};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Packets of a queue pair on their way to other processes of this host: messages of at most [`DELIVERY`] bytes, each for
@@ -19,9 +29,14 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     messages: VecDeque<(Slot, Route, Vec<u8>)>,
+    /// Packets in the last one.
+    count: usize,
     /// A buffer to use again.
     spare: Vec<u8>,
 }
+
+/// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two polls.
+const PACKETS: usize = 64;
 
 /// Messages that may wait before the queue pair pauses.
 const MESSAGES: usize = 4;
@@ -32,8 +47,13 @@ impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
+    pub(crate) fn clear(&mut self) {
+        self.messages.clear();
+        self.count = 0;
+    }
     fn is_full(&self) -> bool {
         self.messages.len() >= MESSAGES
+            || self.count >= PACKETS
             || self.messages.back().is_some_and(|(.., m)| m.len() + PACKET > DELIVERY)
     }
     /// Adds a packet for the owner of `slot`.
@@ -51,8 +71,10 @@ impl Backlog {
         if !self.messages.back().is_some_and(fits) {
             let mut buffer = std::mem::take(&mut self.spare);
             buffer.clear();
+            self.count = 0;
             self.messages.push_back((slot, *route, buffer));
         }
+        self.count += 1;
         if let Some((.., message)) = self.messages.back_mut() {
             add_packet(message, headers, payload_len, pad, fill);
         }
@@ -101,6 +123,118 @@ impl Node {
                 backlog.spare = message;
             }
         }
+        backlog.count = 0;
         true
     }
+
+    /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if it need not wait.
+    pub(super) fn stash(&self, qp: &Arc<Qp>, inner: &mut QpInner, p: &RxPacket<'_>, opcode: Opcode) -> bool {
+        if !p.handed_on || qp.qp_type().is_reliable() {
+            return false;
+        }
+        let has_receive =
+            qp.srq.as_ref().map_or_else(|| inner.engine.receives_posted() > 0, |srq| !srq.is_empty());
+        if inner.stash.packets.is_empty() && (has_receive || !takes_receive(opcode)) {
+            return false;
+        }
+        let stash = &mut inner.stash;
+        if stash.packets.len() >= STASHED {
+            return false;
+        }
+        stash.packets.push_back((self.now(), Stashed::of(p)));
+        if stash.packets.len() == 1 {
+            self.stashed.lock().push(qp.clone());
+            self.any_stashed.store(true, Ordering::Release);
+        }
+        true
+    }
+
+    /// Gives packets that waited to their queue pairs where receives are posted by now, or their time is up.
+    pub(super) fn unstash(&self, mut give: impl FnMut(&Arc<Qp>, &mut QpInner, &RxPacket<'_>)) {
+        if !self.any_stashed.load(Ordering::Acquire) {
+            return;
+        }
+        let now = self.now();
+        let waiting = std::mem::take(&mut *self.stashed.lock());
+        let mut left = Vec::new();
+        for qp in waiting {
+            let mut inner = qp.inner.lock();
+            while let Some((since, first)) = inner.stash.packets.front() {
+                let opcode = first.opcode();
+                let receives =
+                    qp.srq.as_ref().map_or_else(|| inner.engine.receives_posted(), |srq| srq.len() as u32);
+                if receives == 0 && takes_receive(opcode) && now.since(*since) < PATIENCE {
+                    break;
+                }
+                if let Some((_, packet)) = inner.stash.packets.pop_front() {
+                    give(&qp, &mut inner, &packet.packet());
+                }
+            }
+            if !inner.stash.packets.is_empty() {
+                drop(inner);
+                left.push(qp);
+            }
+        }
+        let mut stashed = self.stashed.lock();
+        stashed.append(&mut left);
+        self.any_stashed.store(!stashed.is_empty(), Ordering::Release);
+    }
+}
+
+/// Packets that wait for a receive, with their time of arrival.
+#[derive(Debug, Default)]
+pub(crate) struct Stash {
+    packets: VecDeque<(Time, Stashed)>,
+}
+
+/// A packet kept.
+#[derive(Debug)]
+struct Stashed {
+    src: SocketAddr,
+    dst: IpAddr,
+    local: Option<AddrIndex>,
+    traffic_class: u8,
+    hop_limit: u8,
+    bytes: Vec<u8>,
+}
+
+impl Stashed {
+    fn of(p: &RxPacket<'_>) -> Self {
+        Stashed {
+            src: p.src,
+            dst: p.dst,
+            local: p.local,
+            traffic_class: p.traffic_class,
+            hop_limit: p.hop_limit,
+            bytes: p.bytes.to_vec(),
+        }
+    }
+    fn packet(&self) -> RxPacket<'_> {
+        RxPacket {
+            src: self.src,
+            dst: self.dst,
+            local: self.local,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            handed_on: true,
+            bytes: &self.bytes,
+        }
+    }
+    /// Only packets whose headers parse are kept.
+    fn opcode(&self) -> Option<Opcode> {
+        Opcode::from_u8(self.bytes[0])
+    }
+}
+
+/// Packets a queue pair keeps at most; what comes beyond is dropped as if none were kept.
+const STASHED: usize = 4096;
+/// How long a packet waits for its receive.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Does the packet need a receive that was posted?
+fn takes_receive(opcode: impl Into<Option<Opcode>>) -> bool {
+    use Operation::*;
+    opcode.into().is_some_and(|o| {
+        matches!(o.operation(), SendFirst | SendOnly | SendOnlyImm | WriteLastImm | WriteOnlyImm)
+    })
 }

@@ -26,8 +26,8 @@ mod pump;
 mod thread;
 mod timers;
 
-pub(crate) use local::Backlog;
 use local::OwnAddresses;
+pub(crate) use local::{Backlog, Stash};
 use numbers::Numbers;
 use progress::Rx;
 pub(crate) use pump::Tx;
@@ -63,6 +63,9 @@ pub struct Node {
     /// Queue pairs to be pumped at the next poll.
     dirty: Mutex<Vec<Arc<Qp>>>,
     any_dirty: AtomicBool,
+    /// Queue pairs with packets that wait for a receive.
+    stashed: Mutex<Vec<Arc<Qp>>>,
+    any_stashed: AtomicBool,
     /// The background thread stays away from the sockets and will look again within a millisecond by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
@@ -110,6 +113,7 @@ extern "C" fn at_exit() {
         && let Some(node) = place.as_ref().filter(|n| n.generation == generation)
     {
         node.send_what_waits();
+        node.log_counters();
     }
 }
 
@@ -163,6 +167,8 @@ impl Node {
             last_polls: AtomicU64::new(0),
             dirty: Mutex::default(),
             any_dirty: AtomicBool::new(false),
+            stashed: Mutex::default(),
+            any_stashed: AtomicBool::new(false),
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
@@ -195,6 +201,26 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Says at level `info` what was counted; counters that are zero are left out.
+    fn log_counters(&self) {
+        if !log::log_enabled!(log::Level::Info) {
+            return;
+        }
+        let mut text = String::new();
+        let own = [
+            ("malformed", &self.counters.malformed),
+            ("no_such_qp", &self.counters.no_such_qp),
+            ("handovers", &self.counters.handovers),
+            ("handed_over", &self.counters.handed_over),
+        ];
+        let own = own.iter().map(|(name, value)| (*name, value.load(Ordering::Relaxed)));
+        for (name, value) in self.link.stats().named().into_iter().chain(own).filter(|(_, value)| *value != 0)
+        {
+            text += &format!(" {name}={value}");
+        }
+        log::info!("counters:{text}");
     }
 
     /// The link, for its counters.

@@ -1,6 +1,6 @@
 //! Receiving: from the link to the queue pairs.
 use crate::node::{Node, Timed, Tx};
-use crate::qp::Qp;
+use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
 use adverb_engine::qp::Env;
 use adverb_engine::{Gid, Packet};
@@ -101,6 +101,11 @@ impl Node {
             self.answer(batch);
         }
         batch.hold = hold;
+        self.unstash(|qp, inner, p| {
+            if let Ok((headers, payload)) = Headers::parse(p.bytes) {
+                self.handle(batch, qp, inner, p, headers, payload);
+            }
+        });
         let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
         self.answer(batch);
         n > 0
@@ -111,11 +116,9 @@ impl Node {
         if !self.link.maintenance_due() {
             return;
         }
-        let mut rx = self.rx.lock();
-        let Rx { buffers, batch } = &mut *rx;
-        batch.hold = false;
-        self.link.maintain(buffers, &mut |p| self.dispatch(batch, &p));
-        self.answer(batch);
+        self.link.maintain(&mut || {
+            self.receive(RxFrom::Every, false);
+        });
     }
 
     /// Lets the queue pairs that a batch touched send their answers.
@@ -164,6 +167,26 @@ impl Node {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        let mut inner = qp.inner.lock();
+        if self.stash(&qp, &mut inner, p, headers.bth.opcode) {
+            return;
+        }
+        self.handle(batch, &qp, &mut inner, p, headers, payload);
+        drop(inner);
+        if !qp.touched.swap(true, Ordering::Relaxed) {
+            batch.touched.push(qp);
+        }
+    }
+
+    fn handle(
+        &self,
+        batch: &mut Batch,
+        qp: &Arc<Qp>,
+        inner: &mut QpInner,
+        p: &RxPacket<'_>,
+        headers: Headers,
+        payload: &[u8],
+    ) {
         let packet = Packet {
             src: gid_of(p.src.ip()),
             dst: gid_of(p.dst),
@@ -172,10 +195,10 @@ impl Node {
             headers,
             payload,
         };
-        let mut inner = qp.inner.lock();
+        inner.direct = p.handed_on;
         {
             let keys = self.keys.read();
-            let mut source = SrqSource { node: self, qp: &qp };
+            let mut source = SrqSource { node: self, qp };
             let mut env = Env {
                 now: self.now(),
                 keys: &keys,
@@ -185,11 +208,7 @@ impl Node {
             };
             inner.engine.handle_packet(&mut env, &packet);
         }
-        self.deliver(&qp, &mut inner, &mut batch.tx.effects);
-        drop(inner);
-        if !qp.touched.swap(true, Ordering::Relaxed) {
-            batch.touched.push(qp);
-        }
+        self.deliver(qp, inner, &mut batch.tx.effects);
     }
 
     /// Runs the timers that are due.

@@ -7,7 +7,7 @@ use crate::qp::{Qp, QpInner};
 use adverb_engine::packet::Data;
 use adverb_engine::{
     AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent,
-    QpState, QpType, Time, Transmit,
+    QpState, Time, Transmit,
 };
 use adverb_link::{Route, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
@@ -48,15 +48,20 @@ impl Node {
         let Tx { batch, effects } = tx;
         let mut keys = self.keys.read();
         let mut sent = false;
+        let mut paused = false;
+        // Only reliable transports recover from a receiver that is outrun, or from packets gone astray: see `local`.
+        let reliable = qp.qp_type().is_reliable();
+        let direct = !reliable || inner.direct || inner.engine.is_retrying();
         loop {
-            if !self.has_room(inner) {
+            if !reliable && !self.has_room(inner) {
+                paused = true;
                 break;
             }
             let (fault, key_op) = match inner.engine.poll_output(now, &keys, &HostMemory, effects) {
                 Output::Packet(t) => {
                     sent = true;
                     let QpInner { route, backlog, .. } = inner;
-                    (self.transmit(qp.qp_type(), route, backlog, batch, &t, &keys).err(), None)
+                    (self.transmit(direct, route, backlog, batch, &t, &keys).err(), None)
                 }
                 Output::Key(op) => (None, Some(op)),
                 Output::Idle => {
@@ -81,8 +86,17 @@ impl Node {
         drop(keys);
         batch.flush(&self.link);
         if !inner.backlog.is_empty() && !self.flush_backlog(inner) {
+            if reliable {
+                // Lost, as on a network: it will be sent again.
+                inner.backlog.clear();
+            } else {
+                paused = true;
+            }
+        }
+        if paused {
             self.pump_soon(qp);
-            if !self.program_polls() {
+            // Awake, the thread looks again by itself; asleep it may not know that there is something to do.
+            if !self.program_polls() && self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
                 self.wake_thread();
             }
         }
@@ -118,7 +132,7 @@ impl Node {
     /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.
     fn transmit(
         &self,
-        qp_type: QpType,
+        direct: bool,
         cached: &mut Option<(AddressVector, Route)>,
         backlog: &mut Backlog,
         batch: &mut TxBatch,
@@ -138,12 +152,8 @@ impl Node {
         let mut fault = Ok(());
         let (size, pad) = (t.payload.len(), t.headers.bth.pad);
         let fill = |out: &mut [u8]| fault = copy_payload(t.payload, out);
-        // Only reliable transports recover from a receiver that is outrun: see `local`.
-        let other_process = match qp_type {
-            QpType::Uc | QpType::Ud => slot_of_qpn(t.headers.bth.dest_qpn)
-                .filter(|slot| !self.link.owns(*slot) && self.own.contains(route.dst.ip())),
-            _ => None,
-        };
+        let other_process = slot_of_qpn(t.headers.bth.dest_qpn)
+            .filter(|slot| direct && !self.link.owns(*slot) && self.own.contains(route.dst.ip()));
         match other_process {
             Some(slot) => backlog.add(slot, &route, &headers[..len], size, pad, fill),
             None => batch.push(&self.link, &route, &headers[..len], size, pad, fill),

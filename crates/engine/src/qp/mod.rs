@@ -208,6 +208,14 @@ impl Qp {
         effects: &mut Effects,
     ) -> Result<(), AttrError> {
         let from = self.attr.state;
+        // Programs set the attributes of a whole connection on either half of an XRC one; those of the half that is not
+        // there are passed over, as the kernel does.
+        let mask = mask
+            - match self.config.qp_type {
+                QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+                QpType::XrcRecv => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+                _ => AttrMask::empty(),
+            };
         let to = check_modify(self.config.qp_type, from, attr, mask, limits)?;
         copy_attributes(&mut self.attr, attr, mask);
         match (from, to) {
@@ -408,6 +416,16 @@ impl Qp {
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         Output::Idle
+    }
+    /// Is it sending again after a timeout?
+    #[must_use]
+    pub fn is_retrying(&self) -> bool {
+        self.requester.is_retrying()
+    }
+    /// Receives posted on its own receive queue.
+    #[must_use]
+    pub fn receives_posted(&self) -> u32 {
+        self.responder.rq.len()
     }
     /// Are packets of requests on their way that are not acknowledged yet?
     #[must_use]

@@ -32,7 +32,6 @@ impl RecvQueue {
     }
 
     /// Receives waiting.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

@@ -62,7 +62,9 @@ impl Node {
                 };
                 while !stop.load(Ordering::Relaxed) {
                     let n = link.recv(RxFrom::All, &mut buffers, 256, &mut sink).unwrap();
-                    link.maintain(&mut buffers, &mut sink);
+                    link.maintain(&mut || {
+                        let _ = link.recv(RxFrom::Every, &mut buffers, 256, &mut sink);
+                    });
                     if n == 0 {
                         std::thread::sleep(Duration::from_micros(100));
                     }

@@ -8,8 +8,8 @@ use adverb_foreign::process::{Program, free_port, words};
 
 use super::plan::{Item, Key, Plan, Samples};
 
-/// A run that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(20);
+/// A run that takes longer hangs, or is too slow to be a figure.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs an item and adds its values, or its failure.
 pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples) {

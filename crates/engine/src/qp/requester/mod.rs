@@ -123,6 +123,11 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
+    /// The last thing that happened was a timeout.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.retries > 0
+    }
+
     /// Packets were sent that are not acknowledged yet.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.high > self.una
