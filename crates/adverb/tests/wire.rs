@@ -29,7 +29,7 @@ fn send_of_every_size() {
 #[test]
 fn write_read_and_atomics() {
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let remote = Remote { va: b.pages.addr(), rkey: b.mr.key() };
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
     for size in SIZES {
         let data = pattern(size, 3);
         assert!(a.pages.write_at(0, &data));
@@ -81,7 +81,7 @@ fn many_messages_in_flight() {
 #[test]
 fn a_bad_rkey_is_a_remote_access_error_with_a_reason() {
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
-    let remote = Remote { va: b.pages.addr(), rkey: b.mr.key() ^ 0x5500 };
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() ^ 0x5500 };
     a.send(1, SendOp::Write(remote), &[a.sge(0, 64)]);
     a.send(2, SendOp::Send, &[a.sge(0, 64)]);
     let got = a.wait(2);

@@ -1,11 +1,11 @@
 //! Two connected RC queue pairs in one process, over the wire path of the loopback device.
 #![allow(dead_code, reason = "each test file uses its part")]
+use adverb::buffer::Buffer;
 use adverb::engine::{
     Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
     Sge,
 };
-use adverb::{CompChannel, Context, Cq, Mr, Pd, Qp, QpInit, device};
-use adverb_memory::Pages;
+use adverb::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,7 @@ pub struct End {
     pub channel: Arc<CompChannel>,
     pub cq: Arc<Cq>,
     pub qp: Arc<Qp>,
-    pub pages: Pages,
-    pub mr: Arc<Mr>,
+    pub pages: Buffer,
 }
 
 pub const SIZE: usize = 4 << 20;
@@ -47,12 +46,9 @@ impl End {
             xrcd: None,
         };
         let qp = Qp::new(&context, Some(&pd), &init).unwrap();
-        let pages = Pages::new(SIZE).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        // SAFETY: the pages live as long as the region, in this struct.
-        #[allow(unsafe_code)]
-        let mr = unsafe { pd.reg_mr(pages.addr(), SIZE as u64, pages.addr(), access) }.unwrap();
-        End { context, pd, channel, cq, qp, pages, mr }
+        let pages = Buffer::new(&pd, SIZE, access).unwrap();
+        End { context, pd, channel, cq, qp, pages }
     }
 
     pub fn gid_index(&self) -> u8 {
@@ -60,7 +56,7 @@ impl End {
     }
 
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
-        Sge { addr: self.pages.addr() + offset as u64, length: len as u32, lkey: self.mr.key() }
+        self.pages.sge(offset, len)
     }
 
     pub fn connect(&self, peer: &Qp, mtu: adverb::engine::PathMtu) {

@@ -385,11 +385,12 @@ impl Qp {
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
         // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner.
         let ack_last = sends && self.responder.only_ack_waits();
-        if !ack_last && self.responder.has_output() {
-            if self.responder.prepare_response(&ctx!(self), now, keys, memory, effects) {
-                self.last_packet = Half::Responder;
-                return Output::Packet(self.responder.response(&ctx!(self)));
-            }
+        if !ack_last
+            && self.responder.has_output()
+            && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)
+        {
+            self.last_packet = Half::Responder;
+            return Output::Packet(self.responder.response(&ctx!(self)));
         }
         if sends {
             match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {

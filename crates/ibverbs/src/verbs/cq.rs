@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Fields of a completion that the device fills: all but those of raw packets and tag matching.
-const WC_FLAGS: u64 = (IBV_WC_EX_WITH_BYTE_LEN
+const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
     | IBV_WC_EX_WITH_SRC_QP
@@ -22,7 +22,7 @@ const WC_FLAGS: u64 = (IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) as u64;
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
 pub const RESOURCE_CQ: u64 = 0xadb0_0001;
@@ -47,8 +47,12 @@ unsafe fn create(
 ) -> Result<*mut ibv_cq, Error> {
     // SAFETY: the caller's promise.
     let owner = unsafe { ContextObj::behind(context) };
-    let ours: Option<&ChannelObj> =
-        if channel.is_null() { None } else { Some(unsafe { ChannelObj::behind(channel) }) };
+    let ours: Option<&ChannelObj> = if channel.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's promise.
+        Some(unsafe { ChannelObj::behind(channel) })
+    };
     let cq = Cq::new(&owner.context, cqe, ours.map(|c| &c.channel), comp_vector)?;
     let mut c = ibv_cq_ex::zeroed();
     c.context = context;
@@ -130,8 +134,8 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
             "CQ flags {flags:#x}: only IBV_CREATE_CQ_ATTR_SINGLE_THREADED is offered"
         )));
     }
-    // SAFETY: the mask says that the field is there; a live handle.
     let custom = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+        // SAFETY: the mask says that the field is there; a live handle.
         unsafe { custom_alloc((*attr).parent_domain, size_of::<CqObj>(), 64, RESOURCE_CQ) }?
     } else {
         None

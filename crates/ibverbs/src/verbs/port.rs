@@ -81,7 +81,7 @@ pub unsafe extern "C" fn query_port(
     0
 }
 
-/// The attributes of a port, of which only [`COMPAT_PORT_ATTR_SIZE`](crate::abi::COMPAT_PORT_ATTR_SIZE) bytes are written.
+/// The attributes of a port, of which only [`COMPAT_PORT_ATTR_SIZE`] bytes are written.
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port_num: u8,

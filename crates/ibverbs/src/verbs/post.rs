@@ -61,9 +61,12 @@ unsafe fn with_request<R>(
 ) -> Result<R, Error> {
     // SAFETY: the opcode says which part of the unions is set.
     let op = unsafe { operation(wr) }?;
-    // SAFETY: on UD, and only there, the program sets the destination; the handle is one of ours.
-    let ud =
-        if is_ud { unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) } } else { None };
+    let ud = if is_ud {
+        // SAFETY: on UD, and only there, the program sets the destination; the handle is one of ours.
+        unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }
+    } else {
+        None
+    };
     let flags = SendFlags::from_bits_truncate(wr.send_flags);
     let count = usize::try_from(wr.num_sge)
         .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;

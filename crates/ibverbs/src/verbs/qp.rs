@@ -18,19 +18,19 @@ const RESOURCE_QP: u64 = 0xadb0_0002;
 
 /// `send_ops_flags` that a queue pair type offers.
 const fn send_ops(qp_type: QpType) -> u64 {
-    const SEND: u64 = (IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM) as u64;
+    const SEND: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     const UC: u64 = SEND
-        | (IBV_QP_EX_WITH_RDMA_WRITE
-            | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-            | IBV_QP_EX_WITH_LOCAL_INV
-            | IBV_QP_EX_WITH_BIND_MW
-            | IBV_QP_EX_WITH_SEND_WITH_INV) as u64;
+        | IBV_QP_EX_WITH_RDMA_WRITE
+        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        | IBV_QP_EX_WITH_LOCAL_INV
+        | IBV_QP_EX_WITH_BIND_MW
+        | IBV_QP_EX_WITH_SEND_WITH_INV;
     const RC: u64 = UC
-        | (IBV_QP_EX_WITH_RDMA_READ
-            | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-            | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-            | IBV_QP_EX_WITH_FLUSH
-            | IBV_QP_EX_WITH_ATOMIC_WRITE) as u64;
+        | IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_FLUSH
+        | IBV_QP_EX_WITH_ATOMIC_WRITE;
     match qp_type {
         QpType::Ud => SEND,
         QpType::Uc => UC,

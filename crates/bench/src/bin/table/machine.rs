@@ -17,7 +17,8 @@ fn cpu() -> String {
     format!("{}, {count} processors", model.unwrap_or("unknown CPU"))
 }
 
-fn revision() -> String {
+/// The revision of the tree, and whether it has changes that are not committed.
+pub fn revision() -> String {
     let revision = said("git", &["rev-parse", "--short", "HEAD"]);
     let changed = !said("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
     match (revision.is_empty(), changed) {
@@ -28,14 +29,14 @@ fn revision() -> String {
 }
 
 /// Date, machine, kernel, revision, command and load, as lines of Markdown.
-pub fn describe(quick: bool, took: Duration) -> String {
+pub fn describe(revision: &str, quick: bool, took: Duration) -> String {
     let mut text = String::new();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
     let perftest = said("dpkg-query", &["-W", "-f", "${Version}", "perftest"]);
     let command = if quick { "scripts/bench --quick" } else { "make bench" };
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "- {}, revision {}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]), revision());
+    let _ = writeln!(text, "- {}, revision {revision}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
     let _ = writeln!(text, "- {}; Linux {}; load at the end {load}", cpu(), said("uname", &["-r"]));
     let _ = writeln!(text, "- `{command}`: perftest {perftest} of Debian, {} s in all", took.as_secs());
     text

@@ -65,9 +65,11 @@ fn main() -> ExitCode {
 fn measure(options: &Options) -> Result<bool, String> {
     let start = Instant::now();
     let budget = BUDGET[usize::from(options.quick)];
+    // Now, not at the end: somebody may commit while this runs.
+    let revision = machine::revision();
     let device = loopback()?;
     let plan = Plan::new(options.quick);
-    let mut samples = Samples::default();
+    let mut samples = Samples { rounds: options.runs, ..Samples::default() };
     for round in 0..options.runs {
         for (n, item) in plan.items.iter().enumerate() {
             if start.elapsed() > budget {
@@ -82,7 +84,7 @@ fn measure(options: &Options) -> Result<bool, String> {
         }
     }
     eprintln!();
-    let text = report::text(&machine::describe(options.quick, start.elapsed()), &samples);
+    let text = report::text(&machine::describe(&revision, options.quick, start.elapsed()), &samples);
     println!("{text}");
     for failure in &samples.failures {
         eprintln!("bench: {failure}");

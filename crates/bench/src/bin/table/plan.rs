@@ -79,6 +79,8 @@ pub enum Key {
 #[derive(Debug, Default)]
 pub struct Samples {
     values: BTreeMap<Key, BTreeMap<usize, f64>>,
+    /// Values a series has when nothing failed.
+    pub rounds: usize,
     /// Programs that failed, in words.
     pub failures: Vec<String>,
 }
