@@ -235,6 +235,10 @@ impl Cq {
             return Err(Error::invalid("cq", "the completion queue was destroyed"));
         }
         inner.cq.arm(kind);
+        drop(inner);
+        if self.channel.is_some() {
+            self.context.node().about_to_sleep();
+        }
         Ok(())
     }
 

@@ -93,6 +93,7 @@ impl<T> EventQueue<T> {
         if self.is_nonblocking() {
             return Err(Errno::EAGAIN);
         }
+        node.waits_itself();
         loop {
             let spin_until = Instant::now() + SPIN;
             loop {

@@ -66,6 +66,10 @@ pub struct Node {
     /// Queue pairs with packets that wait for a receive.
     stashed: Mutex<Vec<Arc<Qp>>>,
     any_stashed: AtomicBool,
+    /// ACKs are held back for the program's next poll.
+    any_held: AtomicBool,
+    /// Arms since the program last waited in a get-event call.
+    arms: AtomicU32,
     /// The background thread stays away from the sockets and will look again within a millisecond by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
@@ -169,6 +173,8 @@ impl Node {
             any_dirty: AtomicBool::new(false),
             stashed: Mutex::default(),
             any_stashed: AtomicBool::new(false),
+            any_held: AtomicBool::new(false),
+            arms: AtomicU32::new(0),
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),

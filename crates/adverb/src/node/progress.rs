@@ -19,6 +19,9 @@ const DATAGRAMS: usize = 8;
 /// window does not starve.
 const BUDGET: usize = 64;
 
+/// So many arms without a wait of ours in between tell a program that sleeps on the descriptor by itself.
+const ARMS: u32 = 8;
+
 /// How long a process that ends waits for a thread that receives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -77,6 +80,29 @@ impl Node {
         }
     }
 
+    /// The program asked for an event, so it is about to sleep: what was held back for its next poll leaves now. A
+    /// program that sleeps on the descriptor by itself (`epoll`) instead of in a get-event call needs the background
+    /// thread at the sockets.
+    pub(crate) fn about_to_sleep(&self) {
+        if self.any_dirty.load(Ordering::Acquire) || self.any_held.load(Ordering::Relaxed) {
+            self.send_what_waits();
+        }
+        let arms = self.arms.fetch_add(1, Ordering::Relaxed);
+        if arms >= ARMS && self.program_polls() {
+            self.wake_thread();
+        }
+    }
+
+    /// The program waits in a get-event call, which drives progress itself.
+    pub(crate) fn waits_itself(&self) {
+        self.arms.store(0, Ordering::Relaxed);
+    }
+
+    /// Does it sleep without us?
+    pub(super) fn sleeps_by_itself(&self) -> bool {
+        self.arms.load(Ordering::Relaxed) > ARMS
+    }
+
     /// Does the program poll, so that the background thread stays away from the sockets?
     pub(crate) fn program_polls(&self) -> bool {
         self.thread_away.load(Ordering::Relaxed)
@@ -97,6 +123,7 @@ impl Node {
         let Rx { buffers, batch } = &mut *rx;
         batch.hold = false;
         if !batch.held.is_empty() {
+            self.any_held.store(false, Ordering::Relaxed);
             std::mem::swap(&mut batch.held, &mut batch.touched);
             self.answer(batch);
         }
@@ -132,6 +159,7 @@ impl Node {
             if batch.hold && inner.engine.only_ack_waits() {
                 drop(inner);
                 batch.held.push(qp);
+                self.any_held.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
 //! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
-//! [`LONGEST_AWAY`]), so that a polling program keeps its core; as soon as it finds work of its own it comes back.
+//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on their descriptors
+//! by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_link::RxFrom;
@@ -69,7 +70,7 @@ fn run(node: &Weak<Node>) {
             // Nobody polls: watch the sockets.
             Duration::ZERO
         };
-        if away < FIRST_AWAY {
+        if away < FIRST_AWAY || node.sleeps_by_itself() {
             away = Duration::ZERO;
         }
         node.last_polls.store(node.polls.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -69,7 +69,7 @@ fn measure(options: &Options) -> Result<bool, String> {
     let revision = machine::revision();
     let device = loopback()?;
     let plan = Plan::new(options.quick);
-    let mut samples = Samples { rounds: options.runs, ..Samples::default() };
+    let mut samples = Samples::new(options.runs);
     for round in 0..options.runs {
         for (n, item) in plan.items.iter().enumerate() {
             if start.elapsed() > budget {

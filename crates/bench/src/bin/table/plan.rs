@@ -86,6 +86,11 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Nothing measured yet, of so many rounds.
+    pub fn new(rounds: usize) -> Self {
+        Self { rounds, ..Self::default() }
+    }
+
     /// Adds the value of a round.
     pub fn add(&mut self, key: Key, round: usize, value: f64) {
         self.values.entry(key).or_default().insert(round, value);
