@@ -224,7 +224,7 @@ impl UdpLink {
     }
 
     /// Gives packets to another process of this user on this host directly, without the network: for transports that
-    /// have no flow control, which a burst over UDP would lose. `packets` was filled with [`add_packet`]; `route` says
+    /// have no flow control, which a burst over UDP would lose. `packets` was filled with [`add_packet`](crate::add_packet); `route` says
     /// from and to which address they go.
     pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
         let sockets = self.sockets();

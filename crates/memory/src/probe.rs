@@ -1,6 +1,7 @@
 //! Is memory there? Asked once, at registration, as a driver's pinning asks it.
 use nix::errno::Errno;
 use std::fmt;
+use std::sync::OnceLock;
 
 /// Registration of memory that is not mapped, or not with the access asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
         }
         match Errno::last() {
             Errno::EINTR | Errno::EAGAIN => {}
+            // Both "not with this access" and "no such advice", which kernels before 5.14 say to any.
+            Errno::EINVAL if has_populate() => return Err(ProbeError::NotMapped),
             Errno::EINVAL => return probe_old(start, end, page),
             Errno::EFAULT | Errno::EHWPOISON => return Err(ProbeError::NotMapped),
             // ENOMEM means both "not mapped" and "no memory"; mincore tells them apart.
@@ -58,6 +61,17 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
         }
     }
     probe_old(start, end, page)
+}
+
+/// Does the kernel know the advice? Asked of a page that is surely there: the stack's.
+fn has_populate() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let here = 0u8;
+        let page = (&raw const here as u64) & !(page_size() - 1);
+        // SAFETY: populating for reading changes nothing.
+        unsafe { libc::madvise(page as *mut libc::c_void, page_size() as usize, POPULATE_READ) == 0 }
+    })
 }
 
 /// `mincore` fails with ENOMEM if any page of the range is not mapped.

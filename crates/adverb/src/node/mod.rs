@@ -1,7 +1,7 @@
 //! What a process shares: the link, the queue pairs by number, the keys, the timers and the progress of it all.
 //!
 //! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`] inline; one background
-//! thread sleeps in `epoll` and steps in when the program does not (see [`thread`]).
+//! thread sleeps in `epoll` and steps in when the program does not (see `thread`).
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::qp::Qp;
