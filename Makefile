@@ -8,7 +8,7 @@ BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
 FOREIGN := $(CARGO) test --package adverb-foreign
 
-.PHONY: all build demo test deps unit foreign foreign-short lint lint-tree bench ids install uninstall help
+.PHONY: all build demo test deps unit loom foreign foreign-short lint lint-tree tsan bench ids install uninstall help
 
 all: build
 
@@ -26,6 +26,9 @@ deps:
 unit: ids ## tests of our own crates
 	$(CARGO) test --workspace --exclude adverb-foreign
 
+loom: ## the races of completion queues, every interleaving, by model checking (CQN-12)
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb --lib --release loom_
+
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
 
@@ -39,6 +42,9 @@ lint: lint-tree ## format, clippy, documentation
 
 lint-tree: ## unsafe only where it may be, lints declared in every crate
 	scripts/lint-tree
+
+tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolchain
+	scripts/tsan
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench

@@ -21,6 +21,8 @@ use std::time::Duration;
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away; a program that stops polling waits at most this long for the thread.
 const LONGEST_AWAY: Duration = Duration::from_millis(1);
+/// How long the thread goes on looking after work of its own.
+const LINGER: Duration = Duration::from_micros(30);
 /// Pace of trying again what another process had no room for.
 const RETRY: Duration = Duration::from_micros(100);
 /// Pace of link upkeep while packets go astray.
@@ -59,6 +61,9 @@ fn run(node: &Weak<Node>) {
         let polls = node.polls.load(Ordering::Relaxed);
         let pumped = node.pump_dirty();
         let worked = node.receive(RxFrom::Every, false);
+        if worked && away.is_zero() {
+            linger(&node);
+        }
         let timed = node.run_timers();
         node.maintain();
         away = if worked || timed || pumped {
@@ -74,6 +79,18 @@ fn run(node: &Weak<Node>) {
             away = Duration::ZERO;
         }
         node.last_polls.store(node.polls.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// After work of its own the thread looks a little longer: more is likely to come, and a wake-up costs more than this
+/// whole stay. It yields all the while, so that it takes nothing from anybody who has something to do.
+fn linger(node: &Node) {
+    let mut until = node.now() + LINGER;
+    while node.now() < until {
+        std::thread::yield_now();
+        if node.receive(RxFrom::All, false) {
+            until = node.now() + LINGER;
+        }
     }
 }
 

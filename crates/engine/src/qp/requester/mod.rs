@@ -27,6 +27,13 @@ pub(crate) use answer::AnswerEnv;
 pub(crate) use send::transport_of;
 use window::Window;
 
+/// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in software answers when it
+/// is scheduled, which on a busy machine takes milliseconds, so a short one takes of that what it needs.
+fn patient(t: Duration) -> Duration {
+    const SCHEDULED: Duration = Duration::from_millis(20);
+    t.max(SCHEDULED.min(4 * t))
+}
+
 /// Unwrapped PSNs start in the second lap, so that "the one before" never underflows.
 const FIRST_LAP: u64 = 1 << Psn::BITS;
 
@@ -197,7 +204,7 @@ impl Requester {
     pub(crate) fn update(&mut self, config: &QpConfig, attr: &QpAttr) {
         let mtu = if config.qp_type == QpType::Ud { config.port_mtu } else { attr.path_mtu };
         self.mtu = mtu.bytes() as u64;
-        self.timeout = ack_timeout_ns(attr.timeout).map(Duration::from_nanos);
+        self.timeout = ack_timeout_ns(attr.timeout).map(|ns| patient(Duration::from_nanos(ns)));
         let wanted = usize::from(attr.max_rd_atomic);
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
     }

@@ -1,0 +1,114 @@
+//! Eight threads post and poll on shared and on own objects, every byte checked. Meant to run under ThreadSanitizer as well
+//! (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
+mod common;
+use adverb::engine::{PathMtu, QpType, SendOp, WcStatus};
+use common::{End, pair, pattern};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+fn duration() -> Duration {
+    let seconds = std::env::var("ADVERB_THREADS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    Duration::from_secs(seconds)
+}
+
+/// One message of `size` bytes from `a` to `b`, polled by this thread alone.
+fn exchange(a: &End, b: &End, round: u64, size: usize) {
+    let data = pattern(size, round as u8);
+    assert!(a.pages.write_at(0, &data));
+    b.recv(round, &[b.sge(0, size)]);
+    a.send(round, SendOp::Send, &[a.sge(0, size)]);
+    let got = b.wait(1).remove(0);
+    assert_eq!((got.status, got.wr_id, got.byte_len as usize), (WcStatus::Success, round, size));
+    let mut back = vec![0; size];
+    assert!(b.pages.read_at(0, &mut back));
+    assert!(back == data, "round {round}");
+    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+}
+
+#[test]
+fn eight_threads_on_own_queue_pairs() {
+    let end = Instant::now() + duration();
+    std::thread::scope(|scope| {
+        for t in 0..8u64 {
+            scope.spawn(move || {
+                let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+                let mut round = 0;
+                while Instant::now() < end {
+                    exchange(&a, &b, round, 1 + (round as usize * 977 + t as usize * 131) % 20_000);
+                    round += 1;
+                }
+                assert!(round > 0);
+            });
+        }
+    });
+}
+
+/// Eight threads post sends on one queue pair and take whatever completion comes first; each message carries its number
+/// and lands in the buffer its number names.
+#[test]
+fn eight_threads_on_one_queue_pair() {
+    const SLOT: usize = 4096;
+    const SLOTS: u64 = 64;
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (a, b) = (Arc::new(a), Arc::new(b));
+    for i in 0..SLOTS {
+        b.recv(i, &[b.sge(i as usize * SLOT, SLOT)]);
+    }
+    // Slots of the sender's buffer that are free.
+    let free: Mutex<Vec<u64>> = Mutex::new((0..SLOTS).collect());
+    let (sent, acked, received) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let end = Instant::now() + duration();
+    let limit = end + Duration::from_secs(60);
+    let step = |posting: bool| {
+        if posting {
+            let slot = free.lock().pop();
+            if let Some(slot) = slot {
+                let number = sent.fetch_add(1, Ordering::SeqCst);
+                let mut data = pattern(SLOT, number as u8);
+                data[..8].copy_from_slice(&number.to_le_bytes());
+                assert!(a.pages.write_at(slot as usize * SLOT, &data));
+                a.send(slot, SendOp::Send, &[a.sge(slot as usize * SLOT, SLOT)]);
+            }
+        }
+        a.cq.poll(8, |c| {
+            assert_eq!(c.status, WcStatus::Success, "{:?}", c.cause);
+            acked.fetch_add(1, Ordering::SeqCst);
+            free.lock().push(c.wr_id);
+        })
+        .unwrap();
+        let mut got = Vec::new();
+        b.cq.poll(8, |c| got.push(c)).unwrap();
+        for c in got {
+            assert_eq!((c.status, c.byte_len as usize), (WcStatus::Success, SLOT));
+            let mut data = vec![0; SLOT];
+            assert!(b.pages.read_at(c.wr_id as usize * SLOT, &mut data));
+            let number = u64::from_le_bytes(data[..8].try_into().unwrap());
+            assert!(data[8..] == pattern(SLOT, number as u8)[8..], "message {number}");
+            b.recv(c.wr_id, &[b.sge(c.wr_id as usize * SLOT, SLOT)]);
+            received.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    step(true);
+                }
+                let all = || {
+                    let n = sent.load(Ordering::SeqCst);
+                    acked.load(Ordering::SeqCst) == n && received.load(Ordering::SeqCst) == n
+                };
+                while !all() {
+                    assert!(
+                        Instant::now() < limit,
+                        "sent {sent:?}, acknowledged {acked:?}, received {received:?}"
+                    );
+                    step(false);
+                }
+            });
+        }
+    });
+    assert!(sent.load(Ordering::SeqCst) > 0);
+}
