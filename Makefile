@@ -26,7 +26,7 @@ deps:
 unit: ids ## tests of our own crates
 	$(CARGO) test --workspace --exclude adverb-foreign
 
-loom: ## the races of completion queues, every interleaving, by model checking (CQN-12)
+loom: ## the races of completion queues, by model checking (CQN-12); takes a minute
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb --lib --release loom_
 
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them

@@ -219,14 +219,12 @@ impl Context {
         if self.node.is_stale() {
             return Err(Errno::EIO);
         }
-        let (event, element) = self.events.pop(&self.node, None)?;
-        match &element {
+        self.events.pop(&self.node, None, |(_, element)| match element {
             Element::Cq(cq) => cq.async_acks.note_read(),
             Element::Qp(qp) => qp.async_acks.note_read(),
             Element::Srq(srq) => srq.async_acks.note_read(),
             Element::Port(_) => {}
-        }
-        Ok((event, element))
+        })
     }
     /// Acknowledges one event about `element`.
     pub fn ack_async_event(&self, element: &Element) {

@@ -1,4 +1,5 @@
 //! Completion queues and completion channels.
+use self::notify::{Closed, Lost, NotifyCore};
 use crate::context::{AsyncEvent, Context, Element};
 use crate::error::Error;
 use crate::event_queue::{Acks, EventQueue};
@@ -7,11 +8,14 @@ use crate::uses::Uses;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod notify;
 
 /// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
 #[derive(Debug)]
@@ -48,9 +52,7 @@ impl CompChannel {
         if self.context.node().is_stale() {
             return Err(Errno::EIO);
         }
-        let cq = self.events.pop(self.context.node(), cutoff)?;
-        cq.acks.note_read();
-        Ok(cq)
+        self.events.pop(self.context.node(), cutoff, |cq| cq.acks.note_read())
     }
     /// Ends the channel; refused while CQs use it (CHN-6).
     ///
@@ -66,9 +68,7 @@ impl CompChannel {
 pub struct Cq {
     context: Arc<Context>,
     channel: Option<Arc<CompChannel>>,
-    inner: Mutex<Inner>,
-    /// Completions waiting, so that polling an empty queue takes no lock.
-    waiting: AtomicUsize,
+    core: NotifyCore,
     acks: Acks,
     pub(crate) async_acks: Acks,
     pub(crate) uses: Uses,
@@ -79,15 +79,6 @@ pub struct Cq {
     timer_at: AtomicU64,
     /// Number in the timer queue.
     timer_id: OnceLock<u32>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    cq: adverb_engine::Cq,
-    /// Nothing is added and no event is made any more.
-    closed: bool,
-    /// Moderation with a period was asked for: deadlines matter.
-    moderated: bool,
 }
 
 impl Cq {
@@ -118,8 +109,7 @@ impl Cq {
         Ok(Arc::new(Cq {
             context: context.clone(),
             channel: channel.cloned(),
-            inner: Mutex::new(Inner { cq: adverb_engine::Cq::new(cqe), closed: false, moderated: false }),
-            waiting: AtomicUsize::new(0),
+            core: NotifyCore::new(cqe),
             acks: Acks::default(),
             async_acks: Acks::default(),
             uses: Uses::new("the completion queue"),
@@ -147,36 +137,19 @@ impl Cq {
     /// Entries it holds.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.inner.lock().cq.capacity()
+        self.core.capacity()
     }
 
-    /// Adds a completion and, if an arm fires, its event: the completion first (CQN-7), both under the queue's lock, so
-    /// that no arm or poll falls in between (CQN-12).
+    /// Adds a completion and, if an arm fires, its event.
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, now: Time) -> Result<(), Cause> {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Ok(());
-        }
-        let was_broken = inner.cq.is_broken();
-        match inner.cq.push(completion, now) {
-            Ok(fire) => {
-                self.waiting.store(inner.cq.len(), Ordering::Release);
-                if fire {
-                    self.notify();
-                } else if inner.moderated {
-                    self.keep_timer(&inner);
-                }
-                Ok(())
+        let pushed = self.core.push(completion, now, || self.notify(), |cq| self.keep_timer(cq));
+        pushed.map_err(|Lost { cause, first }| {
+            if first {
+                log::error!("{cause}; poll it more often or make it larger");
+                self.context.raise(AsyncEvent::CqErr, Element::Cq(self.clone()));
             }
-            Err(cause) => {
-                drop(inner);
-                if !was_broken {
-                    log::error!("{cause}; poll it more often or make it larger");
-                    self.context.raise(AsyncEvent::CqErr, Element::Cq(self.clone()));
-                }
-                Err(cause)
-            }
-        }
+            cause
+        })
     }
 
     fn notify(self: &Arc<Self>) {
@@ -189,34 +162,19 @@ impl Cq {
     ///
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.
-    pub fn poll(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, Cause> {
-        if self.waiting.load(Ordering::Acquire) == 0 {
+    pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        if self.is_empty() {
             self.context.node().progress_polling();
-            if self.waiting.load(Ordering::Acquire) == 0 {
-                return Ok(0);
-            }
         } else {
             self.context.node().pump_dirty();
         }
-        let mut inner = self.inner.lock();
-        let mut n = 0;
-        while n < max {
-            let Some(completion) = inner.cq.pop() else { break };
-            take(completion);
-            n += 1;
-        }
-        let left = inner.cq.len();
-        self.waiting.store(left, Ordering::Release);
-        if n == 0 && inner.cq.is_broken() {
-            return Err(Cause::CqOverflow { depth: inner.cq.capacity() });
-        }
-        Ok(n)
+        self.core.poll(max, take)
     }
 
     /// Completions waiting now; makes no progress.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        self.core.waiting()
     }
     /// None waiting now?
     #[must_use]
@@ -230,12 +188,7 @@ impl Cq {
     /// EINVAL for a destroyed queue (CQN-10).
     pub fn req_notify(&self, kind: ArmKind) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(Error::invalid("cq", "the completion queue was destroyed"));
-        }
-        inner.cq.arm(kind);
-        drop(inner);
+        self.core.arm(kind)?;
         if self.channel.is_some() {
             self.context.node().about_to_sleep();
         }
@@ -250,18 +203,13 @@ impl Cq {
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.timer_id.get_or_init(|| self.context.node().add_cq_timer(self));
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            return Err(Error::invalid("cq", "the completion queue was destroyed"));
-        }
-        inner.cq.set_moderation(count, period);
-        inner.moderated = true;
-        self.keep_timer(&inner);
+        self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
         Ok(())
     }
 
-    fn keep_timer(&self, inner: &Inner) {
-        let (Some(at), Some(id)) = (inner.cq.poll_timeout(), self.timer_id.get()) else { return };
+    /// Called under the lock.
+    fn keep_timer(&self, cq: &adverb_engine::Cq) {
+        let (Some(at), Some(id)) = (cq.poll_timeout(), self.timer_id.get()) else { return };
         if at.0 < self.timer_at.load(Ordering::Relaxed) {
             self.timer_at.store(at.0, Ordering::Relaxed);
             self.context.node().enter_timer(at, Timed::Cq(*id));
@@ -270,12 +218,11 @@ impl Cq {
 
     /// An entry of the timer queue is due.
     pub(crate) fn timer_due(self: &Arc<Self>, now: Time) {
-        let mut inner = self.inner.lock();
-        self.timer_at.store(u64::MAX, Ordering::Relaxed);
-        if !inner.closed && inner.cq.handle_timeout(now) {
-            self.notify();
-        }
-        self.keep_timer(&inner);
+        let rearm = |cq: &adverb_engine::Cq| {
+            self.timer_at.store(u64::MAX, Ordering::Relaxed);
+            self.keep_timer(cq);
+        };
+        self.core.expired(now, || self.notify(), rearm);
     }
 
     /// Acknowledges `n` events at once (CHN-4).
@@ -293,16 +240,12 @@ impl Cq {
         if cqe == 0 || cqe > max {
             return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
         }
-        let mut inner = self.inner.lock();
-        inner.cq.resize(cqe)?;
-        Ok(inner.cq.capacity())
+        Ok(self.core.resize(cqe)?)
     }
 
     /// Removes what a destroyed or reset queue pair left.
     pub(crate) fn purge(&self, qpn: u32) {
-        let mut inner = self.inner.lock();
-        inner.cq.purge(qpn);
-        self.waiting.store(inner.cq.len(), Ordering::Release);
+        self.core.purge(qpn);
     }
 
     /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then it waits until
@@ -318,7 +261,7 @@ impl Cq {
         if self.destroyed.swap(true, Ordering::SeqCst) {
             return Err(Error::invalid("cq", "the completion queue was destroyed already"));
         }
-        self.inner.lock().closed = true;
+        self.core.close();
         if let Some(channel) = &self.channel {
             channel.events.remove(|cq| Arc::ptr_eq(cq, self));
             channel.uses.remove();
@@ -327,9 +270,15 @@ impl Cq {
             self.context.node().remove_cq_timer(*id);
         }
         self.context.forget(|e| matches!(e, Element::Cq(cq) if Arc::ptr_eq(cq, self)));
-        let name = || format!("a completion queue of {} entries", self.inner.lock().cq.capacity());
+        let name = || format!("a completion queue of {} entries", self.core.capacity());
         self.acks.wait_all(name);
         self.async_acks.wait_all(name);
         Ok(())
+    }
+}
+
+impl From<Closed> for Error {
+    fn from(_: Closed) -> Self {
+        Error::invalid("cq", "the completion queue was destroyed")
     }
 }

@@ -83,12 +83,12 @@ impl Device {
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
-            max_qp_wr: 32_768,
+            max_qp_wr: 1 << 17,
             max_sge: 32,
             max_inline: MAX_INLINE,
             max_cqe: 4_194_303,
             max_rd_atomic: 128,
-            max_srq_wr: 32_768,
+            max_srq_wr: 1 << 17,
             max_msg: 1 << 31,
             port_mtu: self.path_mtu(),
             ports: 1,

@@ -3,21 +3,87 @@
 //! The descriptor is an `eventfd` in semaphore mode whose count equals the queue's length whenever the queue's lock is
 //! free, so that it is readable exactly while something waits (CHN-2) and each event gives an edge of its own.
 use crate::node::Node;
+use crate::sync::Mutex;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+/// What a thread that waits for events looks at: a count with one token for each event.
+pub trait Tokens {
+    /// One more event.
+    fn give(&self);
+    /// One less.
+    fn take(&self);
+}
+
+/// Events in order, with as many tokens whenever the lock is free. No descriptor of its own, so that a model checker
+/// can explore it (CQN-12, `make loom`).
+#[derive(Debug)]
+pub struct EventList<T, K> {
+    pub tokens: K,
+    queue: Mutex<VecDeque<T>>,
+}
+
+impl<T, K: Tokens> EventList<T, K> {
+    pub fn new(tokens: K) -> Self {
+        EventList { tokens, queue: Mutex::new(VecDeque::new()) }
+    }
+    /// Adds an event.
+    pub fn push(&self, event: T) {
+        let mut queue = self.queue.lock();
+        queue.push_back(event);
+        self.tokens.give();
+    }
+    /// Takes the oldest event, if any. `read` sees it under the lock: a [`EventList::remove`] either finds the event or
+    /// comes after `read` (CHN-4).
+    pub fn try_pop(&self, read: impl FnOnce(&T)) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front()?;
+        self.tokens.take();
+        read(&event);
+        Some(event)
+    }
+    /// Removes the events that match; they are never returned (CHN-5). Answers how many.
+    pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|e| !matches(e));
+        let removed = before - queue.len();
+        for _ in 0..removed {
+            self.tokens.take();
+        }
+        removed
+    }
+}
+
+/// Tokens in an `eventfd` in semaphore mode.
+#[derive(Debug)]
+struct Descriptor(EventFd);
+
+impl Tokens for Descriptor {
+    fn give(&self) {
+        // Cannot fail: the count stays far below 2^64.
+        let _ = self.0.write(1);
+    }
+    /// Never blocks as long as the program leaves the descriptor's reading to us.
+    fn take(&self) {
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
+            let _ = self.0.read();
+        }
+    }
+}
+
 /// A queue of events with a pollable descriptor.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    fd: EventFd,
-    queue: Mutex<VecDeque<T>>,
+    list: EventList<T, Descriptor>,
 }
 
 /// How long a blocking get looks at the sockets itself before it sleeps.
@@ -27,67 +93,48 @@ impl<T> EventQueue<T> {
     /// An empty queue. The descriptor is blocking and close-on-exec.
     pub fn new() -> nix::Result<Self> {
         let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC)?;
-        Ok(EventQueue { fd, queue: Mutex::new(VecDeque::new()) })
+        Ok(EventQueue { list: EventList::new(Descriptor(fd)) })
     }
 
     /// The descriptor; it is the queue's for its lifetime.
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.as_fd().as_raw_fd()
     }
 
     /// Adds an event.
     pub fn push(&self, event: T) {
-        let mut queue = self.queue.lock();
-        queue.push_back(event);
-        // Cannot fail: the count stays far below 2^64.
-        let _ = self.fd.write(1);
-    }
-
-    /// Takes the oldest event, if any.
-    pub fn try_pop(&self) -> Option<T> {
-        let mut queue = self.queue.lock();
-        let event = queue.pop_front()?;
-        self.take_token();
-        Some(event)
+        self.list.push(event);
     }
 
     /// Removes the events that match; they are never returned (CHN-5). Answers how many.
-    pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
-        let mut queue = self.queue.lock();
-        let before = queue.len();
-        queue.retain(|e| !matches(e));
-        let removed = before - queue.len();
-        for _ in 0..removed {
-            self.take_token();
-        }
-        removed
-    }
-
-    /// Takes one from the count; never blocks as long as the program leaves the descriptor's reading to us.
-    fn take_token(&self) {
-        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
-        if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
-            let _ = self.fd.read();
-        }
+    pub fn remove(&self, matches: impl FnMut(&T) -> bool) -> usize {
+        self.list.remove(matches)
     }
 
     fn is_nonblocking(&self) -> bool {
-        fcntl(self.fd.as_fd(), FcntlArg::F_GETFL)
+        fcntl(self.as_fd(), FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
     /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1, CHN-2, CHN-7).
-    /// The waiting thread drives the device itself, so that an arriving packet costs one wake-up, not two.
+    /// `read` sees the event before any [`EventQueue::remove`] can miss it (CHN-4). The waiting thread drives the device
+    /// itself, so that an arriving packet costs one wake-up, not two.
     ///
     /// # Errors
     /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
-    pub fn pop(&self, node: &Node, cutoff: Option<Instant>) -> nix::Result<T> {
-        if let Some(event) = self.try_pop() {
+    pub fn pop(&self, node: &Node, cutoff: Option<Instant>, read: impl Fn(&T)) -> nix::Result<T> {
+        let event = self.wait(node, cutoff, read)?;
+        node.program_has_an_event();
+        Ok(event)
+    }
+
+    fn wait(&self, node: &Node, cutoff: Option<Instant>, read: impl Fn(&T)) -> nix::Result<T> {
+        if let Some(event) = self.list.try_pop(&read) {
             return Ok(event);
         }
         node.progress();
-        if let Some(event) = self.try_pop() {
+        if let Some(event) = self.list.try_pop(&read) {
             return Ok(event);
         }
         if self.is_nonblocking() {
@@ -98,7 +145,7 @@ impl<T> EventQueue<T> {
             let spin_until = Instant::now() + SPIN;
             loop {
                 node.progress();
-                if let Some(event) = self.try_pop() {
+                if let Some(event) = self.list.try_pop(&read) {
                     return Ok(event);
                 }
                 if Instant::now() >= spin_until {
@@ -117,7 +164,7 @@ impl<T> EventQueue<T> {
                 }
             };
             let mut fds = [
-                PollFd::new(self.fd.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.as_fd(), PollFlags::POLLIN),
                 PollFd::new(node.packets_fd(), PollFlags::POLLIN),
             ];
             poll(&mut fds, timeout)?;
@@ -127,7 +174,7 @@ impl<T> EventQueue<T> {
 
 impl<T> AsFd for EventQueue<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.list.tokens.0.as_fd()
     }
 }
 
@@ -137,7 +184,7 @@ pub struct Acks {
     read: AtomicU32,
     acked: AtomicU32,
     waiting: AtomicBool,
-    lock: Mutex<()>,
+    lock: parking_lot::Mutex<()>,
     changed: Condvar,
 }
 

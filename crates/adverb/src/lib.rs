@@ -17,6 +17,7 @@ pub mod node;
 pub mod pd;
 pub mod qp;
 pub mod srq;
+mod sync;
 mod uses;
 
 pub use adverb_engine as engine;

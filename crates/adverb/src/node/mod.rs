@@ -70,6 +70,8 @@ pub struct Node {
     any_held: AtomicBool,
     /// Arms since the program last waited in a get-event call.
     arms: AtomicU32,
+    /// Until then the program works on an event.
+    program_runs_until: AtomicU64,
     /// The background thread stays away from the sockets and will look again within a millisecond by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
@@ -175,6 +177,7 @@ impl Node {
             any_stashed: AtomicBool::new(false),
             any_held: AtomicBool::new(false),
             arms: AtomicU32::new(0),
+            program_runs_until: AtomicU64::new(0),
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),

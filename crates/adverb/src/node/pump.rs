@@ -29,6 +29,13 @@ impl Tx {
     }
 }
 
+/// Which packets to another process of this host go to it without the network.
+#[derive(Clone, Copy)]
+struct Direct {
+    requests: bool,
+    responses: bool,
+}
+
 thread_local! {
     static TX: RefCell<Tx> = RefCell::new(Tx::new());
 }
@@ -51,7 +58,10 @@ impl Node {
         let mut paused = false;
         // Only reliable transports recover from a receiver that is outrun, or from packets gone astray: see `local`.
         let reliable = qp.qp_type().is_reliable();
-        let direct = !reliable || inner.direct || inner.engine.is_retrying();
+        let direct = Direct {
+            requests: !reliable || inner.engine.is_retrying(),
+            responses: !reliable || inner.direct,
+        };
         loop {
             if !reliable && !self.has_room(inner) {
                 paused = true;
@@ -132,7 +142,7 @@ impl Node {
     /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.
     fn transmit(
         &self,
-        direct: bool,
+        direct: Direct,
         cached: &mut Option<(AddressVector, Route)>,
         backlog: &mut Backlog,
         batch: &mut TxBatch,
@@ -152,7 +162,9 @@ impl Node {
         let mut fault = Ok(());
         let (size, pad) = (t.payload.len(), t.headers.bth.pad);
         let fill = |out: &mut [u8]| fault = copy_payload(t.payload, out);
-        let other_process = slot_of_qpn(t.headers.bth.dest_qpn)
+        let bth = &t.headers.bth;
+        let direct = if bth.opcode.is_response() { direct.responses } else { direct.requests };
+        let other_process = slot_of_qpn(bth.dest_qpn)
             .filter(|slot| direct && !self.link.owns(*slot) && self.own.contains(route.dst.ip()));
         match other_process {
             Some(slot) => backlog.add(slot, &route, &headers[..len], size, pad, fill),

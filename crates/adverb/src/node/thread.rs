@@ -21,6 +21,8 @@ use std::time::Duration;
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away; a program that stops polling waits at most this long for the thread.
 const LONGEST_AWAY: Duration = Duration::from_millis(1);
+/// Wake-ups without lingering after the processor was found to be wanted by others.
+const CROWDED: u32 = 256;
 /// How long the thread goes on looking after work of its own.
 const LINGER: Duration = Duration::from_micros(30);
 /// Pace of trying again what another process had no room for.
@@ -53,6 +55,8 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
 
 fn run(node: &Weak<Node>) {
     let mut away = Duration::ZERO;
+    // Wake-ups to go straight back to sleep from.
+    let mut skip = 0;
     loop {
         let Some(node) = node.upgrade() else { return };
         node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
@@ -60,9 +64,17 @@ fn run(node: &Weak<Node>) {
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
         let pumped = node.pump_dirty();
+        if node.program_runs() {
+            node.run_timers();
+            away = away.max(FIRST_AWAY);
+            continue;
+        }
         let worked = node.receive(RxFrom::Every, false);
         if worked && away.is_zero() {
-            linger(&node);
+            skip = match skip {
+                0 if !linger(&node) => CROWDED,
+                n => n.saturating_sub(1),
+            };
         }
         let timed = node.run_timers();
         node.maintain();
@@ -83,15 +95,28 @@ fn run(node: &Weak<Node>) {
 }
 
 /// After work of its own the thread looks a little longer: more is likely to come, and a wake-up costs more than this
-/// whole stay. It yields all the while, so that it takes nothing from anybody who has something to do.
-fn linger(node: &Node) {
-    let mut until = node.now() + LINGER;
-    while node.now() < until {
+/// whole stay. It yields all the while; if somebody else takes the processor for longer than that it answers `false` at
+/// once: then a wake-up, which goes ahead of a program that spins, is the quicker way.
+fn linger(node: &Node) -> bool {
+    let mut now = node.now();
+    let mut until = now + LINGER;
+    let polls = node.polls.load(Ordering::Relaxed);
+    while now < until {
         std::thread::yield_now();
+        let then = std::mem::replace(&mut now, node.now());
+        if now.since(then) > LINGER {
+            return false;
+        }
+        if node.polls.load(Ordering::Relaxed) != polls {
+            // The program looks by itself.
+            return true;
+        }
         if node.receive(RxFrom::All, false) {
-            until = node.now() + LINGER;
+            now = node.now();
+            until = now + LINGER;
         }
     }
+    true
 }
 
 /// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.
