@@ -1,8 +1,9 @@
 //! The device over real sockets: every operation between two queue pairs, every byte checked.
 mod common;
+use adverb::AsyncEvent;
 use adverb::engine::wr::Remote;
-use adverb::engine::{PathMtu, QpType, SendOp, WcOpcode, WcStatus};
-use common::{pair, pattern};
+use adverb::engine::{PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
+use common::{End, pair, pattern};
 
 const SIZES: [usize; 9] = [0, 1, 255, 256, 4096, 4097, 65_536, 1_000_003, 2 << 20];
 
@@ -103,4 +104,25 @@ fn an_event_follows_an_arm() {
         assert_eq!(b.wait(1)[0].wr_id, i);
         a.wait(1);
     }
+}
+
+#[test]
+fn a_full_completion_queue_fails_its_queue_pair_and_says_so() {
+    let (a, b) = (End::with_cq(QpType::Rc, 4), End::new(QpType::Rc));
+    a.connect(&b.qp, PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    for i in 0..8 {
+        a.send(i, SendOp::Write(remote), &[a.sge(0, 8)]);
+    }
+    let (event, element) = a.context.next_async_event().unwrap();
+    assert_eq!(event, AsyncEvent::CqErr);
+    a.context.ack_async_event(&element);
+    // What it held can still be polled, in order; then it says what happened.
+    let mut got = Vec::new();
+    while a.cq.poll(1, |c| got.push(c.wr_id)).is_ok_and(|n| n > 0) {}
+    assert_eq!(got, [0, 1, 2, 3]);
+    let error = a.cq.poll(1, |_| ()).unwrap_err();
+    assert!(error.to_string().contains("overflowed"), "{error}");
+    assert_eq!(a.qp.state(), QpState::Err);
 }

@@ -14,6 +14,9 @@ pub struct NotifyCore {
     waiting: AtomicUsize,
 }
 
+/// Set in `waiting` once a completion was lost, so that a poll of the drained queue looks and says so.
+const BROKEN: usize = 1 << (usize::BITS - 1);
+
 #[derive(Debug)]
 struct Inner {
     cq: adverb_engine::Cq,
@@ -58,8 +61,14 @@ impl NotifyCore {
             return Ok(());
         }
         let first = !inner.cq.is_broken();
-        let fire = inner.cq.push(completion, now).map_err(|cause| Lost { cause, first })?;
-        self.waiting.store(inner.cq.len(), Ordering::Release);
+        let fire = match inner.cq.push(completion, now) {
+            Ok(fire) => fire,
+            Err(cause) => {
+                self.store_waiting(&inner);
+                return Err(Lost { cause, first });
+            }
+        };
+        self.store_waiting(&inner);
         if fire {
             notify();
         } else if inner.moderated {
@@ -70,7 +79,7 @@ impl NotifyCore {
 
     /// Takes up to `max` completions, oldest first; an empty queue takes no lock.
     pub fn poll(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, Cause> {
-        if self.waiting() == 0 {
+        if self.waiting.load(Ordering::Acquire) == 0 {
             return Ok(0);
         }
         let mut inner = self.inner.lock();
@@ -80,7 +89,7 @@ impl NotifyCore {
             take(completion);
             n += 1;
         }
-        self.waiting.store(inner.cq.len(), Ordering::Release);
+        self.store_waiting(&inner);
         if n == 0 && inner.cq.is_broken() {
             return Err(Cause::CqOverflow { depth: inner.cq.capacity() });
         }
@@ -89,7 +98,12 @@ impl NotifyCore {
 
     /// Completions waiting.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Acquire)
+        self.waiting.load(Ordering::Acquire) & !BROKEN
+    }
+
+    fn store_waiting(&self, inner: &Inner) {
+        let broken = if inner.cq.is_broken() { BROKEN } else { 0 };
+        self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
     /// Arms the queue (CQN-1 … CQN-6).
@@ -147,6 +161,6 @@ impl NotifyCore {
     pub fn purge(&self, qpn: u32) {
         let mut inner = self.inner.lock();
         inner.cq.purge(qpn);
-        self.waiting.store(inner.cq.len(), Ordering::Release);
+        self.store_waiting(&inner);
     }
 }

@@ -26,10 +26,14 @@ pub fn loopback() -> Arc<device::Device> {
 
 impl End {
     pub fn new(qp_type: QpType) -> End {
+        End::with_cq(qp_type, 4096)
+    }
+
+    pub fn with_cq(qp_type: QpType, cqe: u32) -> End {
         let context = loopback().open().unwrap();
         let pd = Pd::new(&context).unwrap();
         let channel = CompChannel::new(&context).unwrap();
-        let cq = Cq::new(&context, 4096, Some(&channel), 0).unwrap();
+        let cq = Cq::new(&context, cqe, Some(&channel), 0).unwrap();
         let init = QpInit {
             qp_type,
             cap: QpCap {
