@@ -145,6 +145,10 @@ impl Node {
         if stash.packets.len() == 1 {
             self.stashed.lock().push(qp.clone());
             self.any_stashed.store(true, Ordering::Release);
+            // The program may post the receive and sleep without a look at the sockets: the thread looks again.
+            if self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
+                self.wake_thread();
+            }
         }
         true
     }

@@ -130,8 +130,8 @@ fn sleep(node: &Node, away: Duration) {
     if !away.is_zero() {
         limit = Some(limit.map_or(away, |l| l.min(away)));
     }
-    if node.any_dirty.load(Ordering::Acquire) {
-        // A queue pair waits for another process to take its packets.
+    if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
+        // A queue pair waits for another process to take its packets, or packets wait for a receive.
         limit = Some(limit.map_or(RETRY, |l| l.min(RETRY)));
     }
     if node.link.maintenance_due() {
