@@ -27,7 +27,7 @@ unit: ids ## tests of our own crates
 	$(CARGO) test --workspace --exclude adverb-foreign
 
 loom: ## the races of completion queues, by model checking (CQN-12); takes a minute
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb --lib --release loom_
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-device --lib --release loom_
 
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast

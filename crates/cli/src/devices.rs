@@ -1,7 +1,7 @@
 //! `adverb devices`: what a program would see.
-use adverb::Device;
-use adverb::engine::Gid;
-use adverb::interfaces::ip_of;
+use adverb_device::Device;
+use adverb_device::engine::Gid;
+use adverb_device::interfaces::ip_of;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub const NO_DEVICE: &str = "this machine has no network interface that is up an
 
 pub fn main(args: &Args) -> Result<(), String> {
     let devices =
-        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if args.json {
         println!("{}", json(&devices));
         return Ok(());
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_table_lists_every_gid() {
-        let devices = adverb::device::list().unwrap();
+        let devices = adverb_device::device::list().unwrap();
         let text = table(&devices);
         assert!(text.lines().next().unwrap().starts_with("device"));
         assert_eq!(text.lines().count(), 1 + devices.iter().map(|d| d.gids().len()).sum::<usize>());

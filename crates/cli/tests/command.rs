@@ -75,7 +75,7 @@ fn run_does_without_the_preload() {
 fn the_tree_agrees_with_the_library() {
     let output = adverb(&["run", "--", "sh", "-c", "printf %s \"$ADVERB_SYSROOT\""]);
     let root = std::path::PathBuf::from(text(&output.stdout)).join("sys/class/infiniband");
-    let devices = adverb::device::list().unwrap();
+    let devices = adverb_device::device::list().unwrap();
     assert!(!devices.is_empty());
     for device in devices {
         for (path, wanted) in ibverbs::pure::sysfs::attributes(&device) {
@@ -90,7 +90,7 @@ fn the_tree_agrees_with_the_library() {
 fn devices_lists_every_device() {
     let output = adverb(&["devices"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for device in adverb::device::list().unwrap() {
+    for device in adverb_device::device::list().unwrap() {
         assert!(text(&output.stdout).contains(device.name()), "{}", text(&output.stdout));
     }
     let json = text(&adverb(&["devices", "--json"]).stdout);
@@ -111,7 +111,7 @@ fn the_demonstration_passes() {
 
 #[test]
 fn the_demonstration_runs_on_the_device_asked_for() {
-    let device = adverb::device::list().unwrap().pop().unwrap();
+    let device = adverb_device::device::list().unwrap().pop().unwrap();
     let output = adverb(&["demo", "--no-measure", "--device", device.name()]);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(text(&output.stdout).contains(device.name()));
@@ -124,7 +124,7 @@ fn the_demonstration_runs_on_the_device_asked_for() {
 #[test]
 fn a_half_demonstration_ends() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
-    let device = adverb::device::list().unwrap().pop().unwrap();
+    let device = adverb_device::device::list().unwrap().pop().unwrap();
     let output = command.args(["demo-second", "--device", device.name()]).output().expect("it starts");
     assert_eq!(output.status.code(), Some(1), "its other side never spoke");
 }

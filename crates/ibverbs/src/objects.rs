@@ -4,8 +4,8 @@
 //! visible part is the program's to read (and here and there to write) at any time, so it is only touched through raw
 //! pointers; the fields behind it are ours.
 use crate::abi::*;
-use adverb::engine::{AddressVector, Completion};
-use adverb::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use adverb_device::engine::{AddressVector, Completion};
+use adverb_device::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;

@@ -1,13 +1,13 @@
 //! A queue pair with its completion queue and channel.
 use super::world::{ACCESS, PATIENCE, World, words};
-use adverb::buffer::Buffer;
-use adverb::engine::cq::arm::ArmKind;
-use adverb::engine::wr::UdDest;
-use adverb::engine::{
+use adverb_device::buffer::Buffer;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::wr::UdDest;
+use adverb_device::engine::{
     AddressVector, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
     SendOp, SendWr, WcOpcode, WcStatus,
 };
-use adverb::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
+use adverb_device::{CompChannel, Cq, Errno, Qp, QpInit, Srq, Xrcd};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

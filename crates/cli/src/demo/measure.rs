@@ -1,8 +1,8 @@
 //! Latencies and rates. Both processes run the same function; the first one holds the watch.
 use super::end::{DEPTH, End, Kind, failure};
 use super::world::{IN, OUT, PATIENCE, World};
-use adverb::engine::cq::arm::ArmKind;
-use adverb::engine::{Payload, SendFlags, SendOp, SendWr, WcOpcode, WcStatus};
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcOpcode, WcStatus};
 use std::time::{Duration, Instant};
 
 /// Half round trips: the median and the 99th percentile.

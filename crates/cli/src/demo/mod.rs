@@ -7,8 +7,8 @@ mod world;
 
 use crate::devices::NO_DEVICE;
 use crate::logger;
-use adverb::Device;
-use adverb::interfaces::ip_of;
+use adverb_device::Device;
+use adverb_device::interfaces::ip_of;
 use control::Control;
 use measure::{Latency, Rate};
 use std::io::{BufReader, Write};
@@ -171,7 +171,7 @@ fn start_second(device: &Device, no_measure: bool) -> Result<Child, String> {
 
 fn list() -> Result<Vec<Arc<Device>>, String> {
     let devices =
-        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() { Err(NO_DEVICE.into()) } else { Ok(devices) }
 }
 

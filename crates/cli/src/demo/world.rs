@@ -1,11 +1,11 @@
 //! What a process of the demonstration has for all checks: a device, a protection domain, a buffer, the other process.
 use super::control::Control;
 use super::end::{End, Kind};
-use adverb::buffer::Buffer;
-use adverb::context::AhAttr;
-use adverb::engine::wr::Remote;
-use adverb::engine::{Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
-use adverb::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpInit};
+use adverb_device::buffer::Buffer;
+use adverb_device::context::AhAttr;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{Access, AddressVector, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_device::{AsyncEvent, Context, Cq, Device, Element, Errno, Pd, Qp, QpInit};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct World {
 }
 
 /// Any error in words.
-pub fn words(what: &str) -> impl Fn(adverb::Error) -> String + '_ {
+pub fn words(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}{}", advice(e.errno()))
 }
 

@@ -70,7 +70,7 @@ fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>, String> {
     let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
     let libraries = dropins::find(&exe, !args.no_preload)?;
     let devices =
-        adverb::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
+        adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() {
         eprintln!("adverb run: warning: {}", crate::devices::NO_DEVICE);
     }

@@ -3,8 +3,8 @@
 //!
 //! The attributes are those that the drop-in library answers for itself (a test compares them).
 use super::runtime::{self, Entry, Tree};
-use adverb::Device;
-use adverb::device::{DEFAULT_PKEY, GID_TABLE};
+use adverb_device::Device;
+use adverb_device::device::{DEFAULT_PKEY, GID_TABLE};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,14 +50,14 @@ fn device_files(device: &Device, file: &mut impl FnMut(String, String)) {
     put("fw_ver", env!("CARGO_PKG_VERSION"));
     put("hca_type", "adverb");
     put("board_id", "adverb");
-    put("hw_rev", &adverb::device::HW_VER.to_string());
+    put("hw_rev", &adverb_device::device::HW_VER.to_string());
 
     let net = format!("device/net/{}", interface.name);
     put(&format!("{net}/address"), &interface.mac.map(|b| format!("{b:02x}")).join(":"));
     put(&format!("{net}/ifindex"), &interface.index.to_string());
     put(&format!("{net}/mtu"), &interface.mtu.to_string());
-    put("device/vendor", &format!("0x{:06x}", adverb::device::VENDOR_ID));
-    put("device/device", &format!("0x{:04x}", adverb::device::VENDOR_PART_ID));
+    put("device/vendor", &format!("0x{:06x}", adverb_device::device::VENDOR_ID));
+    put("device/device", &format!("0x{:04x}", adverb_device::device::VENDOR_PART_ID));
     // No CPU is nearer to it than another.
     put("device/numa_node", "-1");
 

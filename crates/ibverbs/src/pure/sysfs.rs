@@ -8,8 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use adverb::Device;
-use adverb::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
+use adverb_device::Device;
+use adverb_device::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
 use libc::size_t;
 
 use crate::abi::IBV_SYSFS_PATH_MAX;
@@ -75,11 +75,11 @@ pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
         let mut parts = below.components();
         let name = parts.next()?.as_os_str().to_str()?;
         let wanted = parts.as_path().to_str()?;
-        let device = adverb::device::list().ok()?.into_iter().find(|d| d.name() == name)?;
+        let device = adverb_device::device::list().ok()?.into_iter().find(|d| d.name() == name)?;
         attributes(&device).into_iter().find(|(path, _)| path == wanted)?.1
     } else {
         let below = path.strip_prefix(VERBS).ok()?.to_str()?;
-        let devices = adverb::device::list().ok()?;
+        let devices = adverb_device::device::list().ok()?;
         if below == "abi_version" && !devices.is_empty() {
             "6".to_owned()
         } else {

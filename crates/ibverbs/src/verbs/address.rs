@@ -1,7 +1,7 @@
 //! Addresses: `ibv_ah_attr` in and out.
 use crate::abi::*;
-use adverb::context::AhAttr;
-use adverb::engine::{AddressVector, Gid};
+use adverb_device::context::AhAttr;
+use adverb_device::engine::{AddressVector, Gid};
 
 /// An address as the device takes it.
 pub fn address_in(a: &ibv_ah_attr) -> AhAttr {

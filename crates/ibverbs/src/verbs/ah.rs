@@ -3,9 +3,9 @@ use super::address::address_in;
 use super::{failed, failed_minus_one, failed_null, import, neighbour};
 use crate::abi::*;
 use crate::objects::{AhObj, ContextObj, Object, PdObj};
-use adverb::device::PORT;
-use adverb::engine::Gid;
-use adverb::{Context, Error};
+use adverb_device::device::PORT;
+use adverb_device::engine::Gid;
+use adverb_device::{Context, Error};
 use core::ffi::c_int;
 use nix::errno::Errno;
 

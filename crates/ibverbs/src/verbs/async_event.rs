@@ -2,7 +2,7 @@
 use crate::abi::*;
 use crate::errno;
 use crate::objects::{ContextObj, CqObj, Object, QpObj, SrqObj};
-use adverb::Element;
+use adverb_device::Element;
 use core::ffi::c_int;
 
 /// Waits for an event, as the flags of `async_fd` say.

@@ -2,8 +2,8 @@
 use super::device::set_text;
 use crate::abi::*;
 use crate::objects::ContextObj;
-use adverb::Context;
-use adverb::device::{HW_VER, MAX_DM, PKEYS, VENDOR_ID, VENDOR_PART_ID};
+use adverb_device::Context;
+use adverb_device::device::{HW_VER, MAX_DM, PKEYS, VENDOR_ID, VENDOR_PART_ID};
 use core::ffi::c_int;
 use libc::{EINVAL, size_t, timespec};
 

@@ -2,7 +2,7 @@
 use super::{failed_null, mr};
 use crate::abi::*;
 use crate::errno;
-use adverb::Error;
+use adverb_device::Error;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
 use nix::errno::Errno;

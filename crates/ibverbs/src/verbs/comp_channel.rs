@@ -3,7 +3,7 @@ use super::{failed, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::objects::{ChannelObj, ContextObj, CqObj, Object};
-use adverb::CompChannel;
+use adverb_device::CompChannel;
 use core::ffi::{c_int, c_uint, c_void};
 
 /// Creates a completion channel.

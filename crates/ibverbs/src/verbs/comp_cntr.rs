@@ -6,7 +6,7 @@ use libc::size_t;
 
 use super::{failed, failed_null};
 use crate::abi::*;
-use adverb::Error;
+use adverb_device::Error;
 
 fn refused(call: &str) -> c_int {
     failed(call, &Error::unsupported("completion counters are not offered"))

@@ -3,7 +3,7 @@ use super::{failed, failed_null, poll};
 use crate::abi::*;
 use crate::objects::{ChannelObj, ContextObj, CqObj, CustomMemory, Object};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb::{Cq, Error};
+use adverb_device::{Cq, Error};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
@@ -78,7 +78,7 @@ unsafe fn create(
 }
 
 /// Wallclock minus the node's time.
-fn wallclock_offset(context: &Arc<adverb::Context>) -> i64 {
+fn wallclock_offset(context: &Arc<adverb_device::Context>) -> i64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
     wall - context.node().now().0 as i64
 }

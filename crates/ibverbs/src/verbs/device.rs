@@ -9,8 +9,8 @@ use super::{failed_null, import, logging, tables};
 use crate::abi::*;
 use crate::errno;
 use crate::objects::{ContextObj, DeviceObj};
-use adverb::device::COMP_VECTORS;
-use adverb::{Device, Error};
+use adverb_device::device::COMP_VECTORS;
+use adverb_device::{Device, Error};
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ fn index_of(obj: &DeviceObj) -> c_int {
 
 /// The devices of this moment.
 fn current() -> Result<Vec<Arc<DeviceObj>>, Error> {
-    let found = adverb::device::list()?;
+    let found = adverb_device::device::list()?;
     let mut known = DEVICES.lock();
     let now: Vec<_> = found
         .iter()

@@ -4,7 +4,7 @@ use super::mr::{self, access_of};
 use super::{failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::objects::{ContextObj, DmObj, MrKind, Object, PdObj};
-use adverb::{Dm, Error};
+use adverb_device::{Dm, Error};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
 use std::sync::Arc;

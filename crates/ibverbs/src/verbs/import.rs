@@ -8,7 +8,7 @@ use super::{device, dm};
 use crate::abi::*;
 use crate::errno;
 use crate::objects::{ContextObj, DeviceObj, DmObj, MrKind, MrObj, Object, PdObj};
-use adverb::{Dm, Error, Mr, Pd};
+use adverb_device::{Dm, Error, Mr, Pd};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::without_provenance_mut;
 use nix::errno::Errno;

@@ -31,17 +31,17 @@ pub mod xrcd;
 use core::ffi::c_int;
 
 /// Says why a call fails (the errno alone would not) and answers the errno.
-pub fn failed(call: &str, e: &adverb::Error) -> c_int {
+pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
     e.errno()
 }
 
 /// As [`failed`], for calls that return a pointer: sets `errno` and answers null.
-pub fn failed_null<T>(call: &str, e: &adverb::Error) -> *mut T {
+pub fn failed_null<T>(call: &str, e: &adverb_device::Error) -> *mut T {
     crate::errno::null(failed(call, e))
 }
 
 /// As [`failed`], for calls that return -1 and set `errno`.
-pub fn failed_minus_one(call: &str, e: &adverb::Error) -> c_int {
+pub fn failed_minus_one(call: &str, e: &adverb_device::Error) -> c_int {
     crate::errno::minus_one(failed(call, e))
 }

@@ -2,9 +2,9 @@
 use super::{failed, failed_null, import};
 use crate::abi::*;
 use crate::objects::{MrKind, MrObj, MwObj, Object, PdObj, QpObj};
-use adverb::Error;
-use adverb::engine::keys::MwType;
-use adverb::engine::{Access, Payload, SendFlags, SendOp, SendWr};
+use adverb_device::Error;
+use adverb_device::engine::keys::MwType;
+use adverb_device::engine::{Access, Payload, SendFlags, SendOp, SendWr};
 use core::ffi::c_int;
 use nix::errno::Errno;
 

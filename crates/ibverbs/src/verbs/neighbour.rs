@@ -1,7 +1,7 @@
 //! Ethernet addresses of neighbours, as the kernel knows them.
-use adverb::Error;
-use adverb::engine::Gid;
-use adverb::interfaces::{self, Interface, ip_of, is_link_local};
+use adverb_device::Error;
+use adverb_device::engine::Gid;
+use adverb_device::interfaces::{self, Interface, ip_of, is_link_local};
 use nix::errno::Errno;
 use std::net::IpAddr;
 

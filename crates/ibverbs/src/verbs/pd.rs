@@ -3,7 +3,7 @@ use super::import::{self, FileId};
 use super::{failed, failed_null};
 use crate::abi::*;
 use crate::objects::{ContextObj, CustomMemory, Object, ParentDomain, PdObj};
-use adverb::{Error, Pd};
+use adverb_device::{Error, Pd};
 use core::ffi::c_int;
 use libc::EINVAL;
 use nix::errno::Errno;

@@ -1,8 +1,8 @@
 //! Polling: `ibv_poll_cq`, `ibv_req_notify_cq` and the extended interface.
 use crate::abi::*;
 use crate::objects::{CqObj, Object};
-use adverb::engine::Completion;
-use adverb::engine::cq::arm::ArmKind;
+use adverb_device::engine::Completion;
+use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::c_int;
 use parking_lot::lock_api::RawMutex as _;
 

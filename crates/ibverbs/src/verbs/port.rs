@@ -4,9 +4,9 @@ use super::{failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::objects::ContextObj;
-use adverb::device::{GID_TABLE, PKEYS, PORT};
-use adverb::engine::{Gid, PathMtu};
-use adverb::{Context, Error, interfaces};
+use adverb_device::device::{GID_TABLE, PKEYS, PORT};
+use adverb_device::engine::{Gid, PathMtu};
+use adverb_device::{Context, Error, interfaces};
 use core::ffi::{c_int, c_uint};
 use libc::{EINVAL, ENODATA, size_t};
 

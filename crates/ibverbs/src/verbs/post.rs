@@ -1,9 +1,9 @@
 //! Posting: `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
 use crate::abi::*;
 use crate::objects::{AhObj, MrObj, MwObj, Object, QpObj, SrqObj};
-use adverb::Error;
-use adverb::engine::wr::{MwBind, Remote, UdDest};
-use adverb::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use adverb_device::Error;
+use adverb_device::engine::wr::{MwBind, Remote, UdDest};
+use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use core::ffi::c_int;
 
 /// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway, entry by entry.

@@ -4,8 +4,8 @@ use crate::abi::*;
 use crate::objects::{ContextObj, CqObj, Object, PdObj, QpObj, SrqObj, XrcdObj};
 use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb::engine::{Access, AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType};
-use adverb::{Error, Qp, QpInit};
+use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_device::{Error, Qp, QpInit};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use parking_lot::RawMutex;
@@ -179,7 +179,7 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
 
 /// # Safety
 /// A handle of the program's, or null.
-unsafe fn cq(handle: *mut ibv_cq, what: &str) -> Result<Option<Arc<adverb::Cq>>, Error> {
+unsafe fn cq(handle: *mut ibv_cq, what: &str) -> Result<Option<Arc<adverb_device::Cq>>, Error> {
     if handle.is_null() {
         return Ok(None);
     }
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     if obj.qp.context().node().is_stale() {
         return failed(
             "ibv_query_qp",
-            &Error::new(adverb::Errno::EIO, "the queue pair belongs to the parent"),
+            &Error::new(adverb_device::Errno::EIO, "the queue pair belongs to the parent"),
         );
     }
     let now = obj.qp.query();

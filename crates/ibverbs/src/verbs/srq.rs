@@ -3,7 +3,7 @@ use super::pd::{custom_alloc, custom_free, need};
 use super::{failed, failed_null, import};
 use crate::abi::*;
 use crate::objects::{CqObj, Object, PdObj, SrqObj, XrcdObj};
-use adverb::{Error, Srq};
+use adverb_device::{Error, Srq};
 use core::ffi::c_int;
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.

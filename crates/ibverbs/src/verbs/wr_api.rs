@@ -5,9 +5,9 @@
 use crate::abi::*;
 use crate::objects::{Object, QpObj};
 use crate::verbs::post::{bind_of, slice, ud_dest};
-use adverb::engine::wr::{Remote, UdDest};
-use adverb::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
-use adverb::{Error, Qp};
+use adverb_device::engine::wr::{Remote, UdDest};
+use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
+use adverb_device::{Error, Qp};
 use core::ffi::{c_int, c_void};
 use libc::size_t;
 use parking_lot::lock_api::RawMutex as _;

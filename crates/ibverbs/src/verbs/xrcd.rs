@@ -2,7 +2,7 @@
 use super::{failed, failed_null};
 use crate::abi::*;
 use crate::objects::{ContextObj, Object, XrcdObj};
-use adverb::{Error, Xrcd};
+use adverb_device::{Error, Xrcd};
 use core::ffi::c_int;
 use nix::errno::Errno;
 use parking_lot::Mutex;

@@ -2,9 +2,9 @@
 use super::super::end::Kind;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, same};
-use adverb::AsyncEvent;
-use adverb::engine::wr::Remote;
-use adverb::engine::{QpState, SendOp, WcOpcode, WcStatus};
+use adverb_device::AsyncEvent;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{QpState, SendOp, WcOpcode, WcStatus};
 
 /// A write with a key that does not exist: the peer refuses it, both queue pairs end in error, what is behind it is flushed.
 pub fn bad_rkey(w: &mut World) -> Checked {

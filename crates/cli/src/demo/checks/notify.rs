@@ -2,8 +2,8 @@
 use super::super::end::{End, Kind};
 use super::super::world::{IN, OUT, PATIENCE, World};
 use super::Checked;
-use adverb::engine::cq::arm::ArmKind;
-use adverb::engine::{Payload, SendFlags, SendOp, WcOpcode};
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::{Payload, SendFlags, SendOp, WcOpcode};
 use std::time::Duration;
 
 /// How long no event may come where none is due.

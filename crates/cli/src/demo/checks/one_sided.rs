@@ -2,7 +2,7 @@
 use super::super::end::Kind;
 use super::super::world::{IN, OUT, World};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
-use adverb::engine::{SendOp, WcFlags, WcOpcode};
+use adverb_device::engine::{SendOp, WcFlags, WcOpcode};
 
 pub fn write(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Rc)?;

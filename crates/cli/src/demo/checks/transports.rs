@@ -3,9 +3,9 @@ use super::super::end::{End, Kind, QKEY};
 use super::super::world::{IN, OUT, PATIENCE, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
-use adverb::engine::wr::UdDest;
-use adverb::engine::{RecvWr, SendOp, WcFlags, WcOpcode, WcStatus};
-use adverb::{AsyncEvent, Cq, Srq, Xrcd};
+use adverb_device::engine::wr::UdDest;
+use adverb_device::engine::{RecvWr, SendOp, WcFlags, WcOpcode, WcStatus};
+use adverb_device::{AsyncEvent, Cq, Srq, Xrcd};
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 use super::super::end::{End, INLINE, Kind};
 use super::super::world::{IN, OUT, World, pattern};
 use super::{Checked, SIZES, SIZES_IN_WORDS, same};
-use adverb::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
+use adverb_device::engine::{Payload, SendFlags, SendOp, WcFlags, WcOpcode};
 use std::time::Duration;
 
 /// One message, checked at both ends. The receive is posted before the send.

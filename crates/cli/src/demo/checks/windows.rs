@@ -3,10 +3,10 @@ use super::super::end::{End, Kind};
 use super::super::world::{IN, OUT, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
-use adverb::Mw;
-use adverb::engine::keys::MwType;
-use adverb::engine::wr::Remote;
-use adverb::engine::{Access, SendOp, WcOpcode, WcStatus};
+use adverb_device::Mw;
+use adverb_device::engine::keys::MwType;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{Access, SendOp, WcOpcode, WcStatus};
 use std::sync::Arc;
 
 /// Bytes that the window opens, of the buffer from [`IN`] on.

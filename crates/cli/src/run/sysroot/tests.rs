@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn every_device_has_its_files_and_numbers_count_from_zero() {
-    let devices = adverb::device::list().unwrap();
+    let devices = adverb_device::device::list().unwrap();
     let tree = tree(&devices);
     let text = |path: &str| {
         tree.iter().find_map(|(p, e)| match e {

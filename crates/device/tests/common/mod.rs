@@ -1,11 +1,11 @@
 //! Two connected RC queue pairs in one process, over the wire path of the loopback device.
 #![allow(dead_code, reason = "each test file uses its part")]
-use adverb::buffer::Buffer;
-use adverb::engine::{
+use adverb_device::buffer::Buffer;
+use adverb_device::engine::{
     Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
     Sge,
 };
-use adverb::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
+use adverb_device::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl End {
         self.pages.sge(offset, len)
     }
 
-    pub fn connect(&self, peer: &Qp, mtu: adverb::engine::PathMtu) {
+    pub fn connect(&self, peer: &Qp, mtu: adverb_device::engine::PathMtu) {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
         self.qp
@@ -72,7 +72,7 @@ impl End {
         let index = self.gid_index();
         let av = self
             .context
-            .resolve(&adverb::context::AhAttr {
+            .resolve(&adverb_device::context::AhAttr {
                 dgid: self.context.gid(1, index.into()).unwrap(),
                 sgid_index: index,
                 is_global: true,
@@ -144,7 +144,7 @@ impl End {
     }
 }
 
-pub fn pair(qp_type: QpType, mtu: adverb::engine::PathMtu) -> (End, End) {
+pub fn pair(qp_type: QpType, mtu: adverb_device::engine::PathMtu) -> (End, End) {
     let (a, b) = (End::new(qp_type), End::new(qp_type));
     a.connect(&b.qp, mtu);
     b.connect(&a.qp, mtu);

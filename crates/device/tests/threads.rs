@@ -1,7 +1,7 @@
 //! Eight threads post and poll on shared and on own objects, every byte checked. Meant to run under ThreadSanitizer as well
 //! (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
 mod common;
-use adverb::engine::{PathMtu, QpType, SendOp, WcStatus};
+use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use common::{End, pair, pattern};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The device over real sockets: every operation between two queue pairs, every byte checked.
 mod common;
-use adverb::AsyncEvent;
-use adverb::engine::wr::Remote;
-use adverb::engine::{PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
+use adverb_device::AsyncEvent;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
 use common::{End, pair, pattern};
 
 const SIZES: [usize; 9] = [0, 1, 255, 256, 4096, 4097, 65_536, 1_000_003, 2 << 20];
@@ -93,7 +93,7 @@ fn a_bad_rkey_is_a_remote_access_error_with_a_reason() {
 
 #[test]
 fn an_event_follows_an_arm() {
-    use adverb::engine::cq::arm::ArmKind;
+    use adverb_device::engine::cq::arm::ArmKind;
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     for i in 0..100 {
         b.cq.req_notify(ArmKind::Next).unwrap();
