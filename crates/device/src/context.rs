@@ -219,12 +219,13 @@ impl Context {
         if self.node.is_stale() {
             return Err(Errno::EIO);
         }
-        self.events.pop(&self.node, None, |(_, element)| match element {
+        let read = |(_, element): &(AsyncEvent, Element)| match element {
             Element::Cq(cq) => cq.async_acks.note_read(),
             Element::Qp(qp) => qp.async_acks.note_read(),
             Element::Srq(srq) => srq.async_acks.note_read(),
             Element::Port(_) => {}
-        })
+        };
+        self.events.pop(&self.node, None, read, || {})
     }
     /// Acknowledges one event about `element`.
     pub fn ack_async_event(&self, element: &Element) {

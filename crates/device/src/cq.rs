@@ -1,74 +1,56 @@
 //! Completion queues and completion channels.
 use self::notify::{Closed, Lost, NotifyCore};
+use self::watch::Watch;
 use crate::context::{AsyncEvent, Context, Element};
 use crate::error::Error;
-use crate::event_queue::{Acks, EventQueue};
+use crate::event_queue::Acks;
 use crate::node::Timed;
 use crate::uses::Uses;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
-use nix::errno::Errno;
-use std::os::fd::RawFd;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+mod channel;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
+mod watch;
 
-/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
-#[derive(Debug)]
-pub struct CompChannel {
-    context: Arc<Context>,
-    events: EventQueue<Arc<Cq>>,
-    uses: Uses,
+pub use channel::CompChannel;
+pub use notify::ArmSite;
+pub use watch::{Overlooked, set_code_namer};
+
+/// Where the events of a completion queue go.
+#[derive(Clone, Debug)]
+pub enum Sink {
+    /// Nowhere (CQN-11).
+    None,
+    /// To a completion channel.
+    Channel(Arc<CompChannel>),
+    /// To the face's own.
+    Custom(Arc<dyn Notify>),
 }
 
-impl CompChannel {
-    /// Makes a channel.
-    ///
-    /// # Errors
-    /// EMFILE and the like from the kernel.
-    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        context.node().check_alive()?;
-        Ok(Arc::new(CompChannel {
-            context: context.clone(),
-            events: EventQueue::new()?,
-            uses: Uses::new("the completion channel"),
-        }))
-    }
-    /// The descriptor, readable exactly while an event waits (CHN-2).
-    #[must_use]
-    pub fn raw_fd(&self) -> RawFd {
-        self.events.raw_fd()
-    }
-    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The event must be
-    /// acknowledged with [`Cq::ack_events`] (CHN-4).
-    ///
-    /// # Errors
-    /// EAGAIN, EINTR (CHN-7), or ETIMEDOUT after `cutoff`.
-    pub fn next_event(&self, cutoff: Option<Instant>) -> Result<Arc<Cq>, Errno> {
-        if self.context.node().is_stale() {
-            return Err(Errno::EIO);
-        }
-        self.events.pop(self.context.node(), cutoff, |cq| cq.acks.note_read())
-    }
-    /// Ends the channel; refused while CQs use it (CHN-6).
-    ///
-    /// # Errors
-    /// EBUSY.
-    pub fn destroy(&self) -> Result<(), Error> {
-        self.uses.check_unused()
-    }
+/// Takes the events of completion queues.
+pub trait Notify: Send + Sync + std::fmt::Debug {
+    /// An arm of `cq` was satisfied. Called under the queue's lock, by whichever thread added the completion: it may only
+    /// wake somebody, and must not call the queue.
+    fn notify(&self, cq: &Arc<Cq>);
 }
 
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
     context: Arc<Context>,
-    channel: Option<Arc<CompChannel>>,
+    number: u32,
+    sink: Sink,
     core: NotifyCore,
+    /// Events in the channel that nobody has read.
+    unread: AtomicUsize,
+    watch: Watch,
     acks: Acks,
     pub(crate) async_acks: Acks,
     pub(crate) uses: Uses,
@@ -77,8 +59,8 @@ pub struct Cq {
     destroyed: AtomicBool,
     /// Earliest entry in the timer queue; `u64::MAX` without one.
     timer_at: AtomicU64,
-    /// Number in the timer queue.
-    timer_id: OnceLock<u32>,
+    /// The timer queue knows its number.
+    timed: OnceLock<()>,
 }
 
 impl Cq {
@@ -92,6 +74,19 @@ impl Cq {
         channel: Option<&Arc<CompChannel>>,
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
+        Cq::with_sink(context, cqe, channel.map_or(Sink::None, |c| Sink::Channel(c.clone())), comp_vector)
+    }
+
+    /// Makes a queue of at least `cqe` entries whose events go to `sink`.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad argument.
+    pub fn with_sink(
+        context: &Arc<Context>,
+        cqe: u32,
+        sink: Sink,
+        comp_vector: u32,
+    ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         let max = context.limits().max_cqe;
         if cqe == 0 || cqe > max {
@@ -103,21 +98,31 @@ impl Cq {
                 format!("the device has {}", crate::device::COMP_VECTORS),
             ));
         }
-        if let Some(channel) = channel {
-            channel.uses.add();
-        }
-        Ok(Arc::new(Cq {
+        let cq = Arc::new(Cq {
             context: context.clone(),
-            channel: channel.cloned(),
+            number: context.node().new_cq(),
+            sink,
             core: NotifyCore::new(cqe),
+            unread: AtomicUsize::new(0),
+            watch: Watch::default(),
             acks: Acks::default(),
             async_acks: Acks::default(),
             uses: Uses::new("the completion queue"),
             cookie: AtomicUsize::new(0),
             destroyed: AtomicBool::new(false),
             timer_at: AtomicU64::new(u64::MAX),
-            timer_id: OnceLock::new(),
-        }))
+            timed: OnceLock::new(),
+        });
+        if let Sink::Channel(channel) = &cq.sink {
+            channel.add(&cq);
+        }
+        Ok(cq)
+    }
+
+    /// Its number in this process.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// The face's own word.
@@ -142,7 +147,7 @@ impl Cq {
 
     /// Adds a completion and, if an arm fires, its event.
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, now: Time) -> Result<(), Cause> {
-        let pushed = self.core.push(completion, now, || self.notify(), |cq| self.keep_timer(cq));
+        let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         pushed.map_err(|Lost { cause, first }| {
             if first {
                 log::error!("{cause}; poll it more often or make it larger");
@@ -152,10 +157,26 @@ impl Cq {
         })
     }
 
-    fn notify(self: &Arc<Self>) {
-        if let Some(channel) = &self.channel {
-            channel.events.push(self.clone());
+    /// Called under the lock.
+    fn notify(self: &Arc<Self>, cq: &adverb_engine::Cq) {
+        match &self.sink {
+            Sink::None => {}
+            Sink::Channel(channel) => {
+                // A persistent arm makes events whether or not anybody reads them: no more than there are entries.
+                let unread = self.unread.load(Ordering::Relaxed);
+                if !cq.is_persistent() || unread < cq.capacity() as usize {
+                    self.unread.fetch_add(1, Ordering::Relaxed);
+                    channel.push(self.clone());
+                }
+            }
+            Sink::Custom(sink) => sink.notify(self),
         }
+    }
+
+    /// An event of this queue was handed to the program; called under the channel's lock.
+    fn event_read(&self) {
+        self.unread.fetch_sub(1, Ordering::Relaxed);
+        self.acks.note_read();
     }
 
     /// Takes up to `max` completions, oldest first. An empty queue makes the device progress first.
@@ -182,17 +203,85 @@ impl Cq {
         self.len() == 0
     }
 
+    /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how many. An empty queue
+    /// makes the device progress first.
+    pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
+        if self.is_empty() {
+            self.context.node().progress_polling();
+        }
+        self.core.peek(max, show)
+    }
+
+    /// It overflowed: completions were lost, and none is added any more.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.core.is_broken()
+    }
+
     /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes anywhere (CQN-11).
     ///
     /// # Errors
     /// EINVAL for a destroyed queue (CQN-10).
-    pub fn req_notify(&self, kind: ArmKind) -> Result<(), Error> {
+    #[track_caller]
+    pub fn req_notify(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        self.req_notify_at(kind, ArmSite::Source(Location::caller()))
+    }
+
+    /// As [`Cq::req_notify`], for a face that knows where it was called.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue (CQN-10).
+    pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        self.core.arm(kind)?;
-        if self.channel.is_some() {
+        let waiting = self.core.arm(kind, site)?;
+        self.armed(waiting);
+        Ok(())
+    }
+
+    /// Asks for a notification of every completion (with moderation: of every batch) that `kind` matches, until
+    /// [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has entries.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    #[track_caller]
+    pub fn notify_persistent(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let waiting = self.core.arm_persistent(kind, ArmSite::Source(Location::caller()))?;
+        self.armed(waiting);
+        Ok(())
+    }
+
+    /// Takes the pending arm back, persistent or not. Events made already stay.
+    pub fn disarm(&self) {
+        self.core.disarm();
+    }
+
+    /// Arms as NDKPI does: a completion in the queue that came after the last [`Cq::mark_notified`] satisfies the arm at once
+    /// (NDK-2), and so does an overrun of the queue, now or later.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        let node = self.context.node();
+        node.check_alive()?;
+        self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
+        self.armed(0);
+        Ok(())
+    }
+
+    /// The callback that [`Cq::arm_fresh`] asked for is about to be called.
+    pub fn mark_notified(&self) {
+        self.core.mark_notified();
+    }
+
+    /// The program has armed and is likely to sleep.
+    fn armed(self: &Arc<Self>, waiting: usize) {
+        if !matches!(self.sink, Sink::None) {
             self.context.node().about_to_sleep();
         }
-        Ok(())
+        if waiting > 0 {
+            self.watch();
+        }
     }
 
     /// Moderates events: an armed queue notifies after `count` completions that the arm waits for or `period` after the
@@ -202,17 +291,22 @@ impl Cq {
     /// EINVAL for a destroyed queue.
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        self.timer_id.get_or_init(|| self.context.node().add_cq_timer(self));
+        self.enter_timed();
         self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
         Ok(())
     }
 
+    /// Makes it known to the timer queue.
+    fn enter_timed(self: &Arc<Self>) {
+        self.timed.get_or_init(|| self.context.node().add_cq_timer(self.number, self));
+    }
+
     /// Called under the lock.
     fn keep_timer(&self, cq: &adverb_engine::Cq) {
-        let (Some(at), Some(id)) = (cq.poll_timeout(), self.timer_id.get()) else { return };
+        let Some(at) = cq.poll_timeout() else { return };
         if at.0 < self.timer_at.load(Ordering::Relaxed) {
             self.timer_at.store(at.0, Ordering::Relaxed);
-            self.context.node().enter_timer(at, Timed::Cq(*id));
+            self.context.node().enter_timer(at, Timed::Cq(self.number));
         }
     }
 
@@ -222,7 +316,8 @@ impl Cq {
             self.timer_at.store(u64::MAX, Ordering::Relaxed);
             self.keep_timer(cq);
         };
-        self.core.expired(now, || self.notify(), rearm);
+        self.core.expired(now, |cq| self.notify(cq), rearm);
+        self.watch_due(now);
     }
 
     /// Acknowledges `n` events at once (CHN-4).
@@ -262,15 +357,14 @@ impl Cq {
             return Err(Error::invalid("cq", "the completion queue was destroyed already"));
         }
         self.core.close();
-        if let Some(channel) = &self.channel {
-            channel.events.remove(|cq| Arc::ptr_eq(cq, self));
-            channel.uses.remove();
+        if let Sink::Channel(channel) = &self.sink {
+            channel.remove(self);
         }
-        if let Some(id) = self.timer_id.get() {
-            self.context.node().remove_cq_timer(*id);
+        if self.timed.get().is_some() {
+            self.context.node().remove_cq_timer(self.number);
         }
         self.context.forget(|e| matches!(e, Element::Cq(cq) if Arc::ptr_eq(cq, self)));
-        let name = || format!("a completion queue of {} entries", self.core.capacity());
+        let name = || format!("CQ {} ({} entries)", self.number, self.core.capacity());
         self.acks.wait_all(name);
         self.async_acks.wait_all(name);
         Ok(())

@@ -12,6 +12,7 @@ use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// What a thread that waits for events looks at: a count with one token for each event.
@@ -84,6 +85,11 @@ impl Tokens for Descriptor {
 #[derive(Debug)]
 pub struct EventQueue<T> {
     list: EventList<T, Descriptor>,
+    /// Tasks that wait for an event, and whether there are any.
+    wakers: parking_lot::Mutex<Vec<Waker>>,
+    has_wakers: AtomicBool,
+    /// The next wait is to return.
+    interrupted: AtomicBool,
 }
 
 /// How long a blocking get looks at the sockets itself before it sleeps.
@@ -93,7 +99,12 @@ impl<T> EventQueue<T> {
     /// An empty queue. The descriptor is blocking and close-on-exec.
     pub fn new() -> nix::Result<Self> {
         let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC)?;
-        Ok(EventQueue { list: EventList::new(Descriptor(fd)) })
+        Ok(EventQueue {
+            list: EventList::new(Descriptor(fd)),
+            wakers: parking_lot::Mutex::default(),
+            has_wakers: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+        })
     }
 
     /// The descriptor; it is the queue's for its lifetime.
@@ -105,6 +116,55 @@ impl<T> EventQueue<T> {
     /// Adds an event.
     pub fn push(&self, event: T) {
         self.list.push(event);
+        // A task stores `has_wakers` and then looks into the list; here it is the other way round, so one sees the other.
+        if self.has_wakers.swap(false, Ordering::SeqCst) {
+            std::mem::take(&mut *self.wakers.lock()).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Has one waiting [`EventQueue::pop`], or the next one, return EINTR.
+    pub fn interrupt(&self) {
+        if !self.interrupted.swap(true, Ordering::SeqCst) {
+            self.list.tokens.give();
+        }
+    }
+
+    /// Was it interrupted? Once each.
+    fn take_interrupt(&self) -> bool {
+        let was = self.interrupted.load(Ordering::Relaxed) && self.interrupted.swap(false, Ordering::SeqCst);
+        if was {
+            self.list.tokens.take();
+        }
+        was
+    }
+
+    /// Takes the oldest event, if any, after some progress.
+    pub fn try_pop(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
+        let event = self.list.try_pop(&read).or_else(|| {
+            node.progress();
+            self.list.try_pop(&read)
+        })?;
+        node.program_has_an_event();
+        Some(event)
+    }
+
+    /// Takes the oldest event, or has the task woken when there is one.
+    pub fn poll_pop(&self, node: &Node, cx: &mut Context<'_>, read: impl Fn(&T)) -> Poll<T> {
+        if let Some(event) = self.try_pop(node, &read) {
+            return Poll::Ready(event);
+        }
+        let mut wakers = self.wakers.lock();
+        if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
+            wakers.push(cx.waker().clone());
+        }
+        self.has_wakers.store(true, Ordering::SeqCst);
+        drop(wakers);
+        // The background thread has the sockets from here on.
+        node.sleeps_without_us();
+        match self.list.try_pop(&read) {
+            Some(event) => Poll::Ready(event),
+            None => Poll::Pending,
+        }
     }
 
     /// Removes the events that match; they are never returned (CHN-5). Answers how many.
@@ -119,17 +179,29 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1, CHN-2, CHN-7).
     /// `read` sees the event before any [`EventQueue::remove`] can miss it (CHN-4). The waiting thread drives the device
-    /// itself, so that an arriving packet costs one wake-up, not two.
+    /// itself, so that an arriving packet costs one wake-up, not two. `before_sleep` is called each time it goes to sleep.
     ///
     /// # Errors
     /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
-    pub fn pop(&self, node: &Node, cutoff: Option<Instant>, read: impl Fn(&T)) -> nix::Result<T> {
-        let event = self.wait(node, cutoff, read)?;
+    pub fn pop(
+        &self,
+        node: &Node,
+        cutoff: Option<Instant>,
+        read: impl Fn(&T),
+        before_sleep: impl Fn(),
+    ) -> nix::Result<T> {
+        let event = self.wait(node, cutoff, read, before_sleep)?;
         node.program_has_an_event();
         Ok(event)
     }
 
-    fn wait(&self, node: &Node, cutoff: Option<Instant>, read: impl Fn(&T)) -> nix::Result<T> {
+    fn wait(
+        &self,
+        node: &Node,
+        cutoff: Option<Instant>,
+        read: impl Fn(&T),
+        before_sleep: impl Fn(),
+    ) -> nix::Result<T> {
         if let Some(event) = self.list.try_pop(&read) {
             return Ok(event);
         }
@@ -148,11 +220,15 @@ impl<T> EventQueue<T> {
                 if let Some(event) = self.list.try_pop(&read) {
                     return Ok(event);
                 }
+                if self.take_interrupt() {
+                    return Err(Errno::EINTR);
+                }
                 if Instant::now() >= spin_until {
                     break;
                 }
                 std::hint::spin_loop();
             }
+            before_sleep();
             let timeout = match cutoff {
                 None => PollTimeout::NONE,
                 Some(at) => {

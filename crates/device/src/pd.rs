@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::device::MAX_DM;
 use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::node::random_u32;
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
@@ -79,7 +80,30 @@ impl Pd {
         access: Access,
     ) -> Result<Arc<Mr>, Error> {
         let region = self.user_region(addr, len, iova, access)?;
-        self.register(region, None)
+        self.register(region, Backing::Program)
+    }
+
+    /// Registers `len` bytes from `offset` of a mapping, seen by keys at `iova`. The region keeps the mapping.
+    ///
+    /// # Errors
+    /// As [`Pd::reg_mr`]; EINVAL if the bytes leave the mapping.
+    pub fn reg_mapping(
+        self: &Arc<Self>,
+        mapping: &Mapping,
+        offset: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        let addr = mapping.addr().wrapping_add(offset);
+        if !mapping.contains(addr, len) {
+            return Err(Error::invalid(
+                format!("{len} bytes at offset {offset}"),
+                format!("the memory has {} bytes", mapping.len()),
+            ));
+        }
+        let region = self.user_region(addr, len, iova, access)?;
+        self.register(region, Backing::Mapping(mapping.clone()))
     }
 
     /// A region that opens nothing: reads give zeros, writes vanish.
@@ -90,7 +114,7 @@ impl Pd {
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         self.register(
             Region { pd: self.id, access, iova: 0, len: u64::MAX, addr: 0, kind: RegionKind::Null },
-            None,
+            Backing::Program,
         )
     }
 
@@ -116,7 +140,7 @@ impl Pd {
         }
         let addr = dm.pages.addr() + offset;
         let region = Region { pd: self.id, access, iova: 0, len, addr, kind: RegionKind::Mapped };
-        self.register(region, Some(dm.clone()))
+        self.register(region, Backing::Dm(dm.clone()))
     }
 
     fn user_region(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Region, Error> {
@@ -139,14 +163,15 @@ impl Pd {
         Ok(Region { pd: self.id, access, iova: if zero_based { 0 } else { iova }, len, addr, kind })
     }
 
-    pub(crate) fn register(self: &Arc<Self>, region: Region, dm: Option<Arc<Dm>>) -> Result<Arc<Mr>, Error> {
+    pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
         let key = self.context.node().keys.write().register(region, random_u32())?;
         self.uses.add();
-        if let Some(dm) = &dm {
+        if let Backing::Dm(dm) = &backing {
             dm.uses.add();
         }
-        Ok(Arc::new(Mr { key, inner: Mutex::new(MrInner { pd: self.clone(), region }), dm }))
+        let inner = MrInner { pd: self.clone(), region, ended: false };
+        Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
     }
 
     /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without `fault` only the
@@ -208,13 +233,25 @@ impl Pd {
 pub struct Mr {
     key: Key,
     inner: Mutex<MrInner>,
-    dm: Option<Arc<Dm>>,
+    backing: Backing,
+}
+
+/// What a region's bytes are.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// Memory of the program's own, for which it vouches.
+    Program,
+    /// Device memory.
+    Dm(Arc<Dm>),
+    /// Memory that stays as long as the region.
+    Mapping(Mapping),
 }
 
 #[derive(Debug)]
 struct MrInner {
     pd: Arc<Pd>,
     region: Region,
+    ended: bool,
 }
 
 impl Mr {
@@ -271,17 +308,32 @@ impl Mr {
     /// # Errors
     /// EBUSY; EINVAL if it was deregistered already.
     pub fn dereg(&self) -> Result<(), Error> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let node = inner.pd.context.node();
         if node.is_stale() {
             return Ok(());
         }
         node.keys.write().deregister(self.key)?;
         inner.pd.uses.remove();
-        if let Some(dm) = &self.dm {
+        inner.ended = true;
+        if let Backing::Dm(dm) = &self.backing {
             dm.uses.remove();
         }
         Ok(())
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Memory of our own must not go while the key opens it; what the program vouched for is its own business.
+        if let Backing::Mapping(mapping) = &self.backing
+            && !self.inner.get_mut().ended
+        {
+            let kept = mapping.clone();
+            if self.dereg().is_err() {
+                std::mem::forget(kept);
+            }
+        }
     }
 }
 

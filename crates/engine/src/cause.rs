@@ -18,6 +18,8 @@ pub enum Cause {
     AccessDenied { key: Key, needed: Access, granted: Access },
     /// A type 2 window bound to another queue pair, or a window that is not bound.
     WindowNotUsable { key: Key },
+    /// A fast-registered region that no request has registered, or that was invalidated since.
+    NotRegistered { key: Key },
     /// A window is still bound to the region, or it is otherwise in use.
     InUse { key: Key },
     /// The QP's own access flags forbid the operation.
@@ -82,6 +84,7 @@ impl Cause {
             Cause::WrongState { .. } => 0x0f,
             Cause::QueueFull { .. } => 0x10,
             Cause::BadArgument { .. } => 0x11,
+            Cause::NotRegistered { .. } => 0x12,
             Cause::RetryExceeded { .. } => 0x81,
             Cause::RnrRetryExceeded { .. } => 0x82,
             Cause::RemoteNak { .. } => 0x83,
@@ -109,7 +112,18 @@ impl fmt::Display for Cause {
             Cause::WindowNotUsable { key } => {
                 write!(f, "memory window {key:#010x} is not bound, or bound to another queue pair")
             }
-            Cause::InUse { key } => write!(f, "key {key:#010x} is in use (a window is bound to its region)"),
+            Cause::NotRegistered { key } => {
+                write!(
+                    f,
+                    "key {key:#010x} is of a fast-registered region that is not registered, or was invalidated"
+                )
+            }
+            Cause::InUse { key } => {
+                write!(
+                    f,
+                    "key {key:#010x} is in use (registered already, or a window is bound to its region)"
+                )
+            }
             Cause::QpAccessDenied { needed } => {
                 write!(f, "the queue pair's access flags do not include {needed:?}")
             }

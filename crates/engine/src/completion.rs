@@ -47,6 +47,8 @@ pub enum WcOpcode {
     LocalInv = 6,
     Flush = 8,
     AtomicWrite = 9,
+    /// Fast registration; libibverbs has no code for it, and no request of its API makes one.
+    FastReg = 64,
     Recv = 128,
     RecvRdmaWithImm = 129,
 }

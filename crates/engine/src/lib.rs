@@ -40,7 +40,7 @@ pub use cause::Cause;
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
 pub use cq::Cq;
 pub use effects::{CqRef, Effects, QpEvent};
-pub use keys::{KeyOp, KeyTable};
+pub use keys::{FastReg, KeyOp, KeyTable};
 pub use memory::{AtomicOp, Memory, MemoryFault, Range};
 pub use packet::{Output, Packet, Transmit};
 pub use qp::{Env, Qp, QpConfig, RecvSource};

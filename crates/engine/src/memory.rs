@@ -21,6 +21,9 @@ pub enum RangeKind {
     OnDemand,
     /// A null region: reads give zeros, writes vanish.
     Null,
+    /// Pages of the fast-registered region with this key index; `addr` counts from the start of the first one.
+    /// [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of mapped memory.
+    Paged(u32),
 }
 
 /// The host could not reach the memory: the page is not mapped or not writable.
@@ -67,4 +70,18 @@ pub trait Memory {
     fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault>;
     /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics, and returns the old value.
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault>;
+}
+
+impl<M: Memory + ?Sized> Memory for &M {
+    #[inline]
+    fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
+        (**self).read(from, to)
+    }
+    #[inline]
+    fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault> {
+        (**self).write(to, from)
+    }
+    fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
+        (**self).atomic(at, op)
+    }
 }

@@ -1,6 +1,7 @@
 //! Work requests as the API gives them, and receive work queue elements as the queues keep them.
 use crate::attr::AddressVector;
 use crate::cause::Cause;
+use crate::keys::FastReg;
 use crate::types::{Access, Key, PdId, Qpn};
 use alloc::boxed::Box;
 
@@ -88,6 +89,8 @@ pub enum SendOp {
     },
     LocalInv(Key),
     BindMw(MwBind),
+    /// Give a fast-registered region its pages; the host staged them with [`KeyTable::stage_pages`](crate::KeyTable::stage_pages).
+    FastReg(FastReg),
 }
 
 /// The bytes of a send work request.

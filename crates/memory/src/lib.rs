@@ -6,6 +6,8 @@
 //! * A range reaches this crate only while the key table's read lock is held, so its region is registered: the program
 //!   promised by `ibv_reg_mr` that the bytes stay mapped until it deregisters them. [`probe`] checked at registration
 //!   that they are.
+//! * Pages of fast-registered regions are vouched for in the same way; `adverb_engine::keys::PagedMemory` turns them into
+//!   mapped ranges, and without it they cannot be reached.
 //! * On-demand regions promise nothing, so they are reached through the kernel, which answers a missing page with
 //!   an error instead of a signal.
 //!
@@ -51,6 +53,7 @@ impl Memory for HostMemory {
                 to.fill(0);
                 Ok(())
             }
+            RangeKind::Paged(_) => Err(MemoryFault { addr: from.addr }),
         }
     }
 
@@ -67,6 +70,7 @@ impl Memory for HostMemory {
             }
             RangeKind::OnDemand => write_soft(to, from),
             RangeKind::Null => Ok(()),
+            RangeKind::Paged(_) => Err(MemoryFault { addr: to.addr }),
         }
     }
 
@@ -80,6 +84,7 @@ impl Memory for HostMemory {
                 populate_for_write(at)?;
             }
             RangeKind::Mapped => {}
+            RangeKind::Paged(_) => return Err(MemoryFault { addr: at.addr }),
         }
         if !at.addr.is_multiple_of(8) {
             return Err(MemoryFault { addr: at.addr });

@@ -7,7 +7,7 @@
 //! Run by `make loom`. Each model has its bound of preemptions in an execution: switches away from a thread that could
 //! go on; switches at a lock, a sleep or an end are free. Destroying is explored without a bound; three threads with up
 //! to five preemptions, more or larger threads with three or four. `LOOM_MAX_PREEMPTIONS` takes the place of all.
-use super::notify::{Closed, NotifyCore};
+use super::notify::{ArmSite, Closed, NotifyCore};
 use crate::event_queue::{EventList, Tokens};
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Completion, Time, WcOpcode};
@@ -73,7 +73,7 @@ impl World {
     /// What the engine does on a completion: a receive, solicited or not.
     fn add(&self, wr_id: u64, solicited: bool) {
         let completion = Completion { solicited, ..Completion::success(wr_id, 5, WcOpcode::Recv) };
-        let notify = || {
+        let notify = |_: &adverb_engine::Cq| {
             self.events.fetch_add(1, Relaxed);
             self.channel.push(Event::Cq);
         };
@@ -109,7 +109,7 @@ impl World {
     /// The documented loop, until all of `wr_ids` were polled by anybody. (Acknowledging only counts.)
     fn follow(&self, kind: ArmKind, wr_ids: u64) {
         while !self.has(wr_ids) && self.get_event() == Event::Cq {
-            self.cq.arm(kind).unwrap();
+            self.cq.arm(kind, ArmSite::Unknown).unwrap();
             self.poll_until_empty();
         }
     }
@@ -142,7 +142,7 @@ fn model(preemptions: Option<usize>, test: impl Fn() + Sync + Send + 'static) {
 fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
     model(Some(5), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next).unwrap();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         world.follow(ArmKind::Next, 0b11);
         adders.into_iter().for_each(|a| a.join().unwrap());
@@ -158,7 +158,7 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
     model(Some(5), || {
         let world = World::new();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
-        world.cq.arm(ArmKind::Next).unwrap();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Next, 0b11);
         adders.into_iter().for_each(|a| a.join().unwrap());
@@ -174,7 +174,7 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
 fn loom_cqn_12_two_adders_and_another_poller() {
     model(Some(3), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next).unwrap();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         let adders = [adder(&world, &[0]), adder(&world, &[1])];
         let other = world.clone();
         let poller = thread::spawn(move || _ = other.poll());
@@ -191,7 +191,7 @@ fn loom_cqn_12_two_adders_and_another_poller() {
 fn loom_cqn_12_two_threads_follow_the_loop() {
     model(Some(4), || {
         let world = World::new();
-        world.cq.arm(ArmKind::Next).unwrap();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         let adder = adder(&world, &[0, 1]);
         let other = world.clone();
         let follow = |world: &World| {
@@ -217,7 +217,7 @@ fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
         let ordinary = adder(&world, &[0]);
         let other = world.clone();
         let solicited = thread::spawn(move || other.add(1, true));
-        world.cq.arm(ArmKind::Solicited).unwrap();
+        world.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Solicited, 0b10);
         ordinary.join().unwrap();
@@ -236,8 +236,8 @@ fn loom_cqn_12_next_and_solicited_arms_race() {
         let world = World::new();
         let adder = adder(&world, &[0, 1]);
         let other = world.clone();
-        let armer = thread::spawn(move || other.cq.arm(ArmKind::Solicited).unwrap());
-        world.cq.arm(ArmKind::Next).unwrap();
+        let armer = thread::spawn(move || other.cq.arm(ArmKind::Solicited, ArmSite::Unknown).unwrap());
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         world.poll_until_empty();
         world.follow(ArmKind::Next, 0b11);
         adder.join().unwrap();
@@ -256,19 +256,19 @@ fn loom_cqn_12_no_event_after_close() {
     model(None, || {
         let world = World::new();
         let reads = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
-        world.cq.arm(ArmKind::Next).unwrap();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
         let adder = adder(&world, &[0, 1]);
         let (other, counted) = (world.clone(), reads.clone());
         let reader = thread::spawn(move || {
             let got = other.channel.try_pop(|_| _ = counted.fetch_add(1, Relaxed));
-            let _ = other.cq.arm(ArmKind::Next);
+            let _ = other.cq.arm(ArmKind::Next, ArmSite::Unknown);
             usize::from(got.is_some())
         });
         world.cq.close();
         world.channel.remove(|e| *e == Event::Cq);
         let read = reads.load(Relaxed);
         assert!(world.channel.try_pop(|_| {}).is_none());
-        assert_eq!(world.cq.arm(ArmKind::Next), Err(Closed));
+        assert_eq!(world.cq.arm(ArmKind::Next, ArmSite::Unknown), Err(Closed));
         adder.join().unwrap();
         assert_eq!(reader.join().unwrap(), read, "read but not counted when destroying looked");
         assert!(world.channel.try_pop(|_| {}).is_none(), "an event after the end");

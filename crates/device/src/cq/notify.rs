@@ -1,6 +1,7 @@
-//! What races in a completion queue: add, poll, arm and close. No socket, clock or descriptor, so that a model checker
+//! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or descriptor, so that a model checker
 //! can explore it (CQN-12, `make loom`).
 use crate::sync::{AtomicUsize, Mutex};
+use adverb_engine::cq::Overrun;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,38 @@ struct Inner {
     closed: bool,
     /// Moderation was asked for: deadlines matter.
     moderated: bool,
+    /// Polls that looked into the queue, so that a watcher sees whether anybody does (EXT-4).
+    polls: u64,
+    /// Arms so far, and where the last one was.
+    arms: u64,
+    site: ArmSite,
+}
+
+/// Where a queue was armed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArmSite {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// An address in the program's code.
+    Code(usize),
+    /// A line of Rust.
+    Source(&'static std::panic::Location<'static>),
+}
+
+/// What EXT-4 asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Completions that no event will speak of, unless one is made and not read yet.
+    pub overlooked: usize,
+    /// An arm is pending.
+    pub armed: bool,
+    /// Arms so far.
+    pub arms: u64,
+    /// Where the last one was.
+    pub site: ArmSite,
+    /// Polls so far that looked into the queue.
+    pub polls: u64,
 }
 
 /// The queue was closed.
@@ -41,7 +74,14 @@ pub struct Lost {
 impl NotifyCore {
     pub fn new(cqe: u32) -> Self {
         NotifyCore {
-            inner: Mutex::new(Inner { cq: adverb_engine::Cq::new(cqe), closed: false, moderated: false }),
+            inner: Mutex::new(Inner {
+                cq: adverb_engine::Cq::new(cqe),
+                closed: false,
+                moderated: false,
+                polls: 0,
+                arms: 0,
+                site: ArmSite::Unknown,
+            }),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -53,7 +93,7 @@ impl NotifyCore {
         &self,
         completion: Completion,
         now: Time,
-        notify: impl FnOnce(),
+        notify: impl FnOnce(&adverb_engine::Cq),
         held: impl FnOnce(&adverb_engine::Cq),
     ) -> Result<(), Lost> {
         let mut inner = self.inner.lock();
@@ -63,15 +103,19 @@ impl NotifyCore {
         let first = !inner.cq.is_broken();
         let fire = match inner.cq.push(completion, now) {
             Ok(fire) => fire,
-            Err(cause) => {
+            Err(Overrun { cause, fire }) => {
                 self.store_waiting(&inner);
+                if fire {
+                    notify(&inner.cq);
+                }
                 return Err(Lost { cause, first });
             }
         };
         self.store_waiting(&inner);
         if fire {
-            notify();
-        } else if inner.moderated {
+            notify(&inner.cq);
+        }
+        if inner.moderated {
             held(&inner.cq);
         }
         Ok(())
@@ -83,6 +127,7 @@ impl NotifyCore {
             return Ok(0);
         }
         let mut inner = self.inner.lock();
+        inner.polls += 1;
         let mut n = 0;
         while n < max {
             let Some(completion) = inner.cq.pop() else { break };
@@ -96,6 +141,12 @@ impl NotifyCore {
         Ok(n)
     }
 
+    /// Shows up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how many.
+    pub fn peek(&self, max: usize, mut show: impl FnMut(&Completion)) -> usize {
+        let inner = self.inner.lock();
+        inner.cq.peek().take(max).map(&mut show).count()
+    }
+
     /// Completions waiting.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire) & !BROKEN
@@ -106,14 +157,80 @@ impl NotifyCore {
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
-    /// Arms the queue (CQN-1 … CQN-6).
-    pub fn arm(&self, kind: ArmKind) -> Result<(), Closed> {
+    /// Changes the arm with `change`, which was called at `site`. Answers how many completions are waiting.
+    fn with_arm<R>(
+        &self,
+        site: ArmSite,
+        change: impl FnOnce(&mut adverb_engine::Cq) -> R,
+    ) -> Result<(R, usize), Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Closed);
         }
-        inner.cq.arm(kind);
+        inner.arms += 1;
+        inner.site = site;
+        let result = change(&mut inner.cq);
+        Ok((result, inner.cq.len()))
+    }
+
+    /// Arms the queue (CQN-1 … CQN-6). Answers how many completions are waiting.
+    pub fn arm(&self, kind: ArmKind, site: ArmSite) -> Result<usize, Closed> {
+        Ok(self.with_arm(site, |cq| cq.arm(kind))?.1)
+    }
+
+    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3). Answers how many completions are waiting.
+    pub fn arm_persistent(&self, kind: ArmKind, site: ArmSite) -> Result<usize, Closed> {
+        Ok(self.with_arm(site, |cq| cq.arm_persistent(kind))?.1)
+    }
+
+    /// Arms the queue as NDKPI does; what is new in it satisfies the arm at once with `notify` (NDK-2). `held` sees a
+    /// moderated queue.
+    pub fn arm_fresh(
+        &self,
+        kind: ArmKind,
+        now: Time,
+        notify: impl FnOnce(&adverb_engine::Cq),
+        held: impl FnOnce(&adverb_engine::Cq),
+    ) -> Result<(), Closed> {
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(Closed);
+        }
+        inner.arms += 1;
+        if inner.cq.arm_fresh(kind, now) {
+            notify(&inner.cq);
+        }
+        if inner.moderated {
+            held(&inner.cq);
+        }
         Ok(())
+    }
+
+    /// The callback that an arm of NDKPI's asked for is being called (NDK-2).
+    pub fn mark_notified(&self) {
+        self.inner.lock().cq.mark_notified();
+    }
+
+    /// Takes the pending arm back.
+    pub fn disarm(&self) {
+        self.inner.lock().cq.disarm();
+    }
+
+    /// What EXT-4 asks about.
+    pub fn look(&self) -> Look {
+        let inner = self.inner.lock();
+        Look {
+            overlooked: if inner.closed { 0 } else { inner.cq.overlooked() },
+            armed: inner.cq.armed().is_some(),
+            arms: inner.arms,
+            site: inner.site,
+            polls: inner.polls,
+        }
+    }
+
+    /// It overflowed.
+    pub fn is_broken(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) & BROKEN != 0
     }
 
     /// From now on nothing is added and no event is made. Events made before are where `notify` has put them.
@@ -138,10 +255,15 @@ impl NotifyCore {
     }
 
     /// Time has come for an event that moderation held back; `after` sees the queue then, in any case.
-    pub fn expired(&self, now: Time, notify: impl FnOnce(), after: impl FnOnce(&adverb_engine::Cq)) {
+    pub fn expired(
+        &self,
+        now: Time,
+        notify: impl FnOnce(&adverb_engine::Cq),
+        after: impl FnOnce(&adverb_engine::Cq),
+    ) {
         let mut inner = self.inner.lock();
         if !inner.closed && inner.cq.handle_timeout(now) {
-            notify();
+            notify(&inner.cq);
         }
         after(&inner.cq);
     }

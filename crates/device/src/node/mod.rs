@@ -45,7 +45,7 @@ pub struct Node {
     qps: Numbers,
     srqs: RwLock<HashMap<u32, Arc<Srq>>>,
     pub(crate) keys: RwLock<KeyTable>,
-    /// Moderated completion queues, by their number in the timer queue.
+    /// Completion queues that the timer queue may name: moderated or watched ones.
     timed_cqs: Mutex<HashMap<u32, Weak<Cq>>>,
     next_cq: AtomicU32,
     next_pd: AtomicU32,
@@ -90,6 +90,23 @@ pub struct NodeCounters {
     pub handovers: AtomicU64,
     /// Requests in these.
     pub handed_over: AtomicU64,
+}
+
+/// A snapshot of what a process counted, over all its contexts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Chains of send requests handed over (DEF-8).
+    pub handovers: u64,
+    /// Requests in these.
+    pub handed_over: u64,
+    /// System calls that sent packets.
+    pub send_calls: u64,
+    /// System calls that received packets, or looked for some.
+    pub recv_calls: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets received.
+    pub packets_received: u64,
 }
 
 /// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
@@ -232,6 +249,20 @@ impl Node {
         log::info!("counters:{text}");
     }
 
+    /// What this process counted so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let link = self.link.stats();
+        Stats {
+            handovers: self.counters.handovers.load(Ordering::Relaxed),
+            handed_over: self.counters.handed_over.load(Ordering::Relaxed),
+            send_calls: link.tx_syscalls,
+            recv_calls: link.rx_syscalls,
+            packets_sent: link.tx_packets,
+            packets_received: link.rx_packets,
+        }
+    }
+
     /// The link, for its counters.
     #[must_use]
     pub fn link(&self) -> &UdpLink {
@@ -295,10 +326,12 @@ impl Node {
         self.srqs.read().get(&number).cloned()
     }
 
-    pub(crate) fn add_cq_timer(&self, cq: &Arc<Cq>) -> u32 {
-        let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
-        self.timed_cqs.lock().insert(id, Arc::downgrade(cq));
-        id
+    pub(crate) fn new_cq(&self) -> u32 {
+        self.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_cq_timer(&self, number: u32, cq: &Arc<Cq>) {
+        self.timed_cqs.lock().insert(number, Arc::downgrade(cq));
     }
 
     pub(crate) fn remove_cq_timer(&self, id: u32) {

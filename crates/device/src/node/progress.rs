@@ -2,6 +2,7 @@
 use crate::node::{Node, Timed, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
+use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Gid, Packet};
 use adverb_link::{RxBuffers, RxFrom, RxPacket};
@@ -114,6 +115,14 @@ impl Node {
     /// Is the program at work on an event?
     pub(super) fn program_runs(&self) -> bool {
         self.now().0 < self.program_runs_until.load(Ordering::Relaxed)
+    }
+
+    /// A task of the program waits for an event without a thread of its own: only the background thread looks.
+    pub(crate) fn sleeps_without_us(&self) {
+        self.arms.store(ARMS + 1, Ordering::Relaxed);
+        if self.program_polls() {
+            self.wake_thread();
+        }
     }
 
     /// Does it sleep without us?
@@ -248,10 +257,11 @@ impl Node {
         {
             let keys = self.keys.read();
             let mut source = SrqSource { node: self, qp };
+            let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let mut env = Env {
                 now: self.now(),
                 keys: &keys,
-                memory: &HostMemory,
+                memory: &memory,
                 srq: &mut source,
                 effects: &mut batch.tx.effects,
             };

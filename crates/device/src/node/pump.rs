@@ -4,6 +4,7 @@ use crate::interfaces::{ip_of, is_link_local};
 use crate::node::local::Backlog;
 use crate::node::{Node, Timed};
 use crate::qp::{Qp, QpInner};
+use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::{
     AddressVector, Cause, Completion, CqRef, Effects, KeyTable, Memory, MemoryFault, Output, QpEvent,
@@ -67,7 +68,8 @@ impl Node {
                 paused = true;
                 break;
             }
-            let (fault, key_op) = match inner.engine.poll_output(now, &keys, &HostMemory, effects) {
+            let memory = PagedMemory { keys: &keys, memory: HostMemory };
+            let (fault, key_op) = match inner.engine.poll_output(now, &keys, &memory, effects) {
                 Output::Packet(t) => {
                     sent = true;
                     let QpInner { route, backlog, .. } = inner;
@@ -147,7 +149,7 @@ impl Node {
         backlog: &mut Backlog,
         batch: &mut TxBatch,
         t: &Transmit<'_>,
-        _held: &KeyTable,
+        keys: &KeyTable,
     ) -> Result<(), MemoryFault> {
         let route = match cached {
             Some((av, route)) if av == t.path => *route,
@@ -161,7 +163,7 @@ impl Node {
         let len = t.headers.emit(&mut headers);
         let mut fault = Ok(());
         let (size, pad) = (t.payload.len(), t.headers.bth.pad);
-        let fill = |out: &mut [u8]| fault = copy_payload(t.payload, out);
+        let fill = |out: &mut [u8]| fault = copy_payload(t.payload, keys, out);
         let bth = &t.headers.bth;
         let direct = if bth.opcode.is_response() { direct.responses } else { direct.requests };
         let other_process = slot_of_qpn(bth.dest_qpn)
@@ -234,14 +236,15 @@ impl Node {
 }
 
 /// Copies a packet's payload. On a fault the packet goes out with zeros in place of what is not there; its request fails.
-fn copy_payload(payload: Data<'_>, mut out: &mut [u8]) -> Result<(), MemoryFault> {
+fn copy_payload(payload: Data<'_>, keys: &KeyTable, mut out: &mut [u8]) -> Result<(), MemoryFault> {
+    let memory = PagedMemory { keys, memory: HostMemory };
     let mut result = Ok(());
     match payload {
         Data::Bytes(b) => out.copy_from_slice(b),
         Data::Gather(ranges) => {
             for r in ranges {
                 let (now, rest) = out.split_at_mut(r.len as usize);
-                if let Err(e) = HostMemory.read(*r, now) {
+                if let Err(e) = memory.read(*r, now) {
                     now.fill(0);
                     result = Err(e);
                 }

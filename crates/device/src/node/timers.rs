@@ -1,4 +1,4 @@
-//! Deadlines of queue pairs and of moderated completion queues.
+//! Deadlines of queue pairs and of moderated or watched completion queues.
 //!
 //! The queue keeps at most one entry a queue pair that matters, and lets it fire early: an entry whose queue pair has
 //! moved its deadline on is put back. So a data path that restarts its timer with every acknowledgement costs
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) enum Timed {
     /// A queue pair, by number.
     Qp(u32),
-    /// A moderated completion queue, by its number among these.
+    /// A moderated or watched completion queue, by its number.
     Cq(u32),
 }
 

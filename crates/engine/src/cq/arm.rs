@@ -1,8 +1,8 @@
 //! The arming machine of a completion queue: when does an added completion lead to an event?
 //!
 //! A pure state machine: arms and added completions go in, "fire" comes out. It never sees the ring, so what is already
-//! in the queue cannot fire anything (CQN-3). It is one-shot (CQN-4). A second arm while one is pending keeps the one
-//! that fires on more (CQN-5, CQN-6, NDK-1):
+//! in the queue cannot fire anything (CQN-3). An arm is one-shot (CQN-4) unless it was asked for as persistent (EXT-3).
+//! A second arm while one is pending keeps the one that fires on more (CQN-5, CQN-6, NDK-1):
 //!
 //! | pending \ new | Errors | Solicited | Next |
 //! |---|---|---|---|
@@ -12,7 +12,21 @@
 //! | Next | Next | Next | Next |
 //!
 //! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough completions that match the arm were added,
-//! or the first of them has waited long enough.
+//! or the first of them has waited long enough. The states and what moves between them:
+//!
+//! ```text
+//!              arm                       a completion matches, nothing holds it back
+//!   IDLE ────────────────▶ ARMED(kind) ────────────────────────────────────────────▶ fire
+//!     ▲                      │  ▲                                                      │
+//!     │ disarm               │  └──── arm: the kinds combine                           │ one-shot: IDLE
+//!     ├──────────────────────┤                                                         │ persistent: ARMED
+//!     │                      ▼ a completion matches, moderation holds it back          │
+//!     └─────────────── HELD(kind, n, since) ───────────────────────────────────────────┘
+//!                                            the n-th completion, or its time has come
+//! ```
+//!
+//! [`Arming::arm_fresh`] is NDKPI's arm, which completions that are there already may satisfy (NDK-2), and which an
+//! overrun of the queue satisfies, too.
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::time::Time;
 use core::time::Duration;
@@ -90,6 +104,10 @@ pub struct Moderation {
 #[derive(Clone, Debug, Default)]
 pub struct Arming {
     pending: Option<ArmKind>,
+    /// The pending arm stays when it fires (EXT-3).
+    persistent: bool,
+    /// The pending arm fires on an overrun of the queue (NDKPI).
+    overrun_fires: bool,
     moderation: Moderation,
     /// Completions that matched the pending arm and were held back; 0 when none is pending.
     held: u32,
@@ -107,6 +125,51 @@ impl Arming {
     /// Asks for one event. What was held back for an arm still pending stays counted: it matches the wider arm too.
     pub fn arm(&mut self, kind: ArmKind) {
         self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
+    }
+
+    /// Asks for an event for every completion that matches, or for every batch that moderation makes of them, until
+    /// [`Arming::disarm`] (EXT-3).
+    pub fn arm_persistent(&mut self, kind: ArmKind) {
+        self.arm(kind);
+        self.persistent = true;
+    }
+
+    /// Does the pending arm stay when it fires?
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    /// Takes the arm back, and what it held.
+    pub fn disarm(&mut self) {
+        self.pending = None;
+        self.persistent = false;
+        self.overrun_fires = false;
+        self.held = 0;
+    }
+
+    /// Asks for one event as NDKPI does. `fresh` completions are in the queue that came after its last callback, the
+    /// oldest of them at `since`; whatever they are, they satisfy the arm at once (NDK-2), as far as moderation lets them.
+    /// `true`: the event is due.
+    #[must_use]
+    pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
+        self.arm(kind);
+        self.overrun_fires = true;
+        if fresh > self.held {
+            self.held = fresh;
+            self.held_since = since;
+        }
+        self.fire_if_due(now)
+    }
+
+    /// The queue overran. `true`: an arm of NDKPI's is satisfied and gone, its event is due.
+    #[must_use]
+    pub fn overrun(&mut self) -> bool {
+        let fires = self.overrun_fires && self.pending.is_some();
+        if fires {
+            self.disarm();
+        }
+        fires
     }
 
     /// A completion was added. `true`: the arm is satisfied and gone, its event is due.
@@ -156,9 +219,11 @@ impl Arming {
     fn fire_if_due(&mut self, now: Time) -> bool {
         let due = self.deadline().is_some_and(|t| t <= now);
         if due {
-            // One-shot (CQN-4). A persistent arm (EXT-3) would keep `pending` here and clear only what is held.
-            self.pending = None;
             self.held = 0;
+            // One-shot (CQN-4) unless asked for otherwise (EXT-3).
+            if !self.persistent {
+                self.disarm();
+            }
         }
         due
     }

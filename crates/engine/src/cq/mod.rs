@@ -19,30 +19,57 @@ pub struct Cq {
     capacity: u32,
     broken: bool,
     arming: Arming,
+    /// Completions added since the queue was made.
+    added: u64,
+    /// `added` when the last callback of NDKPI was called (NDK-2).
+    notified: u64,
+    /// `added` at the last arm; `None` before the first (EXT-4).
+    armed_at: Option<u64>,
+}
+
+/// A completion that did not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overrun {
+    /// `CqOverflow`.
+    pub cause: Cause,
+    /// An arm of NDKPI's was satisfied by it; its event is due.
+    pub fire: bool,
 }
 
 impl Cq {
     /// A queue of at least `cqe` entries: of exactly `cqe`, but at least 1.
     #[must_use]
     pub fn new(cqe: u32) -> Self {
-        Cq { ring: VecDeque::new(), capacity: cqe.max(1), broken: false, arming: Arming::default() }
+        Cq {
+            ring: VecDeque::new(),
+            capacity: cqe.max(1),
+            broken: false,
+            arming: Arming::default(),
+            added: 0,
+            notified: 0,
+            armed_at: None,
+        }
     }
 
     /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1, CQN-2); the
     /// completion can be polled already (CQN-7).
     ///
     /// # Errors
-    /// `CqOverflow`: the queue is full, or was full once; the completion is lost and the queue is in error. The host
+    /// [`Overrun`]: the queue is full, or was full once; the completion is lost and the queue is in error. The host
     /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the queue can still be
     /// polled; nothing is added any more, as on a NIC.
-    pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Cause> {
+    pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Overrun> {
         if self.broken || self.ring.len() >= self.capacity as usize {
             self.broken = true;
-            return Err(Cause::CqOverflow { depth: self.capacity });
+            return Err(Overrun {
+                cause: Cause::CqOverflow { depth: self.capacity },
+                fire: self.arming.overrun(),
+            });
         }
         completion.timestamp = now;
         let class = Class::of(&completion);
         self.ring.push_back(completion);
+        self.added += 1;
         Ok(self.arming.added(class, now))
     }
 
@@ -82,7 +109,63 @@ impl Cq {
 
     /// Asks for a notification (CQN-1 … CQN-6).
     pub fn arm(&mut self, kind: ArmKind) {
+        self.armed_at = Some(self.added);
         self.arming.arm(kind);
+    }
+
+    /// Asks for a notification of every completion that matches until [`Cq::disarm`] (EXT-3).
+    pub fn arm_persistent(&mut self, kind: ArmKind) {
+        self.armed_at = Some(self.added);
+        self.arming.arm_persistent(kind);
+    }
+
+    /// Takes the pending arm back.
+    pub fn disarm(&mut self) {
+        self.arming.disarm();
+    }
+
+    /// Does the pending arm stay when it fires (EXT-3)?
+    #[must_use]
+    pub fn is_persistent(&self) -> bool {
+        self.arming.is_persistent()
+    }
+
+    /// Asks for a notification as NDKPI does: a completion in the queue that came after the last
+    /// [`Cq::mark_notified`] satisfies it at once (NDK-2), and so does an overrun, now or later. `true`: its event is due.
+    #[must_use]
+    pub fn arm_fresh(&mut self, kind: ArmKind, now: Time) -> bool {
+        self.armed_at = Some(self.added);
+        let fresh = (self.added - self.notified).min(self.ring.len() as u64) as usize;
+        let since = match fresh {
+            0 => now,
+            n => self.ring[self.ring.len() - n].timestamp,
+        };
+        self.arming.arm_fresh(kind, fresh as u32, since, now) || (self.broken && self.arming.overrun())
+    }
+
+    /// The callback of NDKPI is being called: what is in the queue now is not new to it any more (NDK-2).
+    pub fn mark_notified(&mut self) {
+        self.notified = self.added;
+    }
+
+    /// Completions that no event will speak of: those that came before the pending arm, or all if none is pending
+    /// (EXT-4). An event made and not yet read may still speak of them; the host knows.
+    #[must_use]
+    pub fn overlooked(&self) -> usize {
+        match (self.armed(), self.armed_at) {
+            (Some(_), Some(at)) => {
+                // The newest in the ring is number `added`, and numbers are without gaps but for purges.
+                let after = usize::try_from(self.added - at).unwrap_or(usize::MAX);
+                self.ring.len().saturating_sub(after)
+            }
+            _ => self.ring.len(),
+        }
+    }
+
+    /// Was it ever armed?
+    #[must_use]
+    pub fn was_armed(&self) -> bool {
+        self.armed_at.is_some()
     }
 
     /// The pending arm.

@@ -120,7 +120,10 @@ fn overflow_breaks_the_queue_for_good() {
         assert_eq!(cq.push(success(i, WcOpcode::Send, false), T0), Ok(false));
     }
     assert!(!cq.is_broken());
-    assert_eq!(cq.push(failure(2, WcOpcode::Send), T0), Err(Cause::CqOverflow { depth: 2 }));
+    assert_eq!(
+        cq.push(failure(2, WcOpcode::Send), T0),
+        Err(Overrun { cause: Cause::CqOverflow { depth: 2 }, fire: false })
+    );
     assert!(cq.is_broken());
     assert_eq!(cq.armed(), Some(ArmKind::Errors), "what was lost fires nothing");
     assert_eq!(cq.pop().map(|c| c.wr_id), Some(0), "what is there stays pollable");
@@ -188,9 +191,135 @@ fn ext_2_count_or_period() {
     assert!(cq.handle_timeout(at(1_001)));
 }
 
+#[test]
+fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
+    let one = |solicited| success(1, WcOpcode::Recv, solicited);
+    let mut cq = Cq::new(100);
+    cq.arm_persistent(ArmKind::Solicited);
+    assert!(cq.is_persistent());
+    for _ in 0..3 {
+        assert_eq!(cq.push(one(true), T0), Ok(true));
+        assert_eq!(cq.push(one(false), T0), Ok(false));
+        assert_eq!(cq.armed(), Some(ArmKind::Solicited));
+    }
+    // An arm beside it combines and is persistent, too.
+    cq.arm(ArmKind::Next);
+    assert_eq!([cq.push(one(false), T0), cq.push(one(false), T0)], [Ok(true), Ok(true)]);
+    // In batches of two (EXT-2).
+    cq.set_moderation(2, Duration::ZERO);
+    let fired: Vec<_> = (0..6).map(|_| cq.push(one(true), T0)).collect();
+    assert_eq!(fired, [Ok(false), Ok(true), Ok(false), Ok(true), Ok(false), Ok(true)]);
+    cq.set_moderation(0, Duration::ZERO);
+    cq.disarm();
+    assert!(!cq.is_persistent());
+    assert_eq!(cq.push(one(true), T0), Ok(false));
+    cq.arm(ArmKind::Next);
+    assert_eq!([cq.push(one(true), T0), cq.push(one(true), T0)], [Ok(true), Ok(false)], "one-shot again");
+}
+
+#[test]
+fn disarming_forgets_what_moderation_held() {
+    let mut cq = Cq::new(100);
+    cq.set_moderation(2, Duration::from_micros(5));
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(success(1, WcOpcode::Send, false), T0), Ok(false));
+    cq.disarm();
+    assert_eq!(cq.poll_timeout(), None);
+    cq.arm(ArmKind::Next);
+    assert_eq!(cq.push(success(1, WcOpcode::Send, false), T0), Ok(false), "the first since this arm");
+}
+
+#[test]
+fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
+    let one = || success(1, WcOpcode::Send, false);
+    let mut cq = Cq::new(100);
+    assert!(!cq.arm_fresh(ArmKind::Next, T0), "empty");
+    assert_eq!(cq.push(one(), T0), Ok(true));
+    // The callback is called; another completion comes while it runs and takes the first one only.
+    cq.mark_notified();
+    assert_eq!(cq.push(one(), T0), Ok(false));
+    cq.pop();
+    assert!(cq.arm_fresh(ArmKind::Next, T0), "placed since the callback");
+    assert_eq!(cq.armed(), None, "satisfied");
+    cq.mark_notified();
+    // All that is there was there at the last callback: may be satisfied; we wait for the next one.
+    assert!(!cq.arm_fresh(ArmKind::Next, T0));
+    assert_eq!(cq.push(one(), T0), Ok(true));
+    // New, but taken before the arm: nothing is in the queue.
+    cq.mark_notified();
+    assert_eq!(cq.push(one(), T0), Ok(false));
+    while cq.pop().is_some() {}
+    assert!(!cq.arm_fresh(ArmKind::Next, T0));
+}
+
+#[test]
+fn ndk_2_holds_for_every_type_of_arm_and_under_moderation() {
+    for kind in ARMS {
+        let mut cq = Cq::new(100);
+        cq.push(success(1, WcOpcode::Send, false), T0).unwrap();
+        assert!(cq.arm_fresh(kind, T0), "{kind:?}");
+    }
+    let mut cq = Cq::new(100);
+    cq.set_moderation(3, Duration::from_nanos(50));
+    cq.push(success(1, WcOpcode::Send, false), Time(100)).unwrap();
+    cq.push(success(2, WcOpcode::Send, false), Time(110)).unwrap();
+    assert!(!cq.arm_fresh(ArmKind::Next, Time(120)), "two of three");
+    assert_eq!(cq.poll_timeout(), Some(Time(150)));
+    assert!(!cq.arm_fresh(ArmKind::Next, Time(121)), "the same two");
+    assert_eq!(cq.push(success(3, WcOpcode::Send, false), Time(130)), Ok(true));
+}
+
+#[test]
+fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_but_not_one_of_verbs() {
+    for kind in ARMS {
+        let mut cq = Cq::new(1);
+        assert!(!cq.arm_fresh(kind, T0));
+        let fired = cq.push(success(1, WcOpcode::Send, false), T0).unwrap();
+        assert_eq!(fired, kind == ArmKind::Next);
+        cq.mark_notified();
+        assert!(!cq.arm_fresh(kind, T0));
+        assert!(cq.push(success(2, WcOpcode::Send, false), T0).unwrap_err().fire, "{kind:?}");
+        assert!(!cq.push(success(3, WcOpcode::Send, false), T0).unwrap_err().fire, "once an arm");
+        assert!(cq.arm_fresh(kind, T0), "it is still broken");
+        cq.arm(kind);
+        assert!(!cq.push(success(4, WcOpcode::Send, false), T0).unwrap_err().fire);
+    }
+}
+
+#[test]
+fn ext_4_what_no_event_will_speak_of() {
+    let mut cq = Cq::new(100);
+    let add = |cq: &mut Cq, n: u64| {
+        (0..n).for_each(|i| _ = cq.push(success(i, WcOpcode::Recv, false), T0).unwrap())
+    };
+    assert_eq!((cq.overlooked(), cq.was_armed()), (0, false));
+    add(&mut cq, 2);
+    assert_eq!(cq.overlooked(), 2, "never armed");
+    add(&mut cq, 8);
+    cq.arm(ArmKind::Solicited);
+    assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
+    // Two polled, as by a program that returns early.
+    cq.pop();
+    cq.pop();
+    assert_eq!(cq.overlooked(), 8);
+    // What comes after the arm and does not match it is what the arm says, not overlooked.
+    add(&mut cq, 3);
+    assert_eq!(cq.overlooked(), 8);
+    (0..9).for_each(|_| _ = cq.pop());
+    assert_eq!((cq.overlooked(), cq.len()), (0, 2));
+    // The arm fired, its event was read, nobody armed again.
+    cq.arm(ArmKind::Next);
+    add(&mut cq, 1);
+    assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Arm(usize),
+    ArmPersistent(usize),
+    ArmFresh(usize),
+    MarkNotified,
+    Disarm,
     Push(usize),
     Pop,
     Purge(Qpn),
@@ -201,6 +330,10 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (0..3usize).prop_map(Step::Arm),
+        1 => (0..3usize).prop_map(Step::ArmPersistent),
+        2 => (0..3usize).prop_map(Step::ArmFresh),
+        1 => Just(Step::MarkNotified),
+        1 => Just(Step::Disarm),
         6 => (0..samples().len()).prop_map(Step::Push),
         2 => Just(Step::Pop),
         1 => (4..6u32).prop_map(Step::Purge),
@@ -218,6 +351,10 @@ struct Model {
     held: Vec<u64>,
     count: u32,
     period: u64,
+    persistent: bool,
+    ndk: bool,
+    /// For each completion in the ring: when it came, whether the last callback knew it, whether the last arm did.
+    facts: Vec<(u64, bool, bool)>,
 }
 
 impl Model {
@@ -233,10 +370,41 @@ impl Model {
     fn fire(&mut self, now: u64) -> bool {
         let due = self.due(now);
         if due {
-            self.arms.clear();
             self.held.clear();
+            if !self.persistent {
+                self.disarm();
+            }
         }
         due
+    }
+    fn disarm(&mut self) {
+        self.arms.clear();
+        self.held.clear();
+        (self.persistent, self.ndk) = (false, false);
+    }
+    fn arm(&mut self, kind: ArmKind) {
+        self.arms.push(kind);
+        self.facts.iter_mut().for_each(|f| f.2 = true);
+    }
+    /// NDK-2, from the history.
+    fn arm_fresh(&mut self, kind: ArmKind, now: u64, broken: bool) -> bool {
+        self.arm(kind);
+        self.ndk = true;
+        let fresh: Vec<u64> = self.facts.iter().filter(|f| !f.1).map(|f| f.0).collect();
+        if fresh.len() > self.held.len() {
+            self.held = fresh;
+        }
+        self.fire(now) || (broken && self.overrun())
+    }
+    fn overrun(&mut self) -> bool {
+        let fires = self.ndk && !self.arms.is_empty();
+        if fires {
+            self.disarm();
+        }
+        fires
+    }
+    fn overlooked(&self) -> usize {
+        self.facts.iter().filter(|f| self.arms.is_empty() || f.2).count()
     }
 }
 
@@ -250,7 +418,23 @@ proptest! {
             match step {
                 Step::Arm(k) => {
                     cq.arm(ARMS[k]);
-                    model.arms.push(ARMS[k]);
+                    model.arm(ARMS[k]);
+                }
+                Step::ArmPersistent(k) => {
+                    cq.arm_persistent(ARMS[k]);
+                    model.arm(ARMS[k]);
+                    model.persistent = true;
+                }
+                Step::ArmFresh(k) => {
+                    prop_assert_eq!(cq.arm_fresh(ARMS[k], Time(now)), model.arm_fresh(ARMS[k], now, broken));
+                }
+                Step::MarkNotified => {
+                    cq.mark_notified();
+                    model.facts.iter_mut().for_each(|f| f.1 = true);
+                }
+                Step::Disarm => {
+                    cq.disarm();
+                    model.disarm();
                 }
                 Step::Push(k) => {
                     let (mut completion, class) = samples()[k].clone();
@@ -259,8 +443,12 @@ proptest! {
                     broken |= model.ring.len() == DEPTH;
                     prop_assert_eq!(cq.is_broken(), broken);
                     prop_assert_eq!(pushed.is_err(), broken);
+                    if let Err(overrun) = &pushed {
+                        prop_assert_eq!(overrun.fire, model.overrun());
+                    }
                     if let Ok(fired) = pushed {
                         model.ring.push(i as u64);
+                        model.facts.push((now, false, false));
                         let matches = model.arms.iter().any(|a| fires(*a, class));
                         if matches {
                             model.held.push(now);
@@ -269,13 +457,17 @@ proptest! {
                     }
                 }
                 Step::Pop => {
-                    let expected = (!model.ring.is_empty()).then(|| model.ring.remove(0));
+                    let expected = (!model.ring.is_empty()).then(|| {
+                        model.facts.remove(0);
+                        model.ring.remove(0)
+                    });
                     prop_assert_eq!(cq.pop().map(|c| c.wr_id), expected);
                 }
                 Step::Purge(qpn) => {
                     cq.purge(qpn);
                     if qpn == 5 {
                         model.ring.clear();
+                        model.facts.clear();
                     }
                 }
                 Step::Advance(by) => {
@@ -291,6 +483,8 @@ proptest! {
             }
             prop_assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), model.ring.clone());
             prop_assert_eq!(cq.armed().is_some(), !model.arms.is_empty());
+            prop_assert_eq!(cq.is_persistent(), model.persistent);
+            prop_assert_eq!(cq.overlooked(), model.overlooked());
         }
     }
 }

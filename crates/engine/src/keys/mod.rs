@@ -3,8 +3,14 @@ use crate::cause::Cause;
 use crate::memory::{Range, RangeKind};
 use crate::types::{Access, Key, PdId, Qpn};
 use crate::wr::MwBind;
+use alloc::boxed::Box;
+use fast::Fast;
+pub use fast::{FastReg, PAGE, PageListId, PagedMemory};
 use slots::Slots;
 
+mod fast;
+#[cfg(test)]
+mod fast_tests;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -18,6 +24,8 @@ pub enum RegionKind {
     OnDemand,
     /// A null region: any address, reads give zeros, writes vanish.
     Null,
+    /// Pages given by a work request; `addr` counts from the start of the first one.
+    Paged,
 }
 
 /// A memory region to register.
@@ -67,6 +75,13 @@ pub enum KeyOp {
         /// The QP.
         qpn: Qpn,
     },
+    /// Give a fast-registered region its pages.
+    Register {
+        /// The registration.
+        reg: FastReg,
+        /// PD of the QP.
+        pd: PdId,
+    },
 }
 
 /// The rights a window can carry; other bits of a bind are ignored, as ConnectX ignores them in a work request.
@@ -100,10 +115,11 @@ struct Window {
     binding: Option<Binding>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Object {
     Region { region: Region, windows: u32 },
     Window(Window),
+    Fast(Box<Fast>),
 }
 
 /// A [`KeyOp`] found right, and what it does to the window.
@@ -197,6 +213,7 @@ impl KeyTable {
     pub fn region(&self, key: Key) -> Option<&Region> {
         match self.slots.get(key)? {
             (_, Object::Region { region, .. }) => Some(region),
+            (_, Object::Fast(fast)) => fast.region.as_ref(),
             (_, Object::Window(_)) => None,
         }
     }
@@ -212,6 +229,7 @@ impl KeyTable {
     pub fn windows_on(&self, key: Key) -> u32 {
         match self.slots.get(key) {
             Some((_, Object::Region { windows, .. })) => *windows,
+            Some((_, Object::Fast(fast))) => fast.windows,
             _ => 0,
         }
     }
@@ -221,7 +239,20 @@ impl KeyTable {
     /// # Errors
     /// See [`KeyTable::check_op`].
     pub fn apply(&mut self, op: &KeyOp) -> Result<(), Cause> {
-        let plan = self.plan(op)?;
+        let plan = match *op {
+            KeyOp::Bind { ref bind, pd, qpn } => self.plan_bind(bind, pd, qpn)?,
+            KeyOp::Register { ref reg, pd } => return self.apply_fast(reg, pd),
+            KeyOp::Invalidate { key, pd, qpn } => {
+                if let Object::Fast(fast) = self.exact(key)? {
+                    fast.check_invalidate(key, pd)?;
+                    if let Some((_, Object::Fast(fast))) = self.slots.get_mut(key) {
+                        fast.invalidate();
+                    }
+                    return Ok(());
+                }
+                self.plan_invalidate(key, pd, qpn)?
+            }
+        };
         let key = plan.key;
         let (_, window) = self.window_at(key)?;
         self.set_window(key, plan, window);
@@ -233,7 +264,14 @@ impl KeyTable {
     /// # Errors
     /// The rule broken. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates: o10-37.2.26.
     pub fn check_op(&self, op: &KeyOp) -> Result<(), Cause> {
-        self.plan(op).map(drop)
+        match *op {
+            KeyOp::Bind { ref bind, pd, qpn } => self.plan_bind(bind, pd, qpn).map(drop),
+            KeyOp::Register { ref reg, pd } => self.plan_fast(reg, pd).map(drop),
+            KeyOp::Invalidate { key, pd, qpn } => match self.exact(key)? {
+                Object::Fast(fast) => fast.check_invalidate(key, pd),
+                _ => self.plan_invalidate(key, pd, qpn).map(drop),
+            },
+        }
     }
 
     /// Frees the type 2 windows bound on a QP that is being destroyed: a later QP of the same number must not open
@@ -269,7 +307,7 @@ impl KeyTable {
             _ => region.access,
         };
         demand(key, needed, granted)?;
-        place(key, region.kind, (region.iova, region.len, region.addr), va, len)
+        place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
     /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA 9.7.4.1.5, C9-88).
@@ -289,8 +327,8 @@ impl KeyTable {
         if len == 0 {
             return Ok(Range { addr: va, len: 0, kind: RangeKind::Null });
         }
-        let (kind, opened) = self.remote(pd, qpn, key, needed)?;
-        place(key, kind, opened, va, len)
+        let (owner, kind, opened) = self.remote(pd, qpn, key, needed)?;
+        place(key, owner, kind, opened, va, len)
     }
 
     /// Checks a remote access to all that a key opens (a FLUSH of region selectivity, which ignores address and length).
@@ -317,24 +355,30 @@ impl KeyTable {
             Object::Window(_) => Err(Cause::OpNotSupported { op: "local access", on: "a memory window" }),
             Object::Region { region, .. } if region.pd != pd => Err(Cause::WrongPd { key }),
             Object::Region { region, .. } => Ok(region),
+            Object::Fast(fast) if fast.pd != pd => Err(Cause::WrongPd { key }),
+            Object::Fast(fast) => fast.region.as_ref().ok_or(Cause::NotRegistered { key }),
         }
     }
 
-    /// What a remote key opens to `qpn`: kind and (start, length, host address).
+    /// What a remote key opens to `qpn`: the region it lies in, its kind and (start, length, host address).
     #[inline]
-    fn remote(&self, pd: PdId, qpn: Qpn, key: Key, needed: Access) -> Result<(RegionKind, Opened), Cause> {
+    fn remote(
+        &self,
+        pd: PdId,
+        qpn: Qpn,
+        key: Key,
+        needed: Access,
+    ) -> Result<(Key, RegionKind, Opened), Cause> {
         match self.exact(key)? {
-            Object::Region { region, .. } => {
-                if region.pd != pd {
-                    return Err(Cause::WrongPd { key });
-                }
+            Object::Region { .. } | Object::Fast(_) => {
+                let region = self.local_region(pd, key)?;
                 let granted = match region.kind {
                     // A null region has no R_Key (`ibv_alloc_null_mr(3)`).
                     RegionKind::Null => Access::empty(),
                     _ => region.access,
                 };
                 demand(key, needed, granted)?;
-                Ok((region.kind, (region.iova, region.len, region.addr)))
+                Ok((key, region.kind, (region.iova, region.len, region.addr)))
             }
             Object::Window(window) => {
                 if window.pd != pd {
@@ -345,7 +389,7 @@ impl KeyTable {
                     _ => return Err(Cause::WindowNotUsable { key }),
                 };
                 demand(key, needed, binding.access)?;
-                Ok((binding.kind, (binding.start, binding.len, binding.addr)))
+                Ok((binding.mr, binding.kind, (binding.start, binding.len, binding.addr)))
             }
         }
     }
@@ -374,31 +418,33 @@ impl KeyTable {
         }
     }
 
+    /// How many windows are bound to a region.
+    fn windows_mut(&mut self, key: Key) -> Option<&mut u32> {
+        match self.slots.get_mut(key)?.1 {
+            Object::Region { windows, .. } => Some(windows),
+            Object::Fast(fast) => Some(&mut fast.windows),
+            Object::Window(_) => None,
+        }
+    }
+
     /// Gives a window its new key and binding and keeps the counts.
     fn set_window(&mut self, key: Key, plan: Plan, old: Window) {
         let type2 = usize::from(old.ty == MwType::Type2);
         if let Some(b) = old.binding {
             self.bound_type2 -= type2;
-            if let Some((_, Object::Region { windows, .. })) = self.slots.get_mut(b.mr) {
+            if let Some(windows) = self.windows_mut(b.mr) {
                 *windows -= 1;
             }
         }
         if let Some(b) = plan.binding {
             self.bound_type2 += type2;
-            if let Some((_, Object::Region { windows, .. })) = self.slots.get_mut(b.mr) {
+            if let Some(windows) = self.windows_mut(b.mr) {
                 *windows += 1;
             }
         }
         if let Some((current, Object::Window(window))) = self.slots.get_mut(key) {
             *current = plan.key;
             window.binding = plan.binding;
-        }
-    }
-
-    fn plan(&self, op: &KeyOp) -> Result<Plan, Cause> {
-        match *op {
-            KeyOp::Bind { ref bind, pd, qpn } => self.plan_bind(bind, pd, qpn),
-            KeyOp::Invalidate { key, pd, qpn } => self.plan_invalidate(key, pd, qpn),
         }
     }
 
@@ -462,10 +508,10 @@ impl KeyTable {
     /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and PD.
     fn plan_invalidate(&self, key: Key, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
         let window = match self.exact(key)? {
-            Object::Region { .. } => {
+            Object::Window(window) => window,
+            Object::Region { .. } | Object::Fast(_) => {
                 return Err(Cause::OpNotSupported { op: "invalidate", on: "a registered memory region" });
             }
-            Object::Window(window) => window,
         };
         if window.pd != pd {
             return Err(Cause::WrongPd { key });
@@ -496,6 +542,9 @@ fn checked_region(mut region: Region) -> Result<Region, Cause> {
     if access.contains(Access::ZERO_BASED) {
         region.iova = 0;
     }
+    if region.kind == RegionKind::Paged && access.contains(Access::ZERO_BASED) {
+        return bad("access", "a fast registration is not zero-based");
+    }
     if region.kind != RegionKind::Null {
         if region.addr.checked_add(region.len).is_none() {
             return bad("length", "address plus length wraps around the address space");
@@ -519,10 +568,18 @@ fn inside((start, size): (u64, u64), va: u64, len: u64) -> Option<u64> {
     (len <= size && offset <= size - len).then_some(offset)
 }
 
-/// Translates a checked access.
+/// Translates a checked access to what `key` opens of the region `owner`.
 #[inline]
-fn place(key: Key, kind: RegionKind, (start, size, addr): Opened, va: u64, len: u32) -> Result<Range, Cause> {
+fn place(
+    key: Key,
+    owner: Key,
+    kind: RegionKind,
+    (start, size, addr): Opened,
+    va: u64,
+    len: u32,
+) -> Result<Range, Cause> {
     let kind = match kind {
+        RegionKind::Paged => RangeKind::Paged(owner >> 8),
         RegionKind::Mapped => RangeKind::Mapped,
         RegionKind::OnDemand => RangeKind::OnDemand,
         RegionKind::Null => return Ok(Range { addr: va, len, kind: RangeKind::Null }),

@@ -40,7 +40,7 @@ impl Wqe {
     }
     /// Performed by this device alone: no packet.
     pub(crate) fn is_local(&self) -> bool {
-        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_))
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
     }
     /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and ATOMIC WRITE and FLUSH of annex A19.
     pub(crate) fn needs_response(&self) -> bool {
@@ -56,7 +56,8 @@ impl Wqe {
             | SendOp::Write(_)
             | SendOp::WriteImm(..)
             | SendOp::LocalInv(_)
-            | SendOp::BindMw(_) => false,
+            | SendOp::BindMw(_)
+            | SendOp::FastReg(_) => false,
         }
     }
     /// Opcode of its completion.
@@ -71,6 +72,7 @@ impl Wqe {
             SendOp::Flush { .. } => WcOpcode::Flush,
             SendOp::LocalInv(_) => WcOpcode::LocalInv,
             SendOp::BindMw(_) => WcOpcode::BindMw,
+            SendOp::FastReg(_) => WcOpcode::FastReg,
         }
     }
 }
@@ -123,6 +125,7 @@ fn op_name(op: &SendOp) -> &'static str {
         SendOp::Flush { .. } => "flush",
         SendOp::LocalInv(_) => "local invalidate",
         SendOp::BindMw(_) => "bind memory window",
+        SendOp::FastReg(_) => "fast register",
     }
 }
 
@@ -138,6 +141,7 @@ fn is_supported(qp_type: QpType, op: &SendOp) -> bool {
                 | SendOp::WriteImm(..)
                 | SendOp::LocalInv(_)
                 | SendOp::BindMw(_)
+                | SendOp::FastReg(_)
         ),
         QpType::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
         QpType::XrcRecv => false,

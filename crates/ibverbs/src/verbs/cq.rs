@@ -10,7 +10,7 @@ use core::mem::ManuallyDrop;
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Fields of a completion that the device fills: all but those of raw packets and tag matching.
@@ -26,8 +26,6 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
 pub const RESOURCE_CQ: u64 = 0xadb0_0001;
-
-static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
 /// What a CQ is made of beyond what every CQ has.
 struct Extras {
@@ -58,7 +56,7 @@ unsafe fn create(
     c.context = context;
     c.channel = channel;
     c.cq_context = cq_context;
-    c.handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+    c.handle = cq.number();
     c.cqe = c_int::try_from(cq.capacity()).unwrap_or(c_int::MAX);
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;

@@ -28,6 +28,7 @@ fn level(value: Option<&str>) -> LevelFilter {
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        adverb_device::cq::set_code_namer(super::notify::name_code);
         if log::set_logger(&SINK).is_ok() {
             log::set_max_level(level(std::env::var("ADVERB_LOG").ok().as_deref()));
         }

@@ -18,6 +18,7 @@ pub mod logging;
 pub mod mr;
 pub mod mw;
 mod neighbour;
+pub mod notify;
 pub mod pd;
 pub mod poll;
 pub mod port;

@@ -1,8 +1,7 @@
-//! Polling: `ibv_poll_cq`, `ibv_req_notify_cq` and the extended interface.
+//! Polling: `ibv_poll_cq` and the extended interface.
 use crate::abi::*;
 use crate::objects::{CqObj, Object};
 use adverb_device::engine::Completion;
-use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::c_int;
 use parking_lot::lock_api::RawMutex as _;
 
@@ -40,20 +39,6 @@ fn wc_of(c: &Completion) -> ibv_wc {
         slid: 0,
         sl: c.sl,
         dlid_path_bits: 0,
-    }
-}
-
-/// Slot `req_notify_cq` (CQN-1, CQN-2, CQN-10, CQN-11).
-pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: as in `poll_cq`.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else {
-        log::info!("ibv_req_notify_cq fails: the handle is no living completion queue (EINVAL)");
-        return libc::EINVAL;
-    };
-    let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
-    match obj.cq.req_notify(kind) {
-        Ok(()) => 0,
-        Err(e) => super::failed("ibv_req_notify_cq", &e),
     }
 }
 

@@ -12,7 +12,7 @@ pub fn context_ops() -> ibv_context_ops {
         bind_mw: Some(mw::bind_mw),
         dealloc_mw: Some(mw::dealloc_mw),
         poll_cq: Some(poll::poll_cq),
-        req_notify_cq: Some(poll::req_notify_cq),
+        req_notify_cq: Some(notify::req_notify_cq),
         post_srq_recv: Some(post::post_srq_recv),
         post_send: Some(post::post_send),
         post_recv: Some(post::post_recv),

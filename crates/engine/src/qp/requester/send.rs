@@ -91,11 +91,13 @@ impl Requester {
             let again = self.cur.psn < self.high;
             let wqe = self.sq.wqe(idx);
             let headers = match wqe.op {
-                SendOp::LocalInv(_) | SendOp::BindMw(_) if wqe.done => {
+                SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) if wqe.done => {
                     self.cur.idx += 1;
                     continue;
                 }
-                SendOp::LocalInv(_) | SendOp::BindMw(_) => return self.key_step(ctx, idx),
+                SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) => {
+                    return self.key_step(ctx, idx);
+                }
                 SendOp::Read(remote) => self.read_request(ctx, idx, &remote),
                 SendOp::CompareSwap { .. }
                 | SendOp::FetchAdd { .. }
@@ -173,6 +175,7 @@ impl Requester {
         match self.sq.wqe(idx).op {
             SendOp::BindMw(bind) => Step::Key(KeyOp::Bind { bind, pd, qpn }),
             SendOp::LocalInv(key) => Step::Key(KeyOp::Invalidate { key, pd, qpn }),
+            SendOp::FastReg(reg) => Step::Key(KeyOp::Register { reg, pd }),
             _ => Step::Idle,
         }
     }

@@ -1,7 +1,7 @@
 //! Two queue pairs, each with an arena, a key table and an SRQ, and a network in between that a test can tell to drop,
 //! repeat or hold back packets. Packets cross as bytes, so that headers and opcodes must agree.
 use crate::attr::{AddressVector, AttrMask, QpAttr, QpCap};
-use crate::keys::{Region, RegionKind};
+use crate::keys::{PagedMemory, Region, RegionKind};
 use crate::memory::{Range, RangeKind};
 use crate::packet::Data;
 use crate::qp::{NoRecv, QpConfig};
@@ -448,7 +448,8 @@ impl Pair {
         let mut sent = 0;
         loop {
             let s = &mut self.sides[side];
-            match s.qp.poll_output(self.now, &s.keys, &s.arena, &mut s.effects) {
+            let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
+            match s.qp.poll_output(self.now, &s.keys, &memory, &mut s.effects) {
                 Output::Idle => break,
                 Output::Key(op) => {
                     let result = s.keys.apply(&op);
@@ -467,7 +468,7 @@ impl Pair {
                                 let from = bytes.len();
                                 bytes.resize(from + r.len as usize, 0);
                                 assert_ne!(r.len, 0);
-                                if let Err(e) = s.arena.read(*r, &mut bytes[from..]) {
+                                if let Err(e) = memory.read(*r, &mut bytes[from..]) {
                                     fault = Some(e);
                                 }
                             }
@@ -536,8 +537,9 @@ impl Pair {
 
     pub(crate) fn inject_packet(&mut self, to: usize, packet: &Packet<'_>) {
         let s = &mut self.sides[to];
+        let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
         let mut env =
-            Env { now: self.now, keys: &s.keys, memory: &s.arena, srq: &mut s.srq, effects: &mut s.effects };
+            Env { now: self.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
         s.qp.handle_packet(&mut env, packet);
         s.settle();
     }

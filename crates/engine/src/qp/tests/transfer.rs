@@ -233,6 +233,67 @@ fn windows_bind_and_go_in_the_order_of_posting() {
     );
 }
 
+/// A fast registration over pages that do not lie side by side, then everything through its key, in one chain.
+#[test]
+fn def_2_def_6_fast_registration_and_what_uses_it_go_as_one_chain() {
+    let mut p = Pair::new(Setup::new(QpType::Rc));
+    let mr = p.sides[0].keys.alloc_fast(PD, 4, 0x66_0000).unwrap();
+    let page = |n: u64| BASE + n * 4096;
+    let pages = p.sides[0].keys.stage_pages(mr, &[page(9), page(3), page(6)]).unwrap();
+    let new_key = mr | 1;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let reg = keys::FastReg { mr, new_key, iova: 0x7f00_0100, len: 8192, access, first: 0x100, pages };
+    let sge = [Sge { addr: 0x7f00_0100, length: 8192, lkey: new_key }];
+    p.sides[0].fill(9 * 4096 + 0x100, 8192, 5);
+    p.recv(1, 9, 0, 8192);
+    let signaled = SendFlags::SIGNALED;
+    p.stage(0, 1, SendOp::FastReg(reg), signaled, Payload::Sges(&[])).unwrap();
+    p.stage(0, 2, SendOp::Send, signaled, Payload::Sges(&sge)).unwrap();
+    p.stage(0, 3, SendOp::LocalInv(new_key), signaled, Payload::Sges(&[])).unwrap();
+    assert_eq!(p.sides[0].key_ops, 0, "staged only");
+    p.commit(0);
+    p.run();
+    let done: Vec<_> = p.sides[0].sends().iter().map(|c| (c.wr_id, c.status, c.opcode)).collect();
+    let ok = WcStatus::Success;
+    assert_eq!(done, [(1, ok, WcOpcode::FastReg), (2, ok, WcOpcode::Send), (3, ok, WcOpcode::LocalInv)]);
+    assert_eq!(p.sides[1].recvs()[0].byte_len, 8192);
+    let (from, to) = (p.sides[0].arena.bytes.borrow(), p.sides[1].arena.bytes.borrow());
+    assert_eq!(&to[..0xf00], &from[9 * 4096 + 0x100..10 * 4096]);
+    assert_eq!(&to[0xf00..0x1f00], &from[3 * 4096..4 * 4096]);
+    assert_eq!(&to[0x1f00..0x2000], &from[6 * 4096..6 * 4096 + 0x100]);
+}
+
+#[test]
+fn ndk_6_the_peer_writes_to_a_fast_registered_region_and_takes_it_away() {
+    let mut p = Pair::new(Setup::new(QpType::Rc));
+    let mr = p.sides[0].keys.alloc_fast(PD, 4, 0x66_0000).unwrap();
+    let pages = p.sides[0].keys.stage_pages(mr, &[BASE + 8192, BASE]).unwrap();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let reg = keys::FastReg { mr, new_key: mr | 1, iova: 0, len: 8192, access, first: 0, pages };
+    p.post(0, 1, SendOp::FastReg(reg), 0, 0);
+    p.run();
+    p.sides[1].fill(0, 8192, 3);
+    p.post(1, 2, SendOp::Write(wr::Remote { va: 0, rkey: mr | 1 }), 0, 8192);
+    p.recv(0, 10, 20_000, 16);
+    p.post(1, 3, SendOp::SendInv(mr | 1), 0, 4);
+    p.run();
+    assert!(p.sides[0].holds(8192, 4096, 3));
+    let got = p.sides[0].recvs();
+    ok(&got, 10, WcOpcode::Recv);
+    assert_eq!((got[0].flags, got[0].imm), (WcFlags::WITH_INV, mr | 1));
+    // A later invalidate of the same token fails.
+    p.sides[0].sends();
+    p.post(0, 5, SendOp::LocalInv(mr | 1), 0, 0);
+    p.run();
+    assert_eq!(p.sides[0].sends()[0].status, WcStatus::MwBindErr);
+    // And so does a peer's write to it.
+    let mut p = Pair::new(Setup::new(QpType::Rc));
+    let mr = p.sides[0].keys.alloc_fast(PD, 4, 0x66_0000).unwrap();
+    p.post(1, 2, SendOp::Write(wr::Remote { va: 0, rkey: mr }), 0, 8);
+    p.run();
+    assert_eq!(p.sides[1].sends()[0].status, WcStatus::RemAccessErr);
+}
+
 #[test]
 fn ud_carries_the_queue_key_and_one_packet() {
     for len in [0, 1, 1024, 4096] {

@@ -1,0 +1,96 @@
+//! Memory that keys may open, and that stays as long as one does.
+use crate::error::Error;
+use adverb_engine::memory::RangeKind;
+use adverb_engine::{Memory, Range};
+use adverb_memory::{HostMemory, Pages};
+use nix::errno::Errno;
+use std::sync::Arc;
+
+/// A piece of this process's memory, cheap to clone: pages of our own, or bytes that the program vouches for. Whoever
+/// opens it to keys keeps a clone, so that pages of our own outlive every key.
+#[derive(Clone, Debug)]
+pub struct Mapping(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Pages(Arc<Pages>),
+    Vouched { addr: u64, len: u64 },
+}
+
+impl Mapping {
+    /// Zeroed pages of our own, at least `len` bytes.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn alloc(len: usize) -> Result<Self, Error> {
+        let pages = Pages::new(len).map_err(|e| {
+            Error::new(Errno::ENOMEM, format!("{len} bytes of memory cannot be had: {}", e.desc()))
+        })?;
+        Ok(Mapping::pages(Arc::new(pages)))
+    }
+
+    /// Pages of our own.
+    #[must_use]
+    pub fn pages(pages: Arc<Pages>) -> Self {
+        Mapping(Kind::Pages(pages))
+    }
+
+    /// `len` bytes of the program's at `addr`.
+    ///
+    /// # Safety
+    /// The bytes stay mapped, readable and writable, until every registration of them has ended; the device and peers may
+    /// read and write them at any time meanwhile.
+    #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
+    #[must_use]
+    pub unsafe fn vouched(addr: u64, len: u64) -> Self {
+        Mapping(Kind::Vouched { addr, len })
+    }
+
+    /// First address.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        match &self.0 {
+            Kind::Pages(pages) => pages.addr(),
+            Kind::Vouched { addr, .. } => *addr,
+        }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Kind::Pages(pages) => pages.len() as u64,
+            Kind::Vouched { len, .. } => *len,
+        }
+    }
+
+    /// No bytes?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Do `len` bytes at the address `addr` lie inside?
+    #[must_use]
+    pub fn contains(&self, addr: u64, len: u64) -> bool {
+        addr.checked_sub(self.addr()).is_some_and(|offset| len <= self.len() && offset <= self.len() - len)
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Option<Range> {
+        let addr = self.addr().checked_add(offset as u64)?;
+        let range = Range { addr, len: u32::try_from(len).ok()?, kind: RangeKind::Mapped };
+        self.contains(addr, len as u64).then_some(range)
+    }
+
+    /// Copies in; `false` if the range leaves the memory.
+    #[must_use]
+    pub fn write_at(&self, offset: usize, from: &[u8]) -> bool {
+        self.range(offset, from.len()).is_some_and(|r| HostMemory.write(r, from).is_ok())
+    }
+
+    /// Copies out; `false` if the range leaves the memory.
+    #[must_use]
+    pub fn read_at(&self, offset: usize, to: &mut [u8]) -> bool {
+        self.range(offset, to.len()).is_some_and(|r| HostMemory.read(r, to).is_ok())
+    }
+}

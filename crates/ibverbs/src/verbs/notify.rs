@@ -1,0 +1,70 @@
+//! Arming: `ibv_req_notify_cq`, which the header calls through the context's table.
+use crate::abi::*;
+use crate::objects::CqObj;
+use adverb_device::ArmSite;
+use adverb_device::engine::cq::arm::ArmKind;
+use core::ffi::c_int;
+
+/// Slot `req_notify_cq`: hands its return address on, which is the place in the program that arms, so that the report of
+/// a lost wake-up can name it (EXT-4).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // The first two arguments stay where they are; the third takes the return address; the callee returns to it.
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {arm}", arm = sym arm);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x2, x30", "b {arm}", arm = sym arm);
+}
+
+/// Slot `req_notify_cq`, on processors whose return address we do not fetch.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { arm(cq, solicited_only, 0) }
+}
+
+/// Arms (CQN-1, CQN-2, CQN-10, CQN-11).
+unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address: usize) -> c_int {
+    // SAFETY: the program's handle, checked to be one of ours that lives.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else {
+        log::info!("ibv_req_notify_cq fails: the handle is no living completion queue (EINVAL)");
+        return libc::EINVAL;
+    };
+    let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
+    // The call is the instruction before the one it returns to.
+    let site = return_address.checked_sub(1).map_or(ArmSite::Unknown, ArmSite::Code);
+    match obj.cq.req_notify_at(kind, site) {
+        Ok(()) => 0,
+        Err(e) => super::failed("ibv_req_notify_cq", &e),
+    }
+}
+
+/// An address in the program's code, in words: file and offset, the function, the line if the program says.
+pub fn name_code(address: usize) -> String {
+    let mut text = module_of(address);
+    backtrace::resolve(address as *mut _, |symbol| {
+        if let Some(name) = symbol.name() {
+            text += &format!(" in {name}");
+        }
+        if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
+            let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+            text += &format!(", {file}:{line}");
+        }
+    });
+    text
+}
+
+/// The file that an address was loaded from, and the offset in it.
+fn module_of(address: usize) -> String {
+    // SAFETY: all zeros are a valid value of the struct, which the call fills.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: any address may be asked about; the struct is ours.
+    if unsafe { libc::dladdr(address as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return format!("{address:#x}");
+    }
+    // SAFETY: the loader's own string, which lives as long as the module.
+    let path = unsafe { core::ffi::CStr::from_ptr(info.dli_fname) }.to_string_lossy();
+    let file = path.rsplit('/').next().unwrap_or(&path);
+    format!("{file}+{:#x}", address.wrapping_sub(info.dli_fbase as usize))
+}
