@@ -275,3 +275,52 @@ fn loom_cqn_12_no_event_after_close() {
         assert_eq!(*world.channel.tokens.count.lock().unwrap(), 0);
     });
 }
+
+/// CQN-12 with NDK-2: in NDKPI a program may poll until empty first and arm after it; what came in between satisfies the arm at
+/// once. In verbs that order loses a wake-up.
+///
+/// Fails if `arm_fresh` forgets what came since the last callback, or looks at it before it takes the lock.
+#[test]
+fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
+    model(Some(5), || {
+        let world = World::new();
+        let adders = [adder(&world, &[0]), adder(&world, &[1])];
+        let arm = || {
+            let notify = |_: &adverb_engine::Cq| world.channel.push(Event::Cq);
+            world.cq.arm_fresh(ArmKind::Next, Time(1), notify, |_| {}).unwrap();
+        };
+        arm();
+        while !world.has(0b11) {
+            assert_eq!(world.get_event(), Event::Cq);
+            world.cq.mark_notified();
+            world.poll_until_empty();
+            if !world.has(0b11) {
+                arm();
+            }
+        }
+        adders.into_iter().for_each(|a| a.join().unwrap());
+        world.check_end(0b11);
+    });
+}
+
+/// CQN-12 with EXT-3: a persistent arm tells of every completion, so a program that only reads events and polls never sleeps
+/// beside one, and disarming races without a trace.
+///
+/// Fails if a persistent arm goes when it fires.
+#[test]
+fn loom_cqn_12_ext_3_a_persistent_arm_misses_nothing() {
+    model(Some(4), || {
+        let world = World::new();
+        world.cq.arm_persistent(ArmKind::Next, ArmSite::Unknown).unwrap();
+        let adders = [adder(&world, &[0]), adder(&world, &[1])];
+        while !world.has(0b11) {
+            assert_eq!(world.get_event(), Event::Cq);
+            world.poll_until_empty();
+        }
+        let other = world.clone();
+        let disarmer = thread::spawn(move || other.cq.disarm());
+        adders.into_iter().chain([disarmer]).for_each(|t| t.join().unwrap());
+        assert_eq!(world.events.load(Relaxed), 2, "one for each");
+        world.check_end(0b11);
+    });
+}

@@ -1,0 +1,316 @@
+//! Arming, events and the reports about them, on real completions.
+mod common;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::{PathMtu, QpType, SendOp};
+use adverb_device::{Cq, Errno, Notify, Sink};
+use common::{End, pair};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// `n` messages from `a` lie in the queue of `b`.
+fn burst(a: &End, b: &End, n: usize) {
+    let before = b.cq.len();
+    for i in 0..n {
+        b.recv(i as u64, &[b.sge(i * 64, 64)]);
+    }
+    for i in 0..n {
+        a.send(i as u64, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    a.wait(n);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while b.cq.len() < before + n {
+        b.context.node().progress();
+        assert!(Instant::now() < deadline, "{} of {n}", b.cq.len() - before);
+    }
+}
+
+fn rc() -> (End, End) {
+    pair(QpType::Rc, PathMtu::Mtu1024)
+}
+
+#[test]
+fn ext_1_peek_leaves_completions_where_they_are() {
+    let (a, b) = rc();
+    burst(&a, &b, 3);
+    let mut seen = Vec::new();
+    assert_eq!(b.cq.peek(2, |c| seen.push(c.wr_id)), 2);
+    assert_eq!(b.cq.peek(9, |c| seen.push(c.wr_id)), 3);
+    assert_eq!(seen, [0, 1, 0, 1, 2]);
+    assert_eq!(b.wait(3).iter().map(|c| c.wr_id).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(b.cq.peek(9, |_| ()), 0);
+}
+
+#[test]
+fn ext_2_an_event_comes_after_the_period_without_anybody_polling() {
+    let (a, b) = rc();
+    b.cq.moderate(100, Duration::from_millis(5)).unwrap();
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    burst(&a, &b, 3);
+    let cq = b.channel.next_event(Some(Instant::now() + Duration::from_secs(20))).unwrap();
+    cq.ack_events(1);
+    assert_eq!(b.wait(3).len(), 3);
+    assert!(b.channel.try_event().is_none(), "one arm, one event");
+}
+
+#[test]
+fn ext_3_a_persistent_arm_notifies_of_every_completion_until_it_is_taken_back() {
+    let (a, b) = rc();
+    b.cq.notify_persistent(ArmKind::Next).unwrap();
+    burst(&a, &b, 5);
+    for _ in 0..5 {
+        b.channel.try_event().expect("an event for each").ack_events(1);
+    }
+    assert!(b.channel.try_event().is_none());
+    b.cq.disarm();
+    burst(&a, &b, 1);
+    assert!(b.channel.try_event().is_none());
+    // In batches.
+    b.cq.moderate(4, Duration::ZERO).unwrap();
+    b.cq.notify_persistent(ArmKind::Next).unwrap();
+    burst(&a, &b, 9);
+    let events = std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
+    assert_eq!(events, 2);
+}
+
+#[test]
+fn ext_3_events_that_nobody_reads_are_bounded_by_the_queue() {
+    let (a, b) = (End::new(QpType::Rc), End::with_cq(QpType::Rc, 8));
+    a.connect(&b.qp, PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    b.cq.notify_persistent(ArmKind::Next).unwrap();
+    for _ in 0..10 {
+        burst(&a, &b, 4);
+        b.wait(4);
+    }
+    let events = std::iter::from_fn(|| b.channel.try_event()).inspect(|cq| cq.ack_events(1)).count();
+    assert_eq!(events, 8);
+    // And it goes on.
+    burst(&a, &b, 1);
+    b.channel.try_event().expect("an event").ack_events(1);
+}
+
+#[test]
+fn ndk_2_a_fresh_completion_satisfies_the_arm_at_once() {
+    let (a, b) = rc();
+    burst(&a, &b, 1);
+    b.cq.arm_fresh(ArmKind::Solicited).unwrap();
+    b.channel.try_event().expect("satisfied at once").ack_events(1);
+    b.cq.mark_notified();
+    b.cq.arm_fresh(ArmKind::Next).unwrap();
+    assert!(b.channel.try_event().is_none(), "it was there at the last callback");
+    burst(&a, &b, 1);
+    b.channel.try_event().expect("the next one").ack_events(1);
+}
+
+#[test]
+fn an_interrupt_ends_one_wait_and_leaves_the_descriptor_as_it_was() {
+    let (a, b) = rc();
+    let channel = b.channel.clone();
+    let waiter = std::thread::spawn(move || channel.next_event(None).map(|_| ()));
+    std::thread::sleep(Duration::from_millis(30));
+    b.channel.interrupt();
+    assert_eq!(waiter.join().unwrap(), Err(Errno::EINTR));
+    let soon = || Some(Instant::now() + Duration::from_millis(20));
+    assert_eq!(b.channel.next_event(soon()).map(|_| ()), Err(Errno::ETIMEDOUT), "once");
+    // Asked for before the wait: it is not forgotten, and an event is not mistaken for it.
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    burst(&a, &b, 1);
+    b.channel.interrupt();
+    b.channel.next_event(None).unwrap().ack_events(1);
+    assert_eq!(b.channel.next_event(None).map(|_| ()), Err(Errno::EINTR));
+    assert_eq!(b.channel.next_event(soon()).map(|_| ()), Err(Errno::ETIMEDOUT));
+}
+
+/// Counts wake-ups.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Notify for Counting {
+    fn notify(&self, _: &Arc<Cq>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_task_is_woken_by_the_background_thread() {
+    let (a, b) = rc();
+    let woken = Arc::new(Counting::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    for round in 0..20 {
+        b.cq.req_notify(ArmKind::Next).unwrap();
+        assert!(b.channel.poll_event(&mut cx).is_pending());
+        assert!(b.channel.poll_event(&mut cx).is_pending());
+        b.recv(round, &[b.sge(0, 64)]);
+        a.send(round, SendOp::Send, &[a.sge(0, 64)]);
+        until("a wake-up", || woken.0.load(Ordering::SeqCst) == round as usize + 1);
+        let Poll::Ready(Ok(cq)) = b.channel.poll_event(&mut cx) else { panic!("no event") };
+        cq.ack_events(1);
+        assert_eq!(b.wait(1)[0].wr_id, round);
+        a.wait(1);
+    }
+}
+
+#[test]
+fn a_sink_of_the_faces_own_is_told_once_an_arm() {
+    let context = common::loopback().open().unwrap();
+    let told = Arc::new(Counting::default());
+    let cq = Cq::with_sink(&context, 16, Sink::Custom(told.clone()), 0).unwrap();
+    let (mut a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let init = adverb_device::QpInit {
+        qp_type: QpType::Rc,
+        cap: adverb_device::engine::QpCap {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            max_send_sge: 1,
+            ..Default::default()
+        },
+        signal_all: true,
+        send_cq: Some(cq.clone()),
+        recv_cq: Some(cq.clone()),
+        srq: None,
+        xrcd: None,
+    };
+    a.qp = adverb_device::Qp::new(&a.context, Some(&a.pd), &init).unwrap();
+    a.connect(&b.qp, PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    for i in 0..4 {
+        b.recv(i, &[b.sge(0, 64)]);
+    }
+    cq.req_notify(ArmKind::Next).unwrap();
+    for i in 0..4 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    until("four completions", || {
+        context.node().progress();
+        cq.len() == 4
+    });
+    assert_eq!(told.0.load(Ordering::SeqCst), 1);
+}
+
+/// What was logged.
+struct Lines(Mutex<Vec<String>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl log::Log for Lines {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.lock().unwrap().push(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+/// The lines about one queue.
+fn reports(cq: &Cq, what: &str) -> Vec<String> {
+    let name = format!("CQ {} ", cq.number());
+    let lines = LINES.0.lock().unwrap();
+    lines.iter().filter(|l| l.contains(&name) && l.contains(what)).cloned().collect()
+}
+
+fn start_log() {
+    let _ = log::set_logger(&LINES);
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
+/// EXT-4, for a program that sleeps where the device cannot see it.
+#[test]
+fn ext_4_a_program_that_stops_polling_early_is_told() {
+    start_log();
+    let (a, b) = rc();
+    burst(&a, &b, 10);
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    b.wait(2);
+    let now = b.channel.overlooked();
+    assert_eq!((now.len(), now[0].waiting, now[0].armed), (1, 8, true));
+    until("a report", || !reports(&b.cq, "lost wake-up").is_empty());
+    let report = &reports(&b.cq, "lost wake-up")[0];
+    assert!(report.contains("holds 8 completions that came before its last arm"), "{report}");
+    assert!(report.contains("tests/notify.rs"), "armed where: {report}");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(reports(&b.cq, "lost wake-up").len(), 1, "once an arm");
+}
+
+#[test]
+fn ext_4_a_thread_that_sleeps_beside_an_unarmed_queue_is_told() {
+    start_log();
+    let (a, b) = rc();
+    burst(&a, &b, 1);
+    let wait = b.channel.next_event(Some(Instant::now() + Duration::from_millis(400)));
+    assert_eq!(wait.map(|_| ()), Err(Errno::ETIMEDOUT));
+    let reports = reports(&b.cq, "lost wake-up");
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("holds 1 completion and was never armed"), "{}", reports[0]);
+}
+
+#[test]
+fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
+    start_log();
+    let (a, b) = rc();
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    for _ in 0..5 {
+        burst(&a, &b, 10);
+        // An event waits to be read: nothing is lost, however long it takes.
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(b.channel.overlooked().is_empty());
+        b.channel.next_event(None).unwrap().ack_events(1);
+        b.cq.req_notify(ArmKind::Next).unwrap();
+        b.wait(10);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(reports(&b.cq, "lost wake-up"), [""; 0]);
+}
+
+/// EXT-5: says which queue, how many events, since when; then ends when they are acknowledged.
+#[test]
+fn ext_5_a_destroy_that_waits_says_for_what() {
+    start_log();
+    let context = common::loopback().open().unwrap();
+    let channel = adverb_device::CompChannel::new(&context).unwrap();
+    let cq = Cq::new(&context, 16, Some(&channel), 0).unwrap();
+    let (mut a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let init = adverb_device::QpInit {
+        qp_type: QpType::Rc,
+        cap: adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() },
+        signal_all: true,
+        send_cq: Some(cq.clone()),
+        recv_cq: Some(cq.clone()),
+        srq: None,
+        xrcd: None,
+    };
+    let qp = adverb_device::Qp::new(&a.context, Some(&a.pd), &init).unwrap();
+    let old = std::mem::replace(&mut a.qp, qp.clone());
+    a.connect(&b.qp, PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    b.recv(1, &[b.sge(0, 64)]);
+    cq.req_notify(ArmKind::Next).unwrap();
+    a.send(1, SendOp::Send, &[a.sge(0, 64)]);
+    let event = channel.next_event(None).unwrap();
+    qp.destroy().unwrap();
+    old.destroy().unwrap();
+    let destroyer = std::thread::spawn(move || event.destroy().map(|()| event));
+    until("the report", || !reports(&cq, "waits for 1 event").is_empty());
+    let report = &reports(&cq, "waits for 1 event")[0];
+    assert!(report.contains("not acknowledged") && report.contains("since 1."), "{report}");
+    assert!(!destroyer.is_finished());
+    cq.ack_events(1);
+    destroyer.join().unwrap().unwrap();
+}
