@@ -26,6 +26,8 @@ fn main() {
     for node in PRIVATE {
         writeln!(script, "IBVERBS_PRIVATE_{node} {{ }};").expect("writing to a string");
     }
+    // What we offer beside rdma-core (include/adverb.h).
+    script += "ADVERB_1.0 { };\n";
     let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("libibverbs.map");
     std::fs::write(&path, script).expect("OUT_DIR is writable");
 

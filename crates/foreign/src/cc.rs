@@ -25,6 +25,8 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&fresh)
         .arg(source_dir().join(format!("{name}.c")))
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../ibverbs/include"))
         .args(["-libverbs", "-ldl"])
         .output()
         .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;

@@ -95,3 +95,7 @@ at_nodes! { ["IBVERBS_1.18"] "@@" {
 at_nodes! { ["IBVERBS_1.1"] "@" {
     exports::private: ibv_register_driver;
 } }
+
+at_nodes! { ["ADVERB_1.0"] "@@" {
+    verbs::extensions: adverb_disarm_cq adverb_notify_cq adverb_overlooked adverb_peek_cq;
+} }

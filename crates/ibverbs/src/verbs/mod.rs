@@ -12,6 +12,7 @@ pub mod comp_cntr;
 pub mod cq;
 pub mod device;
 pub mod dm;
+pub mod extensions;
 pub mod flow;
 pub mod import;
 pub mod logging;

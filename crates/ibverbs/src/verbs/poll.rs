@@ -24,7 +24,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
     }
 }
 
-fn wc_of(c: &Completion) -> ibv_wc {
+pub(super) fn wc_of(c: &Completion) -> ibv_wc {
     ibv_wc {
         wr_id: c.wr_id,
         status: c.status as u32,

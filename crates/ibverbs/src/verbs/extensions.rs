@@ -1,0 +1,61 @@
+//! What verbs do not have (EXT-1, EXT-3, EXT-4): the functions of `include/adverb.h`.
+use crate::abi::*;
+use crate::objects::{ChannelObj, CqObj, Object};
+use crate::verbs::poll::wc_of;
+use adverb_device::engine::cq::arm::ArmKind;
+use core::ffi::{c_int, c_uint};
+
+/// `ADVERB_NOTIFY_PERSISTENT`.
+const PERSISTENT: c_uint = 1;
+
+/// Copies completions and leaves them in the queue (EXT-1): how many, or a negative errno value.
+pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the program's handle, checked to be one of ours that lives.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return -libc::EINVAL };
+    let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
+    let mut out = wc;
+    let n = obj.cq.peek(max, |c| {
+        // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most as often.
+        unsafe {
+            out.write(wc_of(c));
+            out = out.add(1);
+        }
+    });
+    n as c_int
+}
+
+/// Arms, once or until it is taken back (EXT-3).
+pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
+    // SAFETY: the program's handle, checked to be one of ours that lives.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
+    let kind = match kind {
+        0 => ArmKind::Next,
+        1 => ArmKind::Solicited,
+        2 => ArmKind::Errors,
+        _ => return libc::EINVAL,
+    };
+    let armed = match flags {
+        0 => obj.cq.req_notify(kind),
+        PERSISTENT => obj.cq.notify_persistent(kind),
+        _ => return libc::EINVAL,
+    };
+    armed.map_or_else(|e| super::failed("adverb_notify_cq", &e), |()| 0)
+}
+
+/// Takes a pending arm back.
+pub unsafe extern "C" fn adverb_disarm_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: the program's handle, checked to be one of ours that lives.
+    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
+    obj.cq.disarm();
+    0
+}
+
+/// Completions in a channel's queues that no event will speak of (EXT-4).
+pub unsafe extern "C" fn adverb_overlooked(channel: *mut ibv_comp_channel) -> c_int {
+    if channel.is_null() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: the program's live handle.
+    let obj = unsafe { ChannelObj::behind(channel) };
+    obj.channel.overlooked().iter().map(|o| o.waiting as c_int).sum()
+}
