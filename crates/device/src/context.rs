@@ -8,7 +8,7 @@ use crate::qp::Qp;
 use crate::srq::Srq;
 use adverb_engine::{AddressVector, Gid, Limits};
 use nix::errno::Errno;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -46,6 +46,18 @@ pub enum Element {
     Qp(Arc<Qp>),
     Srq(Arc<Srq>),
     Port(u8),
+}
+
+impl Element {
+    /// An event about it was handed to the program.
+    fn note_read(&self) {
+        match self {
+            Element::Cq(cq) => cq.async_acks.note_read(),
+            Element::Qp(qp) => qp.async_acks.note_read(),
+            Element::Srq(srq) => srq.async_acks.note_read(),
+            Element::Port(_) => {}
+        }
+    }
 }
 
 /// An address as `ibv_ah_attr` gives it.
@@ -210,6 +222,11 @@ impl Context {
     pub fn async_fd(&self) -> RawFd {
         self.events.raw_fd()
     }
+    /// The same, borrowed: for polling it beside others, or for its `O_NONBLOCK`.
+    #[must_use]
+    pub fn async_events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
     /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be acknowledged with
     /// [`Context::ack_async_event`].
     ///
@@ -219,13 +236,16 @@ impl Context {
         if self.node.is_stale() {
             return Err(Errno::EIO);
         }
-        let read = |(_, element): &(AsyncEvent, Element)| match element {
-            Element::Cq(cq) => cq.async_acks.note_read(),
-            Element::Qp(qp) => qp.async_acks.note_read(),
-            Element::Srq(srq) => srq.async_acks.note_read(),
-            Element::Port(_) => {}
-        };
-        self.events.pop(&self.node, None, read, || {})
+        self.events.pop(&self.node, None, |(_, element)| element.note_read(), || {})
+    }
+    /// Takes an asynchronous event if one waits, without waiting. It must be acknowledged with
+    /// [`Context::ack_async_event`].
+    #[must_use]
+    pub fn try_async_event(&self) -> Option<(AsyncEvent, Element)> {
+        if self.node.is_stale() {
+            return None;
+        }
+        self.events.try_pop(&self.node, |(_, element)| element.note_read())
     }
     /// Acknowledges one event about `element`.
     pub fn ack_async_event(&self, element: &Element) {

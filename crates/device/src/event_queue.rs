@@ -90,10 +90,38 @@ pub struct EventQueue<T> {
     has_wakers: AtomicBool,
     /// The next wait is to return.
     interrupted: AtomicBool,
+    spin: Spin,
 }
 
-/// How long a blocking get looks at the sockets itself before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long a blocking get looks at the sockets itself before it sleeps, at most: about what a wake-up costs.
+const LONGEST_SPIN: Duration = Duration::from_micros(30);
+/// And at least, so that one progress is made.
+const SHORTEST_SPIN: Duration = Duration::from_micros(1);
+/// About what the wake-up of a sleeping thread costs; an event that ended a sleep came that much earlier.
+const WAKE_UP: Duration = Duration::from_micros(25);
+/// Before anything is known.
+const FIRST_SPIN: Duration = Duration::from_micros(20);
+
+/// How long it is worth looking, learned from how long the last events took to come.
+#[derive(Debug)]
+struct Spin(AtomicU32);
+
+impl Spin {
+    fn new() -> Self {
+        Spin(AtomicU32::new(FIRST_SPIN.as_nanos() as u32))
+    }
+    fn length(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed).into())
+    }
+    /// An event came after `waited`. One that a spin of bounded length would have seen makes the spin long enough for three
+    /// times that; one that took longer halves it.
+    fn learn(&self, waited: Duration, slept: bool) {
+        let waited = if slept { waited.saturating_sub(WAKE_UP) } else { waited };
+        let next = if waited <= LONGEST_SPIN { self.length().max(waited * 3) } else { self.length() / 2 };
+        let next = next.clamp(SHORTEST_SPIN, LONGEST_SPIN);
+        self.0.store(next.as_nanos() as u32, Ordering::Relaxed);
+    }
+}
 
 impl<T> EventQueue<T> {
     /// An empty queue. The descriptor is blocking and close-on-exec.
@@ -104,6 +132,7 @@ impl<T> EventQueue<T> {
             wakers: parking_lot::Mutex::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
+            spin: Spin::new(),
         })
     }
 
@@ -213,11 +242,14 @@ impl<T> EventQueue<T> {
             return Err(Errno::EAGAIN);
         }
         node.waits_itself();
+        let started = Instant::now();
+        let mut slept = false;
         loop {
-            let spin_until = Instant::now() + SPIN;
+            let spin_until = Instant::now() + self.spin.length();
             loop {
                 node.progress();
                 if let Some(event) = self.list.try_pop(&read) {
+                    self.spin.learn(started.elapsed(), slept);
                     return Ok(event);
                 }
                 if self.take_interrupt() {
@@ -244,6 +276,7 @@ impl<T> EventQueue<T> {
                 PollFd::new(node.packets_fd(), PollFlags::POLLIN),
             ];
             poll(&mut fds, timeout)?;
+            slept = true;
         }
     }
 }
@@ -301,5 +334,26 @@ impl Acks {
             }
         }
         self.waiting.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spin_is_as_long_as_it_pays() {
+        let spin = Spin::new();
+        assert_eq!(spin.length(), FIRST_SPIN);
+        for _ in 0..10 {
+            spin.learn(Duration::from_millis(1), true);
+        }
+        assert_eq!(spin.length(), SHORTEST_SPIN, "rare events: straight to sleep");
+        spin.learn(Duration::from_micros(29), true);
+        assert_eq!(spin.length(), Duration::from_micros(12));
+        spin.learn(Duration::from_micros(1), false);
+        assert_eq!(spin.length(), Duration::from_micros(12), "a quick one does not shorten it");
+        spin.learn(Duration::from_micros(29), false);
+        assert_eq!(spin.length(), LONGEST_SPIN);
     }
 }

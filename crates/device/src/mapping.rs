@@ -1,7 +1,7 @@
 //! Memory that keys may open, and that stays as long as one does.
 use crate::error::Error;
 use adverb_engine::memory::RangeKind;
-use adverb_engine::{Memory, Range};
+use adverb_engine::{AtomicOp, Memory, Range};
 use adverb_memory::{HostMemory, Pages};
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -14,7 +14,17 @@ pub struct Mapping(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Pages(Arc<Pages>),
-    Vouched { addr: u64, len: u64 },
+    Vouched {
+        addr: u64,
+        len: u64,
+    },
+    /// Pieces side by side.
+    Joined {
+        addr: u64,
+        len: u64,
+        #[expect(dead_code, reason = "keeps the memory of the pieces")]
+        parts: Arc<[Mapping]>,
+    },
 }
 
 impl Mapping {
@@ -46,12 +56,29 @@ impl Mapping {
         Mapping(Kind::Vouched { addr, len })
     }
 
+    /// Pieces that lie side by side in the address space, as one: each is a mapping, an offset in it and a length. `None` if
+    /// there are none, one leaves its mapping, or they are not contiguous.
+    #[must_use]
+    pub fn joined(pieces: &[(Mapping, u64, u64)]) -> Option<Self> {
+        let (first, offset, _) = pieces.first()?;
+        let addr = first.addr().checked_add(*offset)?;
+        let mut end = addr;
+        for (mapping, offset, len) in pieces {
+            if mapping.addr().checked_add(*offset)? != end || !mapping.contains(end, *len) {
+                return None;
+            }
+            end = end.checked_add(*len)?;
+        }
+        let parts = pieces.iter().map(|(mapping, ..)| mapping.clone()).collect();
+        Some(Mapping(Kind::Joined { addr, len: end - addr, parts }))
+    }
+
     /// First address.
     #[must_use]
     pub fn addr(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.addr(),
-            Kind::Vouched { addr, .. } => *addr,
+            Kind::Vouched { addr, .. } | Kind::Joined { addr, .. } => *addr,
         }
     }
 
@@ -60,7 +87,7 @@ impl Mapping {
     pub fn len(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.len() as u64,
-            Kind::Vouched { len, .. } => *len,
+            Kind::Vouched { len, .. } | Kind::Joined { len, .. } => *len,
         }
     }
 
@@ -92,5 +119,12 @@ impl Mapping {
     #[must_use]
     pub fn read_at(&self, offset: usize, to: &mut [u8]) -> bool {
         self.range(offset, to.len()).is_some_and(|r| HostMemory.read(r, to).is_ok())
+    }
+
+    /// Changes the eight bytes at `offset` as the device's atomics do, and answers what they were, in host order; `None` if
+    /// they leave the memory or their address is no multiple of 8.
+    #[must_use]
+    pub fn atomic_at(&self, offset: usize, op: AtomicOp) -> Option<u64> {
+        self.range(offset, 8).and_then(|r| HostMemory.atomic(r, op).ok())
     }
 }

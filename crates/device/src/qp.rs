@@ -7,8 +7,8 @@ use crate::node::{Backlog, Stash};
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
 use adverb_engine::{
-    AddressVector, AttrMask, Cause, Completion, PathMtu, Payload, QpAttr, QpCap, QpConfig, QpEvent, QpState,
-    QpType, RecvWr, SendWr, Time, WcStatus,
+    AddressVector, AttrMask, Cause, Completion, PathMtu, Payload, PostError, QpAttr, QpCap, QpConfig,
+    QpEvent, QpState, QpType, RecvWr, SendWr, Time, WcStatus,
 };
 use adverb_link::Route;
 use parking_lot::{Mutex, MutexGuard};
@@ -278,6 +278,20 @@ impl Qp {
         self.commit(&mut self.inner.lock());
     }
 
+    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to follow (DEF-2). On a
+    /// refusal what was staged before is handed over first (DEF-4). Unlike in verbs, a queue pair in ERR takes none.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR.
+    pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        let result = inner.stage_all(wrs, |inner| self.commit(inner));
+        if result.is_err() || !more {
+            self.commit(&mut inner);
+        }
+        result
+    }
+
     /// Forgets everything staged.
     pub fn abort_sends(&self) {
         self.inner.lock().engine.abort_sends();
@@ -358,6 +372,19 @@ impl Qp {
     /// # Errors
     /// EINVAL if it was destroyed already.
     pub fn destroy(&self) -> Result<(), Error> {
+        self.end(|| self.purge())
+    }
+
+    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be that of another queue
+    /// pair by then.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed already.
+    pub fn retire(&self) -> Result<(), Error> {
+        self.end(|| ())
+    }
+
+    fn end(&self, clean: impl FnOnce()) -> Result<(), Error> {
         let node = self.context.node();
         if node.is_stale() {
             return Ok(());
@@ -385,7 +412,7 @@ impl Qp {
             tx.effects.completions.clear();
             tx.effects.events.clear();
         });
-        self.purge();
+        clean();
         node.keys.write().release_qp(self.number);
         self.context.forget(|e| matches!(e, Element::Qp(qp) if std::ptr::eq(&raw const **qp, self)));
         self.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number));
@@ -401,6 +428,29 @@ impl QpInner {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
         };
+        Ok(())
+    }
+}
+
+impl QpInner {
+    /// Stages all requests or none of them. Only everything staged can be taken back, so with more than one request what was
+    /// staged before is handed over first.
+    fn stage_all(&mut self, wrs: &[SendWr<'_>], commit: impl FnOnce(&mut Self)) -> Result<(), Error> {
+        let state = self.engine.state();
+        if state == QpState::Err {
+            return Err(PostError::Invalid(Cause::WrongState { op: "post send", state }).into());
+        }
+        if wrs.len() > 1 && self.engine.staged_sends() > 0 {
+            commit(self);
+        }
+        for (i, wr) in wrs.iter().enumerate() {
+            if let Err(e) = self.stage(wr) {
+                if i > 0 {
+                    self.engine.abort_sends();
+                }
+                return Err(e);
+            }
+        }
         Ok(())
     }
 }
