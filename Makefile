@@ -8,7 +8,7 @@ BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
 FOREIGN := $(CARGO) test --package adverb-foreign
 
-.PHONY: all build demo test deps unit loom foreign foreign-short lint lint-tree tsan bench ids install uninstall help
+.PHONY: all build demo test deps unit loom foreign foreign-short lint lint-tree tsan bench armed mutants ids install uninstall help
 
 all: build
 
@@ -48,6 +48,12 @@ tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolc
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
+
+armed: ## ten million armed notifications, each accounted for; about two minutes
+	$(CARGO) run --release --package adverb-bench --bin armed
+
+mutants: ## break each rule on purpose: some test must notice (CQN, CHN, EXT and more); takes long
+	scripts/mutants
 
 ids: ## requirement ids and the tests that cite them
 	scripts/requirement-ids

@@ -3,6 +3,7 @@ use crate::cq::Cq;
 use crate::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::error::Error;
 use crate::event_queue::EventQueue;
+use crate::faults::Call;
 use crate::node::Node;
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -90,9 +91,11 @@ pub struct Context {
 
 impl Context {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        let node = Node::get()?;
+        node.fault_call(Call::OpenDevice)?;
         Ok(Arc::new(Context {
             device: device.clone(),
-            node: Node::get()?,
+            node,
             limits: device.limits(),
             gids: device.gids(),
             events: EventQueue::new()?,

@@ -4,6 +4,7 @@ use self::watch::Watch;
 use crate::context::{AsyncEvent, Context, Element};
 use crate::error::Error;
 use crate::event_queue::Acks;
+use crate::faults::Call;
 use crate::node::Timed;
 use crate::uses::Uses;
 use adverb_engine::cq::arm::ArmKind;
@@ -88,6 +89,7 @@ impl Cq {
         comp_vector: u32,
     ) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.node().fault_call(Call::CreateCq)?;
         let max = context.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));

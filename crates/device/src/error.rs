@@ -38,6 +38,10 @@ impl Error {
     pub fn unsupported(what: impl Into<String>) -> Self {
         Error::new(Errno::EOPNOTSUPP, what)
     }
+    /// A failure injected on request.
+    pub(crate) fn injected(errno: Errno) -> Self {
+        Error { errno, why: Why::Cause(Cause::Injected) }
+    }
     /// The errno.
     #[must_use]
     pub fn errno(&self) -> i32 {

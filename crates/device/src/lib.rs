@@ -7,12 +7,14 @@
 #![warn(missing_docs)]
 
 pub mod buffer;
+pub mod capture;
 pub mod context;
 pub mod cq;
 pub mod device;
 pub mod error;
 mod event_queue;
 pub mod fast_mr;
+pub mod faults;
 pub mod interfaces;
 pub mod mapping;
 pub mod node;

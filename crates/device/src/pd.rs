@@ -2,13 +2,14 @@
 use crate::context::Context;
 use crate::device::MAX_DM;
 use crate::error::Error;
+use crate::faults::Call;
 use crate::mapping::Mapping;
 use crate::node::random_u32;
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::wr::MwBind;
-use adverb_engine::{Access, Cause, Key, PdId, Sge};
+use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{Pages, ProbeError, probe};
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ impl Pd {
     /// EIO in a child of `fork` whose context is its parent's.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.node().fault_call(Call::AllocPd)?;
         let id = context.node().new_pd();
         Ok(Arc::new(Pd { context: context.clone(), id, uses: Uses::new("the protection domain") }))
     }
@@ -165,6 +167,7 @@ impl Pd {
 
     pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
+        self.context.node().fault_call(Call::RegMr)?;
         let key = self.context.node().keys.write().register(region, random_u32())?;
         self.uses.add();
         if let Backing::Dm(dm) = &backing {
@@ -222,6 +225,7 @@ impl Pd {
     /// ENOMEM.
     pub fn alloc_mw(self: &Arc<Self>, ty: MwType) -> Result<Arc<Mw>, Error> {
         self.context.node().check_alive()?;
+        self.context.node().fault_call(Call::AllocMw)?;
         let key = self.context.node().keys.write().alloc_mw(self.id, ty, random_u32())?;
         self.uses.add();
         Ok(Arc::new(Mw { pd: self.clone(), ty, key: Mutex::new(key) }))
@@ -293,6 +297,7 @@ impl Mr {
         let region = new_pd.user_region(addr, len, iova, access.unwrap_or(old.access))?;
         let node = new_pd.context.node();
         node.check_alive()?;
+        node.fault_call(Call::ReregMr)?;
         node.keys.write().reregister(self.key, region)?;
         inner.region = region;
         if !Arc::ptr_eq(&inner.pd, &new_pd) {
@@ -308,12 +313,27 @@ impl Mr {
     /// # Errors
     /// EBUSY; EINVAL if it was deregistered already.
     pub fn dereg(&self) -> Result<(), Error> {
+        self.end(|_| ())
+    }
+
+    /// As [`Mr::dereg`], but unbinds the windows that are bound to it.
+    ///
+    /// # Errors
+    /// EINVAL if it was deregistered already.
+    pub fn revoke(&self) -> Result<(), Error> {
+        self.end(|keys| keys.unbind_windows(self.key))
+    }
+
+    fn end(&self, prepare: impl FnOnce(&mut KeyTable)) -> Result<(), Error> {
         let mut inner = self.inner.lock();
         let node = inner.pd.context.node();
         if node.is_stale() {
             return Ok(());
         }
-        node.keys.write().deregister(self.key)?;
+        let mut keys = node.keys.write();
+        prepare(&mut keys);
+        keys.deregister(self.key)?;
+        drop(keys);
         inner.pd.uses.remove();
         inner.ended = true;
         if let Backing::Dm(dm) = &self.backing {
@@ -400,6 +420,7 @@ impl Dm {
     /// # Errors
     /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory is used up.
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
+        context.node().fault_call(Call::AllocDm)?;
         if len == 0 || len > MAX_DM {
             return Err(Error::invalid(format!("length is {len}"), format!("1 to {MAX_DM} are possible")));
         }
@@ -471,6 +492,7 @@ impl Xrcd {
     /// EIO in a child of `fork` whose context is its parent's.
     pub fn open(context: &Arc<Context>, file: Option<(u64, u64)>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.node().fault_call(Call::OpenXrcd)?;
         Ok(Arc::new(Xrcd { context: context.clone(), file, uses: Uses::new("the XRC domain") }))
     }
     /// The context.

@@ -3,6 +3,7 @@ use crate::context::{AsyncEvent, Context, Element};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
+use crate::faults::{Call, QpFaults};
 use crate::node::{Backlog, Stash};
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
@@ -75,6 +76,8 @@ pub(crate) struct QpInner {
     pub(crate) waiting: (usize, usize),
     /// When it was pumped last.
     pub(crate) pumped: Time,
+    /// What is to befall it on request.
+    pub(crate) faults: Option<QpFaults>,
 }
 
 /// A chain is sent at once when so many requests or bytes wait.
@@ -90,6 +93,7 @@ impl Qp {
     /// EINVAL naming the bad or missing argument, ENOMEM when numbers are used up.
     pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.node().fault_call(Call::CreateQp)?;
         let cap = check_init(context, pd, init)?;
         let config = QpConfig {
             qpn: 0,
@@ -120,6 +124,7 @@ impl Qp {
                     direct: false,
                     waiting: (0, 0),
                     pumped: Time::ZERO,
+                    faults: context.node().qp_faults(qpn),
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
                 dirty: AtomicBool::new(false),
@@ -232,6 +237,7 @@ impl Qp {
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let node = self.context.node();
         node.check_alive()?;
+        node.fault_call(Call::ModifyQp)?;
         // Open what packets will arrive on before any can.
         if mask.contains(AttrMask::AV) {
             self.context.open_gid(&attr.av.sgid)?;
@@ -307,6 +313,9 @@ impl Qp {
             node.counters.handovers.fetch_add(u64::from(n > 0), Ordering::Relaxed);
             node.counters.handed_over.fetch_add(n as u64, Ordering::Relaxed);
             inner.waiting.0 += n;
+            if inner.faults.is_some() {
+                node.inject_messages(self, inner, n as u64, &mut tx.effects);
+            }
             let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
             if small && tx.effects.is_empty() && node.program_polls() && self.in_burst(inner, node.now()) {
                 node.pump_soon(self);

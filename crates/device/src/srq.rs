@@ -3,6 +3,7 @@ use crate::context::{AsyncEvent, Context, Element};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
+use crate::faults::Call;
 use crate::node::Node;
 use crate::pd::{Pd, Xrcd};
 use crate::qp::Qp;
@@ -41,6 +42,7 @@ impl Srq {
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context();
         context.node().check_alive()?;
+        context.node().fault_call(Call::CreateSrq)?;
         let limits = context.limits();
         if max_wr == 0 || max_wr > limits.max_srq_wr {
             return Err(Error::invalid(

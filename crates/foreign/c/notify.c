@@ -694,6 +694,13 @@ static void pollable_fd(void)
 		CHECK(!epolled(edge, 20), "epoll, edge: once");
 		expect_event(b.rch, b.rcq, "read");
 	}
+	for (round = 0; round < 2; round++) {
+		arm(b.rcq, 0);
+		message(0);
+	}
+	expect_event(b.rch, b.rcq, "first of two");
+	CHECK(readable(b.rch->fd, 0) && epolled(level, 0), "readable while the second event waits");
+	expect_event(b.rch, b.rcq, "second of two");
 	CHECK(!readable(b.rch->fd, 20) && !selected(b.rch->fd, 0) && !epolled(level, 0), "readable after the read");
 }
 

@@ -15,6 +15,14 @@ pub fn source_dir() -> PathBuf {
 /// # Errors
 /// The compiler's messages.
 pub fn compile(name: &str) -> Result<PathBuf, String> {
+    compile_file(&source_dir().join(format!("{name}.c")), name)
+}
+
+/// The same for a source file anywhere; `name` is the program's.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
     let dir = target_dir()?.join("foreign-c");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let program = dir.join(name);
@@ -24,14 +32,18 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
     let out = Command::new(&cc)
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(&fresh)
-        .arg(source_dir().join(format!("{name}.c")))
+        .arg(source)
         .arg("-I")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../ibverbs/include"))
         .args(["-libverbs", "-ldl"])
         .output()
         .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
     if !out.status.success() {
-        return Err(format!("{name}.c does not compile:\n{}", String::from_utf8_lossy(&out.stderr)));
+        return Err(format!(
+            "{} does not compile:\n{}",
+            source.display(),
+            String::from_utf8_lossy(&out.stderr)
+        ));
     }
     std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
     Ok(program)

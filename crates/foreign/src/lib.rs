@@ -12,6 +12,7 @@ pub mod pair;
 pub mod process;
 pub mod pyverbs;
 pub mod suite;
+pub mod tshark;
 
 /// What a test returns: nothing, or the reason in words.
 pub type Verdict = Result<(), String>;

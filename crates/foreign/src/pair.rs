@@ -47,6 +47,14 @@ impl Pair {
         self
     }
 
+    /// Gives the `adverb run` of both ends an option.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> Self {
+        self.server = self.server.option(name, value);
+        self.client = self.client.option(name, value);
+        self
+    }
+
     /// Sets an environment variable of both ends.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {

@@ -56,6 +56,8 @@ pub fn which(program: &str) -> Result<PathBuf, String> {
 pub struct Program {
     argv: Vec<String>,
     env: Vec<(String, String)>,
+    /// Options of `adverb run`.
+    options: Vec<String>,
     bare: bool,
 }
 
@@ -64,13 +66,20 @@ impl Program {
     pub fn new<S: AsRef<str>>(name: impl Into<String>, args: &[S]) -> Self {
         let mut argv = vec![name.into()];
         argv.extend(args.iter().map(|a| a.as_ref().to_string()));
-        Self { argv, env: Vec::new(), bare: false }
+        Self { argv, env: Vec::new(), options: Vec::new(), bare: false }
     }
 
     /// Runs without `adverb run`, on the system's own libraries.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.bare = true;
+        self
+    }
+
+    /// Gives `adverb run` an option.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.options.extend([name.to_string(), value.into()]);
         self
     }
 
@@ -108,7 +117,7 @@ impl Program {
             c
         } else {
             let mut c = Command::new(adverb()?);
-            c.arg("run").arg("--").args(&self.argv);
+            c.arg("run").args(&self.options).arg("--").args(&self.argv);
             c
         };
         for (k, v) in &self.env {

@@ -63,7 +63,7 @@ impl OwnedPacket {
         }
     }
 
-    fn packet(&self) -> RxPacket<'_> {
+    pub(crate) fn packet(&self) -> RxPacket<'_> {
         RxPacket {
             src: self.envelope.src,
             dst: self.envelope.dst,
@@ -76,7 +76,7 @@ impl OwnedPacket {
     }
 }
 
-type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
 
 impl UdpLink {
     /// Receives without waiting what a system call or a few give, and hands about `budget` packets at most (a datagram
@@ -97,7 +97,7 @@ impl UdpLink {
         budget: usize,
         sink: &mut dyn FnMut(RxPacket<'_>),
     ) -> io::Result<usize> {
-        let early = self.drain_pending(sink);
+        let early = self.drain_pending(sink) + self.release_held(sink);
         let sockets = self.sockets();
         let got = match from {
             RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink)?,
@@ -108,6 +108,9 @@ impl UdpLink {
             }
             RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink)?,
         };
+        if let Some(capture) = &self.capture {
+            capture.flush();
+        }
         Ok(early + got)
     }
 
@@ -240,6 +243,9 @@ impl UdpLink {
             }
             let Some(id) = icrc::verify(solver, &meta.src, &socket.local, hint, packet) else {
                 add(&self.counters.rx_drop_icrc, 1);
+                if let Some(capture) = &self.capture {
+                    capture.received_raw(&self.flow_of(&head), hint, packet, "received; ICRC wrong, dropped");
+                }
                 continue;
             };
             // 0, 1, 2 … from a socket like ours; a counter from rxe.
@@ -259,9 +265,9 @@ impl UdpLink {
                     foreign.extend_from_slice(head.bytes);
                 }
                 _ => {
-                    packets += 1;
-                    volume += head.bytes.len();
-                    sink(head);
+                    let given = self.admit(head, id, sink);
+                    packets += given;
+                    volume += given * head.bytes.len();
                 }
             }
         }
@@ -337,7 +343,7 @@ impl UdpLink {
         };
         let local =
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
-        let mut done = 0;
+        let (mut done, mut handed_on) = (0, 0);
         for packet in slot::packets(packets) {
             let Some(bytes) = packet
                 .ok()
@@ -347,9 +353,8 @@ impl UdpLink {
                 add(&self.counters.handover_drop_malformed, 1);
                 continue;
             };
-            done += 1;
-            add(&self.counters.rx_bytes, bytes.len() as u64);
-            sink(RxPacket {
+            handed_on += 1;
+            let packet = RxPacket {
                 src: envelope.src,
                 dst: envelope.dst,
                 local,
@@ -357,10 +362,13 @@ impl UdpLink {
                 hop_limit: envelope.hop_limit,
                 handed_on: true,
                 bytes,
-            });
+            };
+            let given = self.admit(packet, 0, sink);
+            done += given;
+            add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }
         add(&self.counters.rx_packets, done as u64);
-        add(&self.counters.handed_on_in, done as u64);
+        add(&self.counters.handed_on_in, handed_on);
         done
     }
 

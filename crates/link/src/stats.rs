@@ -81,6 +81,16 @@ counters! {
     probes_answered,
     /// Times the steering table was measured.
     resteers,
+    /// Packets that a fault on request dropped.
+    fault_drop,
+    /// Packets damaged on request; they count as dropped for their ICRC, too.
+    fault_corrupt,
+    /// Packets delivered twice on request.
+    fault_dup,
+    /// Packets overtaken on request.
+    fault_reorder,
+    /// Packets delayed on request.
+    fault_delay,
 }
 
 /// Adds to a counter.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::address::AddressSocket;
+use crate::capture::{Capture, Flow};
 use crate::icrc::{self, ICRC_LEN};
 use crate::slot::{Slot, slot_of_qpn};
 use crate::stats::{Counters, add};
@@ -138,6 +139,8 @@ impl TxBatch {
         };
         let counters = &link.counters;
         let bytes = &mut self.buffer[..self.used];
+        let record = Record::of(link, route, socket);
+        record.about_to_send(bytes, self.stride, "sent");
         let refused = match send_waiting(socket, &to, bytes, options, counters) {
             Ok(()) => {
                 add(&counters.tx_packets, self.count as u64);
@@ -145,8 +148,12 @@ impl TxBatch {
                 return add(&counters.tx_runs, u64::from(self.count > 1));
             }
             Err(error) if self.count > 1 && gso_refused(&error) => error,
-            Err(error) => return count_drop(counters, &error, self.count as u64),
+            Err(error) => {
+                record.not_sent(bytes, self.stride, &error);
+                return count_drop(counters, &error, self.count as u64);
+            }
         };
+        record.not_sent(bytes, self.stride, &refused);
         // Packet by packet: each is then a datagram of its own, with identification 0.
         options.segment = 0;
         let mut sent = 0;
@@ -154,19 +161,51 @@ impl TxBatch {
             let covered = packet.len() - ICRC_LEN;
             let icrc = icrc::compute(&socket.local, &route.dst, 0, &packet[..covered]);
             packet[covered..].copy_from_slice(&icrc);
+            record.about_to_send(packet, packet.len(), "sent");
             match send_waiting(socket, &to, packet, options, counters) {
                 Ok(()) => {
                     sent += 1;
                     add(&counters.tx_packets, 1);
                     add(&counters.tx_bytes, packet.len() as u64);
                 }
-                Err(error) => count_drop(counters, &error, 1),
+                Err(error) => {
+                    record.not_sent(packet, packet.len(), &error);
+                    count_drop(counters, &error, 1);
+                }
             }
         }
         // A run refused because its packets exceed the MTU says nothing about GSO: they fail singly, too.
         if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
             log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
         }
+    }
+}
+
+/// The capture, if there is one, and the flow of a run.
+struct Record<'a>(Option<(&'a Capture, Flow)>);
+
+impl<'a> Record<'a> {
+    fn of(link: &'a UdpLink, route: &Route, socket: &AddressSocket) -> Self {
+        Record(link.capture.as_deref().map(|capture| {
+            let Route { dst, traffic_class, hop_limit, .. } = *route;
+            (capture, Flow { src: socket.local, dst, traffic_class, hop_limit })
+        }))
+    }
+
+    /// Before it is sent, so that no answer is recorded earlier.
+    fn about_to_send(&self, bytes: &[u8], stride: usize, comment: &str) {
+        if let Some((capture, flow)) = &self.0 {
+            capture.sent(flow, bytes, stride, comment);
+            capture.flush();
+        }
+    }
+
+    fn not_sent(&self, bytes: &[u8], stride: usize, error: &io::Error) {
+        self.about_to_send(
+            bytes,
+            stride,
+            &format!("the packet of this PSN recorded before was not sent: {error}"),
+        );
     }
 }
 

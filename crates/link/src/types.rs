@@ -1,6 +1,10 @@
 //! The values at the boundary of the link.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use crate::capture::Capture;
+use crate::faults::PacketFaults;
 
 /// What a [`crate::UdpLink`] is made of.
 #[derive(Clone, Debug)]
@@ -17,6 +21,10 @@ pub struct Config {
     pub max_segments: usize,
     /// Attach a program that steers packets to their owner. Without it they are handed on.
     pub steer: bool,
+    /// What befalls packets that arrive for queue pairs told of with [`crate::UdpLink::add_qp`].
+    pub faults: PacketFaults,
+    /// Where packets are recorded.
+    pub capture: Option<Arc<Capture>>,
 }
 
 impl Default for Config {
@@ -27,6 +35,8 @@ impl Default for Config {
             receive_buffer: 32 << 20,
             max_segments: 64,
             steer: true,
+            faults: PacketFaults::default(),
+            capture: None,
         }
     }
 }

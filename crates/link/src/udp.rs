@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use crate::address::{self, AddressSocket};
+use crate::capture::{Capture, Flow};
 use crate::error::LinkError;
+use crate::faults::Faults;
 use crate::recv::{OwnedPacket, RxBuffers};
 use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim, slot_of_qpn};
 use crate::stats::{Counters, LinkStats, add};
@@ -44,6 +46,10 @@ pub struct UdpLink {
     pub(crate) uid: u32,
     pub(crate) fds: Arc<FdTable>,
     pub(crate) counters: Counters,
+    /// There are faults or a capture: packets that arrive take the long way.
+    pub(crate) tapped: bool,
+    pub(crate) faults: Option<Faults>,
+    pub(crate) capture: Option<Arc<Capture>>,
     sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
@@ -66,7 +72,11 @@ impl UdpLink {
     /// # Errors
     /// [`LinkError::NoFreeSlot`], [`LinkError::OutOfDescriptors`] and what else claiming a slot may meet.
     pub fn new(config: Config) -> Result<Self, LinkError> {
+        let faults = (!config.faults.is_none()).then(|| Faults::new(config.faults.clone()));
         let link = UdpLink {
+            tapped: faults.is_some() || config.capture.is_some(),
+            faults,
+            capture: config.capture.clone(),
             uid: sys::effective_uid(),
             fds: FdTable::new(),
             counters: Counters::default(),
@@ -242,6 +252,7 @@ impl UdpLink {
         loop {
             let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets]) else {
                 add(&self.counters.delivered, slot::packets(packets).count() as u64);
+                self.record_delivered(&envelope, packets);
                 return Delivery::Done;
             };
             match error.raw_os_error() {
@@ -250,6 +261,19 @@ impl UdpLink {
                 _ => return Delivery::NoOwner,
             }
         }
+    }
+
+    /// Only now is it known that the owner took them; its answer may be recorded before.
+    fn record_delivered(&self, envelope: &Envelope, packets: &[u8]) {
+        let Some(capture) = &self.capture else { return };
+        let flow = Flow {
+            src: envelope.src,
+            dst: SocketAddr::new(envelope.dst, self.config.port),
+            traffic_class: envelope.traffic_class,
+            hop_limit: envelope.hop_limit,
+        };
+        slot::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet));
+        capture.flush();
     }
 
     /// Sends packets (each behind its length) to the owner of the slot.

@@ -1,9 +1,11 @@
 //! `adverb run`: any program, with the drop-in libraries in place.
 mod dropins;
 mod environment;
+mod faults;
 mod runtime;
 mod sysroot;
 
+use adverb_device::faults::Spec;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -33,6 +35,16 @@ pub struct Args {
     /// Do without the preloaded library that shows programs /dev/infiniband and /sys/class/infiniband
     #[arg(long)]
     no_preload: bool,
+    /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%, delay=2ms±1ms (or +-), first=200,
+    /// drop-psn=7@#2, rnr=50ms, kill-qp=2@after=100, fail=create_cq@3, seed=7
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<Spec>,
+    /// Record the packets that the program sends and receives, for Wireshark (pcapng)
+    ///
+    /// Each further process that the program starts, and every one while FILE is being written by another run, puts its
+    /// process number before the extension. The file of an earlier capture is replaced.
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
     /// The program, looked for in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -78,7 +90,10 @@ fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>, String> {
         true => None,
         false => Some(sysroot::prepare(&devices)?),
     };
-    Ok(environment::variables(&libraries, sysroot.as_deref(), args.log, |name| std::env::var_os(name)))
+    let mut all =
+        environment::variables(&libraries, sysroot.as_deref(), args.log, |name| std::env::var_os(name));
+    all.extend(faults::variables(args.fault.as_ref(), args.capture.as_deref())?);
+    Ok(all)
 }
 
 /// Where `exec` would find a program.

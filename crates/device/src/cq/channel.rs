@@ -3,10 +3,12 @@ use super::Cq;
 use crate::context::Context;
 use crate::error::Error;
 use crate::event_queue::EventQueue;
+use crate::faults::Call;
 use crate::uses::Uses;
 use nix::errno::Errno;
 use parking_lot::Mutex;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Instant;
@@ -17,6 +19,8 @@ pub struct CompChannel {
     context: Arc<Context>,
     events: EventQueue<Arc<Cq>>,
     pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
+    /// Lost wake-ups are reported (EXT-4).
+    pub(super) watched: AtomicBool,
     uses: Uses,
 }
 
@@ -27,10 +31,12 @@ impl CompChannel {
     /// EMFILE and the like from the kernel.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
+        context.node().fault_call(Call::CreateCompChannel)?;
         Ok(Arc::new(CompChannel {
             context: context.clone(),
             events: EventQueue::new()?,
             cqs: Mutex::default(),
+            watched: AtomicBool::new(true),
             uses: Uses::new("the completion channel"),
         }))
     }
@@ -49,6 +55,12 @@ impl CompChannel {
     pub fn next_event(&self, cutoff: Option<Instant>) -> Result<Arc<Cq>, Errno> {
         self.check_alive()?;
         self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), || self.watch())
+    }
+
+    /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread waits on it, whatever its
+    /// program does with the queues.
+    pub fn unwatch(&self) {
+        self.watched.store(false, Ordering::Relaxed);
     }
 
     /// Takes an event if one waits, without waiting, whatever the descriptor's `O_NONBLOCK` says.

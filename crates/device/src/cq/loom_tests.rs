@@ -150,6 +150,22 @@ fn loom_cqn_12_two_adders_wake_one_thread_that_armed_before() {
     });
 }
 
+/// CQN-7. Whoever has read an event finds its completion by the next poll, without arming first.
+///
+/// Fails if `waiting` is stored after the event was made, even under the lock.
+#[test]
+fn loom_cqn_7_an_event_finds_its_completion() {
+    model(None, || {
+        let world = World::new();
+        world.cq.arm(ArmKind::Next, ArmSite::Unknown).unwrap();
+        let adder = adder(&world, &[0]);
+        assert_eq!(world.get_event(), Event::Cq);
+        assert_eq!(world.poll(), 1, "an event came before its completion");
+        adder.join().unwrap();
+        world.check_end(0b1);
+    });
+}
+
 /// CQN-12. The first arm races too; what was there before it makes no event (CQN-3), so the loop starts with a poll.
 ///
 /// Fails if the arm is set outside of the lock, as an atomic that `push` looks at.

@@ -107,7 +107,8 @@ impl Cq {
 
     /// Completions may be overlooked: comes back in a while to see.
     pub(super) fn watch(self: &Arc<Self>) {
-        if !matches!(self.sink, Sink::Channel(_)) || !log::log_enabled!(log::Level::Warn) {
+        let Sink::Channel(channel) = &self.sink else { return };
+        if !channel.is_watched() {
             return;
         }
         let at = (self.context.node().now() + PATIENCE).0;
@@ -147,9 +148,14 @@ impl CompChannel {
 
     /// A thread is about to sleep on the channel.
     pub(super) fn watch(&self) {
-        if log::log_enabled!(log::Level::Warn) {
+        if self.is_watched() {
             self.living().iter().filter(|cq| !cq.is_empty()).for_each(Cq::watch);
         }
+    }
+
+    /// Would anybody read the report?
+    fn is_watched(&self) -> bool {
+        log::log_enabled!(log::Level::Warn) && self.watched.load(Ordering::Relaxed)
     }
 
     fn living(&self) -> Vec<Arc<Cq>> {

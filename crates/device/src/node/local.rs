@@ -236,9 +236,12 @@ const STASHED: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Does the packet need a receive that was posted?
-fn takes_receive(opcode: impl Into<Option<Opcode>>) -> bool {
+pub(super) fn takes_receive(opcode: impl Into<Option<Opcode>>) -> bool {
     use Operation::*;
     opcode.into().is_some_and(|o| {
-        matches!(o.operation(), SendFirst | SendOnly | SendOnlyImm | WriteLastImm | WriteOnlyImm)
+        matches!(
+            o.operation(),
+            SendFirst | SendOnly | SendOnlyImm | SendOnlyInv | WriteLastImm | WriteOnlyImm
+        )
     })
 }

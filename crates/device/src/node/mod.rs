@@ -4,6 +4,7 @@
 //! thread sleeps in `epoll` and steps in when the program does not (see `thread`).
 use crate::cq::Cq;
 use crate::error::Error;
+use crate::faults::{Call, Injector};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use adverb_engine::{KeyTable, PdId, Time};
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+mod inject;
 mod local;
 mod numbers;
 mod progress;
@@ -77,6 +79,10 @@ pub struct Node {
     /// When the background thread will look at the timers by itself; 0 while it is awake.
     thread_sleeps_until: AtomicU64,
     pub(crate) counters: NodeCounters,
+    /// Faults on request, other than those of packets.
+    pub(crate) faults: Option<Injector>,
+    /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
+    held_at: AtomicU64,
 }
 
 /// What the node counts; packets of the link are counted there.
@@ -165,8 +171,22 @@ impl Node {
         Ok(node)
     }
 
+    /// Has this process (not its parent) a node?
+    pub(crate) fn is_started() -> bool {
+        let generation = GENERATION.load(Ordering::SeqCst);
+        let place = NODES[generation as usize % 64].lock();
+        place.as_ref().is_some_and(|n| n.generation == generation)
+    }
+
     fn start(generation: u32) -> Result<Arc<Node>, Error> {
-        let link = UdpLink::new(Config { seed: random_u64(), ..Config::default() }).map_err(from_link)?;
+        let faults = crate::faults::asked()?;
+        let config = Config {
+            seed: random_u64(),
+            faults: faults.packets.clone(),
+            capture: crate::capture::begin(),
+            ..Config::default()
+        };
+        let link = UdpLink::new(config).map_err(from_link)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let node = Arc::new(Node {
@@ -198,6 +218,8 @@ impl Node {
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
+            faults: Injector::new(faults),
+            held_at: AtomicU64::new(u64::MAX),
         });
         node.watch()?;
         thread::spawn(&node)?;
@@ -222,6 +244,11 @@ impl Node {
         Ok(())
     }
 
+    /// Counts a call; ENOMEM if a fault on request makes it fail.
+    pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
+    }
+
     /// The time as the engine counts it.
     #[must_use]
     #[inline]
@@ -241,7 +268,15 @@ impl Node {
             ("handovers", &self.counters.handovers),
             ("handed_over", &self.counters.handed_over),
         ];
-        let own = own.iter().map(|(name, value)| (*name, value.load(Ordering::Relaxed)));
+        let injected = self.faults.iter().flat_map(|faults| {
+            let counters = &faults.counters;
+            [
+                ("fault_rnr", &counters.rnr),
+                ("fault_kill_qp", &counters.kill_qp),
+                ("fault_fail", &counters.fail),
+            ]
+        });
+        let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
         for (name, value) in self.link.stats().named().into_iter().chain(own).filter(|(_, value)| *value != 0)
         {
             text += &format!(" {name}={value}");
@@ -304,6 +339,7 @@ impl Node {
     }
 
     pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.link.remove_qp(qpn);
         self.qps.remove(qpn);
     }
 

@@ -165,7 +165,18 @@ impl Node {
         });
         let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
         self.answer(batch);
+        self.keep_held_timer();
         n > 0
+    }
+
+    /// Enters when the first packet is due that a fault holds, unless an earlier entry stands already.
+    fn keep_held_timer(&self) {
+        let Some(left) = self.link.held_for() else { return };
+        let at = self.now() + left;
+        if at.0 < self.held_at.load(Ordering::Relaxed) {
+            self.held_at.store(at.0, Ordering::Relaxed);
+            self.enter_timer(at, Timed::Held);
+        }
     }
 
     /// Link upkeep (steering); rare, from the background thread.
@@ -254,6 +265,9 @@ impl Node {
             payload,
         };
         inner.direct = p.handed_on;
+        if inner.faults.is_some() && self.inject(qp, inner, &headers, &mut batch.tx.effects) {
+            return self.deliver(qp, inner, &mut batch.tx.effects);
+        }
         {
             let keys = self.keys.read();
             let mut source = SrqSource { node: self, qp };
@@ -282,6 +296,13 @@ impl Node {
                     if let Some(cq) = self.cq_timer(id) {
                         cq.timer_due(now);
                     }
+                    None
+                }
+                Timed::Held => {
+                    // If somebody else receives just now, what is left is looked at again.
+                    self.held_at.store(u64::MAX, Ordering::Relaxed);
+                    self.receive(RxFrom::Every, false);
+                    self.keep_held_timer();
                     None
                 }
             };

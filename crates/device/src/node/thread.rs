@@ -64,7 +64,7 @@ fn run(node: &Weak<Node>) {
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
         let pumped = node.pump_dirty();
-        if node.program_runs() {
+        if node.program_runs() && !node.sleeps_by_itself() {
             node.run_timers();
             away = away.max(FIRST_AWAY);
             continue;

@@ -16,6 +16,8 @@ pub(crate) enum Timed {
     Qp(u32),
     /// A moderated or watched completion queue, by its number.
     Cq(u32),
+    /// Packets that a fault holds.
+    Held,
 }
 
 /// No deadline.

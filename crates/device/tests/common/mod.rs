@@ -1,5 +1,7 @@
 //! Two connected RC queue pairs in one process, over the wire path of the loopback device.
 #![allow(dead_code, reason = "each test file uses its part")]
+pub mod child;
+
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::{
     Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,

@@ -288,6 +288,21 @@ impl KeyTable {
         }
     }
 
+    /// Unbinds all windows of a region (whatever the key's tag), so that it can be deregistered. Looks at the whole table, but
+    /// only when windows are bound to it.
+    pub fn unbind_windows(&mut self, mr: Key) {
+        if self.windows_on(mr) == 0 {
+            return;
+        }
+        let of_region =
+            |o: &Object| matches!(o, Object::Window(Window { binding: Some(b), .. }) if b.mr >> 8 == mr >> 8);
+        for key in self.slots.keys_where(of_region) {
+            if let Ok((key, window)) = self.window_at(key) {
+                self.set_window(key, Plan { key, binding: None }, window);
+            }
+        }
+    }
+
     /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for writing.
     ///
     /// An entry of length 0 names no memory and its key is not looked at: the mlx5 provider never hands such entries to

@@ -304,6 +304,23 @@ fn a_destroyed_qp_frees_its_windows() {
     assert_eq!(t.windows_on(mr), 2);
 }
 
+#[test]
+fn a_region_can_take_itself_from_its_windows() {
+    let (mut t, mr) = table(ALL);
+    let (_, kept) = (t.unbind_windows(mr), t.alloc_mw(PD, MwType::Type2, 0x76 << 8).unwrap());
+    let other = t.register(*t.region(mr).unwrap(), 0x99 << 8).unwrap();
+    t.apply(&bind_op(bind(kept, other, READ))).unwrap();
+    for (ty, random) in [(MwType::Type1, 0x77 << 8), (MwType::Type2, 0x78 << 8)] {
+        let mw = t.alloc_mw(PD, ty, random).unwrap();
+        t.apply(&bind_op(bind(mw, mr, READ))).unwrap();
+        t.unbind_windows(mr);
+        assert_eq!(t.window(mw), Some((ty, false)));
+    }
+    assert_eq!(t.windows_on(mr), 0);
+    assert_eq!(t.window(kept), Some((MwType::Type2, true)), "of another region");
+    t.deregister(mr).unwrap();
+}
+
 proptest! {
     /// Against a map, with indices that collide in their low bits so that probing and gap closing are exercised.
     #[test]

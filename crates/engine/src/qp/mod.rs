@@ -443,6 +443,10 @@ impl Qp {
     pub fn hold_ack(&mut self, hold: bool) {
         self.hold_ack = hold;
     }
+    /// While set, messages that need a receive find none, whatever is posted: a fault on request.
+    pub fn hide_receives(&mut self, hide: bool) {
+        self.responder.receives_hidden = hide;
+    }
     /// The host performed (or refused) the last [`Output::Key`].
     pub fn key_op_done(&mut self, result: Result<(), Cause>, now: Time, effects: &mut Effects) {
         let _ = now;

@@ -1,5 +1,6 @@
 //! The library's own log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
 use log::{LevelFilter, Log, Metadata, Record};
+use std::io::Write;
 use std::sync::Once;
 
 /// Writes lines to standard error.
@@ -11,7 +12,10 @@ impl Log for Stderr {
     }
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("adverb: {}: {}", record.level().as_str().to_ascii_lowercase(), record.args());
+            // One write a line, so that those of several threads and processes do not mix.
+            let level = record.level().as_str().to_ascii_lowercase();
+            let line = format!("adverb: {level}: {}\n", record.args());
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
     fn flush(&self) {}

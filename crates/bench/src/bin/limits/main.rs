@@ -4,19 +4,18 @@
 //! `name value unit`. Both ends of a pair are processes of their own, pinned to different processors.
 #![forbid(unsafe_code)]
 
-mod pair;
 mod udp;
 
+use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use pair::Cpus;
-use udp::Flow;
-
-/// Errors are for a person to read.
-type Result<T> = std::result::Result<T, String>;
+use adverb_bench::Result;
+use adverb_bench::pair::{self, Cpus};
+use nix::sys::epoll::{Epoll, EpollTimeout};
+use udp::{Flow, Wait};
 
 /// A limit: its name and how it is measured in about the given time. Bytes a second, or seconds.
 type Limit = (&'static str, &'static str, fn(Cpus, Duration) -> Result<f64>);
@@ -24,9 +23,11 @@ type Limit = (&'static str, &'static str, fn(Cpus, Duration) -> Result<f64>);
 const LIMITS: &[Limit] = &[
     ("memcpy_65536", "B/s", |c, d| memcpy(c, 65536, d)),
     ("memcpy_1048576", "B/s", |c, d| memcpy(c, 1 << 20, d)),
-    ("eventfd_wake", "s", eventfd),
-    ("udp_spin", "s", |c, d| udp::ping_pong(c, true, d)),
-    ("udp_block", "s", |c, d| udp::ping_pong(c, false, d)),
+    ("eventfd_wake", "s", |c, d| eventfd(c, false, d)),
+    ("eventfd_epoll", "s", |c, d| eventfd(c, true, d)),
+    ("udp_spin", "s", |c, d| udp::ping_pong(c, Wait::Spin, d)),
+    ("udp_block", "s", |c, d| udp::ping_pong(c, Wait::Block, d)),
+    ("udp_epoll", "s", |c, d| udp::ping_pong(c, Wait::Epoll, d)),
     ("udp_gso_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Gso, d)),
     ("udp_gso_1060", "B/s", |c, d| udp::one_way(c, 1060, Flow::Gso, d)),
     ("udp_gso_window_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::GsoWindow, d)),
@@ -50,26 +51,12 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<()> {
-    let mut time = Duration::from_millis(700);
-    let mut names = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        if arg == "--ms" {
-            let value = args.next().ok_or("--ms needs a number")?;
-            time = Duration::from_millis(value.parse().map_err(|e| format!("--ms {value}: {e}"))?);
-        } else if LIMITS.iter().any(|(name, ..)| name == arg) {
-            names.push(arg.as_str());
-        } else {
-            let known: Vec<&str> = LIMITS.iter().map(|(name, ..)| *name).collect();
-            return Err(format!("no limit {arg:?}; there are {}", known.join(", ")));
-        }
-    }
+    let known: Vec<&str> = LIMITS.iter().map(|(name, ..)| *name).collect();
+    let (time, names) = pair::options(args, &known)?;
     let cpus = Cpus::allowed()?;
-    for (name, unit, run) in LIMITS {
-        if names.is_empty() || names.contains(name) {
-            let value = run(cpus, time).map_err(|e| format!("{name}: {e}"))?;
-            println!("{name} {value:e} {unit}");
-        }
+    for (name, unit, run) in LIMITS.iter().filter(|(name, ..)| names.contains(name)) {
+        let value = run(cpus, time).map_err(|e| format!("{name}: {e}"))?;
+        println!("{name} {value:e} {unit}");
     }
     Ok(())
 }
@@ -79,8 +66,9 @@ fn child(args: &[String]) -> Result<()> {
     let (cpu, args) = args.split_first().ok_or("no processor given")?;
     pair::pin(number(cpu)?.into())?;
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["eventfd"] => eventfd_echo(),
-        ["echo", _, how] => udp::echo(number(&args[1])?, how == "spin"),
+        ["eventfd"] => eventfd_echo(false),
+        ["eventfd_epoll"] => eventfd_echo(true),
+        ["echo", _, how] => udp::echo(number(&args[1])?, how),
         ["sink", _, how] => udp::sink(number(&args[1])?, how == "credit"),
         _ => Err(format!("no such child: {args:?}")),
     }
@@ -102,31 +90,55 @@ fn memcpy(cpus: Cpus, size: usize, time: Duration) -> Result<f64> {
     Ok(copied as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Half of the median round trip between two processes that sleep in `read` of an eventfd.
-fn eventfd(cpus: Cpus, time: Duration) -> Result<f64> {
-    let (mut there, mut back, child) = pair::eventfds(cpus.there)?;
+/// An eventfd that is read when it says one, with or without an epoll to sleep on.
+struct Wakes {
+    fd: File,
+    epoll: Option<Epoll>,
+}
+
+impl Wakes {
+    fn new(fd: File, by_epoll: bool) -> Result<Self> {
+        let epoll = if by_epoll { Some(pair::epoll_of(&[&fd])?) } else { None };
+        Ok(Self { fd, epoll })
+    }
+
+    fn read(&mut self) -> Result<u64> {
+        if let Some(epoll) = &self.epoll {
+            pair::sleep(epoll, EpollTimeout::NONE)?;
+        }
+        let mut count = [0; 8];
+        self.fd.read_exact(&mut count).map_err(|e| format!("read: {e}"))?;
+        Ok(u64::from_ne_bytes(count))
+    }
+}
+
+fn wake(fd: &mut File, count: u64) -> Result<()> {
+    fd.write_all(&count.to_ne_bytes()).map_err(|e| format!("write: {e}"))
+}
+
+/// Half of the median round trip between two processes that sleep in `read` of an eventfd, or in `epoll_wait` before.
+fn eventfd(cpus: Cpus, by_epoll: bool, time: Duration) -> Result<f64> {
+    let kind = if by_epoll { "eventfd_epoll" } else { "eventfd" };
+    let (mut there, back, child) = pair::eventfds(cpus.there, kind)?;
     pair::pin(cpus.here)?;
+    let mut back = Wakes::new(back, by_epoll)?;
     let mut trips = pair::Trips::new(time);
-    let mut count = [0; 8];
     while trips.more() {
-        there.write_all(&1u64.to_ne_bytes()).map_err(|e| format!("write: {e}"))?;
-        back.read_exact(&mut count).map_err(|e| format!("read: {e}"))?;
+        wake(&mut there, 1)?;
+        back.read()?;
         trips.done();
     }
     // Two at once cannot come from a ping-pong: the sign to stop.
-    there.write_all(&2u64.to_ne_bytes()).map_err(|e| format!("write: {e}"))?;
+    wake(&mut there, 2)?;
     child.end()?;
     Ok(trips.half_median())
 }
 
-fn eventfd_echo() -> Result<()> {
-    let (mut here, mut back) = pair::inherited_eventfds()?;
-    let mut count = [0; 8];
-    loop {
-        here.read_exact(&mut count).map_err(|e| format!("read: {e}"))?;
-        if u64::from_ne_bytes(count) != 1 {
-            return Ok(());
-        }
-        back.write_all(&count).map_err(|e| format!("write: {e}"))?;
+fn eventfd_echo(by_epoll: bool) -> Result<()> {
+    let (here, mut back) = pair::inherited_eventfds()?;
+    let mut here = Wakes::new(here, by_epoll)?;
+    while here.read()? == 1 {
+        wake(&mut back, 1)?;
     }
+    Ok(())
 }

@@ -4,10 +4,11 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use nix::sys::epoll::{Epoll, EpollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::Result;
-use super::pair::{self, Cpus, Trips};
+use adverb_bench::Result;
+use adverb_bench::pair::{self, Cpus, Trips};
 
 /// Bytes of a ping: about what an 8-byte SEND has with its headers.
 const PING: usize = 64;
@@ -43,6 +44,61 @@ fn connected(cpus: Cpus, kind: &str, more: &[&str]) -> Result<(UdpSocket, pair::
     Ok((socket, child))
 }
 
+/// How an end waits for the next packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It asks again and again.
+    Spin,
+    /// It sleeps in `recv`.
+    Block,
+    /// It sleeps in `epoll_wait`.
+    Epoll,
+}
+
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Wait::Spin => "spin",
+            Wait::Block => "block",
+            Wait::Epoll => "epoll",
+        }
+    }
+
+    fn named(name: &str) -> Result<Self> {
+        let all = [Wait::Spin, Wait::Block, Wait::Epoll];
+        all.into_iter().find(|w| w.name() == name).ok_or_else(|| format!("no way to wait: {name:?}"))
+    }
+}
+
+/// A socket and what its owner sleeps on, if that is not the socket itself.
+struct End {
+    socket: UdpSocket,
+    epoll: Option<Epoll>,
+}
+
+impl End {
+    fn new(socket: UdpSocket, wait: Wait) -> Result<Self> {
+        match wait {
+            Wait::Block => socket.set_read_timeout(Some(SILENCE)),
+            Wait::Spin | Wait::Epoll => socket.set_nonblocking(true),
+        }
+        .map_err(|e| format!("socket: {e}"))?;
+        let epoll = if wait == Wait::Epoll { Some(pair::epoll_of(&[&socket])?) } else { None };
+        Ok(Self { socket, epoll })
+    }
+
+    /// None after a silence.
+    fn receive(&self, buf: &mut [u8]) -> Result<Option<usize>> {
+        if let Some(epoll) = &self.epoll {
+            let limit = EpollTimeout::try_from(4 * SILENCE).unwrap_or(EpollTimeout::ZERO);
+            if !pair::sleep(epoll, limit)? {
+                return Ok(None);
+            }
+        }
+        receive(&self.socket, buf)
+    }
+}
+
 /// Receives, spinning while nothing is there if the socket does not block. None after a silence.
 fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
     let mut since = None;
@@ -60,40 +116,35 @@ fn receive(socket: &UdpSocket, buf: &mut [u8]) -> Result<Option<usize>> {
     Ok(None)
 }
 
-fn waiting(socket: &UdpSocket, spin: bool) -> Result<()> {
-    let set = if spin { socket.set_nonblocking(true) } else { socket.set_read_timeout(Some(SILENCE)) };
-    set.map_err(|e| format!("socket: {e}"))
-}
-
-/// Half of the median round trip in seconds; both ends spin on their sockets, or sleep in `recv`.
-pub fn ping_pong(cpus: Cpus, spin: bool, time: Duration) -> Result<f64> {
-    let (socket, child) = connected(cpus, "echo", &[if spin { "spin" } else { "block" }])?;
+/// Half of the median round trip in seconds; both ends wait in the same way.
+pub fn ping_pong(cpus: Cpus, wait: Wait, time: Duration) -> Result<f64> {
+    let (socket, child) = connected(cpus, "echo", &[wait.name()])?;
     pair::pin(cpus.here)?;
-    waiting(&socket, spin)?;
+    let end = End::new(socket, wait)?;
     let mut buf = [0; PING];
     let mut trips = Trips::new(time);
     while trips.more() {
-        socket.send(&buf).map_err(|e| format!("send: {e}"))?;
-        receive(&socket, &mut buf)?.ok_or("no answer")?;
+        end.socket.send(&buf).map_err(|e| format!("send: {e}"))?;
+        end.receive(&mut buf)?.ok_or("no answer")?;
         trips.done();
     }
-    socket.send(&[0; STOP]).map_err(|e| format!("send: {e}"))?;
+    end.socket.send(&[0; STOP]).map_err(|e| format!("send: {e}"))?;
     child.end()?;
     Ok(trips.half_median())
 }
 
 /// The child of [`ping_pong`].
-pub fn echo(port: u16, spin: bool) -> Result<()> {
+pub fn echo(port: u16, wait: &str) -> Result<()> {
     let (socket, own) = bound()?;
     connect(&socket, port)?;
-    waiting(&socket, spin)?;
+    let end = End::new(socket, Wait::named(wait)?)?;
     println!("{own}");
     let mut buf = [0; PING];
     loop {
-        match receive(&socket, &mut buf)? {
+        match end.receive(&mut buf)? {
             None => return Err("nothing came".to_string()),
             Some(STOP) => return Ok(()),
-            Some(_) => socket.send(&buf).map_err(|e| format!("send: {e}"))?,
+            Some(_) => end.socket.send(&buf).map_err(|e| format!("send: {e}"))?,
         };
     }
 }

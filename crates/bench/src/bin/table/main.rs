@@ -1,4 +1,5 @@
-//! The table of BENCHMARKS.md: unmodified perftest on the wire path, beside the machine's own limits in the same run.
+//! The tables of BENCHMARKS.md: unmodified perftest on the wire path, completion events and deferred chains, beside the
+//! machine's own limits in the same run; and ten million armed notifications.
 //!
 //! `table [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
 #![forbid(unsafe_code)]
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 use adverb_foreign::device::loopback;
 use plan::{Plan, Samples};
 
+/// Armed notifications that are read and accounted for, full and quick, and how long they may take.
+const ARMED: [u64; 2] = [10_000_000, 300_000];
+const ARMED_LIMIT: Duration = Duration::from_secs(300);
 /// After this time the rest is left out, and said to be: full and quick.
 const BUDGET: [Duration; 2] = [Duration::from_secs(440), Duration::from_secs(100)];
 
@@ -83,6 +87,8 @@ fn measure(options: &Options) -> Result<bool, String> {
             break;
         }
     }
+    eprint!("\rarmed notifications                 ");
+    run::armed(ARMED[usize::from(options.quick)], ARMED_LIMIT, &mut samples);
     eprintln!();
     let text = report::text(&machine::describe(&revision, options.quick, start.elapsed()), &samples);
     println!("{text}");

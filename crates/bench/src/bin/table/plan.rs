@@ -12,10 +12,12 @@ pub const BANDWIDTH: [&str; 3] = ["ib_send_bw", "ib_write_bw", "ib_read_bw"];
 /// The run that is set beside raw segments of path MTU 1024.
 pub const SMALL_MTU: &str = "ib_write_bw -m 1024";
 /// Raw limits, by their names in the program `limits`.
-pub const LIMITS: [&str; 10] = [
+pub const LIMITS: [&str; 12] = [
     "udp_spin",
     "udp_block",
+    "udp_epoll",
     "eventfd_wake",
+    "eventfd_epoll",
     "udp_gso_4156",
     "udp_gso_window_4156",
     "udp_gso_1060",
@@ -24,6 +26,12 @@ pub const LIMITS: [&str; 10] = [
     "memcpy_65536",
     "memcpy_1048576",
 ];
+/// Completion events between two processes, by their names in the program `wake`.
+pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
+/// Lengths of the chains of the program `chains`.
+pub const CHAINS: [u32; 4] = [1, 8, 32, 128];
+/// How a chain is posted, by its name in that program.
+pub const WAYS: [&str; 2] = ["singly", "deferred"];
 /// iperf3 by protocol.
 pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 
@@ -32,6 +40,10 @@ pub const IPERF: [&str; 2] = ["iperf3_tcp", "iperf3_udp"];
 pub enum Item {
     /// A raw limit.
     Limit(&'static str),
+    /// Completion events.
+    Wake(&'static str),
+    /// Chains of all lengths, both ways.
+    Chains,
     /// iperf3, TCP or UDP.
     Iperf(&'static str),
     /// perftest: program with options, size, whether it is a latency program.
@@ -50,7 +62,13 @@ impl Plan {
     /// The whole table, with shorter runs if it is to be quick.
     pub fn new(quick: bool) -> Self {
         let mut items = Vec::new();
-        let mut others = LIMITS.iter().map(|l| Item::Limit(l)).chain(IPERF.iter().map(|i| Item::Iperf(i)));
+        // What sleeps and is woken comes first and together: it is compared with each other.
+        let sleeping = |l: &&str| matches!(*l, "udp_block" | "udp_epoll" | "eventfd_wake" | "eventfd_epoll");
+        items.extend(LIMITS.iter().filter(|l| sleeping(l)).map(|l| Item::Limit(l)));
+        items.extend(WAKES.map(Item::Wake));
+        items.push(Item::Chains);
+        let raw = LIMITS.iter().filter(|l| !sleeping(l)).map(|l| Item::Limit(l));
+        let mut others = raw.chain(IPERF.iter().map(|i| Item::Iperf(i)));
         for size in SIZES {
             items.extend(others.by_ref().take(2));
             items.extend(LATENCY.iter().map(|p| Item::Perftest(p, size, true)));
@@ -65,8 +83,10 @@ impl Plan {
 /// What a series of values measures.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// Raw limit or iperf3: seconds, or bytes a second.
+    /// Raw limit, iperf3 or completion events: seconds, or bytes a second.
     Raw(&'static str),
+    /// Of a chain of a length, posted in a way: a figure by its name in the program `chains`.
+    Chain(u32, &'static str, &'static str),
     /// Microseconds.
     Latency(&'static str, usize),
     /// Bytes a second.
@@ -83,6 +103,21 @@ pub struct Samples {
     pub rounds: usize,
     /// Programs that failed, in words.
     pub failures: Vec<String>,
+    /// What the program `armed` found.
+    pub armed: Option<Armed>,
+}
+
+/// Ten million armed notifications, or as many as a quick run has time for.
+#[derive(Clone, Debug)]
+pub struct Armed {
+    /// Events read.
+    pub events: f64,
+    /// Events read a second.
+    pub rate: f64,
+    /// Completions of packets on the wire path among those polled.
+    pub wire: f64,
+    /// Lost, duplicated or out of order.
+    pub wrong: f64,
 }
 
 impl Samples {
@@ -167,6 +202,6 @@ mod tests {
         let items = Plan::new(true).items;
         let perftest = items.iter().filter(|i| matches!(i, Item::Perftest(..))).count();
         assert_eq!(perftest, SIZES.len() * (LATENCY.len() + BANDWIDTH.len()) + 1);
-        assert_eq!(items.len() - perftest, LIMITS.len() + IPERF.len());
+        assert_eq!(items.len() - perftest, LIMITS.len() + WAKES.len() + 1 + IPERF.len());
     }
 }

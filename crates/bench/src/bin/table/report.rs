@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::plan::{BANDWIDTH, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, Samples, Series};
+use super::plan::{
+    BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, Samples, Series, WAKES, WAYS,
+};
 
 const BEGIN: &str = "<!-- table: begin -->";
 const END: &str = "<!-- table: end -->";
@@ -31,12 +33,17 @@ fn ratios() -> Vec<Ratio> {
     let bw =
         |name, program, size, to, bar| Ratio { name, of: Key::Bandwidth(program, size), to, unit: 1.0, bar };
     let lat = |name, program, to, bar| Ratio { name, of: Key::Latency(program, 8), to, unit: MICRO, bar };
+    let wake = |name, program, to| Ratio { name, of: Key::Raw(program), to, unit: 1.0, bar: None };
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
     vec![
         lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", &["udp_spin"], Some(Bar::AtMost(1.15))),
         lat("ib_write_lat -s 8 / UDP spinning", "ib_write_lat", &["udp_spin"], None),
         lat("ib_send_lat -e -s 8 / UDP blocking", "ib_send_lat -e", &["udp_block"], Some(Bar::AtMost(1.0))),
         lat("ib_send_lat -e -s 8 / eventfd wake", "ib_send_lat -e", &["eventfd_wake"], None),
+        wake("completion event, in get-event / eventfd wake", "cq_wake", &["eventfd_wake"]),
+        wake("completion event, in get-event / UDP blocking", "cq_wake", &["udp_block"]),
+        wake("completion event, in epoll / eventfd in epoll", "cq_wake_epoll", &["eventfd_epoll"]),
+        wake("completion event, in epoll / UDP in epoll", "cq_wake_epoll", &["udp_epoll"]),
         bw("ib_write_bw -s 1048576 / UDP GSO 4156", "ib_write_bw", big, gso, Some(Bar::AtLeast(0.7))),
         bw("ib_send_bw -s 1048576 / UDP GSO 4156", "ib_send_bw", big, gso, None),
         bw("ib_read_bw -s 1048576 / UDP GSO 4156", "ib_read_bw", big, gso, None),
@@ -63,7 +70,11 @@ fn raw_name(name: &str) -> &str {
     match name {
         "udp_spin" => "UDP ping-pong, spinning, half a round trip",
         "udp_block" => "UDP ping-pong, blocking, half a round trip",
+        "udp_epoll" => "UDP ping-pong, in epoll, half a round trip",
         "eventfd_wake" => "eventfd wake, half a round trip",
+        "eventfd_epoll" => "eventfd wake, in epoll, half a round trip",
+        "cq_wake" => "completion event, asleep in get-event, half a round trip",
+        "cq_wake_epoll" => "completion event, asleep in epoll, half a round trip",
         "udp_gso_4156" => "UDP GSO, 4156-byte segments, unthrottled, received",
         "udp_gso_window_4156" => "UDP GSO, 4156-byte segments, window of 1 MiB",
         "udp_gso_1060" => "UDP GSO, 1060-byte segments, unthrottled, received",
@@ -177,15 +188,60 @@ fn comparison(samples: &Samples) -> String {
     format!("### Ratios\n\n{}\n", table(&rows))
 }
 
-fn raw(samples: &Samples) -> String {
-    let mut rows = vec![["limit", "figure", "unit"].map(str::to_string).to_vec()];
-    for name in LIMITS.iter().chain(&IPERF) {
-        let time = matches!(*name, "udp_spin" | "udp_block" | "eventfd_wake");
+fn raw_table(title: &str, names: &[&'static str], samples: &Samples) -> String {
+    let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
+    for name in names {
+        let time = ["udp_spin", "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"].contains(name)
+            || WAKES.contains(name);
         let (scale, unit) = if time { (1e6, "µs") } else { (1e-9, "GB/s") };
         let found = samples.series(&Key::Raw(name)).map(|s| s.scaled(scale));
         rows.push(vec![raw_name(name).to_string(), cell(found, samples.rounds), unit.to_string()]);
     }
-    format!("### The machine's limits\n\n{}\n", table(&rows))
+    table(&rows)
+}
+
+fn raw(samples: &Samples) -> String {
+    let names: Vec<&str> = LIMITS.iter().chain(&IPERF).copied().collect();
+    format!("### The machine's limits\n\n{}\n", raw_table("limit", &names, samples))
+}
+
+/// Wake-ups beside what the kernel needs for the same without RDMA, and the notifications that were accounted for.
+fn notification(samples: &Samples) -> String {
+    let names = ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
+    let mut text = format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
+    let line = match &samples.armed {
+        None => "Armed notifications: failed.".to_string(),
+        Some(a) => format!(
+            "Armed notifications: {} events of 64 CQs over 4 channels read in 4 threads, {} thousand a second, \
+             {} completions of them over the wire path: {}.",
+            a.events,
+            number(a.rate / 1e3),
+            a.wire,
+            match a.wrong {
+                0.0 => "nothing lost, duplicated or out of order".to_string(),
+                n => format!("**{n} lost, duplicated or out of order**"),
+            }
+        ),
+    };
+    let _ = writeln!(text, "{line}\n");
+    text
+}
+
+/// Chains by length and by the way they are posted.
+fn chains(samples: &Samples) -> String {
+    let head = ["requests, posted", "ns a request", "of it posting", "hand-overs", "send calls", "packets"];
+    let mut rows = vec![head.map(str::to_string).to_vec()];
+    for length in CHAINS {
+        for way in WAYS {
+            let value = |what| cell(samples.series(&Key::Chain(length, way, what)), samples.rounds);
+            let mut row = vec![format!("{length}, {way}")];
+            row.extend(["ns", "post_ns", "handovers", "calls", "packets"].map(value));
+            rows.push(row);
+        }
+    }
+    let title =
+        "Chains of 8-byte WRITEs, posted one by one and deferred (hand-overs, calls and packets of a chain)";
+    format!("### {title}\n\n{}\n", table(&rows))
 }
 
 /// The whole report below the lines that say where it was made.
@@ -193,6 +249,8 @@ pub fn text(where_and_when: &str, samples: &Samples) -> String {
     let mut text = format!("{where_and_when}\n");
     text += &comparison(samples);
     text += &raw(samples);
+    text += &notification(samples);
+    text += &chains(samples);
     text += &by_size(
         "Latency in µs (typical; half a round trip, of `ib_read_lat` the whole)",
         samples.rounds,
@@ -230,6 +288,7 @@ fn replaced(old: &str, text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Armed;
     use super::*;
 
     #[test]
@@ -244,6 +303,18 @@ mod tests {
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
         let text = text("where", &Samples::default());
         assert!(text.contains("failed") && !text.contains("yes"));
+    }
+
+    #[test]
+    fn a_notification_that_went_wrong_is_shown() {
+        let armed = |wrong| Some(Armed { events: 100.0, rate: 2e5, wire: 40.0, wrong });
+        let text = |wrong| {
+            let mut samples = Samples::default();
+            samples.armed = armed(wrong);
+            notification(&samples)
+        };
+        assert!(text(0.0).contains("200 thousand a second") && text(0.0).contains("nothing lost"));
+        assert!(text(2.0).contains("**2 lost"));
     }
 
     #[test]

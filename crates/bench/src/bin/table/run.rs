@@ -6,7 +6,7 @@ use adverb_foreign::device::Loopback;
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Program, free_port, words};
 
-use super::plan::{Item, Key, Plan, Samples};
+use super::plan::{Armed, CHAINS, Item, Key, Plan, Samples, WAYS};
 
 /// A run that takes longer hangs, or is too slow to be a figure.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -14,7 +14,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Runs an item and adds its values, or its failure.
 pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples) {
     let result = match *item {
-        Item::Limit(name) => limit(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Limit(name) => raw("limits", name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Wake(name) => raw("wake", name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Chains => chains(plan.time / 4),
         Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
         Item::Perftest(program, size, latency) => {
             let n = iterations(program, size, latency, plan.time, samples);
@@ -27,12 +29,51 @@ pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &
     }
 }
 
-fn limit(name: &str, time: Duration) -> Result<f64, String> {
+/// One of our own programs, which stand beside this one and need no `adverb run`.
+fn own(program: &str, args: &[&str]) -> Result<Program, String> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    let program = exe.with_file_name("limits").display().to_string();
-    let out = Program::new(program, &["--ms", &time.as_millis().to_string(), name]).bare().run(LIMIT)?;
+    Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
+}
+
+fn raw(program: &str, name: &str, time: Duration) -> Result<f64, String> {
+    let out = own(program, &["--ms", &time.as_millis().to_string(), name])?.run(LIMIT)?;
     out.require_ok()?;
     number_after(&out.text, name).ok_or_else(|| out.describe())
+}
+
+/// The figures of all chains, each measured for about the given time.
+fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
+    let out = own("chains", &["--ms", &time.as_millis().to_string()])?.run(LIMIT)?;
+    out.require_ok()?;
+    let mut values = Vec::new();
+    for length in CHAINS {
+        for way in WAYS {
+            for what in ["ns", "post_ns", "handovers", "calls", "packets"] {
+                let name = format!("chain_{length}_{way}_{what}");
+                let value = number_after(&out.text, &name).ok_or_else(|| out.describe())?;
+                values.push((Key::Chain(length, way, what), value));
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// So many armed notifications; a run that finds something wrong is a failure with figures.
+pub fn armed(count: u64, limit: Duration, samples: &mut Samples) {
+    let found = own("armed", &["--count", &count.to_string()]).and_then(|p| p.run(limit));
+    match found {
+        Ok(out) => {
+            let number = |name| number_after(&out.text, name);
+            let figures = (number("armed_events"), number("armed_rate"), number("armed_wire"));
+            if let ((Some(events), Some(rate), Some(wire)), Some(wrong)) = (figures, number("armed_wrong")) {
+                samples.armed = Some(Armed { events, rate, wire, wrong });
+            }
+            if !out.ok() {
+                samples.failures.push(format!("armed: {}", out.describe()));
+            }
+        }
+        Err(why) => samples.failures.push(format!("armed: {why}")),
+    }
 }
 
 fn number_after(text: &str, name: &str) -> Option<f64> {

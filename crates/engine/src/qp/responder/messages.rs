@@ -45,12 +45,14 @@ pub(super) enum Message {
     Write { va: u64, rkey: Key, len: u32, received: u32 },
 }
 
-/// The QP's own access flags come before any key (IBTA 10.7.2.2).
+/// The QP's own access flags come before any key (IBTA 10.7.2.2). An operation that the QP is not set up for is an invalid request,
+/// as an opcode is that nobody knows (IBTA 9.9.3, "unsupported or reserved opcode"); only keys and regions give access errors.
 pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Refusal> {
     if ctx.attr.access.contains(needed) {
         Ok(())
     } else {
-        Err(Refusal::access(Cause::QpAccessDenied { needed }))
+        let cause = Cause::QpAccessDenied { needed };
+        Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr))
     }
 }
 
@@ -65,6 +67,9 @@ impl Responder {
         if let Some(held) = &mut self.active {
             held.rewind();
             return Ok(());
+        }
+        if self.receives_hidden {
+            return Err(Refusal::NotReady);
         }
         let xrc_srqn = packet.headers.xrceth.map(|x| x.srqn);
         let taken = match ctx.config.qp_type {

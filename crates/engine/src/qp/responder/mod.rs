@@ -55,6 +55,8 @@ pub(crate) struct Responder {
     saved: VecDeque<SavedAtomic>,
     /// A READ response that failed while it was made, for [`Responder::take_fatal`].
     fatal: Option<Verdict>,
+    /// No receive is found, whatever is posted.
+    pub(super) receives_hidden: bool,
 }
 
 impl Responder {
@@ -69,6 +71,7 @@ impl Responder {
             responses: Responses::default(),
             saved: VecDeque::new(),
             fatal: None,
+            receives_hidden: false,
         }
     }
 

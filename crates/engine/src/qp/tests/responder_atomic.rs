@@ -67,7 +67,7 @@ fn atomics_are_checked() {
     let mut w = World::rc();
     w.qp.attr.access = ALL - Access::REMOTE_ATOMIC;
     w.give(&w.packet(CompareSwap, 0).atomic(w.rkey, TARGET, 1, 0));
-    w.assert_refused(0, NakCode::RemoteAccess);
+    w.assert_refused(0, NakCode::InvalidRequest);
     // No place.
     let mut w = World::rc();
     w.qp.attr.max_dest_rd_atomic = 0;
@@ -115,7 +115,7 @@ fn flush_needs_its_rights_and_is_answered_like_a_read() {
             let mut w = World::rc();
             w.qp.attr.access = ALL - lacking;
             w.give(&flush(&w, placement, selectivity));
-            w.assert_refused(0, NakCode::RemoteAccess);
+            w.assert_refused(0, NakCode::InvalidRequest);
             let mut w = World::rc();
             let region = crate::keys::Region { access: ALL - lacking, ..*w.keys.region(w.rkey).unwrap() };
             w.keys.reregister(w.rkey, region).unwrap();

@@ -92,10 +92,8 @@ fn reads_are_checked_as_a_whole() {
     let mut w = World::rc();
     w.qp.attr.access = ALL - Access::REMOTE_READ;
     w.give(&read(&w, 0, 0, 8));
-    w.assert_refused(0, NakCode::RemoteAccess);
-    assert!(
-        matches!(&w.events()[..], [QpEvent::AccessErr(c)] if matches!(**c, Cause::QpAccessDenied { .. }))
-    );
+    w.assert_refused(0, NakCode::InvalidRequest);
+    assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. })));
     let mut w = World::rc();
     w.give(&read(&w, 0, 0, (1 << 31) + 1));
     w.assert_refused(0, NakCode::InvalidRequest);

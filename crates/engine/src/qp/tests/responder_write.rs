@@ -58,28 +58,33 @@ fn the_whole_range_is_checked_before_the_first_byte() {
 
 #[test]
 fn keys_and_rights() {
-    type Setup = fn(&mut World) -> (u32, Access);
-    let setups: [Setup; 4] = [
-        |w| (w.rkey, ALL - Access::REMOTE_WRITE),
-        |w| (w.rkey ^ 1, ALL),
+    type Setup = fn(&mut World) -> u32;
+    let setups: [Setup; 3] = [
+        |w| w.rkey ^ 1,
         // The receive buffers have no remote right.
-        |w| (w.lkey, ALL),
+        |w| w.lkey,
         |w| {
             let region = crate::keys::Region { pd: SRQ_PD, ..*w.keys.region(w.rkey).unwrap() };
             w.keys.reregister(w.rkey, region).unwrap();
-            (w.rkey, ALL)
+            w.rkey
         },
     ];
     for setup in setups {
         let mut w = World::rc();
-        let (rkey, access) = setup(&mut w);
-        w.qp.attr.access = access;
+        let rkey = setup(&mut w);
         let va = if rkey == w.lkey { BUFFERS } else { TARGET };
         w.give(&w.packet(WriteOnly, 0).reth(rkey, va, 8).data(&[1; 8]));
         assert_eq!(w.memory.writes.get(), 0);
         w.assert_refused(0, NakCode::RemoteAccess);
         assert!(matches!(w.events()[..], [QpEvent::AccessErr(_)]));
     }
+    // What the queue pair is not set up for is no question of keys.
+    let mut w = World::rc();
+    w.qp.attr.access = ALL - Access::REMOTE_WRITE;
+    w.give(&w.packet(WriteOnly, 0).reth(w.rkey, TARGET, 8).data(&[1; 8]));
+    assert_eq!(w.memory.writes.get(), 0);
+    w.assert_refused(0, NakCode::InvalidRequest);
+    assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. })));
 }
 
 #[test]

@@ -6,14 +6,37 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use nix::unistd::Pid;
 
-use super::Result;
+use crate::Result;
 
 /// First argument of the second process; its processor follows.
 pub const CHILD: &str = "child";
+
+/// Reads `[--ms DURATION] [NAME...]`: how long a measurement takes, and the chosen ones of the known names, or all.
+///
+/// # Errors
+/// Says what is known.
+pub fn options<'a>(args: &[String], known: &[&'a str]) -> Result<(Duration, Vec<&'a str>)> {
+    let mut time = Duration::from_millis(700);
+    let mut names = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--ms" {
+            let value = args.next().ok_or("--ms needs a number")?;
+            time = Duration::from_millis(value.parse().map_err(|e| format!("--ms {value}: {e}"))?);
+        } else if let Some(name) = known.iter().find(|name| *name == arg) {
+            names.push(*name);
+        } else {
+            return Err(format!("{arg:?} is unknown; there are {}", known.join(", ")));
+        }
+    }
+    Ok((time, if names.is_empty() { known.to_vec() } else { names }))
+}
 
 /// The processors of the two ends: the first two this process may use.
 #[derive(Clone, Copy, Debug)]
@@ -89,15 +112,15 @@ pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
     spawn(command)
 }
 
-/// Two eventfds, there and back, with a process that echoes between them.
-pub fn eventfds(cpu: usize) -> Result<(File, File, Other)> {
+/// Two eventfds, there and back, with a process of the given kind that echoes between them.
+pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
     let pair = || -> Result<(File, OwnedFd)> {
         let ours: OwnedFd = EventFd::new().map_err(|e| format!("eventfd: {e}"))?.into();
         let theirs = ours.try_clone().map_err(|e| format!("eventfd: {e}"))?;
         Ok((File::from(ours), theirs))
     };
     let ((there, stdin), (back, stdout)) = (pair()?, pair()?);
-    let mut command = myself(cpu, &["eventfd".to_string()])?;
+    let mut command = myself(cpu, &[kind.to_string()])?;
     command.stdin(stdin).stdout(stdout);
     Ok((there, back, spawn(command)?))
 }
@@ -107,6 +130,27 @@ pub fn inherited_eventfds() -> Result<(File, File)> {
     let own =
         |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().map(File::from).map_err(|e| e.to_string());
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
+}
+
+/// An epoll that watches descriptors for reading, level-triggered; the data of each is its place in the list.
+pub fn epoll_of<F: AsFd>(fds: &[F]) -> Result<Epoll> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
+    for (n, fd) in fds.iter().enumerate() {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, n as u64);
+        epoll.add(fd, event).map_err(|e| format!("epoll: {e}"))?;
+    }
+    Ok(epoll)
+}
+
+/// Sleeps until something can be read; `false` at the time limit.
+pub fn sleep(epoll: &Epoll, limit: EpollTimeout) -> Result<bool> {
+    loop {
+        match epoll.wait(&mut [EpollEvent::empty()], limit) {
+            Ok(n) => return Ok(n > 0),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(format!("epoll_wait: {e}")),
+        }
+    }
 }
 
 /// Round trips, timed one by one as perftest does, so that both sides quote a median.

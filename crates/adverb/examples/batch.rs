@@ -1,0 +1,33 @@
+//! A batch: requests that the device gets in one hand-over, all of them or none.
+use adverb::Result;
+use adverb::testing::{PATIENCE, pair};
+
+/// Runs it.
+pub fn main() -> Result<()> {
+    let (a, b) = pair()?;
+    let log = b.buffer(1024)?;
+    b.qp.recv(()).post()?;
+    // Records first, then the number of them, then word of it: order of posting is order of arrival.
+    let records = ["one", "two", "three"];
+    let count = 3u64.to_ne_bytes();
+    let mut batch = a.qp.batch();
+    for (i, record) in records.iter().enumerate() {
+        let place = 64 * (i as u64 + 1);
+        batch.write(*record, log.remote().slice(place..place + 64)).signaled(false).post()?;
+    }
+    batch.write(&count, log.remote().slice(..8)).signaled(false).post()?;
+    batch.send_imm((), 3).id(9).post()?;
+    assert_eq!(batch.len(), 5);
+    batch.submit()?;
+    // One completion for all: they complete in order.
+    assert_eq!(a.completion()?.wr_id(), 9);
+    assert_eq!(b.completion()?.imm(), Some(3));
+    assert_eq!((log.load_u64(0)?, log.to_vec(192..197)?), (3, b"three".to_vec()));
+
+    // Dropped without submit(), a batch has posted nothing.
+    let mut dropped = a.qp.batch();
+    dropped.send(()).post()?;
+    drop(dropped);
+    assert!(a.cq.wait_all(1, PATIENCE / 400).is_err());
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Address handles.
+use crate::error::{Error, Result};
+use crate::pd::Pd;
+use adverb_device::context::AhAttr;
+use adverb_device::device::PORT;
+use adverb_device::engine::{AddressVector, Gid};
+
+/// Bytes in front of each UD message in the receive buffer: the GRH, or the IP header in its place (IBTA 11.4.1.2).
+pub const GRH_LEN: usize = 40;
+/// Hop limit of what is sent.
+const HOP_LIMIT: u8 = 64;
+
+/// Where datagrams go (`ibv_create_ah(3)`, IBTA 11.2.2.1). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ah {
+    av: AddressVector,
+    _pd: Pd,
+}
+
+impl Ah {
+    pub(crate) fn new(pd: &Pd, gid: Gid) -> Result<Self> {
+        let context = pd.context();
+        let is_v4 = gid.ipv4().is_some();
+        let source = context.device().gids().iter().position(|g| g.ipv4().is_some() == is_v4);
+        let index = source.and_then(|i| u8::try_from(i).ok()).ok_or(Error::NoAddress)?;
+        Ok(Ah { av: path(context, index, gid)?, _pd: pd.clone() })
+    }
+
+    /// The destination.
+    #[must_use]
+    pub fn gid(&self) -> Gid {
+        self.av.dgid
+    }
+
+    pub(crate) fn av(&self) -> AddressVector {
+        self.av
+    }
+}
+
+/// The way from the GID at `index` to `dgid`.
+pub(crate) fn path(context: &crate::Context, index: u8, dgid: Gid) -> Result<AddressVector> {
+    let attr = AhAttr {
+        dgid,
+        sgid_index: index,
+        hop_limit: HOP_LIMIT,
+        is_global: true,
+        port_num: PORT,
+        ..AhAttr::default()
+    };
+    Ok(context.raw().resolve(&attr)?)
+}

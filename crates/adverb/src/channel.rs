@@ -1,0 +1,244 @@
+//! Completion channels and their events.
+use crate::cq::{Cq, CqInner};
+use crate::device::Context;
+use crate::error::{Error, Result};
+use crate::handle::{End, Handle, WeakHandle};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::{Duration, Instant};
+
+/// A completion channel: where completion queues that were made with it report that completions have come
+/// (`ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`). Cheap to clone; ends with its last handle and queue.
+///
+/// There are four ways to wait, and all of them may be used on one channel at a time; each event goes to one waiter, in the
+/// order in which events arose (CHN-3):
+///
+/// * [`CompChannel::next_event`] blocks,
+/// * [`CompChannel::try_event`] does not,
+/// * the descriptor ([`AsFd`]) is readable exactly while an event waits (CHN-2), for `poll`, `epoll` and reactors,
+/// * [`CompChannel::event`] is a future for any executor.
+#[derive(Clone, Debug)]
+pub struct CompChannel(Handle<ChannelInner>);
+
+#[derive(Debug)]
+pub struct ChannelInner {
+    channel: Arc<adverb_device::CompChannel>,
+    context: Context,
+    /// Its queues, by number.
+    cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
+}
+
+impl End for ChannelInner {
+    const WHAT: &'static str = "the completion channel";
+    fn end(&mut self) -> Result<(), adverb_device::Error> {
+        self.channel.destroy()
+    }
+}
+
+/// A queue whose completions no event will speak of (EXT-4): they came before its pending arm, or it is not armed.
+#[derive(Clone, Debug)]
+pub struct Overlooked {
+    /// The queue.
+    pub cq: Cq,
+    /// Completions in it that no event speaks of.
+    pub waiting: usize,
+    /// Is an arm pending, which only later completions satisfy?
+    pub armed: bool,
+    /// It all in words, with the place in the program where the queue was armed last.
+    pub report: String,
+}
+
+impl CompChannel {
+    pub(crate) fn new(context: &Context) -> Result<Self> {
+        let channel = adverb_device::CompChannel::new(context.raw())?;
+        Ok(CompChannel(Handle::new(ChannelInner {
+            channel,
+            context: context.clone(),
+            cqs: Mutex::default(),
+        })))
+    }
+
+    /// The open device.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Waits for an event (CHN-1), making progress meanwhile. If the descriptor was made non-blocking it does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] by a signal (CHN-7) or [`CompChannel::interrupt`]; [`Error::WouldBlock`] when non-blocking.
+    pub fn next_event(&self) -> Result<CqEvent> {
+        self.wait(None)
+    }
+
+    /// Waits for an event, but at most so long; `None` when none came. A time of zero is [`CompChannel::try_event`].
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; [`Error::WouldBlock`] when non-blocking.
+    pub fn next_event_timeout(&self, timeout: Duration) -> Result<Option<CqEvent>> {
+        // A time too long to add is forever.
+        match self.wait(Instant::now().checked_add(timeout)) {
+            Ok(event) => Ok(Some(event)),
+            Err(Error::TimedOut) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn wait(&self, cutoff: Option<Instant>) -> Result<CqEvent> {
+        loop {
+            let cq = self.0.channel.next_event(cutoff).map_err(Error::from_wait)?;
+            if let Some(event) = self.event_of(cq) {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// An event if one waits; never waits itself.
+    #[must_use]
+    pub fn try_event(&self) -> Option<CqEvent> {
+        loop {
+            let cq = self.0.channel.try_event()?;
+            if let Some(event) = self.event_of(cq) {
+                return Some(event);
+            }
+        }
+    }
+
+    /// The next event, as a future for any executor: the device's background thread makes progress and wakes the task.
+    /// Dropped before it is ready, it has taken nothing.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`.
+    pub async fn event(&self) -> Result<CqEvent> {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// What [`CompChannel::event`] polls, for futures written by hand.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`.
+    pub fn poll_event(&self, cx: &mut task::Context<'_>) -> Poll<Result<CqEvent>> {
+        loop {
+            match self.0.channel.poll_event(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Error::from_wait(e))),
+                Poll::Ready(Ok(cq)) => {
+                    if let Some(event) = self.event_of(cq) {
+                        return Poll::Ready(Ok(event));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has one waiting [`CompChannel::next_event`], or the next one, return [`Error::Interrupted`].
+    pub fn interrupt(&self) {
+        self.0.channel.interrupt();
+    }
+
+    /// Queues of this channel that hold completions which no event will speak of, now (EXT-4): a thread that goes to
+    /// sleep on the channel sleeps beside them. Empty for a program that arms, polls until empty, and only then waits.
+    #[must_use]
+    pub fn overlooked(&self) -> Vec<Overlooked> {
+        let ours = |o: adverb_device::Overlooked| {
+            let cq = self.find(&o.cq)?;
+            Some(Overlooked { cq, waiting: o.waiting, armed: o.armed, report: o.to_string() })
+        };
+        self.0.channel.overlooked().into_iter().filter_map(ours).collect()
+    }
+
+    /// Sets or clears `O_NONBLOCK` of the descriptor, which decides whether [`CompChannel::next_event`] waits (CHN-2).
+    ///
+    /// # Errors
+    /// The errno of `fcntl`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        let flags = fcntl(self.as_fd(), FcntlArg::F_GETFL).map_err(adverb_device::Error::from)?;
+        let mut flags = OFlag::from_bits_retain(flags);
+        flags.set(OFlag::O_NONBLOCK, nonblocking);
+        fcntl(self.as_fd(), FcntlArg::F_SETFL(flags)).map_err(adverb_device::Error::from)?;
+        Ok(())
+    }
+
+    /// Ends it now.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if other handles or queues of it exist (CHN-6); it ends with the last of them.
+    pub fn destroy(self) -> Result<()> {
+        self.0.destroy()
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<adverb_device::CompChannel> {
+        &self.0.channel
+    }
+
+    pub(crate) fn add(&self, number: u32, cq: WeakHandle<CqInner>) {
+        self.0.cqs.lock().insert(number, cq);
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        self.0.cqs.lock().remove(&number);
+    }
+
+    fn find(&self, cq: &adverb_device::Cq) -> Option<Cq> {
+        Cq::upgrade(self.0.cqs.lock().get(&cq.number())?)
+    }
+
+    /// The event with its queue, unless the last handle on that is just being dropped: then the event is gone with it
+    /// (CHN-5), and acknowledged, since the queue's end waits for that.
+    fn event_of(&self, cq: Arc<adverb_device::Cq>) -> Option<CqEvent> {
+        let found = self.find(&cq);
+        if found.is_none() {
+            cq.ack_events(1);
+        }
+        found.map(|cq| CqEvent { cq })
+    }
+}
+
+impl AsFd for CompChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.channel.as_fd()
+    }
+}
+
+impl AsRawFd for CompChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl PartialEq for CompChannel {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+impl Eq for CompChannel {}
+
+/// An event: completions have come that an arm of its queue waited for. Acknowledged when it is dropped (CHN-4,
+/// `ibv_ack_cq_events(3)`); it keeps the queue until then.
+///
+/// The queue may be found empty, if completions were polled before the event was read (CQN-8).
+#[derive(Debug)]
+#[must_use = "dropping the event acknowledges it; poll its queue, and arm it again"]
+pub struct CqEvent {
+    cq: Cq,
+}
+
+impl CqEvent {
+    /// The queue.
+    #[must_use]
+    pub fn cq(&self) -> &Cq {
+        &self.cq
+    }
+}
+
+impl Drop for CqEvent {
+    fn drop(&mut self) {
+        self.cq.raw().ack_events(1);
+    }
+}

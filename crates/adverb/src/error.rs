@@ -1,0 +1,273 @@
+//! Errors: what failed, with the values that explain it.
+use crate::completion::Completion;
+use crate::connect::ConnectError;
+use adverb_device::engine::{Cause, QpState, WcOpcode, WcStatus};
+use adverb_device::{Errno, Why};
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of this crate's calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A call that failed. [`Error::errno`] is what the C ABI would say; [`Error::cause`] is the device's typed reason where it
+/// gave one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device refused the call: an errno and a reason.
+    Device(adverb_device::Error),
+    /// The queue pair's state does not allow the request: usually it is not connected yet (IBTA 10.3.1).
+    NotConnected {
+        /// What was asked for.
+        op: &'static str,
+        /// The state it is in.
+        state: QpState,
+    },
+    /// The queue holds as many requests as it was made for; poll completions and post again (`ENOMEM` in C).
+    QueueFull {
+        /// Which queue.
+        queue: &'static str,
+        /// Requests it holds.
+        depth: u32,
+    },
+    /// A range leaves the memory it is taken from.
+    OutOfRange {
+        /// First byte.
+        start: u64,
+        /// One behind the last byte.
+        end: u64,
+        /// Bytes there are.
+        len: u64,
+    },
+    /// A one-sided operation longer than the remote memory it names.
+    RemoteTooShort {
+        /// Bytes the operation needs.
+        needed: u64,
+        /// Bytes of the remote memory.
+        len: u64,
+    },
+    /// An atomic access at an offset that is not a multiple of 8, or to memory that is not so aligned.
+    Misaligned {
+        /// The offset in bytes.
+        offset: u64,
+    },
+    /// An address handle is missing on a UD request, or given on another transport.
+    Destination {
+        /// Does this transport need one?
+        needed: bool,
+    },
+    /// No device has this name; those there are.
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        available: Vec<String>,
+    },
+    /// The device has no address, or none of the wanted family.
+    NoAddress,
+    /// Other handles or objects still use it; it ends with the last of them.
+    Busy {
+        /// What.
+        what: &'static str,
+        /// How many users.
+        users: usize,
+    },
+    /// A work request completed unsuccessfully ([`Completion::ok`]).
+    Failed(Box<Failure>),
+    /// Completions were lost because the queue was full. The queue is in error and takes no more; what is in it can be
+    /// polled.
+    CqOverflow {
+        /// Entries of the queue.
+        depth: u32,
+    },
+    /// Nothing came in time.
+    TimedOut,
+    /// Nothing is there and the descriptor does not block (CHN-2).
+    WouldBlock,
+    /// A signal came first (CHN-7), or the channel was interrupted.
+    Interrupted,
+    /// Events of this queue go to its channel: wait there.
+    HasChannel,
+    /// Setting up a connection failed.
+    Connect(Arc<ConnectError>),
+}
+
+/// A work request that failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// The queue pair.
+    pub qp_number: u32,
+    /// What was asked for. On a failure verbs does not vouch for it; this device does.
+    pub opcode: WcOpcode,
+    /// The outcome (IBTA 11.6.2).
+    pub status: WcStatus,
+    /// Why.
+    pub cause: Option<Arc<Cause>>,
+}
+
+impl Error {
+    /// The errno that the C ABI reports for it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Device(e) => e.errno(),
+            Error::QueueFull { .. } => Errno::ENOMEM as i32,
+            Error::NoSuchDevice { .. } => Errno::ENODEV as i32,
+            Error::NoAddress => Errno::EADDRNOTAVAIL as i32,
+            Error::Busy { .. } => Errno::EBUSY as i32,
+            Error::Failed(_) => Errno::EIO as i32,
+            Error::CqOverflow { .. } => Errno::EOVERFLOW as i32,
+            Error::TimedOut => Errno::ETIMEDOUT as i32,
+            Error::WouldBlock => Errno::EAGAIN as i32,
+            Error::Interrupted => Errno::EINTR as i32,
+            Error::Connect(e) => e.errno(),
+            Error::NotConnected { .. }
+            | Error::OutOfRange { .. }
+            | Error::RemoteTooShort { .. }
+            | Error::Misaligned { .. }
+            | Error::Destination { .. }
+            | Error::HasChannel => Errno::EINVAL as i32,
+        }
+    }
+
+    /// The device's reason, if it gave a typed one.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Error::Device(e) => match e.why() {
+                Why::Cause(cause) => Some(cause),
+                Why::Attr(_) | Why::Text(_) => None,
+            },
+            Error::Failed(failure) => failure.cause.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// What a get-event call of the device answered.
+    pub(crate) fn from_wait(errno: Errno) -> Self {
+        match errno {
+            Errno::EAGAIN => Error::WouldBlock,
+            Errno::EINTR => Error::Interrupted,
+            Errno::ETIMEDOUT => Error::TimedOut,
+            other => Error::Device(other.into()),
+        }
+    }
+
+    pub(crate) fn failed(completion: &Completion) -> Self {
+        Error::Failed(Box::new(Failure {
+            wr_id: completion.wr_id(),
+            qp_number: completion.qp_number(),
+            opcode: completion.opcode(),
+            status: completion.status(),
+            cause: completion.cause().cloned(),
+        }))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Device(e) => write!(f, "{e}"),
+            Error::NotConnected { op, state } => {
+                write!(f, "{op} needs a connected queue pair, this one is in state {state:?}")
+            }
+            Error::QueueFull { queue, depth } => write!(f, "{queue} is full ({depth} work requests)"),
+            Error::OutOfRange { start, end, len } => {
+                write!(f, "bytes {start}..{end} are not inside of {len} bytes")
+            }
+            Error::RemoteTooShort { needed, len } => {
+                write!(f, "the operation covers {needed} bytes, the remote memory has {len}")
+            }
+            Error::Misaligned { offset } => {
+                write!(f, "atomic access at offset {offset}: not aligned to 8 bytes")
+            }
+            Error::Destination { needed: true } => {
+                write!(f, "a request on a UD queue pair needs a destination: .to(..)")
+            }
+            Error::Destination { needed: false } => {
+                write!(f, "only a request on a UD queue pair takes a destination")
+            }
+            Error::NoSuchDevice { name, available } => {
+                write!(f, "there is no device {name:?}; there are {}", available.join(", "))
+            }
+            Error::NoAddress => write!(f, "the device has no such address"),
+            Error::Busy { what, users } => {
+                write!(f, "{what} is still used by {users} other handle(s) or object(s)")
+            }
+            Error::Failed(failure) => write!(f, "{failure}"),
+            Error::CqOverflow { depth } => {
+                write!(f, "completions were lost: the completion queue of {depth} entries overflowed")
+            }
+            Error::TimedOut => write!(f, "nothing came in time"),
+            Error::WouldBlock => write!(f, "no event is waiting"),
+            Error::Interrupted => write!(f, "interrupted"),
+            Error::HasChannel => write!(f, "the events of this completion queue go to its channel"),
+            Error::Connect(e) => write!(f, "connecting: {e}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "queue pair {:#08x}: {:?} completed with {:?} (wr_id {:#x})",
+            self.qp_number, self.opcode, self.status, self.wr_id
+        )?;
+        match &self.cause {
+            Some(cause) => write!(f, ": {cause}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|c| c as _)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Device(e) => Some(e),
+            Error::Failed(failure) => failure.cause.as_deref().map(|c| c as _),
+            Error::Connect(e) => Some(e.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+impl From<adverb_device::Error> for Error {
+    fn from(e: adverb_device::Error) -> Self {
+        match e.why() {
+            Why::Cause(Cause::WrongState { op, state }) => Error::NotConnected { op, state: *state },
+            Why::Cause(Cause::QueueFull { queue, depth }) => Error::QueueFull { queue, depth: *depth },
+            _ => Error::Device(e),
+        }
+    }
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::CqOverflow { depth } => Error::CqOverflow { depth },
+            other => adverb_device::Error::from(other).into(),
+        }
+    }
+}
+
+impl From<ConnectError> for Error {
+    fn from(e: ConnectError) -> Self {
+        Error::Connect(Arc::new(e))
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(e: Error) -> Self {
+        let kind = std::io::Error::from_raw_os_error(e.errno()).kind();
+        std::io::Error::new(kind, e)
+    }
+}

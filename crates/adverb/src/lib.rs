@@ -1,0 +1,120 @@
+//! RDMA for Rust programs, in user space: queue pairs, registered memory, one-sided reads and writes, atomics and completion
+//! events, over UDP, on any machine. No RDMA network card, no kernel module, no root.
+//!
+//! ```
+//! use adverb::testing::pair;
+//!
+//! # fn main() -> adverb::Result<()> {
+//! // Two connected queue pairs in this process, each with its own device context.
+//! let (a, b) = pair()?;
+//!
+//! // B lets its peer write into a buffer, and A does.
+//! let board = b.pd.create_buffer(4096).remote_write().build()?;
+//! a.qp.write("hello", board.remote()).post()?;
+//! a.completion()?;
+//! assert_eq!(board.to_vec(..5)?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The objects
+//!
+//! | here | verbs | is |
+//! |---|---|---|
+//! | [`Device`], [`Context`] | `ibv_device`, `ibv_context` | a network interface as an RDMA device, opened |
+//! | [`Pd`] | `ibv_pd` | a protection domain: what belongs together |
+//! | [`Buffer`], [`BufSlice`], [`RemoteBuf`] | `ibv_mr`, `ibv_sge` | registered memory, a piece of it, a piece of the peer's |
+//! | [`Mw`] | `ibv_mw` | a memory window: a key of its own to a piece of a buffer |
+//! | [`Qp`], [`Batch`], [`Srq`], [`Ah`], [`Xrcd`] | `ibv_qp`, `ibv_wr_start`, `ibv_srq`, `ibv_ah`, `ibv_xrcd` | a queue pair and what it works with |
+//! | [`Cq`], [`Completion`] | `ibv_cq`, `ibv_wc` | where requests complete |
+//! | [`CompChannel`], [`CqEvent`] | `ibv_comp_channel` | how a program that sleeps hears of it |
+//!
+//! All are handles, cheap to clone, `Send` and `Sync`. An object ends with its last handle, and keeps what it was made of: handles
+//! may be dropped in any order. `destroy` ends one at once and says what is in the way.
+//!
+//! # Memory
+//!
+//! The device and peers change registered memory at any time, so safe code never holds a reference into it: bytes are copied in
+//! and out of a [`Buffer`]. A buffer that is dropped with requests under way takes its registration with it: they fail with a
+//! protection error, and no byte of memory that is somebody else's by then is touched. Memory of the program's own is
+//! registered with [`Pd::reg_raw`], the only unsafe function.
+//!
+//! # Errors
+//!
+//! A call that is refused says why with the figures that explain it ([`Error`]), and has changed nothing. A request that fails
+//! completes with a status and a typed [`Cause`]; [`Completion::ok`] makes an [`Error`] of it. A connection that has failed
+//! flushes what is posted afterwards; [`Qp::reset`] begins anew.
+//!
+//! # Waiting
+//!
+//! Poll ([`Cq::poll`], [`Cq::drain`]), block ([`CompChannel::next_event`]), watch a descriptor ([`CompChannel`] is `AsFd`), or
+//! `await` ([`CompChannel::event`], [`Cq::completions`]). [`tutorial`] goes through all of them. A thread that waits or polls drives
+//! the device itself; otherwise the process's one background thread does.
+//!
+//! # Requests
+//!
+//! Each operation of a [`Qp`] makes a [`Request`]; `post()` posts it. Requests complete on the queue pair's completion queue unless
+//! `signaled(false)`. Completions carry the request's `id`.
+//!
+//! ```
+//! # use adverb::{Result, testing::pair};
+//! # fn main() -> Result<()> {
+//! # let (a, b) = pair()?;
+//! # let (ours, theirs) = (a.buffer(64)?, b.buffer(64)?);
+//! # b.qp.recv(()).post()?;
+//! a.qp.read(ours.slice(..16), theirs.remote().slice(..16)).id(1).signaled(false).post()?;
+//! a.qp.send(ours.slice(..16)).id(2).fence().solicited().inline().post()?;
+//! # b.qp.recv(&theirs).post()?;
+//! # a.cq.wait(adverb::testing::PATIENCE)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! * `tokio`: channels on tokio's reactor and setting up connections without blocking, in `adverb::tokio`.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+mod ah;
+mod async_event;
+mod buffer;
+mod channel;
+mod completion;
+pub mod connect;
+mod cq;
+mod data;
+mod device;
+mod error;
+mod handle;
+mod mw;
+mod pd;
+mod qp;
+mod raw;
+mod srq;
+pub mod testing;
+/// From `ibv_req_notify_cq` to `async`: a tutorial.
+#[doc = include_str!("../docs/from-req-notify-to-async.md")]
+pub mod tutorial {}
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod xrc;
+
+pub use adverb_device::engine::cause::Cause;
+pub use adverb_device::engine::{
+    Access, AttrMask, Gid, Key, Limits, PathMtu, QpAttr, QpState, QpType, WcOpcode, WcStatus,
+};
+pub use ah::{Ah, GRH_LEN};
+pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind};
+pub use buffer::{BufSlice, Buffer, BufferBuilder, RemoteBuf, Rights};
+pub use channel::{CompChannel, CqEvent, Overlooked};
+pub use completion::Completion;
+pub use cq::{Completions, Cq, CqBuilder, Drain, Notify};
+pub use data::{Data, Slices};
+pub use device::{Context, Device, Stats};
+pub use error::{Error, Failure, Result};
+pub use mw::{Mw, MwType, WindowRights};
+pub use pd::Pd;
+pub use qp::{Batch, BatchError, InfoError, Placement, Qp, QpBuilder, QpInfo, Recv, Request};
+pub use srq::{Srq, SrqBuilder, SrqRecv};
+pub use xrc::Xrcd;

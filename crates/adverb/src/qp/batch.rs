@@ -1,0 +1,85 @@
+//! Requests that are handed over together.
+use super::Qp;
+use super::request::{Undo, Wr};
+use crate::error::{Error, Result};
+use std::fmt;
+
+/// Requests that the device gets together: one hand-over, however many there are (DEF-2, DEF-8), as with
+/// `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before [`Batch::submit`]; dropped
+/// without it, nothing is posted, as with `ibv_wr_abort`.
+///
+/// Data is borrowed until then; inline data is copied when the batch is submitted.
+#[derive(Debug)]
+#[must_use = "nothing is posted before submit()"]
+pub struct Batch<'d> {
+    qp: &'d Qp,
+    requests: Vec<Wr<'d>>,
+}
+
+/// A request of a batch was refused; nothing of the batch was posted.
+#[derive(Clone, Debug)]
+pub struct BatchError {
+    /// Which one, counted from 0.
+    pub index: usize,
+    /// Why.
+    pub error: Error,
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request {} of the batch: {}", self.index, self.error)
+    }
+}
+
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<BatchError> for Error {
+    fn from(e: BatchError) -> Self {
+        e.error
+    }
+}
+
+impl<'d> Batch<'d> {
+    pub(super) fn new(qp: &'d Qp) -> Self {
+        Batch { qp, requests: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, wr: Wr<'d>) {
+        self.requests.push(wr);
+    }
+
+    /// Requests gathered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// None gathered?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Hands all of them over, in order (DEF-6), or none.
+    ///
+    /// # Errors
+    /// The first request that was refused, and why ([`Request::post`](super::Request::post)).
+    pub fn submit(self) -> Result<(), BatchError> {
+        if self.requests.is_empty() {
+            return Ok(());
+        }
+        let refused = |index: usize, error: Error| BatchError { index, error };
+        let mut chain = self.qp.raw().send_chain().map_err(|e| refused(0, e.into()))?;
+        let mut undo = Undo::default();
+        for (index, wr) in self.requests.iter().enumerate() {
+            wr.stage(&mut chain, self.qp.qp_type(), &mut undo).map_err(|e| refused(index, e))?;
+        }
+        undo.forget();
+        chain.commit();
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Making queue pairs.
+use super::settings::{Settings, ack_timeout_code, rnr_timer_code};
+use super::{Qp, QpInner, random_psn};
+use crate::cq::Cq;
+use crate::device::Context;
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::pd::Pd;
+use crate::srq::Srq;
+use crate::xrc::Xrcd;
+use adverb_device::QpInit;
+use adverb_device::engine::{Access, PathMtu, QpCap, QpType};
+use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::time::Duration;
+
+/// How a queue pair is made ([`Pd::create_qp`]). What is not said has the value in brackets.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build()"]
+pub struct QpBuilder<'a> {
+    context: &'a Context,
+    pd: Option<&'a Pd>,
+    xrcd: Option<&'a Xrcd>,
+    qp_type: QpType,
+    cap: QpCap,
+    signal_all: bool,
+    send_cq: Option<Cq>,
+    recv_cq: Option<Cq>,
+    srq: Option<Srq>,
+    gid_index: Option<u8>,
+    settings: Settings,
+}
+
+/// Requests of each queue unless told otherwise.
+const REQUESTS: u32 = 128;
+
+impl<'a> QpBuilder<'a> {
+    pub(crate) fn new(pd: &'a Pd) -> Self {
+        QpBuilder { pd: Some(pd), ..QpBuilder::bare(pd.context(), QpType::Rc) }
+    }
+
+    pub(crate) fn xrc_recv(xrcd: &'a Xrcd) -> Self {
+        QpBuilder { xrcd: Some(xrcd), ..QpBuilder::bare(xrcd.context(), QpType::XrcRecv) }
+    }
+
+    fn bare(context: &'a Context, qp_type: QpType) -> Self {
+        let cap = QpCap {
+            max_send_wr: REQUESTS,
+            max_recv_wr: REQUESTS,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 256,
+        };
+        QpBuilder {
+            context,
+            pd: None,
+            xrcd: None,
+            qp_type,
+            cap,
+            signal_all: false,
+            send_cq: None,
+            recv_cq: None,
+            srq: None,
+            gid_index: None,
+            settings: Settings::default(),
+        }
+    }
+
+    /// Reliable connected: messages, writes, reads, atomics, in order, acknowledged (this is the default).
+    pub fn rc(self) -> Self {
+        self.of_type(QpType::Rc)
+    }
+    /// Unreliable connected: messages and writes, in order, without acknowledgements; what is lost is lost.
+    pub fn uc(self) -> Self {
+        self.of_type(QpType::Uc)
+    }
+    /// Unreliable datagrams: messages of at most the path MTU, to and from any queue pair that knows the Q_Key.
+    pub fn ud(self) -> Self {
+        self.of_type(QpType::Ud)
+    }
+    /// The sending half of an XRC connection: each request names a shared receive queue of the peer's
+    /// ([`Request::srq`](crate::Request::srq)). The receiving half is made by [`Xrcd::create_qp`].
+    pub fn xrc_send(self) -> Self {
+        self.of_type(QpType::XrcSend)
+    }
+    fn of_type(mut self, qp_type: QpType) -> Self {
+        // The receiving half of XRC has no protection domain and cannot be anything else.
+        if self.pd.is_some() {
+            self.qp_type = qp_type;
+        }
+        self
+    }
+
+    /// Where sends and receives complete (one completion queue of its own, large enough for all requests).
+    pub fn cq(self, cq: &Cq) -> Self {
+        self.send_cq(cq).recv_cq(cq)
+    }
+    /// Where sends complete.
+    pub fn send_cq(mut self, cq: &Cq) -> Self {
+        self.send_cq = Some(cq.clone());
+        self
+    }
+    /// Where receives complete.
+    pub fn recv_cq(mut self, cq: &Cq) -> Self {
+        self.recv_cq = Some(cq.clone());
+        self
+    }
+    /// Receives come from here (its own receive queue).
+    pub fn srq(mut self, srq: &Srq) -> Self {
+        self.srq = Some(srq.clone());
+        self
+    }
+    /// Send requests under way at a time (128).
+    pub fn max_send_wr(mut self, n: u32) -> Self {
+        self.cap.max_send_wr = n;
+        self
+    }
+    /// Receives posted at a time (128).
+    pub fn max_recv_wr(mut self, n: u32) -> Self {
+        self.cap.max_recv_wr = n;
+        self
+    }
+    /// Pieces that a request gathers from or scatters to (4).
+    pub fn max_sge(mut self, n: u32) -> Self {
+        self.cap.max_send_sge = n;
+        self.cap.max_recv_sge = n;
+        self
+    }
+    /// Bytes of inline data of a request (256), at most 1024.
+    pub fn max_inline(mut self, bytes: u32) -> Self {
+        self.cap.max_inline_data = bytes;
+        self
+    }
+    /// Every send completes, whatever [`Request::signaled`](crate::Request::signaled) says (`sq_sig_all`).
+    pub fn signal_all(mut self) -> Self {
+        self.signal_all = true;
+        self
+    }
+    /// What the peer may do over it at all (read, write, atomics); the keys of the memory decide besides.
+    pub fn access(mut self, access: Access) -> Self {
+        self.settings.access = access;
+        self
+    }
+    /// Index of its GID ([`Context::default_gid_index`]).
+    pub fn gid_index(mut self, index: u8) -> Self {
+        self.gid_index = Some(index);
+        self
+    }
+    /// The path MTU at most (the device's). The smaller one of the two sides counts.
+    pub fn path_mtu(mut self, mtu: PathMtu) -> Self {
+        self.settings.path_mtu = Some(mtu);
+        self
+    }
+    /// Reads and atomics under way at a time, `out` of ours and `in_` of the peer's (16 each, at most 128). What the two
+    /// sides agree on is the smaller number.
+    pub fn read_depth(mut self, out: u8, in_: u8) -> Self {
+        self.settings.reads_out = out;
+        self.settings.reads_in = in_;
+        self
+    }
+    /// Time without an acknowledgement before a packet is sent again (67 ms), rounded up to 4.096 µs · 2ⁿ; zero is never
+    /// (IBTA 9.7.6.1.3).
+    pub fn ack_timeout(mut self, time: Duration) -> Self {
+        self.settings.ack_timeout = ack_timeout_code(time);
+        self
+    }
+    /// How often a packet is sent again before the connection fails with `RetryExcErr` (7, which is the most).
+    pub fn retry_count(mut self, n: u8) -> Self {
+        self.settings.retry_count = n;
+        self
+    }
+    /// How often a message is sent again that met no posted receive (7, which is for ever).
+    pub fn rnr_retry(mut self, n: u8) -> Self {
+        self.settings.rnr_retry = n;
+        self
+    }
+    /// How long the peer is told to wait when no receive is posted (10 µs), rounded up to what the protocol can say, at most
+    /// 655 ms (IBTA 9.7.5.2.8).
+    pub fn rnr_timer(mut self, time: Duration) -> Self {
+        self.settings.rnr_timer = rnr_timer_code(time);
+        self
+    }
+    /// The Q_Key that datagrams to it must carry (UD; 0x00ad0ad0).
+    pub fn qkey(mut self, qkey: u32) -> Self {
+        self.settings.qkey = qkey;
+        self
+    }
+
+    /// Makes it: in INIT, ready for receives, or (UD) ready to send.
+    ///
+    /// # Errors
+    /// EINVAL naming the size that is out of range; ENOMEM when queue pair numbers are used up; for UD EADDRINUSE
+    /// and the like if UDP port 4791 cannot be had.
+    pub fn build(mut self) -> Result<Qp> {
+        self.fill_in_cqs()?;
+        let index = self.gid_index.unwrap_or_else(|| self.context.default_gid_index());
+        self.context.gid(index)?;
+        let init = QpInit {
+            qp_type: self.qp_type,
+            cap: self.cap,
+            signal_all: self.signal_all,
+            send_cq: self.send_cq.as_ref().map(|cq| cq.raw().clone()),
+            recv_cq: self.recv_cq.as_ref().map(|cq| cq.raw().clone()),
+            srq: self.srq.as_ref().map(|srq| srq.raw().clone()),
+            xrcd: self.xrcd.map(|x| x.raw().clone()),
+        };
+        let qp = Qp(Handle::new(QpInner {
+            qp: adverb_device::Qp::new(self.context.raw(), self.pd.map(Pd::raw), &init)?,
+            context: self.context.clone(),
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            pd: self.pd.cloned(),
+            srq: self.srq,
+            _xrcd: self.xrcd.cloned(),
+            settings: self.settings,
+            gid_index: AtomicU8::new(index),
+            first_psn: AtomicU32::new(random_psn()),
+        }));
+        qp.to_init()?;
+        if qp.qp_type() == QpType::Ud {
+            qp.activate_ud()?;
+        }
+        Ok(qp)
+    }
+
+    /// Makes the completion queue that was not given, for what needs one.
+    fn fill_in_cqs(&mut self) -> Result<()> {
+        let (sends, recvs) = match self.qp_type {
+            QpType::XrcRecv => (false, false),
+            QpType::XrcSend => (true, false),
+            QpType::Rc | QpType::Uc | QpType::Ud => (true, true),
+        };
+        let missing = |wanted: bool, cq: &Option<Cq>| wanted && cq.is_none();
+        if missing(sends, &self.send_cq) || missing(recvs, &self.recv_cq) {
+            let shared = self.srq.as_ref().map_or(self.cap.max_recv_wr, |s| s.raw().attributes().0);
+            let entries = self.cap.max_send_wr.saturating_add(shared).max(1);
+            let cq = self.context.create_cq().entries(entries.min(self.context.limits().max_cqe)).build()?;
+            for (wanted, place) in [(sends, &mut self.send_cq), (recvs, &mut self.recv_cq)] {
+                if wanted {
+                    place.get_or_insert_with(|| cq.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+}

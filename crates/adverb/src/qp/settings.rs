@@ -1,0 +1,162 @@
+//! What a queue pair is connected with, and the attributes of each step.
+use super::{ALL_REMOTE, QpInfo, THE_PORT};
+use adverb_device::engine::{Access, AddressVector, AttrMask, PathMtu, QpAttr, QpState, QpType};
+use std::time::Duration;
+
+/// The Q_Key of datagrams unless told otherwise (IBTA 10.2.5).
+const QKEY: u32 = 0x00ad_0ad0;
+
+/// Timers, counts and rights.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub access: Access,
+    /// The device's, unless smaller.
+    pub path_mtu: Option<PathMtu>,
+    /// Reads and atomics under way at a time.
+    pub reads_out: u8,
+    /// Reads and atomics of the peer's answered at a time.
+    pub reads_in: u8,
+    /// Local ACK timeout code (IBTA 9.7.6.1.3).
+    pub ack_timeout: u8,
+    pub retry_count: u8,
+    pub rnr_retry: u8,
+    /// RNR NAK timer code (IBTA 9.7.5.2.8).
+    pub rnr_timer: u8,
+    pub qkey: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            access: ALL_REMOTE,
+            path_mtu: None,
+            reads_out: 16,
+            reads_in: 16,
+            // 67 ms.
+            ack_timeout: 14,
+            retry_count: 7,
+            // For ever.
+            rnr_retry: 7,
+            // 10 µs.
+            rnr_timer: 1,
+            qkey: QKEY,
+        }
+    }
+}
+
+/// The first of the 5-bit codes, in order of their times, whose time is not below `wanted`; the longest if none is.
+fn code_of(wanted: Duration, codes: impl Iterator<Item = (u8, Duration)>) -> u8 {
+    let mut longest = 0;
+    for (code, time) in codes {
+        longest = code;
+        if time >= wanted {
+            break;
+        }
+    }
+    longest
+}
+
+/// The code of a local ACK timeout; zero is never.
+pub fn ack_timeout_code(wanted: Duration) -> u8 {
+    if wanted.is_zero() {
+        return 0;
+    }
+    let times = (1..32).filter_map(|c| Some((c, Duration::from_nanos(adverb_wire::ack_timeout_ns(c)?))));
+    code_of(wanted, times)
+}
+
+/// The code of an RNR NAK timer. Code 0 is the longest.
+pub fn rnr_timer_code(wanted: Duration) -> u8 {
+    let time = |c| (c, Duration::from_micros(adverb_wire::rnr_timer_us(c).into()));
+    code_of(wanted, (1..32).chain([0]).map(time))
+}
+
+type Step = (QpAttr, AttrMask);
+
+impl Settings {
+    /// RESET to INIT.
+    pub fn init(&self, qp_type: QpType) -> Step {
+        let attr = QpAttr {
+            state: QpState::Init,
+            port_num: THE_PORT,
+            access: self.access,
+            qkey: self.qkey,
+            ..QpAttr::default()
+        };
+        let own = if qp_type == QpType::Ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
+        (attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | own)
+    }
+
+    /// INIT to RTR and RTS, for datagrams.
+    pub fn activating_ud(sq_psn: u32) -> [Step; 2] {
+        let state = |state| QpAttr { state, sq_psn, ..QpAttr::default() };
+        [(state(QpState::Rtr), AttrMask::STATE), (state(QpState::Rts), AttrMask::STATE | AttrMask::SQ_PSN)]
+    }
+
+    /// INIT to RTR and RTS, for connections.
+    pub fn connecting(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> [Step; 2] {
+        [self.to_rtr(own, peer, av), self.to_rts(own, peer)]
+    }
+
+    fn to_rtr(&self, own: &QpInfo, peer: &QpInfo, av: AddressVector) -> Step {
+        let attr = QpAttr {
+            state: QpState::Rtr,
+            av,
+            path_mtu: own.path_mtu.min(peer.path_mtu),
+            dest_qpn: peer.number,
+            rq_psn: peer.first_psn,
+            max_dest_rd_atomic: own.reads_in.min(peer.reads_out),
+            min_rnr_timer: self.rnr_timer,
+            ..QpAttr::default()
+        };
+        let mask =
+            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        let responds = matches!(own.qp_type, QpType::Rc | QpType::XrcRecv);
+        let responding = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+        (attr, if responds { mask | responding } else { mask })
+    }
+
+    fn to_rts(&self, own: &QpInfo, peer: &QpInfo) -> Step {
+        let attr = QpAttr {
+            state: QpState::Rts,
+            sq_psn: own.first_psn,
+            timeout: self.ack_timeout,
+            retry_cnt: self.retry_count,
+            rnr_retry: self.rnr_retry,
+            max_rd_atomic: own.reads_out.min(peer.reads_in),
+            ..QpAttr::default()
+        };
+        let mask = AttrMask::STATE | AttrMask::SQ_PSN;
+        let mask = match own.qp_type {
+            QpType::Rc | QpType::XrcSend => {
+                mask | AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::MAX_QP_RD_ATOMIC
+            }
+            QpType::XrcRecv => mask | AttrMask::TIMEOUT,
+            QpType::Uc | QpType::Ud => mask,
+        };
+        (attr, mask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ack_timeout_code, rnr_timer_code};
+    use std::time::Duration;
+
+    #[test]
+    fn times_round_up_to_the_next_code() {
+        assert_eq!(ack_timeout_code(Duration::ZERO), 0, "never");
+        assert_eq!(ack_timeout_code(Duration::from_nanos(1)), 1);
+        assert_eq!(ack_timeout_code(Duration::from_nanos(8192)), 1);
+        assert_eq!(ack_timeout_code(Duration::from_nanos(8193)), 2);
+        assert_eq!(ack_timeout_code(Duration::from_millis(67)), 14);
+        assert_eq!(ack_timeout_code(Duration::MAX), 31);
+        assert_eq!(rnr_timer_code(Duration::ZERO), 1);
+        assert_eq!(rnr_timer_code(Duration::from_micros(50)), 5);
+        assert_eq!(rnr_timer_code(Duration::from_millis(600)), 0, "code 0 is 655 ms");
+        assert_eq!(rnr_timer_code(Duration::MAX), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Shared receive queues.
+use crate::cq::Cq;
+use crate::data::Slices;
+use crate::error::Result;
+use crate::handle::{End, Handle};
+use crate::pd::Pd;
+use crate::xrc::Xrcd;
+use adverb_device::engine::RecvWr;
+use std::sync::Arc;
+
+/// A shared receive queue: receives that several queue pairs take from (IBTA 10.2.9, `ibv_create_srq(3)`). Cheap to
+/// clone; destroyed with its last handle and queue pair.
+#[derive(Clone, Debug)]
+pub struct Srq(Handle<SrqInner>);
+
+#[derive(Debug)]
+pub struct SrqInner {
+    srq: Arc<adverb_device::Srq>,
+    _pd: Pd,
+    _xrc: Option<(Xrcd, Cq)>,
+}
+
+impl End for SrqInner {
+    const WHAT: &'static str = "the shared receive queue";
+    fn end(&mut self) -> Result<(), adverb_device::Error> {
+        self.srq.destroy()
+    }
+}
+
+/// How a shared receive queue is made ([`Pd::create_srq`]).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build()"]
+pub struct SrqBuilder<'a> {
+    pd: &'a Pd,
+    max_wr: u32,
+    max_sge: u32,
+    limit: u32,
+    xrc: Option<(Xrcd, Cq)>,
+}
+
+impl<'a> SrqBuilder<'a> {
+    pub(crate) fn new(pd: &'a Pd) -> Self {
+        SrqBuilder { pd, max_wr: 128, max_sge: 4, limit: 0, xrc: None }
+    }
+    /// Receives it holds (128): 1 to [`Limits::max_srq_wr`](crate::Limits::max_srq_wr).
+    pub fn max_wr(mut self, n: u32) -> Self {
+        self.max_wr = n;
+        self
+    }
+    /// Pieces a receive has at most (4).
+    pub fn max_sge(mut self, n: u32) -> Self {
+        self.max_sge = n;
+        self
+    }
+    /// Arms the limit event: once fewer than `n` receives are left (0: never).
+    pub fn limit(mut self, n: u32) -> Self {
+        self.limit = n;
+        self
+    }
+    /// Makes it an XRC queue of this domain, whose receives complete on `cq` (`ibv_create_srq_ex(3)`).
+    pub fn xrc(mut self, xrcd: &Xrcd, cq: &Cq) -> Self {
+        self.xrc = Some((xrcd.clone(), cq.clone()));
+        self
+    }
+    /// Makes it.
+    ///
+    /// # Errors
+    /// EINVAL for sizes out of range.
+    pub fn build(self) -> Result<Srq> {
+        let xrc = self.xrc.as_ref().map(|(xrcd, cq)| (xrcd.raw(), cq.raw()));
+        let srq = adverb_device::Srq::new(self.pd.raw(), self.max_wr, self.max_sge, self.limit, xrc)?;
+        Ok(Srq(Handle::new(SrqInner { srq, _pd: self.pd.clone(), _xrc: self.xrc })))
+    }
+}
+
+impl Srq {
+    /// The number by which an XRC sender names it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.0.srq.number()
+    }
+
+    /// Starts a receive into registered memory (`ibv_post_srq_recv(3)`).
+    pub fn recv<'a>(&'a self, slices: impl Into<Slices<'a>>) -> SrqRecv<'a> {
+        SrqRecv { srq: self, slices: slices.into(), wr_id: 0 }
+    }
+
+    /// Receives waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.srq.len()
+    }
+
+    /// None waiting?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.srq.is_empty()
+    }
+
+    /// Arms the limit event anew (`ibv_modify_srq(3)`): it comes once, when fewer than `limit` receives are left
+    /// ([`Context::try_async_event`](crate::Context::try_async_event)).
+    ///
+    /// # Errors
+    /// EINVAL for more than the queue holds.
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        Ok(self.0.srq.modify(None, Some(limit))?)
+    }
+
+    /// Destroys it now.
+    ///
+    /// # Errors
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or queue pairs of it exist; it goes with the last of them.
+    pub fn destroy(self) -> Result<()> {
+        self.0.destroy()
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<adverb_device::Srq> {
+        &self.0.srq
+    }
+}
+
+/// A receive that is not posted yet.
+#[derive(Debug)]
+#[must_use = "nothing is posted before post()"]
+pub struct SrqRecv<'a> {
+    srq: &'a Srq,
+    slices: Slices<'a>,
+    wr_id: u64,
+}
+
+impl SrqRecv<'_> {
+    /// The id that its completion carries (0).
+    pub fn id(mut self, wr_id: u64) -> Self {
+        self.wr_id = wr_id;
+        self
+    }
+    /// Queues it.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces. It is not queued then.
+    pub fn post(self) -> Result<()> {
+        let wr_id = self.wr_id;
+        let posted = self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));
+        Ok(posted.map_err(adverb_device::Error::from)?)
+    }
+}

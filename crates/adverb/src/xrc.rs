@@ -1,0 +1,55 @@
+//! Extended reliable connections (IBTA annex A14): one connection to a process reaches all of its shared receive queues.
+use crate::device::Context;
+use crate::error::Result;
+use crate::handle::{End, Handle};
+use crate::qp::QpBuilder;
+use std::sync::Arc;
+
+/// An XRC domain: receiving queue pairs and shared receive queues of one domain find each other (`ibv_open_xrcd(3)`).
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Xrcd(Handle<XrcdInner>);
+
+#[derive(Debug)]
+pub struct XrcdInner {
+    context: Context,
+    xrcd: Arc<adverb_device::Xrcd>,
+}
+
+impl End for XrcdInner {
+    const WHAT: &'static str = "the XRC domain";
+    fn end(&mut self) -> Result<(), adverb_device::Error> {
+        self.xrcd.close()
+    }
+}
+
+impl Xrcd {
+    pub(crate) fn new(context: &Context) -> Result<Self> {
+        let xrcd = adverb_device::Xrcd::open(context.raw(), None)?;
+        Ok(Xrcd(Handle::new(XrcdInner { context: context.clone(), xrcd })))
+    }
+
+    /// The open device.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Starts making the receiving half of an XRC connection; its messages land in the shared receive queues that
+    /// they name. The sending half is made with [`QpBuilder::xrc_send`].
+    pub fn create_qp(&self) -> QpBuilder<'_> {
+        QpBuilder::xrc_recv(self)
+    }
+
+    /// Closes it now.
+    ///
+    /// # Errors
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is closed with the last of them.
+    pub fn destroy(self) -> Result<()> {
+        self.0.destroy()
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<adverb_device::Xrcd> {
+        &self.0.xrcd
+    }
+}

@@ -1,0 +1,168 @@
+//! What is known of each CQ: how much was posted and polled, how often it was armed and told of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use adverb_bench::Result;
+use adverb_bench::world::World;
+use adverb_device::engine::Completion;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::{CompChannel, Cq};
+use parking_lot::Mutex;
+
+/// Completions that may be under way in a CQ that is not in lockstep.
+pub const WINDOW: u64 = 8;
+/// Entries of each CQ: more than can be under way.
+const DEPTH: u32 = 64;
+/// Violations that are kept word by word.
+const TOLD: usize = 20;
+
+/// What fills a CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Sends over the wire path: successful, never solicited.
+    Send,
+    /// Receives of these: solicited or not.
+    Recv,
+    /// Binds of a window, in the device: successful, never solicited.
+    Bind,
+    /// Requests to a queue pair in ERR: failed.
+    Flush,
+}
+
+impl Traffic {
+    /// The arms that its completions fire, taken in turn.
+    fn arms(self) -> &'static [ArmKind] {
+        match self {
+            Traffic::Send | Traffic::Bind => &[ArmKind::Next],
+            Traffic::Recv => &[ArmKind::Next, ArmKind::Solicited],
+            Traffic::Flush => &[ArmKind::Next, ArmKind::Solicited, ArmKind::Errors],
+        }
+    }
+}
+
+/// One CQ.
+pub struct Track {
+    pub cq: Arc<Cq>,
+    pub traffic: Traffic,
+    /// One completion an arm.
+    pub lockstep: bool,
+    /// Its number, on the board and as its cookie.
+    pub index: usize,
+    /// Its channel, by number.
+    pub channel: usize,
+    /// Requests posted; the number of the next one.
+    pub posted: AtomicU64,
+    /// Completions polled; the number of the next one.
+    pub polled: AtomicU64,
+    /// `polled` when the CQ was last armed and then found empty.
+    pub ready: AtomicU64,
+    pub arms: AtomicU64,
+    pub events: AtomicU64,
+}
+
+impl Track {
+    /// How many more may be posted now.
+    pub fn room(&self) -> u64 {
+        let posted = self.posted.load(Ordering::Relaxed);
+        if self.lockstep {
+            u64::from(self.ready.load(Ordering::Acquire) == posted)
+        } else {
+            (self.polled.load(Ordering::Acquire) + WINDOW).saturating_sub(posted)
+        }
+    }
+
+    /// Arms it for one event.
+    pub fn arm(&self) -> Result<()> {
+        let n = self.arms.fetch_add(1, Ordering::Relaxed) as usize;
+        let kinds = self.traffic.arms();
+        self.cq.req_notify(kinds[n % kinds.len()]).map_err(|e| format!("arm: {e}"))
+    }
+
+    /// What the verdict calls it.
+    pub fn name(&self) -> String {
+        let pace = if self.lockstep { "lockstep" } else { "racing" };
+        format!("CQ {} ({:?}, {pace}, channel {})", self.index, self.traffic, self.channel)
+    }
+}
+
+/// All CQs, and what was found wrong.
+pub struct Board {
+    pub tracks: Vec<Track>,
+    /// Consumers are to end.
+    pub stop: AtomicBool,
+    pub violations: AtomicU64,
+    told: Mutex<Vec<String>>,
+}
+
+impl Board {
+    /// CQs of the given traffic on each channel; every second one races.
+    pub fn new(world: &World, channels: &[Arc<CompChannel>], traffic: &[Traffic]) -> Result<Board> {
+        let mut tracks = Vec::new();
+        for (channel, events) in channels.iter().enumerate() {
+            for (n, traffic) in traffic.iter().enumerate() {
+                let cq = Cq::new(&world.context, DEPTH, Some(events), 0).map_err(|e| format!("CQ: {e}"))?;
+                let index = tracks.len();
+                cq.set_cookie(index);
+                tracks.push(Track {
+                    cq,
+                    traffic: *traffic,
+                    lockstep: n % 2 == 0,
+                    index,
+                    channel,
+                    posted: AtomicU64::new(0),
+                    polled: AtomicU64::new(0),
+                    ready: AtomicU64::new(0),
+                    arms: AtomicU64::new(0),
+                    events: AtomicU64::new(0),
+                });
+            }
+        }
+        Ok(Board {
+            tracks,
+            stop: AtomicBool::new(false),
+            violations: AtomicU64::new(0),
+            told: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// The first arm of every CQ, before anything is posted.
+    pub fn arm_all(&self) -> Result<()> {
+        self.tracks.iter().try_for_each(Track::arm)
+    }
+
+    /// The track of a CQ that an event named.
+    pub fn of(&self, cq: &Cq) -> Option<&Track> {
+        self.tracks.get(cq.cookie())
+    }
+
+    /// Something is not as it must be.
+    pub fn wrong(&self, what: impl FnOnce() -> String) {
+        self.violations.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock();
+        if told.len() < TOLD {
+            told.push(what());
+        }
+    }
+
+    /// The first of what was wrong, in words.
+    pub fn told(&self) -> Vec<String> {
+        self.told.lock().clone()
+    }
+
+    /// A completion came out of its CQ. The queue hands them out one at a time and in order, whoever polls, so the
+    /// number is the next one or something is lost, doubled or out of order.
+    pub fn polled(&self, track: &Track, completion: &Completion) {
+        let expected = track.polled.fetch_add(1, Ordering::AcqRel);
+        if completion.wr_id != expected {
+            self.wrong(|| {
+                format!("{}: completion {} came in the place of {expected}", track.name(), completion.wr_id)
+            });
+        }
+    }
+
+    /// The sum of a figure over all CQs that match.
+    pub fn sum(&self, figure: impl Fn(&Track) -> &AtomicU64, matches: impl Fn(&Track) -> bool) -> u64 {
+        self.tracks.iter().filter(|t| matches(t)).map(|t| figure(t).load(Ordering::Acquire)).sum()
+    }
+}

@@ -1,0 +1,205 @@
+//! What deferring is worth: chains of small requests, posted one by one and as one hand-over (DEF-2, DEF-8).
+//!
+//! `chains [--ms DURATION]` measures chains of 1, 8, 32 and 128 eight-byte WRITEs on the wire path to another process,
+//! which looks on asleep. A chain is timed from its first post until the completion of its last request, the only one
+//! that asks for one. For every length and way it prints five lines `chain_LENGTH_WAY_WHAT value unit`:
+//!
+//! - `ns`: nanoseconds a request, to the completion; `post_ns`: until the posting calls have returned;
+//! - `handovers`, `calls`, `packets`: hand-overs, send system calls and packets of a chain, from the device's counters.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adverb_bench::Result;
+use adverb_bench::pair::{self, Cpus};
+use adverb_bench::world::{World, post, receive, request};
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{SendFlags, SendOp, Sge, WcStatus};
+use adverb_device::{CompChannel, Cq, Qp};
+
+const LENGTHS: [u32; 4] = [1, 8, 32, 128];
+/// By name, and whether the chain is handed over as a whole.
+const WAYS: [(&str, bool); 2] = [("singly", false), ("deferred", true)];
+const BYTES: usize = 8;
+const MEMORY: usize = 4096;
+/// Silence that counts as a failure.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the other process looks on at most.
+const WATCH: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.first().map(String::as_str) {
+        Some(pair::CHILD) => target(&args[1..]),
+        _ => measure(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("chains: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
+    move |e| format!("{what}: {e}")
+}
+
+fn measure(args: &[String]) -> Result<()> {
+    let (time, _) = pair::options(args, &[])?;
+    let cpus = Cpus::allowed()?;
+    let source = Source::new()?;
+    let mut other = pair::start(cpus.there, &[source.qp.number().to_string()])?;
+    let (peer, remote) = target_of(&other.line()?)?;
+    source.world.connect(&source.qp, peer)?;
+    pair::pin(cpus.here)?;
+    for length in LENGTHS {
+        for (way, whole) in WAYS {
+            let found = source.chains(length, whole, remote, time)?;
+            for (what, value, unit) in found.lines() {
+                println!("chain_{length}_{way}_{what} {value:e} {unit}");
+            }
+        }
+    }
+    source.stop()?;
+    other.end()
+}
+
+/// The end that posts.
+struct Source {
+    world: World,
+    cq: Arc<Cq>,
+    qp: Arc<Qp>,
+}
+
+/// What a chain of one length and way took.
+struct Found {
+    to_completion: Vec<Duration>,
+    to_return: Vec<Duration>,
+    length: u32,
+    handovers: u64,
+    calls: u64,
+    packets: u64,
+}
+
+impl Found {
+    fn lines(&self) -> [(&'static str, f64, &'static str); 5] {
+        let a_request = |times: &[Duration]| {
+            let mut sorted = times.to_vec();
+            sorted.sort_unstable();
+            let median = sorted.get(sorted.len() / 2).map_or(f64::NAN, Duration::as_secs_f64);
+            median * 1e9 / f64::from(self.length)
+        };
+        let a_chain = |n: u64| n as f64 / self.to_return.len() as f64;
+        [
+            ("ns", a_request(&self.to_completion), "ns"),
+            ("post_ns", a_request(&self.to_return), "ns"),
+            ("handovers", a_chain(self.handovers), "1"),
+            ("calls", a_chain(self.calls), "1"),
+            ("packets", a_chain(self.packets), "1"),
+        ]
+    }
+}
+
+impl Source {
+    fn new() -> Result<Source> {
+        let world = World::open(MEMORY)?;
+        let depth = LENGTHS.iter().max().copied().unwrap_or(1);
+        let cq = Cq::new(&world.context, depth, None, 0).map_err(failed("CQ"))?;
+        let qp = world.qp(&cq, &cq, depth)?;
+        Ok(Source { world, cq, qp })
+    }
+
+    /// Chains of one length and way, as many as fit into the time.
+    fn chains(&self, length: u32, whole: bool, remote: Remote, time: Duration) -> Result<Found> {
+        let before = self.world.context.node().stats();
+        let (mut to_completion, mut to_return) = (Vec::new(), Vec::new());
+        let end = Instant::now() + time;
+        let mut start = Instant::now();
+        while start < end {
+            self.post(length, whole, remote)?;
+            to_return.push(start.elapsed());
+            self.wait()?;
+            to_completion.push(start.elapsed());
+            start = Instant::now();
+        }
+        let after = self.world.context.node().stats();
+        Ok(Found {
+            to_completion,
+            to_return,
+            length,
+            handovers: after.handovers - before.handovers,
+            calls: after.send_calls - before.send_calls,
+            packets: after.packets_sent - before.packets_sent,
+        })
+    }
+
+    fn post(&self, length: u32, whole: bool, remote: Remote) -> Result<()> {
+        let sges: [Sge; 1] = [self.world.buffer.sge(0, BYTES)];
+        let wr = |n: u32| {
+            let flags = if n + 1 == length { SendFlags::SIGNALED } else { SendFlags::empty() };
+            request(u64::from(n), flags, SendOp::Write(remote), &sges)
+        };
+        if !whole {
+            return (0..length).try_for_each(|n| post(&self.qp, &wr(n)));
+        }
+        let mut chain = self.qp.send_chain().map_err(failed("chain"))?;
+        (0..length).try_for_each(|n| chain.stage(&wr(n))).map_err(failed("chain"))?;
+        chain.commit();
+        Ok(())
+    }
+
+    /// Polls the one completion.
+    fn wait(&self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        let mut status = None;
+        while status.is_none() {
+            self.cq.poll(1, |c| status = Some(c.status)).map_err(|e| format!("poll: {e}"))?;
+            if Instant::now() > end {
+                return Err("a chain does not complete".to_string());
+            }
+        }
+        match status {
+            Some(WcStatus::Success) => Ok(()),
+            other => Err(format!("a chain ends with {other:?}")),
+        }
+    }
+
+    /// Lets the other process end.
+    fn stop(&self) -> Result<()> {
+        post(&self.qp, &request(0, SendFlags::SIGNALED, SendOp::Send, &[]))?;
+        self.wait()
+    }
+}
+
+/// The other process: says where to write, and sleeps until a message comes.
+fn target(args: &[String]) -> Result<()> {
+    let [cpu, peer] = args else { return Err(format!("no such child: {args:?}")) };
+    let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));
+    let world = World::open(MEMORY)?;
+    let channel = CompChannel::new(&world.context).map_err(failed("channel"))?;
+    let cq = Cq::new(&world.context, 1, Some(&channel), 0).map_err(failed("CQ"))?;
+    let qp = world.qp(&cq, &cq, 1)?;
+    cq.req_notify(ArmKind::Next).map_err(failed("arm"))?;
+    world.connect(&qp, number(peer)?)?;
+    receive(&qp, 0, &[])?;
+    pair::pin(number(cpu)? as usize)?;
+    println!("{} {} {}", qp.number(), world.buffer.addr(), world.buffer.key());
+    let cutoff = Some(Instant::now() + WATCH);
+    channel.next_event(cutoff).map_err(|e| format!("get event: {e}"))?.ack_events(1);
+    Ok(())
+}
+
+/// Queue pair and memory of the other process, from its line.
+fn target_of(line: &str) -> Result<(u32, Remote)> {
+    let bad = || format!("the other process said {line:?}");
+    let mut numbers = line.split(' ').map(|w| w.parse::<u64>().map_err(|_| bad()));
+    let mut next = || numbers.next().unwrap_or_else(|| Err(bad()));
+    let (qpn, va, rkey) = (next()?, next()?, next()?);
+    let narrow = |n: u64| u32::try_from(n).map_err(|_| bad());
+    Ok((narrow(qpn)?, Remote { va, rkey: narrow(rkey)? }))
+}

@@ -1,0 +1,77 @@
+//! Completion events between two processes on the wire path: what a sleeping program's wake-up costs.
+//!
+//! `wake [--ms DURATION] [NAME...]` prints `name value unit` as `limits` does, whose `eventfd_*` and `udp_*` are the same
+//! ping-pong without RDMA. Each end sleeps until the completion event of an 8-byte message, acknowledges it, arms, polls
+//! until empty and sends the answer. Both ends are processes of their own, pinned to different processors.
+#![forbid(unsafe_code)]
+
+mod end;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_bench::Result;
+use adverb_bench::pair::{self, Cpus, Trips};
+use end::{End, PING, STOP};
+
+/// By name, and whether both ends sleep in an epoll of their own instead of in the get-event call.
+const WAKES: [(&str, bool); 2] = [("cq_wake", false), ("cq_wake_epoll", true)];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.first().map(String::as_str) {
+        Some(pair::CHILD) => child(&args[1..]),
+        _ => measure(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("wake: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &[String]) -> Result<()> {
+    let known = WAKES.map(|(name, _)| name);
+    let (time, names) = pair::options(args, &known)?;
+    let cpus = Cpus::allowed()?;
+    for (name, by_epoll) in WAKES.iter().filter(|(name, _)| names.contains(name)) {
+        let value = ping_pong(cpus, name, *by_epoll, time).map_err(|e| format!("{name}: {e}"))?;
+        println!("{name} {value:e} s");
+    }
+    Ok(())
+}
+
+/// Half of the median round trip in seconds.
+fn ping_pong(cpus: Cpus, name: &str, by_epoll: bool, time: Duration) -> Result<f64> {
+    let mut end = End::new(by_epoll)?;
+    let mut other = pair::start(cpus.there, &[name.to_string(), end.number().to_string()])?;
+    let line = other.line()?;
+    end.connect(line.parse().map_err(|e| format!("queue pair {line:?} of the other process: {e}"))?)?;
+    pair::pin(cpus.here)?;
+    let mut trips = Trips::new(time);
+    while trips.more() {
+        end.send(PING)?;
+        end.receive()?;
+        trips.done();
+    }
+    end.send(STOP)?;
+    other.end()?;
+    Ok(trips.half_median())
+}
+
+/// Answers every message until a short one.
+fn child(args: &[String]) -> Result<()> {
+    let [cpu, name, peer] = args else { return Err(format!("no such child: {args:?}")) };
+    let number = |s: &String| s.parse::<u32>().map_err(|e| format!("{s}: {e}"));
+    let (_, by_epoll) = WAKES.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no {name}"))?;
+    let mut end = End::new(*by_epoll)?;
+    end.connect(number(peer)?)?;
+    pair::pin(number(cpu)? as usize)?;
+    println!("{}", end.number());
+    while end.receive()? != STOP {
+        end.send(PING)?;
+    }
+    Ok(())
+}

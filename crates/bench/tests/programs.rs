@@ -1,0 +1,48 @@
+//! The measuring programs in their shortest form: that they run, and what does not depend on time.
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+
+/// Runs a program that must end well; what it printed.
+fn run(program: &str, args: &[&str]) -> String {
+    let out = Command::new(program).args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        out.status.success(),
+        "{program}: {}\n{text}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stderr)
+    );
+    text
+}
+
+fn number(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|l| l.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+}
+
+/// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, every completion is polled once.
+#[test]
+fn cqn_12_every_armed_notification_is_accounted_for() {
+    let text = run(env!("CARGO_BIN_EXE_armed"), &["--count", "30000"]);
+    assert!(number(&text, "armed_events") >= 30_000.0, "{text}");
+    assert!(number(&text, "armed_wire") > 0.0, "{text}");
+    assert_eq!(number(&text, "armed_wrong"), 0.0, "{text}");
+}
+
+/// CHN-1, CHN-2: both ways to sleep get every message of a ping-pong between two processes.
+#[test]
+fn chn_2_a_sleeping_process_is_woken() {
+    let text = run(env!("CARGO_BIN_EXE_wake"), &["--ms", "50"]);
+    assert!(number(&text, "cq_wake") > 0.0 && number(&text, "cq_wake_epoll") > 0.0, "{text}");
+}
+
+/// DEF-2, DEF-8: a chain is one hand-over however long it is; requests posted singly are one each.
+#[test]
+fn def_8_a_chain_is_one_hand_over() {
+    let text = run(env!("CARGO_BIN_EXE_chains"), &["--ms", "20"]);
+    for length in [1, 8, 32, 128] {
+        assert_eq!(number(&text, &format!("chain_{length}_deferred_handovers")), 1.0, "{text}");
+        assert_eq!(number(&text, &format!("chain_{length}_singly_handovers")), f64::from(length), "{text}");
+    }
+}

@@ -1,0 +1,62 @@
+//! The capture file of a process: what crosses the link, for Wireshark.
+//!
+//! It is asked for with [`set`], or with the environment variable `ADVERB_CAPTURE`, before the process first opens a device.
+//! No existing file is written to: a process that finds the name taken, as the second one does that is started under
+//! it, puts its process number before the extension.
+use crate::error::Error;
+use crate::node::Node;
+use adverb_link::Capture;
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit};
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use adverb_link::capture::make_room;
+
+/// The environment variable.
+pub const VARIABLE: &str = "ADVERB_CAPTURE";
+
+/// What [`set`] was given.
+static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Captures to a file, whatever `ADVERB_CAPTURE` says, from the first device on that the process opens.
+///
+/// # Errors
+/// EBUSY if a device was opened already.
+pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
+    if Node::is_started() {
+        return Err(Error::new(Errno::EBUSY, "a capture is chosen before the first device is opened"));
+    }
+    *CHOSEN.lock() = Some(path.into());
+    Ok(())
+}
+
+/// Begins the capture that was asked for. One that cannot be had is reported and does no other harm.
+pub(crate) fn begin() -> Option<Arc<Capture>> {
+    let chosen = CHOSEN.lock().clone();
+    let path = chosen.or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))?;
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    match Capture::create(&path, limit) {
+        Ok(capture) => {
+            announce(&path, capture.path());
+            Some(Arc::new(capture))
+        }
+        Err(error) => {
+            log::error!("packets are not captured: {} cannot be created: {error}", path.display());
+            None
+        }
+    }
+}
+
+fn announce(asked: &Path, made: &Path) {
+    if asked == made {
+        log::info!("packets are captured in {}", made.display());
+    } else {
+        let (asked, made) = (asked.display(), made.display());
+        log::warn!("{asked} exists: the packets of process {} are captured in {made}", std::process::id());
+    }
+}

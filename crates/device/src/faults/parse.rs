@@ -1,0 +1,181 @@
+//! Reads what faults are asked for; strict, and with an answer that helps.
+use super::spec::{Call, FailCall, KillQp, Spec};
+use adverb_link::faults::{Delay, DropPsn, Rate, Target};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Nanoseconds of the units of time, smallest first.
+pub(super) const UNITS: [(u64, &str); 4] =
+    [(1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s")];
+/// The longest time.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Largest 24-bit number.
+const MAX_24: u64 = 0x00ff_ffff;
+
+const KNOWN: &str =
+    "drop, dup, reorder, corrupt, delay, first, drop-psn, rnr, kill-qp, fail and seed are known";
+
+/// Why a text asks for no faults that there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    item: String,
+    why: String,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fault {:?}: {}", self.item, self.why)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut spec = Spec::default();
+        let mut given = Vec::new();
+        if text.trim().is_empty() {
+            return Ok(spec);
+        }
+        for item in text.split(',').map(str::trim) {
+            let result = match item.split_once('=') {
+                None => Err(format!("it needs a value, NAME=VALUE; {KNOWN}")),
+                Some((name, value)) => spec.take(name.trim(), value.trim(), &mut given),
+            };
+            result.map_err(|why| SpecError { item: item.to_owned(), why })?;
+        }
+        Ok(spec)
+    }
+}
+
+type Result<T, E = String> = std::result::Result<T, E>;
+
+impl Spec {
+    fn take<'a>(&mut self, name: &'a str, value: &str, given: &mut Vec<&'a str>) -> Result<()> {
+        let packets = &mut self.packets;
+        match name {
+            "drop-psn" => packets.drop_psn.push(drop_psn(value)?),
+            "kill-qp" => self.kill_qp.push(kill_qp(value)?),
+            "fail" => self.fail.push(fail(value)?),
+            _ if given.contains(&name) => return Err(format!("{name} is given twice")),
+            "drop" => packets.drop = rate(name, value)?,
+            "dup" => packets.dup = rate(name, value)?,
+            "reorder" => packets.reorder = rate(name, value)?,
+            "corrupt" => packets.corrupt = rate(name, value)?,
+            "delay" => packets.delay = Some(delay(value)?),
+            "first" => packets.first = Some(number("the count of packets", value, 0, u64::MAX)?),
+            "rnr" => self.rnr = Some(time("rnr=50ms", value)?),
+            "seed" => packets.seed = number("the seed", value, 0, u64::MAX)?,
+            _ => return Err(format!("there is no such fault; {KNOWN}")),
+        }
+        given.push(name);
+        Ok(())
+    }
+}
+
+/// `PERCENT%`.
+fn rate(name: &str, value: &str) -> Result<Rate> {
+    let rule = || {
+        format!("the share is written as {name}=1% or {name}=0.5%, 0% to 100%, seven digits after the point")
+    };
+    let percent = value.strip_suffix('%').ok_or_else(rule)?;
+    let parts = fixed_point(percent, 7).and_then(|parts| u32::try_from(parts).ok());
+    parts.and_then(Rate::per_billion).ok_or_else(rule)
+}
+
+/// A decimal number times ten to the power of `digits`, of which it may have so many after the point.
+fn fixed_point(text: &str, digits: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !plain(whole) || !plain(fraction) || fraction.len() > digits {
+        return None;
+    }
+    format!("{whole}{fraction:0<digits$}").parse().ok()
+}
+
+/// `TIME` or `TIME±TIME`.
+fn delay(value: &str) -> Result<Delay> {
+    const EXAMPLE: &str = "delay=2ms±1ms";
+    let (mean, spread) = match value.split_once('±').or_else(|| value.split_once("+-")) {
+        Some((mean, spread)) => (time(EXAMPLE, mean)?, time(EXAMPLE, spread)?),
+        None => (time(EXAMPLE, value)?, Duration::ZERO),
+    };
+    if spread > mean {
+        return Err(
+            "the delay would be less than nothing: what follows ± is at most what stands before".into()
+        );
+    }
+    Ok(Delay { mean, spread })
+}
+
+/// A number with a unit.
+fn time(example: &str, value: &str) -> Result<Duration> {
+    let value = value.trim();
+    let rule =
+        || format!("a time is written as in {example}, with ns, us, ms or s, and is {LONGEST:?} at most");
+    let (unit, digits) = UNITS
+        .into_iter()
+        .rev()
+        // "ms" ends in "s", too.
+        .filter_map(|(unit, name)| value.strip_suffix(name).map(|digits| (unit, digits.trim_end())))
+        .find(|(_, digits)| digits.ends_with(|c: char| c.is_ascii_digit()))
+        .or_else(|| value.strip_suffix("µs").map(|digits| (1_000, digits.trim_end())))
+        .ok_or_else(rule)?;
+    let places = unit.ilog10() as usize;
+    fixed_point(digits, places.max(1))
+        .map(|scaled| if places == 0 { scaled / 10 } else { scaled })
+        .filter(|_| places > 0 || !digits.contains('.'))
+        .map(Duration::from_nanos)
+        .filter(|time| *time <= LONGEST)
+        .ok_or_else(rule)
+}
+
+/// Decimal, or hexadecimal behind 0x.
+fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
+    let text = text.trim();
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    u64::from_str_radix(digits, radix)
+        .ok()
+        .filter(|n| plain && (min..=max).contains(n))
+        .ok_or_else(|| format!("{what} is a number from {min} to {max}, not {text:?}"))
+}
+
+/// `PSN`, `PSN@QPN` or `PSN@#NTH`.
+fn drop_psn(value: &str) -> Result<DropPsn> {
+    let (psn, at) = value.split_once('@').map_or((value, None), |(psn, at)| (psn, Some(at.trim())));
+    let at = match at.map(|at| at.strip_prefix('#').ok_or(at)) {
+        None => None,
+        Some(Ok(nth)) => {
+            Some(Target::Nth(number("the queue pair after @#", nth, 1, u32::MAX.into())? as u32))
+        }
+        Some(Err(qpn)) => Some(Target::Qpn(number("the queue pair number after @", qpn, 0, MAX_24)? as u32)),
+    };
+    Ok(DropPsn { psn: number("the PSN", psn, 0, MAX_24)? as u32, at })
+}
+
+/// `NTH@after=MESSAGES`.
+fn kill_qp(value: &str) -> Result<KillQp> {
+    let rule = "it is written as kill-qp=2@after=100: the second queue pair created, after 100 messages";
+    let (nth, after) = value.split_once('@').ok_or(rule)?;
+    let after = after.trim().strip_prefix("after=").ok_or(rule)?;
+    Ok(KillQp {
+        nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32,
+        after: number("the count of messages", after, 0, u64::MAX)?,
+    })
+}
+
+/// `CALL@NTH`.
+fn fail(value: &str) -> Result<FailCall> {
+    let (name, at) =
+        value.split_once('@').ok_or("it is written as fail=create_cq@3: the third call fails with ENOMEM")?;
+    let name = name.trim();
+    let call = Call::ALL.into_iter().find(|call| call.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Call::ALL.iter().map(|call| call.name()).collect();
+        format!("no call {name:?} can be made to fail; {} can", names.join(", "))
+    })?;
+    Ok(FailCall { call, at: number("the call after @", at, 1, u64::MAX)? })
+}

@@ -1,0 +1,191 @@
+use super::*;
+use adverb_engine::Time;
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn spec(text: &str) -> Spec {
+    text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let read = spec(
+        "drop=1%,first=9,reorder=5%, dup=1% ,corrupt=0.1%,delay=2ms±1ms,seed=7,rnr=50ms,drop-psn=5@#2,drop-psn=0xff@0x1234",
+    );
+    let rate = |percent_millis: u32| Rate::per_billion(percent_millis * 10_000).unwrap();
+    assert_eq!(
+        read,
+        Spec {
+            packets: PacketFaults {
+                seed: 7,
+                first: Some(9),
+                drop: rate(1000),
+                dup: rate(1000),
+                reorder: rate(5000),
+                corrupt: rate(100),
+                delay: Some(Delay { mean: Duration::from_millis(2), spread: Duration::from_millis(1) }),
+                drop_psn: vec![
+                    DropPsn { psn: 5, at: Some(Target::Nth(2)) },
+                    DropPsn { psn: 255, at: Some(Target::Qpn(0x1234)) },
+                ],
+            },
+            rnr: Some(Duration::from_millis(50)),
+            kill_qp: vec![],
+            fail: vec![],
+        }
+    );
+    let read = spec("kill-qp=2@after=100,kill-qp=3@after=0,fail=create_cq@3,fail=reg_mr@1");
+    let kill = |nth, after| KillQp { nth, after };
+    let fail = |call, at| FailCall { call, at };
+    assert_eq!(read.kill_qp, [kill(2, 100), kill(3, 0)]);
+    assert_eq!(read.fail, [fail(Call::CreateCq, 3), fail(Call::RegMr, 1)]);
+    assert!(spec("").is_none() && spec("seed=3").is_none() && spec("drop=0%").is_none());
+    assert!(!spec("rnr=1ns").is_none());
+}
+
+#[test]
+fn times_and_shares_are_exact() {
+    for (text, nanos) in [
+        ("7ns", 7),
+        ("1.5us", 1500),
+        ("2µs", 2000),
+        ("0.25ms", 250_000),
+        ("1s", 1_000_000_000),
+        ("3 ms", 3_000_000),
+    ] {
+        assert_eq!(spec(&format!("rnr={text}")).rnr, Some(Duration::from_nanos(nanos)), "{text}");
+    }
+    assert_eq!(spec("delay=2ms+-500us"), spec("delay=2ms ± 0.5ms"));
+    assert_eq!(spec("drop=0.0000001%").packets.drop.get(), 1);
+    assert_eq!(spec("drop=100%").packets.drop, Rate::ALWAYS);
+    assert_eq!(spec("drop=12.50%").to_string(), "drop=12.5%");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (text, item, words) in [
+        ("drop=1%,drp=2%", "drp=2%", "drop, dup, reorder, corrupt"),
+        ("drop", "drop", "needs a value"),
+        ("drop=1%,", "", "needs a value"),
+        ("drop=1", "drop=1", "drop=1%"),
+        ("drop=101%", "drop=101%", "0% to 100%"),
+        ("drop=-1%", "drop=-1%", "0% to 100%"),
+        ("drop=1e1%", "drop=1e1%", "0% to 100%"),
+        ("dup=0.00000001%", "dup=0.00000001%", "seven digits"),
+        ("drop=1%,drop=2%", "drop=2%", "twice"),
+        ("delay=2", "delay=2", "ns, us, ms or s"),
+        ("delay=1.5ns", "delay=1.5ns", "ns, us, ms or s"),
+        ("delay=1ms±2ms", "delay=1ms±2ms", "less than nothing"),
+        ("delay=61s", "delay=61s", "60s at most"),
+        ("rnr=ms", "rnr=ms", "ns, us, ms or s"),
+        ("seed=x", "seed=x", "number"),
+        ("seed=+1", "seed=+1", "number"),
+        ("drop-psn=16777216", "drop-psn=16777216", "16777215"),
+        ("drop-psn=1@#0", "drop-psn=1@#0", "from 1"),
+        ("drop-psn=1@0x1000000", "drop-psn=1@0x1000000", "queue pair number"),
+        ("kill-qp=1", "kill-qp=1", "kill-qp=2@after=100"),
+        ("kill-qp=1@5", "kill-qp=1@5", "kill-qp=2@after=100"),
+        ("kill-qp=0@after=1", "kill-qp=0@after=1", "from 1"),
+        ("fail=create_cq", "fail=create_cq", "create_cq@3"),
+        ("fail=create_cqs@1", "fail=create_cqs@1", "create_comp_channel, create_cq, create_srq"),
+        ("fail=create_cq@0", "fail=create_cq@0", "from 1"),
+    ] {
+        let error = text.parse::<Spec>().unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(words) && said.contains(&format!("fault {item:?}:")), "{text}: {said}");
+    }
+}
+
+fn any_time() -> impl Strategy<Value = Duration> {
+    (0u64..=60, prop_oneof![Just(1_000_000_000u64), Just(1_000_000), Just(1000), Just(1), Just(7)])
+        .prop_map(|(n, unit)| Duration::from_nanos(n * unit))
+}
+
+fn any_spec() -> impl Strategy<Value = Spec> {
+    let rate = || prop_oneof![Just(0u32), 0..=1_000_000_000u32].prop_map(|n| Rate::per_billion(n).unwrap());
+    let at = prop_oneof![
+        Just(None),
+        (0..=0x00ff_ffffu32).prop_map(|n| Some(Target::Qpn(n))),
+        (1..=u32::MAX).prop_map(|n| Some(Target::Nth(n)))
+    ];
+    let psns =
+        prop::collection::vec((0..=0x00ff_ffffu32, at).prop_map(|(psn, at)| DropPsn { psn, at }), 0..3);
+    let delay = (any_time(), any_time()).prop_map(|(a, b)| Delay { mean: a.max(b), spread: a.min(b) });
+    let numbers = (any::<u64>(), prop::option::of(any::<u64>()));
+    let packets = (numbers, [rate(), rate(), rate(), rate()], prop::option::of(delay), psns).prop_map(
+        |((seed, first), [drop, dup, reorder, corrupt], delay, drop_psn)| PacketFaults {
+            seed,
+            first,
+            drop,
+            dup,
+            reorder,
+            corrupt,
+            delay,
+            drop_psn,
+        },
+    );
+    let kill = (1..=u32::MAX, any::<u64>()).prop_map(|(nth, after)| KillQp { nth, after });
+    let fail =
+        (prop::sample::select(Call::ALL.to_vec()), 1..=u64::MAX).prop_map(|(call, at)| FailCall { call, at });
+    let (kill, fail) = (prop::collection::vec(kill, 0..3), prop::collection::vec(fail, 0..3));
+    (packets, prop::option::of(any_time()), kill, fail).prop_map(|(packets, rnr, kill_qp, fail)| Spec {
+        packets,
+        rnr,
+        kill_qp,
+        fail,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reading_undoes_writing(spec in any_spec()) {
+        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC*") {
+        let _ = text.parse::<Spec>();
+    }
+
+    #[test]
+    fn no_text_that_is_nearly_right_makes_the_parser_panic(
+        text in "(drop|delay|rnr|drop-psn|kill-qp|fail|seed)=[0-9a-fx.@#±%+µmnus-]{0,24}"
+    ) {
+        if let Ok(spec) = text.parse::<Spec>() {
+            prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+        }
+    }
+}
+
+#[test]
+fn the_call_asked_for_fails_and_no_other() {
+    let injector = Injector::new(spec("fail=create_cq@2,fail=create_cq@4,fail=reg_mr@1")).unwrap();
+    let failed: Vec<bool> = (0..5).map(|_| injector.call(Call::CreateCq).is_err()).collect();
+    assert_eq!(failed, [false, true, false, true, false]);
+    assert!(injector.call(Call::CreateQp).is_ok());
+    let error = injector.call(Call::RegMr).unwrap_err();
+    assert_eq!(error.errno(), Errno::ENOMEM as i32);
+    assert!(error.to_string().contains("injected"), "{error}");
+}
+
+#[test]
+fn a_queue_pair_ends_after_its_messages_once() {
+    let injector = Injector::new(spec("kill-qp=2@after=3")).unwrap();
+    let (mut first, mut second) = (injector.new_qp(), injector.new_qp());
+    assert_eq!((first.nth, second.nth), (1, 2));
+    let carried = |qp: &mut QpFaults| (0..9).map(|_| injector.carry(qp, 9, 1).is_some()).collect::<Vec<_>>();
+    assert!(!carried(&mut first).contains(&true));
+    assert_eq!(carried(&mut second).iter().position(|killed| *killed), Some(3));
+    assert_eq!(injector.carry(&mut second, 9, 1), None, "killed twice");
+    assert_eq!(injector.counters.kill_qp.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn receives_hide_from_the_first_message_on() {
+    let injector = Injector::new(spec("rnr=10ns")).unwrap();
+    let mut qp = injector.new_qp();
+    let hides: Vec<bool> = [100, 109, 110, 105].map(|t| injector.hides_receives(&mut qp, Time(t))).into();
+    assert_eq!(hides, [true, true, false, false], "it comes back after its end");
+}

@@ -1,0 +1,55 @@
+//! A test in a process of its own: faults and captures are chosen once a process.
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the ignored test `name` of this test file in a process with these variables, and gives back what it printed.
+pub fn run(name: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]).env_remove("ADVERB_FAULT");
+    command.envs(variables.iter().copied()).stdin(Stdio::null());
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut child = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+    // It holds the writing ends.
+    drop(command);
+    let text = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let end = Instant::now() + LIMIT;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if Instant::now() > end => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break None;
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let text = text.join().unwrap();
+    let passed = status.is_some_and(|s| s.success()) && text.contains("1 passed");
+    assert!(passed, "{name} with {variables:?}: {status:?}\n{text}");
+    text
+}
+
+/// Sends the log of this process to standard error.
+pub fn log() {
+    struct Stderr;
+    impl log::Log for Stderr {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            eprintln!("{}: {}", record.level().as_str().to_lowercase(), record.args());
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Stderr).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+}

@@ -1,0 +1,336 @@
+//! Faults on request, at the whole device: what reliable transports must survive byte for byte, and what users ask for
+//! to see their own error handling at work.
+mod common;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{Completion, PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
+use adverb_device::faults::{self, Spec};
+use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Pd};
+use common::{End, child, loopback, pair, pattern};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn choose(text: &str) {
+    child::log();
+    faults::set(text.parse().unwrap()).unwrap();
+}
+
+/// A counter of the line that the process leaves at its end; zero when it is not there.
+fn counter(text: &str, name: &str) -> u64 {
+    let line =
+        text.lines().find(|l| l.contains("counters:")).unwrap_or_else(|| panic!("no counters: {text}"));
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    value.map_or(0, |v| v.parse().unwrap())
+}
+
+// Loss, duplicates, reordering and damage on reliable connections.
+
+#[test]
+fn reliable_connections_survive_every_fault_of_packets() {
+    let mix = "drop=5%,dup=1%,reorder=5%,corrupt=0.1%";
+    for (spec, wanted) in [
+        (format!("{mix},seed=1"), &["fault_drop", "fault_dup", "fault_reorder"][..]),
+        (format!("{mix},delay=300us±200us,seed=2"), &["fault_drop", "fault_delay"]),
+        ("corrupt=3%".into(), &["fault_corrupt", "rx_drop_icrc"]),
+    ] {
+        let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
+        for name in wanted {
+            assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
+        }
+        assert!(text.contains(&format!("faults are injected: {spec}")), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_all_operations() {
+    child::log();
+    for mtu in [PathMtu::Mtu256, PathMtu::Mtu4096] {
+        let (a, b) = pair(QpType::Rc, mtu);
+        sends(&a, &b);
+        writes_and_reads(&a, &b);
+        atomics(&a, &b);
+        many_sends(&a, &b);
+    }
+}
+
+const SIZES: [usize; 5] = [0, 1, 255, 4097, 65_537];
+
+fn check(c: &Completion, opcode: WcOpcode, wr_id: u64) {
+    assert_eq!((c.status, c.opcode, c.wr_id), (WcStatus::Success, opcode, wr_id), "{:?}", c.cause);
+}
+
+fn bytes_at(end: &End, at: usize, size: usize) -> Vec<u8> {
+    let mut back = vec![0; size];
+    assert!(end.pages.read_at(at, &mut back));
+    back
+}
+
+fn sends(a: &End, b: &End) {
+    for (i, size) in SIZES.into_iter().enumerate() {
+        for imm in [None, Some(0x0102_0304)] {
+            let data = pattern(size, i as u8 ^ imm.map_or(0, |_| 0x55));
+            assert!(a.pages.write_at(0, &data));
+            b.recv(1, &[b.sge(0, size.max(1))]);
+            a.send(2, imm.map_or(SendOp::Send, SendOp::SendImm), &[a.sge(0, size)]);
+            let c = b.wait(1).remove(0);
+            check(&c, WcOpcode::Recv, 1);
+            assert_eq!(c.byte_len as usize, size);
+            assert!(bytes_at(b, 0, size) == data, "send of {size}");
+            check(&a.wait(1)[0], WcOpcode::Send, 2);
+        }
+    }
+}
+
+fn writes_and_reads(a: &End, b: &End) {
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    for (i, size) in SIZES.into_iter().enumerate() {
+        let data = pattern(size, 0x30 ^ i as u8);
+        assert!(a.pages.write_at(0, &data));
+        a.send(1, SendOp::Write(remote), &[a.sge(0, size)]);
+        check(&a.wait(1)[0], WcOpcode::RdmaWrite, 1);
+        assert!(bytes_at(b, 0, size) == data, "write of {size}");
+        a.send(2, SendOp::Read(remote), &[a.sge(2 << 20, size)]);
+        check(&a.wait(1)[0], WcOpcode::RdmaRead, 2);
+        assert!(bytes_at(a, 2 << 20, size) == data, "read of {size}");
+        b.recv(3, &[]);
+        a.send(4, SendOp::WriteImm(remote, 7), &[a.sge(0, size)]);
+        check(&b.wait(1)[0], WcOpcode::RecvRdmaWithImm, 3);
+        check(&a.wait(1)[0], WcOpcode::RdmaWrite, 4);
+    }
+}
+
+/// Each atomic happens exactly once, however often its request or its answer is lost or doubled.
+fn atomics(a: &End, b: &End) {
+    const ROUNDS: u64 = 96;
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    assert!(b.pages.write_at(0, &0u64.to_ne_bytes()));
+    for i in 0..ROUNDS {
+        a.send(i, SendOp::FetchAdd { remote, add: 3 }, &[a.sge(8 * i as usize, 8)]);
+        a.send(i, SendOp::CompareSwap { remote, compare: 3 * i + 3, swap: 3 * i + 3 }, &[a.sge(1 << 20, 8)]);
+        if i % 8 == 7 {
+            assert!(a.wait(16).iter().all(|c| c.status == WcStatus::Success));
+        }
+    }
+    for i in 0..ROUNDS {
+        let before = bytes_at(a, 8 * i as usize, 8);
+        assert_eq!(
+            u64::from_ne_bytes(before.try_into().unwrap()),
+            3 * i,
+            "atomic {i} happened twice or never"
+        );
+    }
+}
+
+fn many_sends(a: &End, b: &End) {
+    const COUNT: usize = 100;
+    for i in 0..COUNT {
+        b.recv(i as u64, &[b.sge(i * 8192, 8192)]);
+    }
+    for i in 0..COUNT {
+        assert!(a.pages.write_at(i * 8192, &pattern(8192, i as u8)));
+        a.send(i as u64, SendOp::Send, &[a.sge(i * 8192, 8192)]);
+    }
+    for (i, c) in b.wait(COUNT).into_iter().enumerate() {
+        check(&c, WcOpcode::Recv, i as u64);
+        assert!(bytes_at(b, i * 8192, 8192) == pattern(8192, i as u8), "message {i}");
+    }
+    assert!(a.wait(COUNT).iter().all(|c| c.status == WcStatus::Success));
+}
+
+// The same exchange meets the same faults.
+
+#[test]
+fn the_same_seed_gives_the_same_counts_and_the_same_losses() {
+    let spec = |seed: u32| format!("drop=5%,dup=2%,reorder=5%,corrupt=1%,seed={seed}");
+    let run = |seed| child::run("inner_unreliable", &[("ADVERB_FAULT", &spec(seed))]);
+    let facts = |text: &str| {
+        let names = ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt"];
+        let arrived = text.lines().find(|l| l.starts_with("arrived:")).unwrap().to_owned();
+        (names.map(|name| counter(text, name)), arrived)
+    };
+    let (first, second, other) = (facts(&run(5)), facts(&run(5)), facts(&run(6)));
+    assert!(first.0.iter().all(|n| *n > 0), "{first:?}");
+    assert_eq!(first, second);
+    assert_ne!(first.1, other.1);
+}
+
+/// Messages of one packet on UC, which has no acknowledgements and no retransmissions.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_unreliable() {
+    const COUNT: u64 = 480;
+    child::log();
+    let (a, b) = pair(QpType::Uc, PathMtu::Mtu1024);
+    for i in 0..COUNT {
+        b.recv(i, &[b.sge(8 * i as usize, 8)]);
+    }
+    for i in 0..COUNT {
+        assert!(a.pages.write_at(0, &i.to_ne_bytes()));
+        a.send(i, SendOp::Send, &[a.sge(0, 8)]);
+        a.wait(1);
+    }
+    let mut arrived = Vec::new();
+    let mut quiet = Instant::now();
+    while quiet.elapsed() < Duration::from_millis(300) {
+        let n = b.cq.poll(64, |c| {
+            assert_eq!(c.status, WcStatus::Success);
+            arrived.push(c.wr_id);
+        });
+        if n.unwrap() > 0 {
+            quiet = Instant::now();
+        }
+    }
+    let ids: Vec<u64> = arrived
+        .iter()
+        .map(|at| u64::from_ne_bytes(bytes_at(&b, 8 * *at as usize, 8).try_into().unwrap()))
+        .collect();
+    println!("\narrived: {ids:?}");
+}
+
+// Each of the other faults.
+
+#[test]
+fn a_packet_is_dropped_by_its_psn() {
+    let text = child::run("inner_drop_psn", &[]);
+    assert_eq!(counter(&text, "fault_drop"), 2, "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_drop_psn() {
+    // The first PSN of the connection is 0xfffff0: a request that reaches b, then the acknowledgement of a later one.
+    choose("drop-psn=0xfffff1@#2,drop-psn=0xfffff3@#1");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    sends(&a, &b);
+    // The second message was lost once, the answer to the fourth too.
+    assert!(a.qp.counters().retransmitted >= 2, "{:?}", a.qp.counters());
+    assert!(a.qp.counters().timeouts >= 1);
+}
+
+#[test]
+fn receives_look_absent_for_a_while() {
+    let text = child::run("inner_rnr", &[]);
+    assert!(counter(&text, "fault_rnr") > 0, "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_rnr() {
+    choose("rnr=50ms");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let start = Instant::now();
+    sends(&a, &b);
+    assert!(start.elapsed() >= Duration::from_millis(50), "the receives were there");
+    assert!(a.qp.counters().rnr_naks > 0);
+    let after = a.qp.counters().rnr_naks;
+    sends(&a, &b);
+    assert_eq!(a.qp.counters().rnr_naks, after, "it did not end");
+}
+
+#[test]
+fn a_queue_pair_fails_after_so_many_messages() {
+    let text = child::run("inner_kill", &[]);
+    assert_eq!(counter(&text, "fault_kill_qp"), 1, "{text}");
+    assert!(text.contains("warn: injected: queue pair"), "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_kill() {
+    choose("kill-qp=1@after=5");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    for i in 0..8 {
+        b.recv(i, &[b.sge(0, 64)]);
+    }
+    for i in 0..5 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+        check(&a.wait(1)[0], WcOpcode::Send, i);
+    }
+    a.send(5, SendOp::Send, &[a.sge(0, 64)]);
+    let c = a.wait(1).remove(0);
+    assert_eq!((c.status, c.wr_id), (WcStatus::WrFlushErr, 5));
+    assert!(c.cause.as_ref().unwrap().to_string().contains("injected"), "{:?}", c.cause);
+    assert_eq!(a.qp.state(), QpState::Err);
+    let (event, element) = a.context.next_async_event().unwrap();
+    assert_eq!(event, AsyncEvent::QpFatal);
+    a.context.ack_async_event(&element);
+    assert_eq!(b.qp.state(), QpState::Rts, "another queue pair failed");
+}
+
+#[test]
+fn a_queue_pair_that_only_receives_fails_too() {
+    child::run("inner_kill_receiver", &[]);
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_kill_receiver() {
+    choose("kill-qp=2@after=3");
+    let (a, b) = pair(QpType::Uc, PathMtu::Mtu1024);
+    for i in 0..8 {
+        b.recv(i, &[b.sge(0, 64)]);
+    }
+    for i in 0..4 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    let statuses: Vec<WcStatus> = b.wait(8).iter().map(|c| c.status).collect();
+    assert_eq!(statuses[..3], [WcStatus::Success; 3]);
+    assert_eq!(statuses[3..], [WcStatus::WrFlushErr; 5]);
+}
+
+#[test]
+fn the_call_asked_for_fails_with_enomem() {
+    let text = child::run("inner_fail", &[]);
+    assert_eq!(counter(&text, "fault_fail"), 5, "{text}");
+    assert!(text.contains("warn: injected: call 2 of create_cq fails with ENOMEM"), "{text}");
+}
+
+fn open() -> Result<Arc<Context>, adverb_device::Error> {
+    loopback().open()
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_fail() {
+    choose("fail=create_cq@2,fail=alloc_pd@1,fail=open_device@2,fail=create_comp_channel@1,fail=reg_mr@1");
+    let context = open().unwrap();
+    let no_memory = |what: &str, error: Option<adverb_device::Error>| {
+        let error = error.unwrap_or_else(|| panic!("{what} did not fail"));
+        assert_eq!(error.errno(), Errno::ENOMEM as i32, "{what}: {error}");
+        assert!(error.to_string().contains("injected"), "{what}: {error}");
+    };
+    no_memory("open_device", open().err());
+    no_memory("alloc_pd", Pd::new(&context).err());
+    no_memory("create_comp_channel", CompChannel::new(&context).err());
+    let pd = Pd::new(&context).unwrap();
+    let register = || adverb_device::buffer::Buffer::new(&pd, 4096, adverb_device::engine::Access::empty());
+    no_memory("reg_mr", register().err());
+    assert!(register().is_ok());
+    let cq = || Cq::new(&context, 10, None, 0);
+    assert!(cq().is_ok());
+    no_memory("create_cq", cq().err());
+    assert!(cq().is_ok());
+}
+
+#[test]
+fn a_bad_text_fails_the_open_and_says_why() {
+    child::run("inner_bad", &[("ADVERB_FAULT", "drop=1%,dorp=2%")]);
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_bad() {
+    for _ in 0..2 {
+        let error = open().unwrap_err();
+        assert_eq!(error.errno(), Errno::EINVAL as i32);
+        let text = error.to_string();
+        assert!(
+            text.contains("ADVERB_FAULT") && text.contains("dorp=2%") && text.contains("reorder"),
+            "{text}"
+        );
+    }
+    // What the program says goes before what the variable says.
+    faults::set(Spec::default()).unwrap();
+    open().unwrap();
+    assert_eq!(faults::set(Spec::default()).unwrap_err().errno(), Errno::EBUSY as i32);
+}

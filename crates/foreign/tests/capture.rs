@@ -1,0 +1,263 @@
+//! Captures of unmodified programs and of the demonstration, read by Wireshark's `tshark` and compared with our own
+//! reading of the same bytes.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use adverb_foreign::device::loopback;
+use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Program, adverb, free_port, start, words};
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::tshark::{Reading, Seen, capture};
+use adverb_foreign::{Verdict, require};
+use adverb_wire::{Opcode, Operation, Syndrome, Transport};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn main() -> ExitCode {
+    let cases = vec![
+        case("demonstration/every_operation", every_operation),
+        case("pingpong/both_ends_record_the_same", both_ends_record_the_same),
+        case("pingpong/ud_and_uc_without_the_network", directly),
+        case("faults/what_befell_a_packet_is_said", faults_are_said),
+        case("names/each_process_has_its_own_file", own_files),
+        case("names/an_earlier_capture_is_replaced_and_nothing_else", replaced),
+        case("killed/the_file_is_whole", killed),
+        case("errors/a_bad_path_harms_nothing", bad_path),
+    ];
+    run("capture", cases)
+}
+
+/// A fresh directory; removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Scratch, String> {
+        let path = std::env::temp_dir().join(format!("adverb-foreign-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The capture files, by name.
+    fn files(&self) -> Result<Vec<PathBuf>, String> {
+        let entries = std::fs::read_dir(&self.0).map_err(|e| e.to_string())?;
+        let mut all: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+        all.sort();
+        Ok(all)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How often each packet was sent, or received, by its bytes.
+fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
+    let mut all = BTreeMap::new();
+    for packet in reading.packets.iter().filter(|p| p.sent == sent) {
+        *all.entry(&packet.bytes[..]).or_default() += 1;
+    }
+    all
+}
+
+/// Nothing is received that was not sent, byte for byte, and nearly all that was sent is received: what was sent to an
+/// end that had gone, or again because a machine is slow, may be lost.
+fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
+    for (from, to) in [(a, b), (b, a)] {
+        let (sent, received) = (counted(from, true), counted(to, false));
+        let odd = received.iter().find(|(bytes, count)| sent.get(*bytes).is_none_or(|sent| sent < count));
+        require!(odd.is_none(), "received more often than sent: {odd:02x?}");
+        let total = |of: &BTreeMap<_, usize>| of.values().sum::<usize>();
+        let (sent, received) = (total(&sent), total(&received));
+        require!(received * 100 >= sent * 95, "{sent} packets were sent, {received} received");
+    }
+    Ok(())
+}
+
+/// The demonstration runs every operation that there is, between two processes.
+fn every_operation() -> Verdict {
+    let scratch = Scratch::new("demo")?;
+    let lo = loopback()?;
+    let mut command = Command::new(adverb()?);
+    command.args(["demo", "--no-measure", "--device", &lo.dev]);
+    command.env("ADVERB_CAPTURE", scratch.file("demo.pcapng"));
+    start(command, "adverb demo".into())?.wait(LIMIT).require_ok()?;
+    let files = scratch.files()?;
+    let [second, first] = &files[..] else { return Err(format!("two files were expected: {files:?}")) };
+    let (first, second) = (capture(first)?, capture(second)?);
+    same_both_ways(&first, &second)?;
+    let seen: BTreeSet<u8> = first.packets.iter().map(|p| p.headers.bth.opcode.as_u8()).collect();
+    let all = (0..=u8::MAX).filter_map(Opcode::from_u8);
+    let missing: Vec<Opcode> = all.filter(|o| wanted(*o) && !seen.contains(&o.as_u8())).collect();
+    require!(missing.is_empty(), "never captured: {missing:?}");
+    let kinds = first.packets.iter().filter_map(Seen::syndrome);
+    let (mut acks, mut rnrs, mut naks) = (0, 0, 0);
+    for kind in kinds {
+        match kind {
+            Syndrome::Ack { .. } => acks += 1,
+            Syndrome::RnrNak { .. } => rnrs += 1,
+            Syndrome::Nak(_) => naks += 1,
+            Syndrome::Reserved(byte) => return Err(format!("a syndrome of {byte:#04x}")),
+        }
+    }
+    require!(acks > 0 && rnrs > 0 && naks > 0, "{acks} ACKs, {rnrs} RNR NAKs, {naks} NAKs");
+    Ok(())
+}
+
+/// All of RC; of the others what the demonstration does with them.
+fn wanted(opcode: Opcode) -> bool {
+    use Operation::*;
+    let operation = opcode.operation();
+    match opcode.transport() {
+        // Long invalidating Sends are rare, and covered by tests of the engine.
+        Transport::Rc => operation != SendLastInv,
+        Transport::Uc => matches!(operation, SendFirst | SendMiddle | SendLast | SendOnly | WriteFirst),
+        Transport::Ud => operation == SendOnlyImm,
+        Transport::Xrc => operation == Acknowledge,
+        Transport::Cnp => false,
+    }
+}
+
+fn pingpong(scratch: &Scratch, program: &str, flags: &str, faults: &str) -> Result<[Reading; 2], String> {
+    let lo = loopback()?;
+    let args = words(format!("-d {} -g {} {flags} -c", lo.dev, lo.gid));
+    let files = [scratch.file("server.pcapng"), scratch.file("client.pcapng")];
+    let end = |file: &Path| {
+        let end = Program::new(program, &args).option("--capture", file.display().to_string());
+        if faults.is_empty() { end } else { end.option("--fault", faults) }
+    };
+    Pair::of(end(&files[0]), end(&files[1]), LIMIT).run_ok()?;
+    Ok([capture(&files[0])?, capture(&files[1])?])
+}
+
+fn both_ends_record_the_same() -> Verdict {
+    let scratch = Scratch::new("pingpong")?;
+    let [server, client] = pingpong(&scratch, "ibv_rc_pingpong", "-s 5000 -n 200 -m 1024", "")?;
+    same_both_ways(&server, &client)?;
+    // A slow machine may send one again.
+    let messages = |reading: &Reading| {
+        let first = |p: &&Seen| p.sent && p.headers.bth.opcode.operation() == Operation::SendFirst;
+        let psns = reading.packets.iter().filter(first).map(|p| p.headers.bth.psn.get());
+        psns.collect::<BTreeSet<u32>>().len()
+    };
+    let counts = (messages(&server), messages(&client));
+    require!(counts == (200, 200), "{counts:?} messages");
+    let known = ["sent", "received", "sent to its process directly", "received from a process of this host"];
+    let odd = server.packets.iter().find(|p| !known.contains(&&*p.comment));
+    require!(odd.is_none(), "a comment that should not be: {odd:?}");
+    Ok(())
+}
+
+fn directly() -> Verdict {
+    for program in ["ibv_ud_pingpong", "ibv_uc_pingpong"] {
+        let scratch = Scratch::new(program)?;
+        let [server, client] = pingpong(&scratch, program, "-s 1000 -n 100", "")?;
+        same_both_ways(&server, &client)?;
+        let count = server.packets.iter().filter(|p| p.comment == "sent to its process directly").count();
+        require!(count == 100, "{program}: {count} of 100 packets");
+    }
+    Ok(())
+}
+
+fn faults_are_said() -> Verdict {
+    let scratch = Scratch::new("faults")?;
+    let spec = "drop=2%,dup=2%,reorder=2%,corrupt=2%,first=300,seed=5";
+    let readings = pingpong(&scratch, "ibv_rc_pingpong", "-n 500", spec)?;
+    require!(readings.iter().any(|r| r.damaged > 0), "no damaged packet is recorded");
+    for words in ["injected: dropped", "injected: duplicated", "injected: held until"] {
+        let said = |p: &Seen| !p.sent && p.comment.contains(words);
+        require!(readings.iter().any(|r| r.packets.iter().any(said)), "no packet says {words:?}");
+    }
+    // What is said to be lost was sent by the other end, so that a loss is seen from both.
+    for (here, there) in [(0, 1), (1, 0)] {
+        let sent = counted(&readings[there], true);
+        let lost = readings[here].packets.iter().filter(|p| p.comment.contains("injected: dropped"));
+        let strange = lost.into_iter().find(|p| !sent.contains_key(&p.bytes[..]));
+        require!(strange.is_none(), "dropped and never sent: {strange:?}");
+    }
+    Ok(())
+}
+
+fn own_files() -> Verdict {
+    let scratch = Scratch::new("names")?;
+    let script = "ibv_devinfo > /dev/null; ibv_devinfo > /dev/null; exec ibv_devinfo";
+    let file = scratch.file("a.pcapng");
+    let out =
+        Program::new("sh", &["-c", script]).option("--capture", file.display().to_string()).run(LIMIT)?;
+    out.require_ok()?;
+    let files = scratch.files()?;
+    require!(files.len() == 3 && files.contains(&file), "{files:?}\n{}", out.describe());
+    for other in files.iter().filter(|f| **f != file) {
+        let name = other.display().to_string();
+        require!(out.text.contains(&name), "{name} is not named:\n{}", out.describe());
+    }
+    files.iter().try_for_each(|f| capture(f).map(drop))
+}
+
+fn replaced() -> Verdict {
+    let scratch = Scratch::new("replaced")?;
+    let file = scratch.file("a.pcapng");
+    let once =
+        || Program::new("ibv_devinfo", &[""; 0]).option("--capture", file.display().to_string()).run(LIMIT);
+    once()?.require_ok()?;
+    once()?.require_ok()?;
+    let files = scratch.files()?;
+    require!(files.len() == 1, "{files:?}");
+    std::fs::write(&file, "a letter").map_err(|e| e.to_string())?;
+    let out = once()?;
+    require!(out.code() == Some(125) && out.text.contains("not overwritten"), "{}", out.describe());
+    let kept = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+    require!(kept == "a letter", "it was overwritten");
+    Ok(())
+}
+
+/// Ended by SIGKILL in mid-traffic, both ends.
+fn killed() -> Verdict {
+    let scratch = Scratch::new("killed")?;
+    let lo = loopback()?;
+    let port = free_port()?;
+    let args = words(format!("-d {} -x {} -s 65536 -D 30 -p {port}", lo.dev, lo.gid));
+    let end = |name: &str| {
+        Program::new("ib_write_bw", &args).option("--capture", scratch.file(name).display().to_string())
+    };
+    let mut server = end("server.pcapng").start()?;
+    server.wait_for_listener(port, LIMIT)?;
+    let mut client = end("client.pcapng").arg("127.0.0.1").start()?;
+    let grown = || std::fs::metadata(scratch.file("client.pcapng")).is_ok_and(|m| m.len() > 1 << 20);
+    let until = std::time::Instant::now() + LIMIT;
+    while !grown() {
+        require!(std::time::Instant::now() < until, "nothing is captured:\n{}", client.text());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    client.kill_hard();
+    server.kill_hard();
+    for name in ["server.pcapng", "client.pcapng"] {
+        let reading = capture(&scratch.file(name))?;
+        require!(reading.packets.len() > 100, "{name}: {} packets", reading.packets.len());
+    }
+    Ok(())
+}
+
+fn bad_path() -> Verdict {
+    let refused = Program::new("ibv_devinfo", &[""; 0])
+        .option("--capture", "/no/such/directory/a.pcapng")
+        .run(LIMIT)?;
+    require!(refused.code() == Some(125), "{}", refused.describe());
+    require!(refused.text.contains("there is no such directory"), "{}", refused.describe());
+    let out = Program::new("ibv_devinfo", &[""; 0])
+        .env("ADVERB_CAPTURE", "/no/such/directory/a.pcapng")
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains("packets are not captured"), "{}", out.describe());
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! Unmodified programs under `adverb run --fault`: reliable ones lose no byte, and what is to fail fails with the
+//! program's own words for it.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_foreign::device::loopback;
+use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::process::{Finished, Program, words};
+use adverb_foreign::suite::{by_length, case, run};
+use adverb_foreign::{Verdict, require};
+use libtest_mimic::Trial;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Loss, duplicates, reordering and damage together. The ping-pongs go away without a word when they have all they want:
+/// their last acknowledgement must not be lost, or the other end never gets it.
+const MIX: &str = "drop=2%,dup=2%,reorder=3%,corrupt=1%,first=200,seed=11";
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    pingpongs(&mut cases);
+    perftests(&mut cases);
+    cases.push(case("rnr/receives_come_late", receives_come_late));
+    cases.push(case("kill_qp/both_ends_are_told", both_ends_are_told));
+    for (call, message) in [
+        ("open_device", "Couldn't get context"),
+        ("create_comp_channel", "Couldn't create completion channel"),
+        ("alloc_pd", "Couldn't allocate PD"),
+        ("reg_mr", "Couldn't register MR"),
+        ("create_cq", "Couldn't create CQ"),
+        ("create_qp", "Couldn't create QP"),
+        ("modify_qp", "Failed to modify QP to INIT"),
+    ] {
+        cases.push(case(format!("fail/{call}"), move || call_fails(call, message)));
+    }
+    cases.push(case("bad_text/run_refuses", run_refuses));
+    cases.push(case("bad_text/open_fails", open_fails));
+    run("faults", cases)
+}
+
+fn on_loopback(flags: &str) -> Result<Vec<String>, String> {
+    let lo = loopback()?;
+    Ok([words(format!("-d {} -g {}", lo.dev, lo.gid)), words(flags)].concat())
+}
+
+/// A counter of the line that a process leaves at its end.
+fn counter(end: &Finished, name: &str) -> u64 {
+    let line = end.text.lines().find(|l| l.contains("info: counters:")).unwrap_or_default();
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Packets that met a fault at either end.
+fn met(outcome: &Outcome) -> u64 {
+    const NAMES: [&str; 5] = ["fault_drop", "fault_dup", "fault_reorder", "fault_corrupt", "fault_delay"];
+    NAMES.iter().map(|name| counter(&outcome.server, name) + counter(&outcome.client, name)).sum()
+}
+
+fn pingpongs(cases: &mut Vec<Trial>) {
+    let n = by_length(1000, 300);
+    for (program, flags, spec) in [
+        ("ibv_rc_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
+        ("ibv_rc_pingpong", format!("-s 65537 -n {} -m 1024", n / 10), MIX.to_string()),
+        ("ibv_rc_pingpong", format!("-s 4096 -n {n} -e"), MIX.to_string()),
+        ("ibv_srq_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
+        ("ibv_rc_pingpong", format!("-n {n}"), "delay=500us±500us".into()),
+        // Without acknowledgements, but what is late or doubled is no loss. Both go from process to process directly.
+        ("ibv_uc_pingpong", format!("-n {n}"), "delay=1ms+-1ms".into()),
+        ("ibv_ud_pingpong", format!("-n {n} -e"), "delay=300us".into()),
+    ] {
+        let fault = spec.split(['=', ',']).next().unwrap_or_default();
+        let name = format!("pingpong/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
+        cases.push(case(name, move || pingpong(program, &flags, &spec)));
+    }
+}
+
+fn pingpong(program: &str, flags: &str, spec: &str) -> Verdict {
+    let args = on_loopback(&format!("{flags} -c"))?;
+    let pair = Pair::new(program, &args, LIMIT).option("--fault", spec).option("--log", "info");
+    let outcome = pair.run_ok()?;
+    for end in [&outcome.server, &outcome.client] {
+        require!(end.text.contains("iters in"), "it did not finish:\n{}", outcome.describe());
+        for bad in ["invalid data", "Failed status", "Couldn't", "parse WC failed"] {
+            require!(!end.text.contains(bad), "{bad:?} in the output:\n{}", outcome.describe());
+        }
+    }
+    require!(met(&outcome) > 0, "no packet met a fault:\n{}", outcome.describe());
+    Ok(())
+}
+
+fn perftests(cases: &mut Vec<Trial>) {
+    let n = by_length(1000, 200);
+    for (program, flags) in [
+        ("ib_send_bw", format!("-s 4096 -n {n}")),
+        ("ib_write_bw", format!("-s 65536 -n {n} -q 4")),
+        ("ib_read_bw", format!("-s 65536 -n {n}")),
+        ("ib_atomic_bw", format!("-n {n}")),
+        ("ib_send_lat", format!("-s 64 -n {n}")),
+        ("ib_read_lat", format!("-s 4096 -n {n}")),
+    ] {
+        cases.push(case(format!("perftest/{program}"), move || perftest(program, &flags)));
+    }
+}
+
+fn perftest(program: &str, flags: &str) -> Verdict {
+    let lo = loopback()?;
+    let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
+    let pair = Pair::new(program, &args, LIMIT).option("--fault", MIX).option("--log", "info");
+    let outcome = pair.run_ok()?;
+    for bad in ["Completion with error", "Failed status", "Couldn't"] {
+        require!(!outcome.client.text.contains(bad), "{bad:?} in the output:\n{}", outcome.describe());
+    }
+    require!(met(&outcome) > 0, "no packet met a fault:\n{}", outcome.describe());
+    Ok(())
+}
+
+fn receives_come_late() -> Verdict {
+    let args = on_loopback("-n 100 -c")?;
+    let outcome = Pair::new("ibv_rc_pingpong", &args, LIMIT)
+        .option("--fault", "rnr=50ms")
+        .option("--log", "info")
+        .run_ok()?;
+    let count = counter(&outcome.server, "fault_rnr");
+    require!(count > 0, "no receive looked absent:\n{}", outcome.describe());
+    Ok(())
+}
+
+/// The queue pair that dies flushes its work; its peer hears nothing any more.
+fn both_ends_are_told() -> Verdict {
+    let args = on_loopback("-n 1000 -c")?;
+    let both = Program::new("ibv_rc_pingpong", &args);
+    let client = both.clone().option("--fault", "kill-qp=1@after=40");
+    let outcome = Pair::of(both, client, LIMIT).run()?;
+    let (client, server) = (&outcome.client, &outcome.server);
+    require!(client.code() == Some(1), "the client did not fail:\n{}", outcome.describe());
+    for words in ["Failed status Work Request Flushed Error", "injected: queue pair 0x"] {
+        require!(client.text.contains(words), "no {words:?}:\n{}", outcome.describe());
+    }
+    require!(!server.ok(), "the server noticed nothing:\n{}", outcome.describe());
+    Ok(())
+}
+
+fn call_fails(call: &str, message: &str) -> Verdict {
+    let args = on_loopback("-e")?;
+    let out =
+        Program::new("ibv_rc_pingpong", &args).option("--fault", format!("fail={call}@1")).run(LIMIT)?;
+    require!(out.code() == Some(1), "{}", out.describe());
+    for words in [message, &format!("injected: call 1 of {call} fails with ENOMEM")] {
+        require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
+    }
+    Ok(())
+}
+
+fn run_refuses() -> Verdict {
+    let out = Program::new("echo", &["started"]).option("--fault", "drop=1").run(LIMIT)?;
+    require!(out.code() == Some(2) && !out.text.contains("started"), "{}", out.describe());
+    require!(out.text.contains("drop=1%"), "no advice:\n{}", out.describe());
+    Ok(())
+}
+
+fn open_fails() -> Verdict {
+    let args = on_loopback("")?;
+    let out = Program::new("ibv_rc_pingpong", &args).env("ADVERB_FAULT", "reorder=fast").run(LIMIT)?;
+    require!(out.code() == Some(1), "{}", out.describe());
+    for words in ["Couldn't get context", "reorder=fast", "reorder=1%"] {
+        require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
+    }
+    Ok(())
+}

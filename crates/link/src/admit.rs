@@ -1,0 +1,134 @@
+//! Where packets whose ICRC was right enter: faults on request, and the capture.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use adverb_wire::icrc::Solver;
+
+use crate::capture::Flow;
+use crate::faults::{Fault, flipped};
+use crate::icrc;
+use crate::recv::Sink;
+use crate::stats::add;
+use crate::types::RxPacket;
+use crate::udp::UdpLink;
+
+impl UdpLink {
+    /// Gives a packet to the sink, unless a fault says otherwise; answers how often it did. `id` is the IPv4
+    /// identification it came with.
+    #[inline]
+    pub(crate) fn admit(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
+        if !self.tapped {
+            sink(packet);
+            return 1;
+        }
+        self.admit_tapped(packet, id, sink)
+    }
+
+    #[cold]
+    fn admit_tapped(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
+        let Some(faults) = &self.faults else {
+            self.record_received(&packet, id, None);
+            sink(packet);
+            return 1;
+        };
+        let ruling = faults.judge(&packet);
+        let fault = Some(&ruling.fault).filter(|fault| !fault.is_none());
+        if let Some(fault) = fault {
+            self.count_fault(fault, &packet);
+        }
+        match ruling.fault.damaged {
+            Some(draw) => self.damage(&packet, id, draw, &ruling.fault),
+            None => self.record_received(&packet, id, fault),
+        }
+        (0..ruling.copies).for_each(|_| sink(packet));
+        ruling.copies + self.give(ruling.after.iter().map(|kept| kept.packet()), sink)
+    }
+
+    /// Gives held packets to the sink whose time has come; answers how many.
+    pub(crate) fn release_held(&self, sink: Sink<'_>) -> usize {
+        let Some(faults) = &self.faults else { return 0 };
+        let due = faults.release();
+        let given = self.give(due.iter().map(|kept| kept.packet()), sink);
+        add(&self.counters.rx_packets, given as u64);
+        given
+    }
+
+    fn give<'a>(&self, packets: impl Iterator<Item = RxPacket<'a>>, sink: Sink<'_>) -> usize {
+        packets.map(sink).count()
+    }
+
+    /// When a packet that a fault holds is due at the latest; `None` when none is held. [`UdpLink::recv`] gives it out.
+    pub fn held_for(&self) -> Option<Duration> {
+        self.faults.as_ref()?.due_in()
+    }
+
+    /// Tells the faults that a queue pair was created, the `nth` of its process from 1.
+    pub fn add_qp(&self, qpn: u32, nth: u32) {
+        if let Some(faults) = &self.faults {
+            faults.add_qp(qpn, nth);
+        }
+    }
+
+    /// Tells the faults that a queue pair is gone.
+    pub fn remove_qp(&self, qpn: u32) {
+        if let Some(faults) = &self.faults {
+            faults.remove_qp(qpn);
+        }
+    }
+
+    /// Flips a bit and lets the ICRC check find it.
+    fn damage(&self, packet: &RxPacket<'_>, id: u16, draw: u64, fault: &Fault) {
+        let dst = SocketAddr::new(packet.dst, self.config.port);
+        let mut whole = packet.bytes.to_vec();
+        whole.extend_from_slice(&icrc::compute(&packet.src, &dst, id, packet.bytes));
+        let mut solver = Solver::new();
+        let mut bad = flipped(&whole, draw);
+        // Over IPv4 one damaged packet in 65536 passes, as the identification is solved for: that one is damaged again.
+        for again in 1..64 {
+            if icrc::verify(&mut solver, &packet.src, &dst, id, &bad).is_none() {
+                break;
+            }
+            bad = flipped(&whole, draw.wrapping_add(again));
+        }
+        add(&self.counters.rx_drop_icrc, 1);
+        if let Some(capture) = &self.capture {
+            capture.received_raw(&self.flow_of(packet), id, &bad, &comment(packet, Some(fault)));
+        }
+    }
+
+    fn count_fault(&self, fault: &Fault, packet: &RxPacket<'_>) {
+        let counters = &self.counters;
+        for (hit, counter) in [
+            (fault.dropped, &counters.fault_drop),
+            (fault.damaged.is_some(), &counters.fault_corrupt),
+            (fault.doubled, &counters.fault_dup),
+            (fault.overtaken.is_some(), &counters.fault_reorder),
+            (fault.delayed.is_some(), &counters.fault_delay),
+        ] {
+            add(counter, hit.into());
+        }
+        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
+        log::debug!("queue pair {:#08x}, PSN {psn} from {}: {fault}", packet.dest_qpn(), packet.src);
+    }
+
+    fn record_received(&self, packet: &RxPacket<'_>, id: u16, fault: Option<&Fault>) {
+        if let Some(capture) = &self.capture {
+            capture.received(&self.flow_of(packet), id, packet.bytes, &comment(packet, fault));
+        }
+    }
+
+    pub(crate) fn flow_of(&self, packet: &RxPacket<'_>) -> Flow {
+        Flow {
+            src: packet.src,
+            dst: SocketAddr::new(packet.dst, self.config.port),
+            traffic_class: packet.traffic_class,
+            hop_limit: packet.hop_limit,
+        }
+    }
+}
+
+fn comment(packet: &RxPacket<'_>, fault: Option<&Fault>) -> String {
+    let way = if packet.handed_on { "received from a process of this host" } else { "received" };
+    fault.map_or_else(|| way.to_owned(), |fault| format!("{way}; {fault}"))
+}

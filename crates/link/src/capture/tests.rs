@@ -1,0 +1,130 @@
+use super::*;
+use std::net::SocketAddr;
+
+/// A fresh directory for one test.
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("adverb-capture-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn flow(src: &str, dst: &str) -> Flow {
+    let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 4791);
+    Flow { src: at(src), dst: at(dst), traffic_class: 0x2a, hop_limit: 0 }
+}
+
+/// Kind and body of each block; checks both lengths of each.
+fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let len = word(bytes, 4) as usize;
+        assert_eq!(len % 4, 0);
+        assert_eq!(word(bytes, len - 4) as usize, len);
+        all.push((word(bytes, 0), bytes[8..len - 4].to_vec()));
+        bytes = &bytes[len..];
+    }
+    all
+}
+
+#[test]
+fn blocks_are_whole_and_headers_add_up() {
+    let directory = scratch("blocks");
+    let path = directory.join("a.pcapng");
+    let capture = Capture::create(&path, u64::MAX).unwrap();
+    capture.sent(&flow("10.1.2.3", "10.1.2.4"), &[7; 16 + 16 + 13], 16, "sent");
+    capture.received(&flow("fe80::1", "fe80::2"), 5, &[9; 20], "received");
+    assert_eq!(blocks(&std::fs::read(&path).unwrap()).len(), 2, "written before it is flushed");
+    capture.flush();
+    let all = blocks(&std::fs::read(&path).unwrap());
+    assert_eq!(all.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6, 6, 6]);
+    let frames: Vec<&[u8]> = all[2..]
+        .iter()
+        .map(|(_, body)| &body[20..20 + u32::from_le_bytes(body[12..16].try_into().unwrap()) as usize])
+        .collect();
+    assert_eq!(frames.iter().map(|f| f.len()).collect::<Vec<_>>(), [44, 44, 41, 72]);
+    for (id, frame) in frames[..3].iter().enumerate() {
+        assert_eq!(ones_sum(&[&frame[..20]]), 0xffff, "IPv4 checksum");
+        assert_eq!(&frame[4..6], &(id as u16).to_be_bytes(), "identification counts in a run");
+        assert_eq!((frame[1], frame[8]), (0x2a, 64));
+        let len = (frame.len() - 20) as u16;
+        let pseudo = [&frame[12..20], &[0, 17], &len.to_be_bytes()].concat();
+        assert_eq!(ones_sum(&[&pseudo, &frame[20..]]), 0xffff, "UDP checksum");
+    }
+    let frame = frames[3];
+    assert_eq!((frame[0] >> 4, u16::from_be_bytes([frame[4], frame[5]])), (6, 32));
+    let pseudo = [&frame[8..40], &[0, 17, 0, 32]].concat();
+    assert_eq!(ones_sum(&[&pseudo, &frame[40..]]), 0xffff, "UDP checksum over IPv6");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// The sum of RFC 1071, right when it is all ones.
+fn ones_sum(parts: &[&[u8]]) -> u32 {
+    let mut sum = 0;
+    for word in parts.iter().flat_map(|part| part.chunks(2)) {
+        sum += u32::from(word[0]) << 8 | word.get(1).copied().map_or(0, u32::from);
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum
+}
+
+#[test]
+fn no_file_is_written_to_that_exists() {
+    let directory = scratch("names");
+    let path = directory.join("a.pcapng");
+    std::fs::write(&path, "mine").unwrap();
+    let made: Vec<PathBuf> =
+        (0..3).map(|_| Capture::create(&path, u64::MAX).unwrap().path().to_path_buf()).collect();
+    let pid = std::process::id();
+    let wanted = [format!("a.{pid}.pcapng"), format!("a.{pid}-1.pcapng"), format!("a.{pid}-2.pcapng")];
+    assert_eq!(made, wanted.map(|name| directory.join(name)));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    assert!(Capture::create(&directory.join("no/such"), u64::MAX).is_err());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn room_is_made_by_removing_finished_captures_alone() {
+    let directory = scratch("room");
+    let path = directory.join("a.pcapng");
+    make_room(&path).unwrap();
+    let capture = Capture::create(&path, u64::MAX).unwrap();
+    make_room(&path).unwrap();
+    assert!(path.exists(), "removed while it is written");
+    drop(capture);
+    make_room(&path).unwrap();
+    assert!(!path.exists());
+    for other in ["mine", "me"] {
+        std::fs::write(&path, other).unwrap();
+        assert!(make_room(&path).unwrap_err().to_string().contains("not overwritten"));
+    }
+    assert!(make_room(&directory).is_err());
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_full_file_ends_with_a_whole_block() {
+    let directory = scratch("full");
+    let path = directory.join("a.pcapng");
+    let capture = Capture::create(&path, 1500).unwrap();
+    for _ in 0..20 {
+        capture.sent(&flow("10.1.2.3", "10.1.2.4"), &[7; 200], 200, "sent");
+        capture.flush();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() <= 1500);
+    assert!(blocks(&bytes).len() > 4);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn a_device_without_room_ends_the_capture_only() {
+    let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut inner = Inner { file: Some(file), buffer: vec![0; 100], written: 0, limit: u64::MAX };
+    assert!(inner.write().is_err());
+    assert!(inner.file.is_none());
+    inner.record(0, Direction::Sent, "", &flow("::1", "::1"), 0, [&[], &[]]);
+    assert!(inner.buffer.is_empty(), "it grows for nobody");
+    assert!(inner.write().is_ok());
+}

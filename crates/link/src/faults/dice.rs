@@ -1,0 +1,59 @@
+//! Draws that depend on nothing but their arguments, and the bit they damage.
+
+use super::rules::Rate;
+
+/// What is drawn for, so that draws for one packet do not go together.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Drop = 1,
+    Corrupt,
+    Bit,
+    Dup,
+    Reorder,
+    Passes,
+    Delay,
+}
+
+/// The dice of one packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// Of the `count`-th request or response for the `nth` queue pair.
+    pub(super) fn new(seed: u64, nth: u32, response: bool, count: u64) -> Self {
+        let kind = mix(u64::from(nth) << 1 | u64::from(response));
+        Dice(mix(mix(seed ^ kind) ^ count))
+    }
+
+    pub(super) fn roll(self, kind: Kind) -> u64 {
+        mix(self.0 ^ kind as u64)
+    }
+
+    pub(super) fn hits(self, rate: Rate, kind: Kind) -> bool {
+        // The upper half of the draw, scaled to a billion.
+        let scaled = ((self.roll(kind) >> 32) * u64::from(Rate::ALWAYS.get())) >> 32;
+        scaled < u64::from(rate.get())
+    }
+}
+
+/// A step and the finaliser of splitmix64: neighbouring arguments give unrelated results.
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Byte of the BTH that the ICRC does not cover (FECN, BECN and reserved bits).
+const UNCOVERED: usize = 4;
+
+/// A copy of a packet, BTH through ICRC, with one bit flipped: the one `draw` names, which the ICRC covers.
+pub(crate) fn flipped(packet: &[u8], draw: u64) -> Vec<u8> {
+    let mut copy = packet.to_vec();
+    let mut at = (draw >> 3) as usize % copy.len();
+    if at == UNCOVERED {
+        at += 1;
+    }
+    copy[at] ^= 1 << (draw & 7);
+    copy
+}

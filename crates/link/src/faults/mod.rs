@@ -1,0 +1,257 @@
+//! Faults on request: packets that arrive are dropped, repeated, reordered, delayed or damaged.
+//!
+//! Faults strike where packets enter, after the ICRC was checked and before the queue pair sees them, whichever way
+//! they came: over UDP, or from another process of this host directly. Whoever has no rules pays one branch a packet.
+//!
+//! # What repeats
+//!
+//! Whether a packet is hit depends on the seed, on the queue pair it is for (by the order of creation in its process, as
+//! numbers are random), on whether it is a request or a response, and on how many of these the queue pair was sent before:
+//! not on the clock and not on threads. So the k-th request that reaches the n-th queue pair meets the same fate in every
+//! run. Which packet is the k-th is the program's doing, and the protocol's: retransmissions after a timeout, and
+//! acknowledgements that coalesce, shift the count. Exchanges without either (UC and UD from one sender; RC in lockstep)
+//! repeat exactly.
+
+mod dice;
+mod queue;
+mod rules;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use adverb_wire::Opcode;
+use parking_lot::Mutex;
+
+use crate::recv::OwnedPacket;
+use crate::types::RxPacket;
+pub(crate) use dice::flipped;
+use dice::{Dice, Kind};
+use queue::Queue;
+pub use rules::{Delay, DropPsn, PacketFaults, Rate, Target};
+
+/// How long a packet that was to be overtaken waits when none follows.
+const OVERTAKEN: Duration = Duration::from_millis(2);
+/// At most so many packets overtake it.
+const MOST_OVERTAKE: u64 = 3;
+/// Packets held at most; what comes beyond is not held.
+const MOST_HELD: usize = 16384;
+/// No packet is held.
+const NEVER: u64 = u64::MAX;
+
+/// The rules at work.
+pub(crate) struct Faults {
+    rules: PacketFaults,
+    epoch: Instant,
+    state: Mutex<State>,
+    /// When the first held packet is due, nanoseconds since `epoch`; may be early.
+    due: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    qps: HashMap<u32, QpState>,
+    held: usize,
+}
+
+/// What is remembered of a queue pair.
+struct QpState {
+    /// The how manieth of the process, from 1.
+    nth: u32,
+    /// Requests and responses seen.
+    seen: [u64; 2],
+    /// Which of the PSN rules have struck.
+    struck: Vec<bool>,
+    queue: Queue,
+}
+
+/// What befalls a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) dropped: bool,
+    /// By a rule that names its PSN.
+    pub(crate) by_psn: bool,
+    /// A draw that says which bit is damaged.
+    pub(crate) damaged: Option<u64>,
+    pub(crate) doubled: bool,
+    /// Held until so many later packets have passed.
+    pub(crate) overtaken: Option<u64>,
+    pub(crate) delayed: Option<Duration>,
+}
+
+/// What is to be done with a packet.
+#[derive(Default)]
+pub(crate) struct Ruling {
+    pub(crate) fault: Fault,
+    /// How often it is given to the sink now.
+    pub(crate) copies: usize,
+    /// Packets it has overtaken, to be given to the sink after it.
+    pub(crate) after: Vec<OwnedPacket>,
+}
+
+impl Fault {
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Fault::default()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("injected:")?;
+        match (self.dropped, self.by_psn, self.damaged) {
+            (true, true, _) => return f.write_str(" dropped by its PSN"),
+            (true, ..) => return f.write_str(" dropped"),
+            (.., Some(_)) => return f.write_str(" one bit flipped, dropped by the ICRC check"),
+            _ => {}
+        }
+        if self.doubled {
+            f.write_str(" duplicated")?;
+        }
+        if let Some(passes) = self.overtaken {
+            write!(f, " held until {passes} later packet(s) have passed")?;
+        }
+        if let Some(by) = self.delayed {
+            write!(f, " delayed by {by:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Faults {
+    pub(crate) fn new(rules: PacketFaults) -> Self {
+        Faults { rules, epoch: Instant::now(), state: Mutex::default(), due: AtomicU64::new(NEVER) }
+    }
+
+    /// A queue pair was created, the `nth` of its process.
+    pub(crate) fn add_qp(&self, qpn: u32, nth: u32) {
+        let struck = vec![false; self.rules.drop_psn.len()];
+        let qp = QpState { nth, seen: [0; 2], struck, queue: Queue::default() };
+        self.state.lock().qps.insert(qpn, qp);
+    }
+
+    /// A queue pair is gone; what was held for it goes with it.
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        let mut state = self.state.lock();
+        if let Some(qp) = state.qps.remove(&qpn) {
+            state.held -= qp.queue.len();
+        }
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.epoch.elapsed())
+    }
+
+    /// Decides on a packet whose ICRC was right. One for an unknown queue pair passes.
+    pub(crate) fn judge(&self, packet: &RxPacket<'_>) -> Ruling {
+        let mut state = self.state.lock();
+        let room = state.held < MOST_HELD;
+        let qpn = packet.dest_qpn();
+        let Some(qp) = state.qps.get_mut(&qpn) else {
+            return Ruling { copies: 1, ..Ruling::default() };
+        };
+        let fault = qp.draw(&self.rules, qpn, packet);
+        let copies = 1 + usize::from(fault.doubled);
+        if fault.dropped || fault.damaged.is_some() {
+            return Ruling { fault, ..Ruling::default() };
+        }
+        if room && (fault.overtaken.is_some() || fault.delayed.is_some()) {
+            let now = self.now();
+            let kept = (0..copies).map(|_| OwnedPacket::keep(packet)).collect();
+            let due = match fault.overtaken {
+                Some(passes) => qp.queue.set_aside(now + nanos(OVERTAKEN), passes, kept),
+                None => qp.queue.line_up(now + fault.delayed.map_or(0, nanos), kept),
+            };
+            state.held += copies;
+            self.due.fetch_min(due, Relaxed);
+            return Ruling { fault, ..Ruling::default() };
+        }
+        let after = qp.queue.passed();
+        state.held -= after.len();
+        Ruling { fault: Fault { overtaken: None, delayed: None, ..fault }, copies, after }
+    }
+
+    /// Takes out the packets whose time has come.
+    pub(crate) fn release(&self) -> Vec<OwnedPacket> {
+        if self.due.load(Relaxed) == NEVER {
+            return Vec::new();
+        }
+        let now = self.now();
+        if self.due.load(Relaxed) > now {
+            return Vec::new();
+        }
+        let mut state = self.state.lock();
+        let State { qps, held } = &mut *state;
+        let mut out = Vec::new();
+        let mut next = NEVER;
+        for qp in qps.values_mut() {
+            qp.queue.release(now, &mut out);
+            next = next.min(qp.queue.next_due().unwrap_or(NEVER));
+        }
+        *held -= out.len();
+        self.due.store(next, Relaxed);
+        out
+    }
+
+    /// Time until [`Faults::release`] has something to give; `None` when nothing is held.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        let due = self.due.load(Relaxed);
+        (due != NEVER).then(|| Duration::from_nanos(due.saturating_sub(self.now())))
+    }
+}
+
+impl QpState {
+    /// Counts the packet and draws what befalls it.
+    fn draw(&mut self, rules: &PacketFaults, qpn: u32, packet: &RxPacket<'_>) -> Fault {
+        let response = is_response(packet);
+        let count = &mut self.seen[usize::from(response)];
+        *count += 1;
+        let over = rules.first.is_some_and(|first| *count > first);
+        let dice = Dice::new(rules.seed, self.nth, response, *count);
+        let mut fault = Fault::default();
+        if self.psn_strikes(rules, qpn, packet) {
+            return Fault { dropped: true, by_psn: true, ..fault };
+        }
+        if over {
+            return fault;
+        }
+        if dice.hits(rules.drop, Kind::Drop) {
+            return Fault { dropped: true, ..fault };
+        }
+        if dice.hits(rules.corrupt, Kind::Corrupt) {
+            return Fault { damaged: Some(dice.roll(Kind::Bit)), ..fault };
+        }
+        fault.doubled = dice.hits(rules.dup, Kind::Dup);
+        if dice.hits(rules.reorder, Kind::Reorder) {
+            fault.overtaken = Some(1 + dice.roll(Kind::Passes) % MOST_OVERTAKE);
+        }
+        if let Some(delay) = &rules.delay
+            && fault.overtaken.is_none()
+        {
+            let spread = nanos(delay.spread);
+            let shift = dice.roll(Kind::Delay) % (2 * spread + 1);
+            fault.delayed = Some(delay.mean.saturating_sub(delay.spread) + Duration::from_nanos(shift));
+        }
+        fault
+    }
+
+    /// Each rule strikes once at each queue pair that it is for; of several that fit, one a packet.
+    fn psn_strikes(&mut self, rules: &PacketFaults, qpn: u32, packet: &RxPacket<'_>) -> bool {
+        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
+        let mut left = rules.drop_psn.iter().zip(&mut self.struck).filter(|(rule, struck)| {
+            !**struck && rule.psn == psn && rule.at.is_none_or(|at| at.is(qpn, self.nth))
+        });
+        left.next().map(|(_, struck)| *struck = true).is_some()
+    }
+}
+
+fn is_response(packet: &RxPacket<'_>) -> bool {
+    Opcode::from_u8(packet.bytes[0]).is_some_and(Opcode::is_response)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

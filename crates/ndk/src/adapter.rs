@@ -1,0 +1,178 @@
+//! Adapters.
+use crate::connect::Network;
+use crate::cq::Cq;
+use crate::dispatch::{Dispatcher, in_callback};
+use crate::flags::ObjectType;
+use crate::info::AdapterInfo;
+use crate::lam::{Lam, Lams};
+use crate::mdl::Mdl;
+use crate::object::{Hold, Life, Outcome, complete_creation};
+use crate::pd::Pd;
+use crate::status::NtStatus;
+use adverb_device::{Context, Device};
+use std::sync::Arc;
+
+/// Which requests that may complete later do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PendingMode {
+    /// Those that must: a close of an object in use, and what waits for a peer.
+    #[default]
+    Never,
+    /// All, failures too.
+    Always,
+    /// Every other one.
+    Alternate,
+}
+
+/// How an adapter is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    /// Which requests complete through their callbacks.
+    pub pending: PendingMode,
+}
+
+/// An adapter: an open device with the threads that run its callbacks.
+#[derive(Clone, Debug)]
+pub struct Adapter(pub(crate) Arc<AdapterInner>);
+
+#[derive(Debug)]
+pub(crate) struct AdapterInner {
+    pub(crate) context: Arc<Context>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) lams: Lams,
+    /// Sockets of connections.
+    pub(crate) network: Network,
+}
+
+impl Adapter {
+    /// Opens an adapter on a device.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES` when the system has no descriptors or threads left, or the device cannot be opened.
+    pub fn open(device: &Arc<Device>, config: Config) -> Result<Adapter, NtStatus> {
+        let context = device.open().map_err(|e| {
+            log::error!("adapter {}: {e}", device.name());
+            NtStatus::INSUFFICIENT_RESOURCES
+        })?;
+        let dispatcher = Dispatcher::start(&context, config.pending)?;
+        let life = Life::new(ObjectType::Adapter, &dispatcher, Vec::new());
+        Ok(Adapter(Arc::new(AdapterInner {
+            context,
+            dispatcher,
+            life,
+            lams: Lams::default(),
+            network: Network::default(),
+        })))
+    }
+
+    /// The open device.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.0.context
+    }
+
+    /// Limits and properties (`NdkQueryAdapterInfo`).
+    #[must_use]
+    pub fn query_info(&self) -> AdapterInfo {
+        AdapterInfo::of(&self.0.context)
+    }
+
+    /// Creates a completion queue of `depth` entries. `notification` is called with the queue's status, once for each
+    /// [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line
+    /// or through `completion`.
+    pub fn create_cq(
+        &self,
+        depth: u32,
+        notification: impl Fn(NtStatus) + Send + Sync + 'static,
+        completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Cq>, NtStatus> {
+        let made = Cq::create(self, depth, Box::new(notification));
+        complete_creation(self.hold()?, made, Cq::life, completion)
+    }
+
+    /// Creates a protection domain.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_pd(
+        &self,
+        completion: impl FnOnce(Result<Pd, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Pd>, NtStatus> {
+        complete_creation(self.hold()?, Pd::create(self), Pd::life, completion)
+    }
+
+    /// Maps the first `length` bytes of `mdl` for the adapter: logical addresses of its pages. The memory stays mapped until
+    /// [`Adapter::release_lam`].
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` if the list is shorter or not contiguous, `DELETE_PENDING`; in line or through `completion`.
+    pub fn build_lam(
+        &self,
+        mdl: &Mdl,
+        length: u64,
+        completion: impl FnOnce(Result<Lam, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Lam>, NtStatus> {
+        let hold = self.hold()?;
+        let lam = self.0.lams.build(mdl, length);
+        hold.complete(lam, completion)
+    }
+
+    /// Ends a mapping: its logical addresses open nothing any more. Requests that use them must have completed.
+    pub fn release_lam(&self, lam: &Lam) {
+        self.0.lams.release(lam);
+    }
+
+    /// Closes the adapter: waits until all objects of it are closed and all callbacks have returned.
+    ///
+    /// # Errors
+    /// `POSSIBLE_DEADLOCK` from inside a callback, which the call would wait for; `DELETE_PENDING` for a second close.
+    /// Nothing is closed then.
+    pub fn close(&self) -> Result<(), NtStatus> {
+        if in_callback() {
+            log::error!("an adapter is closed from inside a callback, which it would wait for: refused");
+            return Err(NtStatus::POSSIBLE_DEADLOCK);
+        }
+        self.0.life.close_and_wait()?;
+        self.0.network.stop();
+        self.0.dispatcher.stop();
+        self.0.lams.clear();
+        Ok(())
+    }
+
+    pub(crate) fn hold(&self) -> Result<Hold, NtStatus> {
+        self.0.life.hold()
+    }
+
+    pub(crate) fn new_life(&self, kind: ObjectType, antecedents: Vec<Hold>) -> Arc<Life> {
+        Life::new(kind, &self.0.dispatcher, antecedents)
+    }
+}
+
+impl Drop for AdapterInner {
+    /// An adapter that was never closed ends with its last object's handle.
+    fn drop(&mut self) {
+        self.network.stop();
+        self.dispatcher.stop();
+    }
+}
+
+/// The status of a failed call of the device, which is logged with its reason.
+pub(crate) fn status_of(error: &adverb_device::Error) -> NtStatus {
+    use adverb_device::Errno;
+    log::debug!("{error}");
+    match Errno::from_raw(error.errno()) {
+        Errno::EINVAL => NtStatus::INVALID_PARAMETER,
+        Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN => NtStatus::INSUFFICIENT_RESOURCES,
+        Errno::EFAULT | Errno::EPERM | Errno::EACCES => NtStatus::ACCESS_VIOLATION,
+        Errno::EBUSY => NtStatus::DEVICE_BUSY,
+        Errno::EOPNOTSUPP => NtStatus::NOT_SUPPORTED,
+        Errno::EADDRINUSE => NtStatus::SHARING_VIOLATION,
+        Errno::EADDRNOTAVAIL => NtStatus::INVALID_ADDRESS,
+        Errno::EIO => NtStatus::DEVICE_REMOVED,
+        _ => NtStatus::INTERNAL_ERROR,
+    }
+}

@@ -1,0 +1,543 @@
+//! Connectors.
+use super::endpoint::{Endpoint, with_scope};
+use super::handshake::{Action, Actions, End, Handshake, Request, State};
+use super::link::Link;
+use super::message::{Message, Offer, ReadLimits, Reason};
+use super::shared_endpoint::SharedEndpoint;
+use super::sockets::Source;
+use super::stream::Stream;
+use super::{ConnectionData, DisconnectEvent};
+use crate::adapter::Adapter;
+use crate::flags::ObjectType;
+use crate::info::{MAX_CALLEE_DATA, MAX_CALLER_DATA};
+use crate::object::{Completion, Hold, Life, Outcome, complete_creation};
+use crate::qp::Qp;
+use crate::status::NtStatus;
+use adverb_device::engine::QpState;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// One end of a connection: made by the consumer to connect, or by a listener for each connection asked for.
+///
+/// The queue pair takes receives from its creation on, and initiator requests once [`Connector::complete_connect`] or the
+/// completion of [`Connector::accept`] has succeeded. It cannot be closed while it is connecting or connected.
+#[derive(Clone)]
+pub struct Connector(pub(super) Arc<ConnectorInner>);
+
+pub(super) struct ConnectorInner {
+    me: Weak<ConnectorInner>,
+    adapter: Adapter,
+    life: Arc<Life>,
+    link: Mutex<Link>,
+}
+
+/// A request that completes later, and how; taken by whoever gets it going.
+type Asked = Option<(Hold, Completion<()>)>;
+
+/// What must not be dropped under a lock: it may be the consumer's, or the last handle on something.
+type Waste = Vec<Box<dyn Any + Send>>;
+
+impl Adapter {
+    /// Creates a connector.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING`, `INSUFFICIENT_RESOURCES`; in line or through `completion`.
+    pub fn create_connector(
+        &self,
+        completion: impl FnOnce(Result<Connector, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Connector>, NtStatus> {
+        let made = self.hold().map(|hold| {
+            let handshake = Handshake::new(ReadLimits::default());
+            Connector::new(self, vec![hold], Link::new(handshake))
+        });
+        complete_creation(self.hold()?, made, |c| &c.0.life, completion)
+    }
+}
+
+impl Connector {
+    fn new(adapter: &Adapter, antecedents: Vec<Hold>, link: Link) -> Self {
+        let life = adapter.new_life(ObjectType::Connector, antecedents);
+        let adapter = adapter.clone();
+        Connector(Arc::new_cyclic(|me| ConnectorInner {
+            me: me.clone(),
+            adapter,
+            life,
+            link: Mutex::new(link),
+        }))
+    }
+
+    /// That of a connection somebody asks for; takes the stream and its token over. `antecedents` are the adapter and the
+    /// listener.
+    pub(super) fn requested(
+        adapter: &Adapter,
+        antecedents: Vec<Hold>,
+        stream: Stream,
+        request: Offer,
+        endpoint: Arc<Endpoint>,
+        peer: SocketAddr,
+    ) -> Self {
+        let mut handshake = Handshake::incoming(allowed(adapter), Instant::now());
+        // Its only action is the connect event, which the caller delivers.
+        handshake.message(Message::Request(request), &mut Actions::new());
+        let (sockets, token) = (stream.sockets().clone(), stream.token());
+        // It waited for the request; nothing is waited for now but the consumer.
+        sockets.schedule(token, None);
+        let mut link = Link::new(handshake);
+        link.stream = Some(stream);
+        link.endpoint = Some(endpoint);
+        link.peer_address = Some(peer);
+        let connector = Connector::new(adapter, antecedents, link);
+        sockets.replace(token, connector.0.clone());
+        connector
+    }
+
+    /// Calls `destination` from `source` (port 0: one of the ephemeral ports) and asks for a connection of `qp`. Always pending
+    /// unless it fails in line; completed when the peer has accepted, and then it is for [`Connector::complete_connect`]
+    /// or [`Connector::reject`]. A connector whose attempt failed may try again.
+    ///
+    /// # Errors
+    /// In line or through `completion`: `CONNECTION_REFUSED` (nobody listens, or the peer refused:
+    /// [`Connector::get_connection_data`] has its private data), `IO_TIMEOUT`, `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`;
+    /// `SHARING_VIOLATION`, `INVALID_ADDRESS`, `TOO_MANY_ADDRESSES`, `ACCESS_DENIED` of the local address,
+    /// `ADDRESS_ALREADY_EXISTS` of the combination; `CONNECTION_ACTIVE` if the connector or the queue pair is connected or
+    /// connecting, `CONNECTION_INVALID` if the queue pair was flushed, `INVALID_PARAMETER` for more private data than
+    /// [`MAX_CALLER_DATA`], addresses of two families or a queue pair of another adapter;
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
+    pub fn connect(
+        &self,
+        qp: &Qp,
+        source: SocketAddr,
+        destination: SocketAddr,
+        reads: ReadLimits,
+        private_data: &[u8],
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        begin(hold, Box::new(completion), |asked| {
+            self.0.check_call(qp, source, destination, private_data)?;
+            let (endpoint, socket) = Endpoint::open(self.0.adapter.context(), source, Some(destination))?;
+            let call =
+                Call { endpoint: Arc::new(endpoint), socket, shared: None, destination, reads, private_data };
+            self.0.call(qp, call, asked)
+        })
+    }
+
+    /// As [`Connector::connect`], from the address of a shared endpoint. The endpoint's close is pending until the
+    /// connector is closed.
+    ///
+    /// # Errors
+    /// As [`Connector::connect`]; `ADDRESS_ALREADY_EXISTS` if a connection between the endpoint and `destination` exists.
+    pub fn connect_with_shared_endpoint(
+        &self,
+        qp: &Qp,
+        endpoint: &SharedEndpoint,
+        destination: SocketAddr,
+        reads: ReadLimits,
+        private_data: &[u8],
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        begin(hold, Box::new(completion), |asked| {
+            let (shared, endpoint) = endpoint.share(&self.0.adapter)?;
+            self.0.check_call(qp, endpoint.address(), destination, private_data)?;
+            let socket = endpoint.socket()?;
+            let call = Call { endpoint, socket, shared: Some(shared), destination, reads, private_data };
+            self.0.call(qp, call, asked)
+        })
+    }
+
+    /// Completes the connection after the peer accepted it. `on_disconnect` is called once when the peer leaves or is lost,
+    /// unless this side disconnects first.
+    ///
+    /// # Errors
+    /// In line or through `completion`: `CONNECTION_ABORTED` if the accepting side has given up meanwhile,
+    /// `CONNECTION_INVALID` if the queue pair is not connecting or was flushed, `DELETE_PENDING`.
+    pub fn complete_connect(
+        &self,
+        on_disconnect: Option<DisconnectEvent>,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        self.0.drive(|link, out| {
+            let result = link.establish(out);
+            if result.is_ok() {
+                link.on_disconnect = on_disconnect;
+            }
+            // Under the lock, so that no disconnect event overtakes the completion.
+            hold.complete(result, completion)
+        })
+    }
+
+    /// Accepts the connection a listener's event brought. Always pending unless it fails in line; completed when the
+    /// initiator has completed the connection. `on_disconnect` is as for [`Connector::complete_connect`].
+    ///
+    /// # Errors
+    /// In line or through `completion`: `CONNECTION_ABORTED` if the initiator has given up, `IO_TIMEOUT` if it does not
+    /// complete the connection, `CONNECTION_INVALID` if there is no request to accept or the queue pair was flushed,
+    /// `CONNECTION_ACTIVE` if the queue pair is connected, `INVALID_PARAMETER` for more private data than
+    /// [`MAX_CALLEE_DATA`] or a queue pair of another adapter; `DELETE_PENDING`; `CANCELLED` if the connector is closed
+    /// meanwhile.
+    pub fn accept(
+        &self,
+        qp: &Qp,
+        reads: ReadLimits,
+        private_data: &[u8],
+        on_disconnect: Option<DisconnectEvent>,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        begin(hold, Box::new(completion), |asked| {
+            check_data(private_data, MAX_CALLEE_DATA)?;
+            self.0.drive(|link, out| {
+                link.handshake.check_requested()?;
+                let qp_hold = self.0.check_qp(qp)?;
+                link.qp = Some((qp.clone(), qp_hold));
+                let limits = link.handshake.accept_limits(reads);
+                let answered = link.answer(limits, private_data, out);
+                match answered {
+                    Ok(()) => {
+                        link.on_disconnect = on_disconnect;
+                        link.pending = asked.take();
+                    }
+                    Err(_) => link.qp = None,
+                }
+                answered
+            })
+        })
+    }
+
+    /// Refuses: the connection a listener's event brought, or the one the peer has accepted.
+    ///
+    /// # Errors
+    /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to refuse,
+    /// `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`], `DELETE_PENDING`.
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), NtStatus> {
+        let _hold = self.0.life.hold()?;
+        check_data(private_data, MAX_CALLEE_DATA)?;
+        self.0.drive(|link, out| link.handshake.reject(Reason::Consumer, private_data.to_vec(), out))
+    }
+
+    /// Refuses as if nobody listened.
+    pub(super) fn refuse(&self) {
+        // An initiator that has given up needs no answer.
+        let _ = self.0.drive(|link, out| link.handshake.reject(Reason::NoListener, Vec::new(), out));
+    }
+
+    /// The effective read limits and the private data that the peer sent with its connect, accept or reject.
+    ///
+    /// # Errors
+    /// `CONNECTION_INVALID` while the peer has said nothing.
+    pub fn get_connection_data(&self) -> Result<ConnectionData, NtStatus> {
+        let link = self.0.link.lock();
+        let (reads, data) = link.handshake.connection_data().ok_or(NtStatus::CONNECTION_INVALID)?;
+        Ok(ConnectionData { reads, private_data: data.to_vec() })
+    }
+
+    /// This end's address; that of the listener for a connection it brought.
+    ///
+    /// # Errors
+    /// `CONNECTION_INVALID` if it is not connecting or connected.
+    pub fn get_local_address(&self) -> Result<SocketAddr, NtStatus> {
+        self.0.link.lock().endpoint.as_ref().map(|e| e.address()).ok_or(NtStatus::CONNECTION_INVALID)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// `CONNECTION_INVALID` if it is not connecting or connected.
+    pub fn get_peer_address(&self) -> Result<SocketAddr, NtStatus> {
+        self.0.link.lock().peer_address.ok_or(NtStatus::CONNECTION_INVALID)
+    }
+
+    /// Ends the connection: what was deferred is handed over, the peer is told, and when it has answered what is still
+    /// outstanding here is cancelled. Done in line if the peer has left already.
+    ///
+    /// # Errors
+    /// In line or through `completion`: `CONNECTION_INVALID` if there is no connection, `IO_TIMEOUT` if the peer does not
+    /// answer (the connection has ended all the same), `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
+    pub fn disconnect(
+        &self,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        let mut asked: Asked = Some((hold, Box::new(completion)));
+        let done = self.0.drive(|link, out| {
+            let done = link.handshake.disconnect(Instant::now(), out)?;
+            if !done {
+                link.hand_over();
+                link.pending = asked.take();
+            }
+            Ok(done)
+        });
+        match asked {
+            Some((hold, completion)) => hold.complete(done.map(|_| ()), completion),
+            None => Ok(Outcome::Pending),
+        }
+    }
+
+    /// Closes it: a request that is pending completes with `CANCELLED`, a connection ends without a word (the peer sees it
+    /// disconnected) and what is outstanding on its queue pair is cancelled.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+        let me = self.clone();
+        let outcome = self.0.life.close(move || me.0.teardown(), completion)?;
+        self.0.abort();
+        Ok(outcome)
+    }
+}
+
+/// What a call needs besides the queue pair.
+struct Call<'a> {
+    endpoint: Arc<Endpoint>,
+    socket: OwnedFd,
+    /// On the shared endpoint, if it is one.
+    shared: Option<Hold>,
+    destination: SocketAddr,
+    reads: ReadLimits,
+    private_data: &'a [u8],
+}
+
+/// Begins a request that pends unless it fails in line. `start` takes what was asked if it gets it going.
+fn begin(
+    hold: Hold,
+    completion: Completion<()>,
+    start: impl FnOnce(&mut Asked) -> Result<(), NtStatus>,
+) -> Result<Outcome, NtStatus> {
+    let mut asked: Asked = Some((hold, completion));
+    let started = start(&mut asked);
+    match asked {
+        Some((hold, completion)) => hold.complete(started, completion),
+        None => Ok(Outcome::Pending),
+    }
+}
+
+fn check_data(private_data: &[u8], limit: u32) -> Result<(), NtStatus> {
+    if private_data.len() > limit as usize { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
+}
+
+/// The read limits of the adapter.
+fn allowed(adapter: &Adapter) -> ReadLimits {
+    let info = adapter.query_info();
+    ReadLimits { inbound: info.max_inbound_read_limit, outbound: info.max_outbound_read_limit }
+}
+
+impl ConnectorInner {
+    /// A queue pair of this adapter that was never connected; it is held.
+    fn check_qp(&self, qp: &Qp) -> Result<Hold, NtStatus> {
+        if !Arc::ptr_eq(qp.device().context(), self.adapter.context()) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        match qp.device().state() {
+            QpState::Init => qp.life().hold(),
+            QpState::Err => Err(NtStatus::CONNECTION_INVALID),
+            _ => Err(NtStatus::CONNECTION_ACTIVE),
+        }
+    }
+
+    fn check_call(
+        &self,
+        qp: &Qp,
+        source: SocketAddr,
+        destination: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<(), NtStatus> {
+        check_data(private_data, MAX_CALLER_DATA)?;
+        self.check_qp(qp)?;
+        if source.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        // An endpoint is either called from or listened at. TCP would connect it to itself.
+        if source == destination {
+            return Err(NtStatus::CONNECTION_REFUSED);
+        }
+        Ok(())
+    }
+
+    fn call(&self, qp: &Qp, call: Call<'_>, asked: &mut Asked) -> Result<(), NtStatus> {
+        let me = self.me.upgrade().ok_or(NtStatus::DELETE_PENDING)?;
+        let qp_hold = self.check_qp(qp)?;
+        let sockets = self.adapter.0.network.get()?;
+        let peer = with_scope(call.destination, self.adapter.context().device().interface().index);
+        let cap = allowed(&self.adapter);
+        let reads = ReadLimits {
+            inbound: call.reads.inbound.min(cap.inbound),
+            outbound: call.reads.outbound.min(cap.outbound),
+        };
+        self.drive(|link, _| {
+            link.handshake.check_idle()?;
+            let token = sockets.add(me);
+            match Stream::dial(&sockets, token, call.socket, &peer) {
+                Ok(stream) => link.stream = Some(stream),
+                Err(status) => {
+                    sockets.remove(token);
+                    return Err(status);
+                }
+            }
+            link.handshake.connect(reads, Instant::now())?;
+            link.call_data = call.private_data.to_vec();
+            link.endpoint = Some(call.endpoint);
+            link.peer_address = Some(peer);
+            link.shared = call.shared;
+            link.qp = Some((qp.clone(), qp_hold));
+            link.pending = asked.take();
+            Ok(())
+        })
+    }
+
+    /// Takes a step and does what it leads to.
+    fn drive<R>(&self, step: impl FnOnce(&mut Link, &mut Actions) -> R) -> R {
+        let mut waste = Waste::new();
+        let mut link = self.link.lock();
+        let mut actions = Actions::new();
+        let answer = step(&mut link, &mut actions);
+        while !actions.is_empty() {
+            actions = self.perform(&mut link, actions, &mut waste);
+        }
+        if let Some(stream) = &link.stream {
+            stream.sockets().schedule(stream.token(), link.handshake.deadline());
+        }
+        drop(link);
+        drop(waste);
+        answer
+    }
+
+    /// Answers what is to be done besides.
+    fn perform(&self, link: &mut Link, actions: Actions, waste: &mut Waste) -> Actions {
+        let mut more = Actions::new();
+        let mut failure = None;
+        for action in actions {
+            match action {
+                Action::Send(message) => link.send(&message),
+                Action::ReadyToSend => failure = link.ready_to_send().err(),
+                Action::Complete(request, result) => {
+                    let result = failure.map_or(result, Err);
+                    if request == Request::Connect && result.is_err() {
+                        self.let_endpoint_go(link, waste);
+                    }
+                    if let Some((hold, completion)) = link.pending.take() {
+                        hold.complete_later(result, completion);
+                    }
+                    if failure.is_some() {
+                        link.handshake.abort(&mut more);
+                    }
+                }
+                Action::DisconnectEvent => self.tell(link),
+                Action::Flush => link.flush(),
+                Action::Hangup => self.hang_up(link, waste),
+                // Delivered by the listener.
+                Action::ConnectEvent => {}
+            }
+        }
+        more
+    }
+
+    /// Calls the consumer about the peer's leave, unless a close has begun.
+    fn tell(&self, link: &mut Link) {
+        let Some(event) = link.on_disconnect.take() else { return };
+        match self.life.hold() {
+            Ok(hold) => self.adapter.0.dispatcher.run(move || {
+                event();
+                drop(hold);
+            }),
+            // Dropped with the connector.
+            Err(_) => link.on_disconnect = Some(event),
+        }
+    }
+
+    /// The attempt failed: the address is free again, for another one too.
+    fn let_endpoint_go(&self, link: &mut Link, waste: &mut Waste) {
+        waste.push(Box::new(link.endpoint.take()));
+        link.peer_address = None;
+        if let Some(shared) = link.shared.take() {
+            self.outlive(shared, waste);
+        }
+    }
+
+    /// Lets an antecedent go: now, or if a close has begun when that is complete.
+    fn outlive(&self, hold: Hold, waste: &mut Waste) {
+        if self.life.is_closing() {
+            self.life.adopt(hold);
+        } else {
+            waste.push(Box::new(hold));
+        }
+    }
+
+    fn hang_up(&self, link: &mut Link, waste: &mut Waste) {
+        let state = link.handshake.state();
+        if let Some(stream) = &mut link.stream {
+            if state == State::Ended(End::Disconnected) {
+                stream.forget();
+            }
+            if stream.finish() || state == State::Ended(End::Closed) {
+                link.drop_stream();
+            }
+        }
+        if matches!(state, State::Ended(_))
+            && let Some((qp, hold)) = link.qp.take()
+        {
+            waste.push(Box::new(qp));
+            self.outlive(hold, waste);
+        }
+    }
+
+    fn abort(&self) {
+        self.drive(|link, out| link.handshake.close(out));
+    }
+
+    fn teardown(&self) {
+        self.abort();
+        let mut waste = Waste::new();
+        let mut link = self.link.lock();
+        waste.push(Box::new(link.endpoint.take()));
+        waste.push(Box::new(link.on_disconnect.take()));
+        if let Some(shared) = link.shared.take() {
+            self.life.adopt(shared);
+        }
+        drop(link);
+    }
+}
+
+impl Source for ConnectorInner {
+    fn ready(&self, token: u64) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) && link.serve(out) {
+                link.drop_stream();
+            }
+        });
+    }
+
+    fn due(&self, token: u64, now: Instant) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) {
+                link.handshake.timeout(now, out);
+            }
+        });
+    }
+
+    /// The queue pair has failed.
+    fn poked(&self, token: u64) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) {
+                link.handshake.failed(out);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = self.0.link.lock();
+        f.debug_struct("Connector")
+            .field("state", &link.handshake.state())
+            .field("peer", &link.peer_address)
+            .field("life", &self.0.life)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! Connectors, listeners and shared endpoints.
+//!
+//! Two queue pairs are connected by messages over TCP, between the addresses that NDKPI's calls name: a RoCE device's
+//! network interface has TCP beside it. An initiator makes a [`Connector`] and connects it to the address where a
+//! [`Listener`] listens; that side gets a connect event with a connector of its own, and accepts or rejects.
+//!
+//! | initiator | listener's side |
+//! |---|---|
+//! | [`Connector::connect`] | connect event |
+//! | | [`Connector::accept`]: the queue pair receives from here on |
+//! | its completion: [`Connector::get_connection_data`] has what was agreed | |
+//! | [`Connector::complete_connect`]: the queue pair receives and sends | its completion: the queue pair sends, too |
+//!
+//! * **Read limits** are the smallest of what both consumers and both adapters allow, each side's inbound with the other's
+//!   outbound.
+//! * **Disconnect.** [`Connector::disconnect`] tells the peer, whose disconnect event comes, and then cancels what is
+//!   outstanding on its own queue pair. The peer's requests are not cancelled by that, but by its own disconnect, flush or
+//!   close. A peer that is lost (its process ended, its host is silent, its queue pair failed, its connector was closed
+//!   without a disconnect) brings the event, too, and cancels what is outstanding.
+//! * **Waits end**: a connect after 30 seconds without an answer, an accept after 30 seconds without the initiator's
+//!   completion, a disconnect after 5 seconds, all with `IO_TIMEOUT`; a silent host is lost after 15 seconds.
+//! * **Addresses.** An address with its port belongs to one listener with all connectors it brought, to one connector, or to
+//!   one shared endpoint with all its connectors, until all of these are closed.
+//! * **Closing** a connector aborts what it has. A listener refuses from its close on; its close is pending until its
+//!   connectors are closed, accepted or not, and these can still be accepted.
+//! * **Peers are not trusted.** A stream has five seconds for its request, a message has an exact length of at most 192
+//!   bytes, anything unexpected ends the connection, and an offer must be of the host that makes it.
+//!
+//! One thread an adapter serves all sockets; callbacks run on the adapter's dispatcher.
+mod connector;
+mod endpoint;
+mod handshake;
+mod link;
+mod listener;
+mod message;
+mod shared_endpoint;
+mod sockets;
+mod stream;
+
+pub use connector::Connector;
+pub use listener::Listener;
+pub use message::ReadLimits;
+pub use shared_endpoint::SharedEndpoint;
+pub(crate) use sockets::Network;
+
+/// Called once when the peer leaves.
+pub type DisconnectEvent = Box<dyn FnOnce() + Send>;
+
+/// What the peer said when it connected, accepted or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct ConnectionData {
+    /// Effective limits; zero after a refusal.
+    pub reads: ReadLimits,
+    /// The peer's private data, exactly as long as it was sent.
+    pub private_data: Vec<u8>,
+}
+
+const _: () = {
+    assert!(message::MAX_PRIVATE_DATA >= crate::info::MAX_CALLER_DATA as usize);
+    assert!(message::MAX_PRIVATE_DATA >= crate::info::MAX_CALLEE_DATA as usize);
+    assert!(message::MAX_MESSAGE == 192);
+};

@@ -1,0 +1,306 @@
+//! Completion queues.
+use crate::adapter::{Adapter, status_of};
+use crate::dispatch::Notified;
+use crate::flags::{NotifyType, ObjectType, OperationType};
+use crate::object::{Life, Outcome};
+use crate::qp::QpInner;
+use crate::requests::Requests;
+use crate::results::{NdkResult, NdkResultEx, status_of_completion};
+use crate::status::NtStatus;
+use adverb_device::Cq as DeviceCq;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::{Completion, WcFlags, WcOpcode, WcStatus};
+use adverb_device::{Sink, device};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+pub(crate) type Notification = Box<dyn Fn(NtStatus) + Send + Sync>;
+
+/// A completion queue.
+///
+/// The consumer serialises its calls of [`Cq::get_results`], [`Cq::get_results_ex`] and [`Cq::arm`] on one queue.
+#[derive(Clone)]
+pub struct Cq(Arc<CqInner>);
+
+struct CqInner {
+    life: Arc<Life>,
+    adapter: Adapter,
+    device: Arc<DeviceCq>,
+    notification: Notification,
+    cookie: usize,
+    /// The depth asked for, and what the device has beyond it for the second halves of reads that invalidate.
+    depth: Mutex<(u32, u32)>,
+    /// Second halves of reads that invalidate may come.
+    has_halves: AtomicBool,
+    /// Queue pairs that complete here, by number, and those closed whose completions may still be here.
+    qps: RwLock<HashMap<u32, Completer>>,
+}
+
+struct Completer {
+    requests: Arc<Requests>,
+    qp: Weak<QpInner>,
+}
+
+/// `MAXULONG`: this part of the moderation is not wanted.
+const NO_LIMIT: u32 = u32::MAX;
+
+impl Cq {
+    pub(crate) fn create(adapter: &Adapter, depth: u32, notification: Notification) -> Result<Cq, NtStatus> {
+        let hold = adapter.hold()?;
+        let dispatcher = &adapter.0.dispatcher;
+        let sink = Sink::Channel(dispatcher.channel().clone());
+        let vector = device::COMP_VECTORS - 1;
+        let device =
+            DeviceCq::with_sink(adapter.context(), depth, sink, vector).map_err(|e| status_of(&e))?;
+        let life = adapter.new_life(ObjectType::Cq, vec![hold]);
+        let inner = Arc::new_cyclic(|me: &Weak<CqInner>| {
+            let cookie = dispatcher.register(me.clone());
+            device.set_cookie(cookie);
+            CqInner {
+                life,
+                adapter: adapter.clone(),
+                device,
+                notification,
+                cookie,
+                depth: Mutex::new((depth, 0)),
+                has_halves: AtomicBool::new(false),
+                qps: RwLock::default(),
+            }
+        });
+        inner.life.keep(inner.clone());
+        Ok(Cq(inner))
+    }
+
+    /// Asks for one call of the notification callback (NDK-1). A second arm before the first is satisfied joins it: the one
+    /// that fires on more stays. A completion placed since the last callback satisfies it at once (NDK-2).
+    pub fn arm(&self, notify: NotifyType) {
+        let kind = match notify {
+            NotifyType::Errors => ArmKind::Errors,
+            NotifyType::Any => ArmKind::Next,
+            NotifyType::Solicited => ArmKind::Solicited,
+        };
+        if let Err(e) = self.0.device.arm_fresh(kind) {
+            log::warn!("a completion queue cannot be armed: {e}");
+        }
+    }
+
+    /// Takes up to `results.len()` results, oldest first, and answers how many; 0 if there are none. The rest of
+    /// `results` is left as it is.
+    pub fn get_results(&self, results: &mut [NdkResult]) -> usize {
+        self.0.take(results.len(), |i, result| results[i] = result.into())
+    }
+
+    /// As [`Cq::get_results`], with the types of the requests.
+    pub fn get_results_ex(&self, results: &mut [NdkResultEx]) -> usize {
+        self.0.take(results.len(), |i, result| results[i] = result)
+    }
+
+    /// Takes up to `max` results into a vector.
+    #[must_use]
+    pub fn drain(&self, max: usize) -> Vec<NdkResultEx> {
+        let mut results = Vec::new();
+        self.0.take(max, |_, result| results.push(result));
+        results
+    }
+
+    /// Changes how many completions it holds.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for 0, beyond the adapter's limit, or below what is waiting; `DELETE_PENDING`; in line or
+    /// through `completion`.
+    pub fn resize(
+        &self,
+        depth: u32,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        hold.complete(self.0.resize(depth), completion)
+    }
+
+    /// Holds notifications back until `count` completions that satisfy the arm were added or `interval` microseconds have
+    /// passed since the first of them. `u32::MAX` (`MAXULONG`) leaves a part out, as does a count beyond the queue's depth;
+    /// an interval of 0, or a count of 0 or 1, ends the moderation.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER_MIX` if both parts are left out.
+    pub fn control_interrupt_moderation(&self, interval: u32, count: u32) -> Result<(), NtStatus> {
+        let no_count = count == NO_LIMIT || count > self.0.depth.lock().0;
+        let (count, period) = match interval {
+            NO_LIMIT if no_count => return Err(NtStatus::INVALID_PARAMETER_MIX),
+            0 => (0, Duration::ZERO),
+            _ if count <= 1 => (0, Duration::ZERO),
+            NO_LIMIT => (count, Duration::ZERO),
+            _ if no_count => (0, Duration::from_micros(interval.into())),
+            _ => (count, Duration::from_micros(interval.into())),
+        };
+        self.0.device.moderate(count, period).map_err(|e| status_of(&e))
+    }
+
+    /// Closes it: pending while queue pairs use it or its callback runs.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+        let me = self.clone();
+        self.0.life.close(move || me.0.teardown(), completion)
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
+    pub(crate) fn device(&self) -> &Arc<DeviceCq> {
+        &self.0.device
+    }
+    /// Room for `more` completions that the consumer does not see.
+    pub(crate) fn add_headroom(&self, more: u32) -> Result<(), NtStatus> {
+        let mut sizes = self.0.depth.lock();
+        let headroom = sizes.1.saturating_add(more);
+        self.0.device.resize(sizes.0.saturating_add(headroom)).map_err(|e| status_of(&e))?;
+        sizes.1 = headroom;
+        self.0.has_halves.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+    /// May completions of a queue pair with this number still be here?
+    pub(crate) fn knows(&self, qpn: u32) -> bool {
+        self.0.qps.read().contains_key(&qpn)
+    }
+    /// A queue pair that completes here.
+    pub(crate) fn attach(&self, qpn: u32, requests: &Arc<Requests>, qp: &Weak<QpInner>) {
+        let completer = Completer { requests: requests.clone(), qp: qp.clone() };
+        self.0.qps.write().insert(qpn, completer);
+    }
+}
+
+impl CqInner {
+    fn take(&self, max: usize, mut put: impl FnMut(usize, NdkResultEx)) -> usize {
+        let mut taken = 0;
+        let mut failed = Vec::new();
+        let qps = self.qps.read();
+        let mut completion = |completion: Completion| {
+            let completer = qps.get(&completion.qpn);
+            if completion.status != WcStatus::Success {
+                failed.extend(completer.map(|c| c.qp.clone()));
+            }
+            if let Some(result) = result_of(completer, &completion) {
+                put(taken, result);
+                taken += 1;
+                return 1;
+            }
+            0
+        };
+        let mut left = max;
+        loop {
+            let (mut seen, mut shown) = (0, 0);
+            // An overrun queue is empty: its callback says so, not its results.
+            let _ = self.device.poll(left, |c| {
+                seen += 1;
+                shown += completion(c);
+            });
+            left -= shown;
+            if seen == shown {
+                break;
+            }
+        }
+        // Else an arm would find something new in a queue that has nothing to show.
+        while left == 0 && self.front_is_hidden(&qps) {
+            let _ = self.device.poll(1, |c| _ = completion(c));
+        }
+        drop(qps);
+        if taken == 0 {
+            self.forget_closed();
+        }
+        // Not under the queue's lock: a queue pair's comes before it.
+        failed.dedup_by(|a, b| a.ptr_eq(b));
+        for qp in failed.iter().filter_map(Weak::upgrade) {
+            qp.failed();
+        }
+        taken
+    }
+
+    /// Is the oldest completion one that the consumer is not to see? Only reads that invalidate have such.
+    fn front_is_hidden(&self, qps: &HashMap<u32, Completer>) -> bool {
+        let mut hidden = false;
+        if self.has_halves.load(Ordering::Relaxed) {
+            self.device.peek(1, |c| {
+                hidden = !is_receive(c) && qps.get(&c.qpn).is_some_and(|q| q.requests.hides(c.wr_id));
+            });
+        }
+        hidden
+    }
+
+    fn resize(&self, depth: u32) -> Result<(), NtStatus> {
+        let mut sizes = self.depth.lock();
+        if depth == 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        self.device.resize(depth.saturating_add(sizes.1)).map_err(|e| status_of(&e))?;
+        sizes.0 = depth;
+        Ok(())
+    }
+
+    /// Nothing is waiting: queue pairs closed before leave nothing behind.
+    fn forget_closed(&self) {
+        let closed = |c: &Completer| c.requests.closed.load(Ordering::SeqCst);
+        if self.qps.read().values().any(closed) {
+            let mut qps = self.qps.write();
+            if self.device.is_empty() {
+                qps.retain(|_, c| !closed(c));
+            }
+        }
+    }
+
+    fn teardown(&self) {
+        self.adapter.0.dispatcher.unregister(self.cookie);
+        if let Err(e) = self.device.destroy() {
+            log::error!("a completion queue does not end: {e}");
+        }
+    }
+}
+
+fn is_receive(completion: &Completion) -> bool {
+    matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
+}
+
+/// The result of a completion; `None` if the consumer is not to see it.
+fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<NdkResultEx> {
+    let receive = is_receive(completion);
+    let mut result = NdkResultEx {
+        status: status_of_completion(completion.status, receive),
+        bytes_transferred: 0,
+        qp_context: completer.map_or(0, |c| c.requests.qp_context),
+        request_context: completion.wr_id,
+        operation: OperationType::Receive,
+        type_specific_completion_output: 0,
+    };
+    if receive {
+        result.bytes_transferred = completion.byte_len;
+        if completion.flags.contains(WcFlags::WITH_INV) {
+            result.operation = OperationType::ReceiveAndInvalidate;
+            result.type_specific_completion_output = completion.imm.into();
+        }
+    } else {
+        (result.request_context, result.operation) = completer?.requests.completed(completion.wr_id)?;
+    }
+    Some(result)
+}
+
+impl Notified for CqInner {
+    fn cq_event(&self) {
+        // None begins once a close has.
+        let Ok(running) = self.life.hold() else { return };
+        self.device.mark_notified();
+        let broken = self.device.is_broken();
+        (self.notification)(if broken { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS });
+        drop(running);
+    }
+}
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq").field("life", &self.0.life).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! What an adapter says of itself (`NDK_ADAPTER_INFO`).
+use crate::flags::AdapterFlags;
+use adverb_device::Context;
+use adverb_device::device::{VENDOR_ID, VENDOR_PART_ID};
+
+/// Bytes of private data that a connect request carries at most: what the RDMA connection manager's REQ leaves (IBTA A11).
+pub const MAX_CALLER_DATA: u32 = 56;
+/// Bytes of private data that an accept or a reject carries at most: what its REJ leaves (IBTA 12.6.7).
+pub const MAX_CALLEE_DATA: u32 = 148;
+/// Pages of a fast registration that consumers best use: 1 MiB.
+const FRMR_PAGES: u32 = 256;
+/// Bytes that one registration or window opens at most: the user half of the address space.
+const MAX_REGION: u64 = 1 << 47;
+/// From this size on a read or write moves bytes in larger runs than a send, which needs a receive posted for each.
+const LARGE_REQUEST: u32 = 16 << 10;
+
+/// How bytes travel (`NDK_RDMA_TECHNOLOGY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum RdmaTechnology {
+    Undefined = 0,
+    IWarp = 1,
+    InfiniBand = 2,
+    RoCE = 3,
+    RoCEv2 = 4,
+}
+
+/// Limits and properties of an adapter; the fields of `NDK_ADAPTER_INFO` in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdapterInfo {
+    /// Version of NDKPI, major and minor.
+    pub version: (u16, u16),
+    /// Vendor.
+    pub vendor_id: u32,
+    /// Device.
+    pub device_id: u32,
+    /// Bytes of a registration, at most.
+    pub max_registration_size: u64,
+    /// Bytes of a window, at most.
+    pub max_window_size: u64,
+    /// Pages of a fast registration that work best.
+    pub frmr_page_count: u32,
+    /// Entries of an initiator request.
+    pub max_initiator_request_sge: u32,
+    /// Entries of a receive.
+    pub max_receive_request_sge: u32,
+    /// Entries of a read.
+    pub max_read_request_sge: u32,
+    /// Bytes of a request.
+    pub max_transfer_length: u32,
+    /// Bytes of an inline request.
+    pub max_inline_data_size: u32,
+    /// Reads of the peer in progress on a queue pair.
+    pub max_inbound_read_limit: u32,
+    /// Reads of a queue pair in progress.
+    pub max_outbound_read_limit: u32,
+    /// Receives of a queue pair.
+    pub max_receive_queue_depth: u32,
+    /// Initiator requests of a queue pair.
+    pub max_initiator_queue_depth: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_depth: u32,
+    /// Entries of a completion queue.
+    pub max_cq_depth: u32,
+    /// From how many bytes on a read or write does better than a send, a hint.
+    pub large_request_threshold: u32,
+    /// Bytes of private data with a connect request.
+    pub max_caller_data: u32,
+    /// Bytes of private data with an accept or a reject.
+    pub max_callee_data: u32,
+    /// Properties.
+    pub adapter_flags: AdapterFlags,
+    /// How bytes travel.
+    pub rdma_technology: RdmaTechnology,
+}
+
+impl AdapterInfo {
+    pub(crate) fn of(context: &Context) -> Self {
+        let limits = context.limits();
+        AdapterInfo {
+            version: (1, 2),
+            vendor_id: VENDOR_ID,
+            device_id: VENDOR_PART_ID,
+            max_registration_size: MAX_REGION,
+            max_window_size: MAX_REGION,
+            frmr_page_count: FRMR_PAGES,
+            max_initiator_request_sge: limits.max_sge,
+            max_receive_request_sge: limits.max_sge,
+            max_read_request_sge: limits.max_sge,
+            max_transfer_length: limits.max_msg,
+            max_inline_data_size: limits.max_inline,
+            max_inbound_read_limit: limits.max_rd_atomic.into(),
+            max_outbound_read_limit: limits.max_rd_atomic.into(),
+            max_receive_queue_depth: limits.max_qp_wr,
+            // A read that invalidates takes two places in the device's queue.
+            max_initiator_queue_depth: limits.max_qp_wr / 2,
+            max_srq_depth: limits.max_srq_wr,
+            max_cq_depth: limits.max_cqe,
+            large_request_threshold: LARGE_REQUEST,
+            max_caller_data: MAX_CALLER_DATA,
+            max_callee_data: MAX_CALLEE_DATA,
+            // A receiver places packets of a message in order (PSN order), and each from its first byte on. One engine
+            // serves all connections, so MULTI_ENGINE is not set.
+            adapter_flags: AdapterFlags::IN_ORDER_DMA_SUPPORTED
+                | AdapterFlags::RDMA_READ_SINK_NOT_REQUIRED
+                | AdapterFlags::CQ_INTERRUPT_MODERATION_SUPPORTED
+                | AdapterFlags::RDMA_READ_LOCAL_INVALIDATE_SUPPORTED
+                | AdapterFlags::CQ_RESIZE_SUPPORTED
+                | AdapterFlags::LOOPBACK_CONNECTIONS_SUPPORTED,
+            rdma_technology: RdmaTechnology::RoCEv2,
+        }
+    }
+}

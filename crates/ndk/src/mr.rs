@@ -1,0 +1,252 @@
+//! Memory regions.
+use crate::adapter::status_of;
+use crate::flags::{MrFlags, ObjectType, OpFlags};
+use crate::mdl::Mdl;
+use crate::object::{Life, Outcome};
+use crate::pd::Pd;
+use crate::status::NtStatus;
+use adverb_device::engine::{Access, Key};
+use adverb_device::{FastMr, Mr as DeviceMr};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A memory region, for registration or for fast registration.
+#[derive(Clone, Debug)]
+pub struct Mr(Arc<MrInner>);
+
+#[derive(Debug)]
+struct MrInner {
+    life: Arc<Life>,
+    pd: Pd,
+    fast_register: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Empty,
+    Registered(Registered),
+    Fast { mr: Arc<FastMr>, remote_access: bool },
+}
+
+/// A registration.
+#[derive(Clone, Debug)]
+struct Registered {
+    mr: Arc<DeviceMr>,
+    flags: MrFlags,
+    address: u64,
+    len: u64,
+}
+
+impl Mr {
+    pub(crate) fn create(pd: &Pd, fast_register: bool) -> Result<Mr, NtStatus> {
+        let life = pd.adapter().new_life(ObjectType::Mr, vec![pd.hold()?]);
+        let inner =
+            Arc::new(MrInner { life, pd: pd.clone(), fast_register, state: Mutex::new(State::Empty) });
+        inner.life.keep(inner.clone());
+        Ok(Mr(inner))
+    }
+
+    /// Registers the first `length` bytes of `mdl`; requests name them by their virtual addresses. The memory stays
+    /// registered, and with it kept, until [`Mr::deregister`] or the close.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` (the list is shorter, or not contiguous; flags that do not exist), `INVALID_DEVICE_REQUEST` (a
+    /// region for fast registration), `INVALID_DEVICE_STATE` (registered already), `ACCESS_VIOLATION` (not writable
+    /// memory), `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    pub fn register(
+        &self,
+        mdl: &Mdl,
+        length: u64,
+        flags: MrFlags,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        hold.complete(self.0.register(mdl, length, flags), completion)
+    }
+
+    /// Ends the registration: waits for transfers under way, then no access can begin.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE_STATE` (not registered), `DEVICE_BUSY` (a window is bound to it), `DELETE_PENDING`; in line or
+    /// through `completion`.
+    pub fn deregister(
+        &self,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        hold.complete(self.0.deregister(), completion)
+    }
+
+    /// Prepares the region for fast registrations of up to `adapter_page_count` pages. May be called again; what was
+    /// registered is not any more then.
+    ///
+    /// # Errors
+    /// `IMPLEMENTATION_LIMIT` (too many pages), `INVALID_PARAMETER` (none), `INVALID_DEVICE_REQUEST` (a region for
+    /// registration), `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    pub fn initialize_fast_register(
+        &self,
+        adapter_page_count: u32,
+        remote_access: bool,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
+    }
+
+    /// The token for local use; 0 before a registration or initialization. Each fast registration changes it when posted.
+    #[must_use]
+    pub fn get_local_token(&self) -> u32 {
+        self.0.key().unwrap_or(0)
+    }
+
+    /// The token for a peer's use; 0 before a registration or initialization. Each fast registration changes it when
+    /// posted.
+    #[must_use]
+    pub fn get_remote_token(&self) -> u32 {
+        self.0.key().unwrap_or(0)
+    }
+
+    /// Closes it; a registration ends, and windows bound to it open nothing any more.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+        let me = self.clone();
+        self.0.life.close(move || me.0.teardown(), completion)
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
+
+    /// The region that fast registrations change, if `flags` allow no more than it was prepared for.
+    pub(crate) fn fast(&self, flags: OpFlags) -> Result<Arc<FastMr>, NtStatus> {
+        match &*self.0.state.lock() {
+            State::Fast { mr, remote_access } => {
+                let remote = OpFlags::ALLOW_REMOTE_READ | remote_write_bit();
+                if flags.intersects(remote) && !remote_access {
+                    return Err(NtStatus::ACCESS_VIOLATION);
+                }
+                Ok(mr.clone())
+            }
+            State::Empty | State::Registered(_) => Err(NtStatus::INVALID_DEVICE_STATE),
+        }
+    }
+
+    /// The key of a registered region that a window over `len` bytes at `address` with the rights `flags` fits.
+    pub(crate) fn key_to_bind(&self, address: u64, len: u64, flags: OpFlags) -> Result<Key, NtStatus> {
+        match &*self.0.state.lock() {
+            State::Registered(r) => {
+                if flags.intersects(remote_write_bit()) && !r.flags.contains(MrFlags::ALLOW_LOCAL_WRITE) {
+                    return Err(NtStatus::ACCESS_VIOLATION);
+                }
+                let offset = address.checked_sub(r.address).ok_or(NtStatus::INVALID_PARAMETER)?;
+                if len == 0 || len > r.len || offset > r.len - len {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                Ok(r.mr.key())
+            }
+            State::Empty | State::Fast { .. } => Err(NtStatus::INVALID_DEVICE_STATE),
+        }
+    }
+
+    /// The key that an invalidate request takes.
+    pub(crate) fn key_to_invalidate(&self) -> Result<Key, NtStatus> {
+        match &*self.0.state.lock() {
+            State::Fast { mr, .. } => Ok(mr.key()),
+            State::Registered(_) => Err(NtStatus::INVALID_PARAMETER),
+            State::Empty => Err(NtStatus::INVALID_DEVICE_STATE),
+        }
+    }
+}
+
+/// The bit of `ALLOW_REMOTE_WRITE` that is its own.
+pub(crate) fn remote_write_bit() -> OpFlags {
+    OpFlags::ALLOW_REMOTE_WRITE - OpFlags::ALLOW_LOCAL_WRITE
+}
+
+/// The device's rights for a registration.
+fn access_of(flags: MrFlags) -> Result<Access, NtStatus> {
+    let remote_write = MrFlags::ALLOW_REMOTE_WRITE - MrFlags::ALLOW_LOCAL_WRITE;
+    let writes_alone = flags.intersects(remote_write) && !flags.contains(MrFlags::ALLOW_LOCAL_WRITE);
+    if !MrFlags::all().contains(flags) || writes_alone {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let mut access = Access::MW_BIND;
+    access.set(Access::LOCAL_WRITE, flags.contains(MrFlags::ALLOW_LOCAL_WRITE));
+    access.set(Access::REMOTE_READ, flags.contains(MrFlags::ALLOW_REMOTE_READ));
+    access.set(Access::REMOTE_WRITE, flags.intersects(remote_write));
+    Ok(access)
+}
+
+impl MrInner {
+    fn key(&self) -> Option<Key> {
+        match &*self.state.lock() {
+            State::Empty => None,
+            State::Registered(r) => Some(r.mr.key()),
+            State::Fast { mr, .. } => Some(mr.key()),
+        }
+    }
+
+    fn register(&self, mdl: &Mdl, length: u64, flags: MrFlags) -> Result<(), NtStatus> {
+        if self.fast_register {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        let access = access_of(flags)?;
+        let span = mdl.span(length)?;
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Empty) {
+            return Err(NtStatus::INVALID_DEVICE_STATE);
+        }
+        let address = span.address();
+        let mr = self
+            .pd
+            .device()
+            .reg_mapping(&span.mapping, span.offset, span.len, address, access)
+            .map_err(|e| status_of(&e))?;
+        *state = State::Registered(Registered { mr, flags, address, len: span.len });
+        Ok(())
+    }
+
+    fn deregister(&self) -> Result<(), NtStatus> {
+        let mut state = self.state.lock();
+        let State::Registered(registered) = &*state else { return Err(NtStatus::INVALID_DEVICE_STATE) };
+        registered.mr.dereg().map_err(|e| status_of(&e))?;
+        *state = State::Empty;
+        Ok(())
+    }
+
+    fn initialize_fast(&self, pages: u32, remote_access: bool) -> Result<(), NtStatus> {
+        if !self.fast_register {
+            return Err(NtStatus::INVALID_DEVICE_REQUEST);
+        }
+        if pages == 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if pages > adverb_device::fast_mr::MAX_FAST_PAGES {
+            return Err(NtStatus::IMPLEMENTATION_LIMIT);
+        }
+        let mr = self.pd.device().alloc_fast_mr(pages).map_err(|e| status_of(&e))?;
+        let old = std::mem::replace(&mut *self.state.lock(), State::Fast { mr, remote_access });
+        end(&old);
+        Ok(())
+    }
+
+    fn teardown(&self) {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Empty);
+        end(&state);
+    }
+}
+
+fn end(state: &State) {
+    let ended = match state {
+        State::Empty => Ok(()),
+        // A close cannot fail: it takes the memory from windows bound to it too.
+        State::Registered(r) => r.mr.revoke(),
+        State::Fast { mr, .. } => mr.dereg(),
+    };
+    if let Err(e) = ended {
+        log::warn!("a memory region is closed, but its registration stays: {e}");
+    }
+}

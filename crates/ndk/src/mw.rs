@@ -1,0 +1,58 @@
+//! Memory windows.
+use crate::adapter::status_of;
+use crate::flags::ObjectType;
+use crate::object::{Life, Outcome};
+use crate::pd::Pd;
+use crate::status::NtStatus;
+use adverb_device::Mw as DeviceMw;
+use adverb_device::engine::keys::MwType;
+use std::sync::Arc;
+
+/// A memory window: bound by [`Qp::bind`](crate::Qp::bind), to the queue pair of the bind; invalidated before it is bound
+/// anew.
+#[derive(Clone, Debug)]
+pub struct Mw(Arc<MwInner>);
+
+#[derive(Debug)]
+struct MwInner {
+    life: Arc<Life>,
+    device: Arc<DeviceMw>,
+}
+
+impl Mw {
+    pub(crate) fn create(pd: &Pd) -> Result<Mw, NtStatus> {
+        let hold = pd.hold()?;
+        let device = pd.device().alloc_mw(MwType::Type2).map_err(|e| status_of(&e))?;
+        let life = pd.adapter().new_life(ObjectType::Mw, vec![hold]);
+        let inner = Arc::new(MwInner { life, device });
+        inner.life.keep(inner.clone());
+        Ok(Mw(inner))
+    }
+
+    /// The token for a peer's use; each bind changes it when posted.
+    #[must_use]
+    pub fn get_remote_token(&self) -> u32 {
+        self.0.device.key()
+    }
+
+    /// Closes it, unbinding it.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+        let device = self.0.device.clone();
+        let teardown = move || {
+            if let Err(e) = device.dealloc() {
+                log::error!("a memory window does not end: {e}");
+            }
+        };
+        self.0.life.close(teardown, completion)
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
+    pub(crate) fn device(&self) -> &Arc<DeviceMw> {
+        &self.0.device
+    }
+}

@@ -1,0 +1,299 @@
+//! The life of an object, one machine for all types (NDK-7).
+//!
+//! An object is *held* by its successors (a queue pair holds its PD and its CQs, all objects hold their adapter), by
+//! requests that are pending on it until their callback has returned, and by notification callbacks while they run.
+//! Closing it ends its use at once; the close itself is completed when nothing holds the object any more. Then, in this
+//! order: what lies below is torn down, the close completion is called, and only when it has returned the antecedents are
+//! let go. So the close of an antecedent completes after the close completion of its last successor has returned, and
+//! when closing the adapter returns, no callback of any object of it is running.
+//!
+//! A close from inside a callback of the same object is pending until that callback has returned, since the callback
+//! holds the object.
+use crate::dispatch::Dispatcher;
+use crate::flags::ObjectType;
+use crate::status::NtStatus;
+use parking_lot::{Condvar, Mutex};
+use std::fmt;
+use std::sync::Arc;
+
+/// How a request that may complete later went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T = ()> {
+    /// Done; the completion is not called.
+    Done(T),
+    /// The completion will be called, once (`STATUS_PENDING`).
+    Pending,
+}
+
+impl<T> Outcome<T> {
+    /// The value of a request done in line.
+    #[must_use]
+    pub fn done(self) -> Option<T> {
+        match self {
+            Outcome::Done(value) => Some(value),
+            Outcome::Pending => None,
+        }
+    }
+}
+
+/// A completion callback of a request, called once on a thread of the adapter unless the request was done in line.
+pub type Completion<T> = Box<dyn FnOnce(Result<T, NtStatus>) + Send>;
+
+type Action = Box<dyn FnOnce() + Send>;
+
+/// The life of one object.
+pub(crate) struct Life {
+    kind: ObjectType,
+    dispatcher: Arc<Dispatcher>,
+    state: Mutex<State>,
+    /// Signalled when the last hold goes, for the blocking close of an adapter.
+    released: Condvar,
+}
+
+struct State {
+    holds: usize,
+    phase: Phase,
+    kept: Kept,
+}
+
+/// What is let go when the object is closed.
+#[derive(Default)]
+struct Kept {
+    /// The object itself: it does not end when its handles are dropped.
+    object: Option<Arc<dyn Send + Sync>>,
+    antecedents: Vec<Hold>,
+}
+
+enum Phase {
+    Open,
+    /// Closing; the close is completed by whoever lets the last hold go.
+    Closing(Option<Close>),
+    Closed,
+}
+
+struct Close {
+    teardown: Action,
+    completion: Action,
+}
+
+impl Life {
+    /// A new object that holds its antecedents.
+    pub(crate) fn new(kind: ObjectType, dispatcher: &Arc<Dispatcher>, antecedents: Vec<Hold>) -> Arc<Life> {
+        Arc::new(Life {
+            kind,
+            dispatcher: dispatcher.clone(),
+            state: Mutex::new(State {
+                holds: 0,
+                phase: Phase::Open,
+                kept: Kept { object: None, antecedents },
+            }),
+            released: Condvar::new(),
+        })
+    }
+
+    /// Keeps the object until it is closed, whether or not the consumer has a handle.
+    pub(crate) fn keep(&self, object: Arc<dyn Send + Sync>) {
+        self.state.lock().kept.object = Some(object);
+    }
+
+    /// Has a close begun?
+    pub(crate) fn is_closing(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Open)
+    }
+
+    /// Holds the object: for a successor, a pending request or a callback about to run.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` once a close has begun.
+    pub(crate) fn hold(self: &Arc<Self>) -> Result<Hold, NtStatus> {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Open => {
+                state.holds += 1;
+                Ok(Hold(self.clone()))
+            }
+            Phase::Closing(_) | Phase::Closed => Err(NtStatus::DELETE_PENDING),
+        }
+    }
+
+    /// One more hold beside one that the caller keeps, so that a close cannot have completed.
+    fn hold_again(self: &Arc<Self>) -> Hold {
+        self.state.lock().holds += 1;
+        Hold(self.clone())
+    }
+
+    /// One more antecedent, which the object holds until it is closed.
+    pub(crate) fn adopt(&self, antecedent: Hold) {
+        self.state.lock().kept.antecedents.push(antecedent);
+    }
+
+    /// Closes the object: `teardown` ends what lies below, then `completion` is called. In line if nothing holds the object
+    /// (and the adapter does not make requests pend), `completion` is not called then.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub(crate) fn close(
+        self: &Arc<Self>,
+        teardown: impl FnOnce() + Send + 'static,
+        completion: impl FnOnce() + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Open) {
+            log::warn!("a {:?} object is closed twice", self.kind);
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        let pend = self.dispatcher.pends();
+        if state.holds > 0 {
+            let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
+            state.phase = Phase::Closing(Some(close));
+            return Ok(Outcome::Pending);
+        }
+        state.phase = Phase::Closing(None);
+        drop(state);
+        if pend {
+            let close = Close { teardown: Box::new(teardown), completion: Box::new(completion) };
+            self.finish_later(close);
+            return Ok(Outcome::Pending);
+        }
+        teardown();
+        drop(self.end());
+        Ok(Outcome::Done(()))
+    }
+
+    /// Begins the close of an adapter and waits until nothing holds it.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub(crate) fn close_and_wait(&self) -> Result<(), NtStatus> {
+        let mut state = self.state.lock();
+        if !matches!(state.phase, Phase::Open) {
+            return Err(NtStatus::DELETE_PENDING);
+        }
+        state.phase = Phase::Closing(None);
+        while state.holds > 0 {
+            self.released.wait(&mut state);
+        }
+        state.phase = Phase::Closed;
+        Ok(())
+    }
+
+    /// Marks the object closed and answers what it kept.
+    fn end(&self) -> Kept {
+        let mut state = self.state.lock();
+        state.phase = Phase::Closed;
+        std::mem::take(&mut state.kept)
+    }
+
+    fn finish_later(self: &Arc<Self>, close: Close) {
+        let me = self.clone();
+        self.dispatcher.run(move || {
+            (close.teardown)();
+            let kept = me.end();
+            (close.completion)();
+            drop(kept);
+        });
+    }
+
+    fn release(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.holds -= 1;
+        if state.holds > 0 {
+            return;
+        }
+        let close = match &mut state.phase {
+            Phase::Closing(close) => close.take(),
+            Phase::Open | Phase::Closed => None,
+        };
+        self.released.notify_all();
+        drop(state);
+        if let Some(close) = close {
+            self.finish_later(close);
+        }
+    }
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        let phase = match state.phase {
+            Phase::Open => "open",
+            Phase::Closing(_) => "closing",
+            Phase::Closed => "closed",
+        };
+        write!(f, "{:?} {phase}, held {} times", self.kind, state.holds)
+    }
+}
+
+/// Keeps an object's close from completing until dropped.
+pub(crate) struct Hold(Arc<Life>);
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        self.0.hold_again()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hold on {:?}", self.0.kind)
+    }
+}
+
+impl Hold {
+    /// Completes a request on the held object: in line, or (as the adapter is configured) through `completion`, and then
+    /// the object stays held until that has returned.
+    ///
+    /// # Errors
+    /// The request's own, if it completes in line.
+    pub(crate) fn complete<T: Send + 'static>(
+        self,
+        result: Result<T, NtStatus>,
+        completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<T>, NtStatus> {
+        let dispatcher = self.0.dispatcher.clone();
+        if !dispatcher.pends() {
+            return result.map(Outcome::Done);
+        }
+        self.complete_later(result, completion);
+        Ok(Outcome::Pending)
+    }
+
+    /// Calls `completion` on a thread of the adapter; the object stays held until it has returned.
+    pub(crate) fn complete_later<T: Send + 'static>(
+        self,
+        result: Result<T, NtStatus>,
+        completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
+    ) {
+        let dispatcher = self.0.dispatcher.clone();
+        dispatcher.run(move || {
+            completion(result);
+            drop(self);
+        });
+    }
+}
+
+/// Completes the creation of an object. Made, it is held by the pending creation, so that a close from inside the
+/// completion waits for its return; otherwise its antecedent is.
+///
+/// # Errors
+/// That of the creation, if it completes in line.
+pub(crate) fn complete_creation<T: Send + 'static>(
+    antecedent: Hold,
+    made: Result<T, NtStatus>,
+    life: impl FnOnce(&T) -> &Arc<Life>,
+    completion: impl FnOnce(Result<T, NtStatus>) + Send + 'static,
+) -> Result<Outcome<T>, NtStatus> {
+    match made {
+        Ok(object) => {
+            let hold = life(&object).hold()?;
+            hold.complete(Ok(object), completion)
+        }
+        Err(status) => antecedent.complete(Err(status), completion),
+    }
+}

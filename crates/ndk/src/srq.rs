@@ -1,0 +1,171 @@
+//! Shared receive queues.
+use crate::adapter::status_of;
+use crate::dispatch::Notified;
+use crate::flags::ObjectType;
+use crate::object::{Life, Outcome};
+use crate::pd::Pd;
+use crate::sge::{SgList, Sge};
+use crate::status::NtStatus;
+use adverb_device::engine::RecvWr;
+use adverb_device::{AsyncEvent, Srq as DeviceSrq};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// The notification callback of a shared receive queue; its argument is the queue's status.
+pub type SrqNotification = Box<dyn Fn(NtStatus) + Send + Sync>;
+
+/// A shared receive queue. The consumer serialises its calls of [`Srq::receive`].
+#[derive(Clone)]
+pub struct Srq(Arc<SrqInner>);
+
+struct SrqInner {
+    life: Arc<Life>,
+    pd: Pd,
+    device: Arc<DeviceSrq>,
+    notification: Option<SrqNotification>,
+    max_sge: u32,
+    /// A notification was asked for and is still to come.
+    armed: AtomicBool,
+    /// Below so many receives it comes.
+    threshold: AtomicU32,
+    cookie: usize,
+    me: Weak<SrqInner>,
+}
+
+impl Srq {
+    pub(crate) fn create(
+        pd: &Pd,
+        depth: u32,
+        max_sge: u32,
+        threshold: u32,
+        notification: Option<SrqNotification>,
+    ) -> Result<Srq, NtStatus> {
+        let hold = pd.hold()?;
+        let device =
+            DeviceSrq::new(pd.device(), depth, max_sge, threshold, None).map_err(|e| status_of(&e))?;
+        let dispatcher = pd.adapter().0.dispatcher.clone();
+        let life = pd.adapter().new_life(ObjectType::Srq, vec![hold]);
+        let inner = Arc::new_cyclic(|me: &Weak<SrqInner>| {
+            let cookie = dispatcher.register(me.clone());
+            device.set_cookie(cookie);
+            SrqInner {
+                life,
+                pd: pd.clone(),
+                device,
+                notification,
+                max_sge,
+                armed: AtomicBool::new(threshold > 0),
+                threshold: AtomicU32::new(threshold),
+                cookie,
+                me: me.clone(),
+            }
+        });
+        inner.life.keep(inner.clone());
+        Ok(Srq(inner))
+    }
+
+    /// Changes the depth (0: leaves it) and asks for one notification when fewer than `notify_threshold` receives are left
+    /// (0: leaves what was asked for), at once if fewer are there now.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for a depth beyond the adapter's or below what is queued, or a threshold above the depth;
+    /// `DELETE_PENDING`; in line or through `completion`. Nothing changed then.
+    pub fn modify(
+        &self,
+        depth: u32,
+        notify_threshold: u32,
+        completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
+    ) -> Result<Outcome, NtStatus> {
+        let hold = self.0.life.hold()?;
+        hold.complete(self.0.modify(depth, notify_threshold), completion)
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES` when the queue is full, `INVALID_PARAMETER` for too many entries, `ACCESS_VIOLATION` for a
+    /// logical address that is not mapped. It is not queued then.
+    pub fn receive(&self, request_context: u64, sgl: &[Sge<'_>]) -> Result<(), NtStatus> {
+        let pd = &self.0.pd;
+        let privileged = pd.get_privileged_memory_region_token();
+        let list = SgList::new(sgl, self.0.max_sge, pd.device(), privileged, &pd.adapter().0.lams)?;
+        let wr = RecvWr { wr_id: request_context, sges: list.entries() };
+        self.0.device.post_recv(&wr).map_err(|e| status_of(&e.into()))
+    }
+
+    /// Closes it: pending while queue pairs use it or its callback runs.
+    ///
+    /// # Errors
+    /// `DELETE_PENDING` for a second close.
+    pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
+        let me = self.clone();
+        self.0.life.close(move || me.0.teardown(), completion)
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
+    pub(crate) fn device(&self) -> &Arc<DeviceSrq> {
+        &self.0.device
+    }
+}
+
+impl SrqInner {
+    fn modify(&self, depth: u32, threshold: u32) -> Result<(), NtStatus> {
+        let wanted = |n: u32| (n > 0).then_some(n);
+        // Before the device can say that the limit was reached.
+        let before = (self.armed.load(Ordering::SeqCst), self.threshold.load(Ordering::SeqCst));
+        if threshold > 0 {
+            self.threshold.store(threshold, Ordering::SeqCst);
+            self.armed.store(true, Ordering::SeqCst);
+        }
+        if let Err(e) = self.device.modify(wanted(depth), wanted(threshold)) {
+            self.armed.store(before.0, Ordering::SeqCst);
+            self.threshold.store(before.1, Ordering::SeqCst);
+            return Err(status_of(&e));
+        }
+        if threshold > 0 && self.device.len() < threshold as usize {
+            self.notify();
+        }
+        Ok(())
+    }
+
+    /// Calls the callback on a thread of the adapter, if a notification was asked for.
+    fn notify(&self) {
+        if !self.armed.swap(false, Ordering::SeqCst) || self.notification.is_none() {
+            return;
+        }
+        let (Ok(hold), Some(me)) = (self.life.hold(), self.me.upgrade()) else { return };
+        hold.complete_later(Ok(()), move |_| {
+            if let Some(notification) = &me.notification
+                && !me.life.is_closing()
+            {
+                notification(NtStatus::SUCCESS);
+            }
+        });
+    }
+
+    fn teardown(&self) {
+        self.pd.adapter().0.dispatcher.unregister(self.cookie);
+        if let Err(e) = self.device.destroy() {
+            log::error!("a shared receive queue does not end: {e}");
+        }
+    }
+}
+
+impl Notified for SrqInner {
+    fn async_event(&self, event: AsyncEvent) {
+        let (_, _, limit) = self.device.attributes();
+        // With a limit the queue was armed anew since, and speaks again.
+        if event == AsyncEvent::SrqLimitReached && limit == 0 {
+            self.notify();
+        }
+    }
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Srq").field("life", &self.0.life).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,543 @@
+//! Connections between two adapters of one process (NDK-7).
+mod common;
+mod connect_common;
+use adverb_ndk::connect::{ConnectionData, Connector, SharedEndpoint};
+use adverb_ndk::{NtStatus, OpFlags, OperationType, Outcome, PendingMode, Sge};
+use common::{DEADLINE, End, NONE, closed, short, wait};
+use connect_common::*;
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+
+const MODES: [PendingMode; 3] = [PendingMode::Never, PendingMode::Always, PendingMode::Alternate];
+
+fn ends() -> (End, End) {
+    (End::new(), End::new())
+}
+
+fn text(bytes: &[u8]) -> [Sge<'_>; 1] {
+    [Sge::Bytes(bytes)]
+}
+
+#[test]
+fn ndk_7_a_connection_from_listen_to_close() {
+    for mode in MODES {
+        let (a, b) = (End::with(mode, 64), End::with(mode, 64));
+        // Receives need no connection; other requests do.
+        a.receive(1);
+        b.receive(2);
+        assert_eq!(a.qp.send(3, &text(b"early"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));
+        let listening = Listening::new(&b);
+        let (active, called) = call(&a, listening.address);
+        let passive = listening.next();
+        assert_eq!(
+            passive.get_connection_data(),
+            Ok(ConnectionData { reads: reads(8, 16), private_data: b"call".to_vec() })
+        );
+        let accepted = Pending::start(|c| passive.accept(&b.qp, reads(4, 120), b"answer", None, c)).unwrap();
+        called.result().unwrap();
+        assert_eq!(
+            active.get_connection_data(),
+            Ok(ConnectionData { reads: reads(16, 4), private_data: b"answer".to_vec() })
+        );
+        accepted.assert_pending();
+        wait(|c| active.complete_connect(None, c)).unwrap();
+        accepted.result().unwrap();
+        assert_eq!(active.get_peer_address(), Ok(listening.address));
+        assert_eq!(passive.get_local_address(), Ok(listening.address));
+        assert_eq!(active.get_local_address(), passive.get_peer_address());
+        a.qp.send(5, &text(b"to b"), OpFlags::INLINE).unwrap();
+        b.qp.send(6, &text(b"to a"), OpFlags::INLINE).unwrap();
+        for (end, contexts, bytes) in [(&a, [1, 5], b"to a"), (&b, [2, 6], b"to b")] {
+            let mut got = short(&end.results(2));
+            got.sort_unstable_by_key(|r| r.0);
+            assert_eq!(got, contexts.map(|c| (c, NtStatus::SUCCESS)), "{mode:?}");
+            assert_eq!(end.read(0, 4), bytes);
+        }
+        wait(|c| active.disconnect(c)).unwrap();
+        closed(|c| active.close(c));
+        closed(|c| passive.close(c));
+        listening.close();
+    }
+}
+
+#[test]
+fn ndk_7_a_connection_over_ipv6() {
+    let (a, b) = ends();
+    let Some(ip) = a.adapter.context().device().interface().addresses.iter().find(|ip| ip.is_ipv6()) else {
+        // The machine's loopback has no IPv6 address.
+        return;
+    };
+    b.receive(1);
+    let listening = Listening::at(&b, SocketAddr::new(*ip, 0));
+    let connection = connect_to(&a, &b, &listening);
+    a.qp.send(2, &text(b"six"), OpFlags::INLINE).unwrap();
+    assert_eq!(short(&b.results(1)), [(1, NtStatus::SUCCESS)]);
+    assert_eq!(short(&a.results(1)), [(2, NtStatus::SUCCESS)]);
+    connection.close();
+    listening.close();
+}
+
+#[test]
+fn ndk_7_read_limits_are_capped_by_the_adapter() {
+    let (a, b) = ends();
+    let info = a.adapter.query_info();
+    let (max_in, max_out) = (info.max_inbound_read_limit, info.max_outbound_read_limit);
+    let listening = Listening::new(&b);
+    let active = connector(&a);
+    let called = Pending::start(|c| {
+        active.connect(&a.qp, any(), listening.address, reads(u32::MAX, u32::MAX), b"", c)
+    });
+    let called = called.unwrap();
+    let passive = listening.next();
+    assert_eq!(passive.get_connection_data().unwrap().reads, reads(max_in, max_out));
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(u32::MAX, 0), b"", None, c)).unwrap();
+    called.result().unwrap();
+    assert_eq!(active.get_connection_data().unwrap().reads, reads(0, max_out));
+    wait(|c| active.complete_connect(None, c)).unwrap();
+    accepted.result().unwrap();
+    // The outbound limit counts on the queue pair, too: 0 allows no reads.
+    let (remote, token) = a.remote(0);
+    b.qp.read(1, &[b.sge(0, 8)], remote, token, NONE).unwrap();
+    assert_eq!(short(&b.results(1)), [(1, NtStatus::INVALID_DEVICE_REQUEST)]);
+    closed(|c| active.close(c));
+    closed(|c| passive.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    passive.reject(b"not now").unwrap();
+    assert_eq!(passive.reject(b"again"), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
+    let data = ConnectionData { reads: reads(0, 0), private_data: b"not now".to_vec() };
+    assert_eq!(active.get_connection_data(), Ok(data));
+    closed(|c| passive.close(c));
+    let called =
+        Pending::start(|c| active.connect(&a.qp, any(), listening.address, reads(1, 1), b"", c)).unwrap();
+    let passive = listening.next();
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    wait(|c| active.complete_connect(None, c)).unwrap();
+    accepted.result().unwrap();
+    closed(|c| active.close(c));
+    closed(|c| passive.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_the_initiator_may_reject_what_was_accepted() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    active.reject(b"too few").unwrap();
+    assert_eq!(accepted.result(), Err(NtStatus::CONNECTION_ABORTED));
+    assert_eq!(passive.get_connection_data().unwrap().private_data, b"too few");
+    assert_eq!(wait(|c| active.complete_connect(None, c)), Err(NtStatus::CONNECTION_INVALID));
+    closed(|c| active.close(c));
+    closed(|c| passive.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_calls_that_reach_nobody() {
+    for mode in MODES {
+        let a = End::with(mode, 64);
+        // Taken and never listened at.
+        let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
+        assert_eq!(call_result(&a, endpoint.get_local_address()), Err(NtStatus::CONNECTION_REFUSED));
+        // The system does not even try from a loopback address.
+        let connector = connector(&a);
+        let away = "192.0.2.1:5000".parse().unwrap();
+        let result = wait(|c| connector.connect(&a.qp, any(), away, reads(1, 1), b"", c));
+        assert_eq!(result, Err(NtStatus::NETWORK_UNREACHABLE));
+        closed(|c| connector.close(c));
+        closed(|c| endpoint.close(c));
+    }
+}
+
+#[test]
+fn ndk_7_bad_arguments_are_named() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let to = listening.address;
+    let c = connector(&a);
+    let connect = |from: SocketAddr, to: SocketAddr, data: &[u8]| {
+        wait(|done| c.connect(&a.qp, from, to, reads(1, 1), data, done))
+    };
+    let elsewhere: SocketAddr = "192.0.2.1:0".parse().unwrap();
+    assert_eq!(connect(elsewhere, to, b""), Err(NtStatus::INVALID_ADDRESS));
+    assert_eq!(connect("0.0.0.0:0".parse().unwrap(), to, b""), Err(NtStatus::INVALID_ADDRESS));
+    assert_eq!(connect("[::1]:0".parse().unwrap(), to, b""), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(connect(any(), "0.0.0.0:7".parse().unwrap(), b""), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(connect(any(), to, &[0; 57]), Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(connect(to, to, b""), Err(NtStatus::CONNECTION_REFUSED));
+    assert_eq!(connect(to, any(), b""), Err(NtStatus::SHARING_VIOLATION));
+    let others = wait(|done| c.connect(&b.qp, any(), to, reads(1, 1), b"", done));
+    assert_eq!(others, Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(wait(|done| c.complete_connect(None, done)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(wait(|done| c.disconnect(done)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(wait(|done| c.accept(&a.qp, reads(1, 1), b"", None, done)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(c.reject(b""), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(c.get_connection_data(), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(c.get_local_address(), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(c.get_peer_address(), Err(NtStatus::CONNECTION_INVALID));
+    // Listening.
+    let other = wait(|done| b.adapter.create_listener(|_| (), done)).unwrap();
+    assert_eq!(other.get_local_address(), Err(NtStatus::INVALID_DEVICE_STATE));
+    assert_eq!(wait(|done| other.listen(elsewhere, done)), Err(NtStatus::INVALID_ADDRESS));
+    assert_eq!(wait(|done| other.listen(to, done)), Err(NtStatus::SHARING_VIOLATION));
+    assert_eq!(wait(|done| listening.listener.listen(any(), done)), Err(NtStatus::INVALID_DEVICE_STATE));
+    listening.assert_no_event();
+    closed(|done| other.close(done));
+    assert_eq!(other.close(|| ()), Err(NtStatus::DELETE_PENDING));
+    assert_eq!(wait(|done| other.listen(any(), done)), Err(NtStatus::DELETE_PENDING));
+    // A queue pair has one connection.
+    let connection = connect_to(&a, &b, &listening);
+    assert_eq!(connect(any(), to, b""), Err(NtStatus::CONNECTION_ACTIVE));
+    let again = wait(|done| connection.active.connect(&a.qp, any(), to, reads(1, 1), b"", done));
+    assert_eq!(again, Err(NtStatus::CONNECTION_ACTIVE));
+    connection.close();
+    assert_eq!(connect(any(), to, b""), Err(NtStatus::CONNECTION_INVALID));
+    closed(|done| c.close(done));
+    assert_eq!(connect(any(), to, b""), Err(NtStatus::DELETE_PENDING));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_a_disconnect_tells_the_peer_once_and_flushes_its_own_side() {
+    for active_leaves in [true, false] {
+        let (a, b) = ends();
+        let connection = connect(&a, &b);
+        let (active, passive) = (&connection.active, &connection.passive);
+        let (leaver, stayer) = if active_leaves { (active, passive) } else { (passive, active) };
+        let (told_first, told_second) = if active_leaves {
+            (&connection.passive_told, &connection.active_told)
+        } else {
+            (&connection.active_told, &connection.passive_told)
+        };
+        let (leaving, staying) = if active_leaves { (&a, &b) } else { (&b, &a) };
+        a.receive(1);
+        b.receive(2);
+        wait(|c| leaver.disconnect(c)).unwrap();
+        assert_eq!(leaving.results(1)[0].status, NtStatus::CANCELLED);
+        told(told_first);
+        // The peer's requests are its own to cancel.
+        staying.assert_no_more();
+        wait(|c| stayer.disconnect(c)).unwrap();
+        assert_eq!(staying.results(1)[0].status, NtStatus::CANCELLED);
+        assert_eq!(wait(|c| stayer.disconnect(c)), Err(NtStatus::CONNECTION_INVALID));
+        assert_eq!(wait(|c| leaver.disconnect(c)), Err(NtStatus::CONNECTION_INVALID));
+        connection.close();
+        not_told(told_first);
+        not_told(told_second);
+    }
+}
+
+#[test]
+fn def_5_a_disconnect_hands_over_what_was_deferred() {
+    let (a, b) = ends();
+    let connection = connect(&a, &b);
+    let (remote, token) = b.remote(0);
+    a.qp.write(1, &[a.sge(0, 8)], remote, token, OpFlags::DEFER).unwrap();
+    a.qp.write(2, &[a.sge(0, 8)], remote, token, OpFlags::DEFER).unwrap();
+    wait(|c| connection.active.disconnect(c)).unwrap();
+    let results = a.results(2);
+    assert_eq!(results.iter().map(|r| r.request_context).collect::<Vec<_>>(), [1, 2]);
+    assert!(
+        results.iter().all(|r| [NtStatus::SUCCESS, NtStatus::CANCELLED].contains(&r.status)),
+        "{results:?}"
+    );
+    a.assert_no_more();
+    connection.close();
+}
+
+#[test]
+fn ndk_7_a_peer_that_is_lost_flushes_both_sides() {
+    let (a, b) = ends();
+    let connection = connect(&a, &b);
+    a.receive(1);
+    b.receive(2);
+    closed(|c| connection.active.close(c));
+    told(&connection.passive_told);
+    assert_eq!(short(&a.results(1)), [(1, NtStatus::CANCELLED)]);
+    assert_eq!(short(&b.results(1)), [(2, NtStatus::CANCELLED)]);
+    assert_eq!(b.qp.send(3, &text(b"late"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));
+    // What the consumer usually does then.
+    wait(|c| connection.passive.disconnect(c)).unwrap();
+    closed(|c| connection.passive.close(c));
+    not_told(&connection.passive_told);
+    not_told(&connection.active_told);
+}
+
+/// A token that the peer cannot invalidate.
+#[test]
+fn ndk_6_a_wrong_token_ends_the_connection_of_both() {
+    let (a, b) = ends();
+    let connection = connect(&a, &b);
+    b.receive(1);
+    a.qp.send_and_invalidate(2, &text(b"bad"), OpFlags::INLINE, b.mr.get_remote_token()).unwrap();
+    // A failure is noticed when its result is read.
+    assert_ne!(a.results(1)[0].status, NtStatus::SUCCESS);
+    told(&connection.active_told);
+    told(&connection.passive_told);
+    let received = b.results(1)[0];
+    assert_eq!(received.operation, OperationType::Receive);
+    assert_ne!(received.status, NtStatus::SUCCESS);
+    connection.close();
+}
+
+#[test]
+fn ndk_7_a_paused_listener_refuses_as_if_nobody_listened() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    listening.listener.control_connect_events(true);
+    assert_eq!(call_result(&a, listening.address), Err(NtStatus::CONNECTION_REFUSED));
+    listening.assert_no_event();
+    listening.listener.control_connect_events(false);
+    let connection = connect_to(&a, &b, &listening);
+    // Pausing is about new connections.
+    listening.listener.control_connect_events(true);
+    wait(|c| connection.active.disconnect(c)).unwrap();
+    told(&connection.passive_told);
+    connection.close();
+    listening.close();
+}
+
+/// Waits until a connector knows that its peer has given up. Calls that say so would change it if it did not.
+fn assert_aborted(connector: &Connector) {
+    common::eventually("the peer has given up", || format!("{connector:?}").contains("Ended(Aborted)"));
+}
+
+#[test]
+fn ndk_7_closing_while_a_connect_is_pending_cancels_it() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    closed(|c| active.close(c));
+    assert_eq!(called.result(), Err(NtStatus::CANCELLED));
+    assert_aborted(&passive);
+    assert_eq!(passive.reject(b""), Err(NtStatus::CONNECTION_ABORTED));
+    let accepted = wait(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c));
+    assert_eq!(accepted, Err(NtStatus::CONNECTION_ABORTED));
+    closed(|c| passive.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_an_abandoned_accept_is_aborted() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    closed(|c| active.close(c));
+    assert_eq!(accepted.result(), Err(NtStatus::CONNECTION_ABORTED));
+    closed(|c| passive.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_closing_while_an_accept_is_pending_cancels_it() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    closed(|c| passive.close(c));
+    assert_eq!(accepted.result(), Err(NtStatus::CANCELLED));
+    assert_aborted(&active);
+    assert_eq!(active.reject(b""), Err(NtStatus::CONNECTION_ABORTED));
+    assert_eq!(wait(|c| active.disconnect(c)), Err(NtStatus::CONNECTION_INVALID));
+    assert_eq!(wait(|c| active.complete_connect(None, c)), Err(NtStatus::CONNECTION_ABORTED));
+    closed(|c| active.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_a_flushed_queue_pair_is_not_connected() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    b.qp.flush();
+    let (on_disconnect, left) = event();
+    wait(|c| active.complete_connect(on_disconnect, c)).unwrap();
+    assert_eq!(accepted.result(), Err(NtStatus::CONNECTION_INVALID));
+    told(&left);
+    closed(|c| active.close(c));
+    closed(|c| passive.close(c));
+
+    let (a, b2) = ends();
+    let (active, called) = call(&a, listening.address);
+    let passive = listening.next();
+    let wrong = wait(|c| passive.accept(&b2.qp, reads(1, 1), b"", None, c));
+    assert_eq!(wrong, Err(NtStatus::INVALID_PARAMETER));
+    assert_eq!(wait(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)), Err(NtStatus::CONNECTION_INVALID));
+    let fresh = wait(|c| b.pd.create_qp(&b.cq, &b.cq, 8, common::sizes(), c)).unwrap();
+    let accepted = Pending::start(|c| passive.accept(&fresh, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    a.qp.flush();
+    assert_eq!(wait(|c| active.complete_connect(None, c)), Err(NtStatus::CONNECTION_INVALID));
+    closed(|c| active.close(c));
+    assert_eq!(accepted.result(), Err(NtStatus::CONNECTION_ABORTED));
+    closed(|c| passive.close(c));
+    closed(|c| fresh.close(c));
+    listening.close();
+}
+
+#[test]
+fn ndk_7_a_callback_may_close_its_connector() {
+    for mode in MODES {
+        let a = End::with(mode, 64);
+        let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
+        let nobody = endpoint.get_local_address();
+        let connector = connector(&a);
+        let (tx, rx) = channel();
+        let mine = connector.clone();
+        let completion = move |result| {
+            let closes = tx.clone();
+            let close = mine.close(move || closes.send("closed").unwrap());
+            // The callback itself keeps the close from completing.
+            assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(Outcome::Pending)));
+            tx.send("returns").unwrap();
+        };
+        // From another port of the same address nobody listens at, so that the answer comes from the network.
+        let outcome = connector.connect(&a.qp, any(), nobody, reads(1, 1), b"", completion);
+        match outcome {
+            Ok(Outcome::Pending) => {
+                assert_eq!(rx.recv_timeout(DEADLINE), Ok("returns"));
+                assert_eq!(rx.recv_timeout(DEADLINE), Ok("closed"));
+            }
+            // The kernel may know at once.
+            other => {
+                assert_eq!(other, Err(NtStatus::CONNECTION_REFUSED));
+                closed(|c| connector.close(c));
+            }
+        }
+        closed(|c| endpoint.close(c));
+    }
+}
+
+#[test]
+fn ndk_7_a_listener_closes_behind_its_connectors() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let address = listening.address;
+    let (active, called) = call(&a, address);
+    let passive = listening.next();
+    let (tx, rx) = channel();
+    assert_eq!(listening.listener.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    // At once: no connection is taken any more. The address is taken all the same.
+    let other = End::new();
+    assert_eq!(call_result(&other, address), Err(NtStatus::CONNECTION_REFUSED));
+    let second = wait(|c| b.adapter.create_listener(|_| (), c)).unwrap();
+    assert_eq!(wait(|c| second.listen(address, c)), Err(NtStatus::SHARING_VIOLATION));
+    // A connection that was asked for before can still be made.
+    let accepted = Pending::start(|c| passive.accept(&b.qp, reads(1, 1), b"", None, c)).unwrap();
+    called.result().unwrap();
+    wait(|c| active.complete_connect(None, c)).unwrap();
+    accepted.result().unwrap();
+    wait(|c| active.disconnect(c)).unwrap();
+    closed(|c| active.close(c));
+    assert!(rx.try_recv().is_err(), "a connector is open");
+    closed(|c| passive.close(c));
+    rx.recv_timeout(DEADLINE).expect("the close completes");
+    wait(|c| second.listen(address, c)).unwrap();
+    closed(|c| second.close(c));
+}
+
+fn call_shared(a: &End, from: &SharedEndpoint, to: SocketAddr) -> Result<(), NtStatus> {
+    let connector = connector(a);
+    let result = wait(|c| connector.connect_with_shared_endpoint(&a.qp, from, to, reads(1, 1), b"", c));
+    closed(|c| connector.close(c));
+    result
+}
+
+#[test]
+fn ndk_7_a_shared_endpoint_is_the_address_of_several_connections() {
+    let (a, b) = ends();
+    let (a2, b2) = (wait(|c| a.pd.create_qp(&a.cq, &a.cq, 8, common::sizes(), c)).unwrap(), End::new());
+    let endpoint = wait(|c| a.adapter.create_shared_endpoint(any(), c)).unwrap();
+    let address = endpoint.get_local_address();
+    assert_ne!(address.port(), 0);
+    let listenings = [Listening::new(&b), Listening::new(&b2)];
+    let mut connectors = Vec::new();
+    for (listening, (active_qp, passive_end)) in listenings.iter().zip([(&a.qp, &b), (&a2, &b2)]) {
+        let active = connector(&a);
+        let called = Pending::start(|c| {
+            active.connect_with_shared_endpoint(active_qp, &endpoint, listening.address, reads(1, 1), b"", c)
+        });
+        let passive = listening.next();
+        assert_eq!(passive.get_peer_address(), Ok(address));
+        let accepted =
+            Pending::start(|c| passive.accept(&passive_end.qp, reads(1, 1), b"", None, c)).unwrap();
+        called.unwrap().result().unwrap();
+        wait(|c| active.complete_connect(None, c)).unwrap();
+        accepted.result().unwrap();
+        assert_eq!(active.get_local_address(), Ok(address));
+        connectors.push((active, passive));
+    }
+    // One connection to each peer; other adapters and other uses are refused.
+    let a3 = wait(|c| a.pd.create_qp(&a.cq, &a.cq, 9, common::sizes(), c)).unwrap();
+    let third = connector(&a);
+    let to = listenings[0].address;
+    let same = wait(|c| third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c));
+    assert_eq!(same, Err(NtStatus::ADDRESS_ALREADY_EXISTS));
+    assert_eq!(
+        wait(|c| third.connect(&a3, address, to, reads(1, 1), b"", c)),
+        Err(NtStatus::SHARING_VIOLATION)
+    );
+    let taken = wait(|c| b.adapter.create_shared_endpoint(address, c));
+    assert_eq!(taken.err(), Some(NtStatus::SHARING_VIOLATION));
+    assert_eq!(call_shared(&b, &endpoint, to), Err(NtStatus::INVALID_PARAMETER));
+    // After a disconnect the same peer can be called from the same address at once.
+    let (active, passive) = &connectors[0];
+    wait(|c| active.disconnect(c)).unwrap();
+    closed(|c| active.close(c));
+    let called =
+        Pending::start(|c| third.connect_with_shared_endpoint(&a3, &endpoint, to, reads(1, 1), b"", c))
+            .unwrap();
+    let again = listenings[0].next();
+    again.reject(b"").unwrap();
+    assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
+    closed(|c| again.close(c));
+    // The endpoint closes behind its connectors.
+    let (tx, rx) = channel();
+    assert_eq!(endpoint.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    closed(|c| passive.close(c));
+    let (active, passive) = &connectors[1];
+    assert!(rx.try_recv().is_err(), "a connector is open");
+    closed(|c| active.close(c));
+    rx.recv_timeout(DEADLINE).expect("the close completes");
+    closed(|c| passive.close(c));
+    closed(|c| third.close(c));
+    let again = wait(|c| b.adapter.create_shared_endpoint(address, c)).unwrap();
+    closed(|c| again.close(c));
+    for qp in [a2, a3] {
+        closed(|c| qp.close(c));
+    }
+    listenings.into_iter().for_each(Listening::close);
+}
+
+#[test]
+fn ndk_7_a_queue_pair_closes_behind_its_connector() {
+    let (a, b) = ends();
+    let connection = connect(&a, &b);
+    let (tx, rx) = channel();
+    assert_eq!(a.qp.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending));
+    assert!(rx.try_recv().is_err(), "its connector is open");
+    connection.close();
+    rx.recv_timeout(DEADLINE).expect("the close completes");
+}

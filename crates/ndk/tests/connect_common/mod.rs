@@ -1,0 +1,145 @@
+//! Connections between ends.
+#![allow(dead_code, reason = "each test file uses its part")]
+use crate::common::{DEADLINE, End, closed, wait};
+use adverb_ndk::connect::{Connector, DisconnectEvent, Listener, ReadLimits};
+use adverb_ndk::object::Completion;
+use adverb_ndk::{NtStatus, Outcome};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+
+pub const fn reads(inbound: u32, outbound: u32) -> ReadLimits {
+    ReadLimits { inbound, outbound }
+}
+
+/// Any port of the loopback address.
+pub fn any() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// A request that is to pend. Its result can be waited for.
+pub struct Pending(Receiver<Result<(), NtStatus>>);
+
+impl Pending {
+    pub fn start(
+        request: impl FnOnce(Completion<()>) -> Result<Outcome, NtStatus>,
+    ) -> Result<Self, NtStatus> {
+        let (tx, rx) = channel();
+        assert_eq!(request(Box::new(move |result| _ = tx.send(result)))?, Outcome::Pending);
+        Ok(Pending(rx))
+    }
+
+    pub fn result(&self) -> Result<(), NtStatus> {
+        self.0.recv_timeout(DEADLINE).expect("the completion is called")
+    }
+
+    pub fn assert_pending(&self) {
+        assert!(self.0.try_recv().is_err(), "completed");
+    }
+}
+
+/// Something that is told once, with the receiver of it.
+pub fn event() -> (Option<DisconnectEvent>, Receiver<()>) {
+    let (tx, rx) = channel();
+    (Some(Box::new(move || _ = tx.send(()))), rx)
+}
+
+/// A listener and the connectors of its events.
+pub struct Listening {
+    pub listener: Listener,
+    pub address: SocketAddr,
+    events: Receiver<Connector>,
+}
+
+impl Listening {
+    pub fn at(end: &End, address: SocketAddr) -> Self {
+        let (tx, events) = channel();
+        let listener = wait(|c| end.adapter.create_listener(move |c| _ = tx.send(c), c)).unwrap();
+        wait(|c| listener.listen(address, c)).unwrap();
+        let address = listener.get_local_address().unwrap();
+        Listening { listener, address, events }
+    }
+
+    pub fn new(end: &End) -> Self {
+        Listening::at(end, any())
+    }
+
+    pub fn next(&self) -> Connector {
+        self.events.recv_timeout(DEADLINE).expect("a connect event comes")
+    }
+
+    pub fn assert_no_event(&self) {
+        assert!(self.events.try_recv().is_err(), "a connect event came");
+    }
+
+    pub fn close(self) {
+        closed(|c| self.listener.close(c));
+    }
+}
+
+pub fn connector(end: &End) -> Connector {
+    wait(|c| end.adapter.create_connector(c)).unwrap()
+}
+
+/// A call from `end` to `to`, with the private data `call`.
+pub fn call(end: &End, to: SocketAddr) -> (Connector, Pending) {
+    let connector = connector(end);
+    let from = SocketAddr::new(to.ip(), 0);
+    let call = Pending::start(|c| connector.connect(&end.qp, from, to, reads(16, 8), b"call", c)).unwrap();
+    (connector, call)
+}
+
+/// The result of a call, in line or not.
+pub fn call_result(end: &End, to: SocketAddr) -> Result<(), NtStatus> {
+    let connector = connector(end);
+    let from = SocketAddr::new(to.ip(), 0);
+    let result = wait(|c| connector.connect(&end.qp, from, to, reads(1, 1), b"", c));
+    closed(|c| connector.close(c));
+    result
+}
+
+/// A connection: its connectors, and what their disconnect events bring.
+pub struct Connection {
+    pub active: Connector,
+    pub passive: Connector,
+    pub active_told: Receiver<()>,
+    pub passive_told: Receiver<()>,
+}
+
+/// Connects `a` to `b`, who listens.
+pub fn connect_to(a: &End, b: &End, listening: &Listening) -> Connection {
+    let (active, called) = call(a, listening.address);
+    let passive = listening.next();
+    let (on_disconnect, passive_told) = event();
+    let accepted =
+        Pending::start(|c| passive.accept(&b.qp, reads(4, 12), b"answer", on_disconnect, c)).unwrap();
+    called.result().unwrap();
+    accepted.assert_pending();
+    let (on_disconnect, active_told) = event();
+    wait(|c| active.complete_connect(on_disconnect, c)).unwrap();
+    accepted.result().unwrap();
+    Connection { active, passive, active_told, passive_told }
+}
+
+/// Connects two ends; the listener is closed behind the connection.
+pub fn connect(a: &End, b: &End) -> Connection {
+    let listening = Listening::new(b);
+    let connection = connect_to(a, b, &listening);
+    assert_eq!(listening.listener.close(|| ()), Ok(Outcome::Pending));
+    connection
+}
+
+impl Connection {
+    pub fn close(&self) {
+        closed(|c| self.active.close(c));
+        closed(|c| self.passive.close(c));
+    }
+}
+
+pub fn told(event: &Receiver<()>) {
+    event.recv_timeout(DEADLINE).expect("the disconnect event comes");
+}
+
+/// The callback is gone without having been called (again).
+pub fn not_told(event: &Receiver<()>) {
+    assert!(event.try_recv().is_err(), "the disconnect event came");
+}

@@ -1,0 +1,28 @@
+//! What a chain costs (DEF-8). Alone in its file: the counters are those of the whole process.
+mod common;
+use adverb_ndk::OpFlags;
+use common::pair;
+
+#[test]
+fn def_8_a_chain_is_one_hand_over() {
+    let (a, b) = pair();
+    let (remote, token) = b.remote(0);
+    let node = a.adapter.context().node();
+    let write = |context, flags| a.qp.write(context, &[a.sge(0, 256)], remote, token, flags).unwrap();
+    // The first request opens sockets and routes.
+    write(0, OpFlags::empty());
+    a.results(1);
+    let before = node.stats();
+    (0..31).for_each(|i| write(i, OpFlags::DEFER));
+    let held = node.stats();
+    assert_eq!((held.handovers, held.handed_over), (before.handovers, before.handed_over), "all deferred");
+    write(31, OpFlags::empty());
+    let after = node.stats();
+    assert_eq!((after.handovers - before.handovers, after.handed_over - before.handed_over), (1, 32));
+    a.results(32);
+    let end = node.stats();
+    // The peer is in this process: each of its acknowledgements is a packet, and a call at most.
+    let acknowledgements = end.packets_sent - held.packets_sent - 32;
+    let calls = end.send_calls - held.send_calls;
+    assert!(calls <= 2 + acknowledgements, "{calls} calls, {acknowledgements} acknowledgements");
+}

@@ -1,0 +1,128 @@
+//! Opening and closing adapters, and what else `include/adverb_ndk.h` offers for them.
+
+use core::ffi::{CStr, c_char};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use adverb_ndk::device::{Device, device};
+use adverb_ndk::{Adapter, Config, NtStatus, PendingMode};
+
+use crate::abi::*;
+use crate::guard::status;
+use crate::objects::{begin_close, behind, enter};
+use crate::status::NO_SUCH_DEVICE;
+use crate::{kinds, logging};
+
+/// What stands behind an adapter.
+#[derive(Clone)]
+pub struct Open {
+    /// The provider's adapter.
+    pub adapter: Adapter,
+    /// Requests complete in line whenever they can.
+    pub in_line: bool,
+}
+
+/// The device with this name or address; the first one for none.
+fn find(name: Option<&str>) -> Result<Arc<Device>, NtStatus> {
+    let devices = device::list().map_err(|e| {
+        log::error!("the interfaces of this machine cannot be listed: {e}");
+        NtStatus::INSUFFICIENT_RESOURCES
+    })?;
+    let address = name.and_then(|n| n.parse::<IpAddr>().ok());
+    let fits = |d: &Arc<Device>| match (name, address) {
+        (None, _) => true,
+        (Some(_), Some(address)) => d.interface().addresses.contains(&address),
+        (Some(name), None) => d.name() == name,
+    };
+    devices.into_iter().find(fits).ok_or_else(|| {
+        log::error!("no device {}: `adverb devices` lists them", name.unwrap_or("at all"));
+        NO_SUCH_DEVICE
+    })
+}
+
+fn pending_mode(mode: ULONG) -> Result<PendingMode, NtStatus> {
+    Ok(match mode {
+        ADVERB_NDK_PENDING_NEVER => PendingMode::Never,
+        ADVERB_NDK_PENDING_ALWAYS => PendingMode::Always,
+        ADVERB_NDK_PENDING_ALTERNATE => PendingMode::Alternate,
+        _ => return Err(NtStatus::INVALID_PARAMETER),
+    })
+}
+
+/// `AdverbNdkOpenAdapter`.
+///
+/// # Safety
+/// `name` is null or a text that ends with a zero; "What C promises", 2.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn AdverbNdkOpenAdapter(name: *const c_char, out: *mut *mut NDK_ADAPTER) -> NTSTATUS {
+    // SAFETY: the caller's promise.
+    unsafe { AdverbNdkOpenAdapterEx(name, ADVERB_NDK_PENDING_NEVER, out) }
+}
+
+/// `AdverbNdkOpenAdapterEx`.
+///
+/// # Safety
+/// As [`AdverbNdkOpenAdapter`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn AdverbNdkOpenAdapterEx(
+    name: *const c_char,
+    pending: ULONG,
+    out: *mut *mut NDK_ADAPTER,
+) -> NTSTATUS {
+    logging::init();
+    status(|| {
+        if out.is_null() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let pending = pending_mode(pending)?;
+        // SAFETY: the caller's promise, not null.
+        let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy());
+        let adapter = Adapter::open(&find(name.as_deref())?, Config { pending })?;
+        let open = Open { adapter, in_line: pending == PendingMode::Never };
+        // SAFETY: the caller's promise, not null.
+        unsafe { out.write(enter::<kinds::Adapter>(open)) };
+        Ok(NtStatus::SUCCESS)
+    })
+}
+
+/// `AdverbNdkCloseAdapter`: waits until all that was made from the adapter is closed and all callbacks have returned.
+///
+/// # Safety
+/// "What C promises", 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn AdverbNdkCloseAdapter(adapter: *mut NDK_ADAPTER) -> NTSTATUS {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (closing, open) = unsafe { begin_close::<kinds::Adapter>(adapter) }?;
+        match open.adapter.close() {
+            Ok(()) => Ok(NtStatus::SUCCESS),
+            Err(refused) => {
+                closing.reopen();
+                Err(refused)
+            }
+        }
+    })
+}
+
+/// `AdverbNdkQueryCounters`: what the device of this process has done so far.
+///
+/// # Safety
+/// "What C promises", 1 and 2.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn AdverbNdkQueryCounters(
+    adapter: *mut NDK_ADAPTER,
+    counters: *mut ADVERB_NDK_COUNTERS,
+) -> NTSTATUS {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (open, out) = unsafe { (behind::<kinds::Adapter>(adapter)?, counters.as_mut()) };
+        let stats = open.adapter.context().node().stats();
+        *out.ok_or(NtStatus::INVALID_PARAMETER)? = ADVERB_NDK_COUNTERS {
+            HandOvers: stats.handovers,
+            HandedOver: stats.handed_over,
+            SendCalls: stats.send_calls,
+            PacketsSent: stats.packets_sent,
+        };
+        Ok(NtStatus::SUCCESS)
+    })
+}

@@ -1,0 +1,79 @@
+//! C programs on the headers and the library: `tests/c` and `examples/c`.
+
+use std::path::Path;
+
+mod common;
+use common::c::{build, run, source};
+
+/// The values of `ADVERB_NDK_PENDING_*`.
+const MODES: [&str; 3] = ["0", "1", "2"];
+
+/// The page's example through the C interface: one of two deferred requests fails in line, and exactly one completion comes
+/// (DEF-7); complete chains are one hand-over each (DEF-8).
+#[test]
+fn def_7_def_8_deferred_chains() {
+    let said = run(&build("deferred", &[source("deferred")]), &[]);
+    for line in [
+        "first fast register, deferred: STATUS_SUCCESS",
+        "second fast register, deferred: STATUS_INVALID_PARAMETER",
+        "completions: 1, of the first fast register",
+        "32 deferred writes: 1 hand-over",
+    ] {
+        assert!(said.contains(line), "no {line:?} in\n{said}");
+    }
+}
+
+/// The example in the tree does what its output says (DEF-7).
+#[test]
+fn def_7_the_example() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c/ndk_deferred.c");
+    let said = run(&build("ndk_deferred", &[file]), &[]);
+    let results: Vec<&str> = said.lines().filter(|l| l.contains("completion")).map(str::trim).collect();
+    let good = |of: &str| format!("completion of the {of}: STATUS_SUCCESS");
+    let (first, second, send) = (good("first fast register"), good("second fast register"), good("send"));
+    let expected = [&first, &second, &send, "3 completions in all", &first, "1 completion in all"];
+    assert_eq!(results, expected, "{said}");
+    assert!(said.contains("hand-overs to the device: 1\n"), "{said}");
+}
+
+/// Connections, transfers, windows, fast registration and invalidation (NDK-5, NDK-6), with every way to complete (NDK-7).
+#[test]
+fn ndk_6_ndk_7_ping_pong() {
+    let program = build("pingpong", &[source("pingpong")]);
+    for mode in MODES {
+        run(&program, &[mode]);
+    }
+}
+
+/// Refused connections, and those over a shared endpoint (NDK-7).
+#[test]
+fn ndk_7_connections() {
+    let program = build("connect", &[source("connect")]);
+    for mode in MODES {
+        run(&program, &[mode]);
+    }
+}
+
+/// Closes from inside callbacks (NDK-3, NDK-7).
+#[test]
+fn ndk_3_ndk_7_closing_from_callbacks() {
+    let program = build("lifetime", &[source("lifetime")]);
+    for mode in MODES {
+        run(&program, &[mode]);
+    }
+}
+
+/// Shared receive queues tell when they run low, once (NDK-7).
+#[test]
+fn ndk_7_shared_receive_queue() {
+    let program = build("srq", &[source("srq")]);
+    for mode in MODES {
+        run(&program, &[mode]);
+    }
+}
+
+/// What breaks a rule is refused with a status and harms nothing (NDK-7).
+#[test]
+fn ndk_7_misuse_is_refused() {
+    run(&build("misuse", &[source("misuse")]), &[]);
+}
