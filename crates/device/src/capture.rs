@@ -8,9 +8,8 @@ use crate::node::Node;
 use adverb_link::Capture;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use adverb_link::capture::make_room;
 
@@ -18,24 +17,22 @@ pub use adverb_link::capture::make_room;
 pub const VARIABLE: &str = "ADVERB_CAPTURE";
 
 /// What [`set`] was given.
-static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
+static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
 /// Captures to a file, whatever `ADVERB_CAPTURE` says, from the first device on that the process opens.
 ///
 /// # Errors
-/// EBUSY if a device was opened already.
+/// EBUSY if a device was opened already, or a capture was chosen.
 pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
-    if Node::is_started() {
-        return Err(Error::new(Errno::EBUSY, "a capture is chosen before the first device is opened"));
+    if Node::is_started() || CHOSEN.set(path.into()).is_err() {
+        return Err(Error::new(Errno::EBUSY, "a capture is chosen once, before the first device is opened"));
     }
-    *CHOSEN.lock() = Some(path.into());
     Ok(())
 }
 
 /// Begins the capture that was asked for. One that cannot be had is reported and does no other harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
-    let chosen = CHOSEN.lock().clone();
-    let path = chosen.or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))?;
+    let path = CHOSEN.get().cloned().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))?;
     if path.as_os_str().is_empty() {
         return None;
     }

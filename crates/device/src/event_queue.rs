@@ -81,12 +81,20 @@ impl Tokens for Descriptor {
     }
 }
 
+/// Wakers of tasks. Those that were woken are kept until somebody comes by who holds no lock: dropping the last waker of a
+/// task may drop the task, and with it the very queue whose lock the waking thread holds.
+#[derive(Debug, Default)]
+struct Wakers {
+    waiting: Vec<Waker>,
+    woken: Vec<Waker>,
+}
+
 /// A queue of events with a pollable descriptor.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     list: EventList<T, Descriptor>,
     /// Tasks that wait for an event, and whether there are any.
-    wakers: parking_lot::Mutex<Vec<Waker>>,
+    wakers: parking_lot::Mutex<Wakers>,
     has_wakers: AtomicBool,
     /// The next wait is to return.
     interrupted: AtomicBool,
@@ -147,8 +155,16 @@ impl<T> EventQueue<T> {
         self.list.push(event);
         // A task stores `has_wakers` and then looks into the list; here it is the other way round, so one sees the other.
         if self.has_wakers.swap(false, Ordering::SeqCst) {
-            std::mem::take(&mut *self.wakers.lock()).into_iter().for_each(Waker::wake);
+            let woken = std::mem::take(&mut self.wakers.lock().waiting);
+            woken.iter().for_each(Waker::wake_by_ref);
+            self.wakers.lock().woken.extend(woken);
         }
+    }
+
+    /// Drops the wakers that were woken; the caller holds no lock.
+    fn forget_woken(&self) {
+        let woken = std::mem::take(&mut self.wakers.lock().woken);
+        drop(woken);
     }
 
     /// Has one waiting [`EventQueue::pop`], or the next one, return EINTR.
@@ -179,12 +195,13 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event, or has the task woken when there is one.
     pub fn poll_pop(&self, node: &Node, cx: &mut Context<'_>, read: impl Fn(&T)) -> Poll<T> {
+        self.forget_woken();
         if let Some(event) = self.try_pop(node, &read) {
             return Poll::Ready(event);
         }
         let mut wakers = self.wakers.lock();
-        if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
-            wakers.push(cx.waker().clone());
+        if !wakers.waiting.iter().any(|w| w.will_wake(cx.waker())) {
+            wakers.waiting.push(cx.waker().clone());
         }
         self.has_wakers.store(true, Ordering::SeqCst);
         drop(wakers);

@@ -167,6 +167,40 @@ fn a_task_is_woken_by_the_background_thread() {
     }
 }
 
+/// The last waker of a task may be the last to hold the queue: it is not dropped by the thread that wakes it, under the
+/// queue's lock.
+#[test]
+fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
+    struct Task {
+        woken: AtomicUsize,
+        dropped_by: Arc<Mutex<Option<std::thread::ThreadId>>>,
+    }
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    impl Drop for Task {
+        fn drop(&mut self) {
+            *self.dropped_by.lock().unwrap() = Some(std::thread::current().id());
+        }
+    }
+    let (a, b) = rc();
+    let dropped_by = Arc::new(Mutex::new(None));
+    let task = Arc::new(Task { woken: AtomicUsize::new(0), dropped_by: dropped_by.clone() });
+    let weak = Arc::downgrade(&task);
+    let waker = Waker::from(task);
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    assert!(b.channel.poll_event(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    burst(&a, &b, 1);
+    until("a wake-up", || weak.upgrade().is_some_and(|t| t.woken.load(Ordering::SeqCst) == 1));
+    assert!(dropped_by.lock().unwrap().is_none(), "still kept");
+    let other = Waker::from(Arc::new(Counting::default()));
+    assert!(b.channel.poll_event(&mut Context::from_waker(&other)).is_ready());
+    assert_eq!(*dropped_by.lock().unwrap(), Some(std::thread::current().id()));
+}
+
 #[test]
 fn a_sink_of_the_faces_own_is_told_once_an_arm() {
     let context = common::loopback().open().unwrap();

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::node::Node;
 use adverb_engine::{Cause, Qpn, Time};
 use nix::errno::Errno;
-use parking_lot::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 mod parse;
@@ -22,25 +22,24 @@ pub use spec::{Call, FailCall, KillQp, Spec};
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_FAULT";
 
-/// What [`set`] was given.
-static CHOSEN: Mutex<Option<Spec>> = Mutex::new(None);
+/// What [`set`] was given. No lock: the child of a fork must not meet one that is held.
+static CHOSEN: OnceLock<Spec> = OnceLock::new();
 
 /// Asks for faults, whatever `ADVERB_FAULT` says; for none with `Spec::default()`. They begin with the first device that the
 /// process opens.
 ///
 /// # Errors
-/// EBUSY if a device was opened already.
+/// EBUSY if a device was opened already, or faults were chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
-    if Node::is_started() {
-        return Err(Error::new(Errno::EBUSY, "faults are chosen before the first device is opened"));
+    if Node::is_started() || CHOSEN.set(spec).is_err() {
+        return Err(Error::new(Errno::EBUSY, "faults are chosen once, before the first device is opened"));
     }
-    *CHOSEN.lock() = Some(spec);
     Ok(())
 }
 
 /// What was asked for; nothing if nothing was.
 pub(crate) fn asked() -> Result<Spec, Error> {
-    if let Some(spec) = &*CHOSEN.lock() {
+    if let Some(spec) = CHOSEN.get() {
         return Ok(spec.clone());
     }
     let Some(text) = std::env::var_os(VARIABLE) else { return Ok(Spec::default()) };

@@ -180,7 +180,7 @@ impl fmt::Display for Time {
         let (unit, name) = super::parse::UNITS
             .into_iter()
             .rev()
-            .find(|(unit, _)| nanos % u128::from(*unit) == 0)
+            .find(|(unit, _)| nanos.is_multiple_of(u128::from(*unit)))
             .unwrap_or(super::parse::UNITS[0]);
         write!(f, "{}{name}", nanos / u128::from(unit))
     }
