@@ -308,6 +308,10 @@ impl Qp {
             self.counters.drop(reason);
             return;
         }
+        if self.attr.state == QpState::Err {
+            self.responder.end_again(&mut self.counters);
+            return;
+        }
         if packet.headers.bth.opcode.is_response() {
             let mut answer = AnswerEnv {
                 ctx: &ctx!(self),
@@ -340,7 +344,10 @@ impl Qp {
     fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
         let bth = &packet.headers.bth;
         let (state, qp_type) = (self.attr.state, self.config.qp_type);
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Err) {
+        // In ERR nothing is received but the request that led there, sent again: its NAK was lost.
+        let ended_here =
+            state == QpState::Err && bth.opcode.is_request() && self.responder.ended_at_or_after(bth.psn);
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
             return Err(DropReason::State);
         }
         if bth.opcode.transport() != transport_of(qp_type) {

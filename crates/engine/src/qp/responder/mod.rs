@@ -55,6 +55,8 @@ pub(crate) struct Responder {
     saved: VecDeque<SavedAtomic>,
     /// A READ response that failed while it was made, for [`Responder::take_fatal`].
     fatal: Option<Verdict>,
+    /// The NAK that ended the connection: its PSN, MSN and code.
+    final_nak: Option<(Psn, u32, NakCode)>,
     /// No receive is found, whatever is posted.
     pub(super) receives_hidden: bool,
 }
@@ -71,6 +73,7 @@ impl Responder {
             responses: Responses::default(),
             saved: VecDeque::new(),
             fatal: None,
+            final_nak: None,
             receives_hidden: false,
         }
     }
@@ -86,6 +89,7 @@ impl Responder {
         self.responses.clear();
         self.saved.clear();
         self.fatal = None;
+        self.final_nak = None;
     }
 
     /// INIT to RTR.
@@ -157,7 +161,7 @@ impl Responder {
                 Ok(ready) => return ready,
                 Err(ReadFailed { psn, cause }) => {
                     let code = NakCode::RemoteAccess;
-                    self.responses.end_with(psn, self.msn, code);
+                    self.end_with(psn, code);
                     if ctx.attr.state != QpState::Err {
                         self.fatal = Some(fatal(code, Arc::new(cause)));
                     }
@@ -191,9 +195,32 @@ impl Responder {
             }
             Some((psn, false)) => {
                 let code = NakCode::RemoteOperational;
-                self.responses.end_with(psn, self.msn, code);
+                self.end_with(psn, code);
                 fatal(code, Arc::new(Cause::Fault { addr: fault.addr }))
             }
+        }
+    }
+
+    /// Drops what waits to be sent and ends the connection with a NAK.
+    fn end_with(&mut self, psn: Psn, code: NakCode) {
+        self.final_nak = Some((psn, self.msn, code));
+        self.responses.end_with(psn, self.msn, code);
+    }
+
+    /// Did the connection end with a NAK for the request with this PSN, or a later one?
+    pub(crate) fn ended_at_or_after(&self, psn: Psn) -> bool {
+        self.final_nak.is_some_and(|(at, ..)| !at.precedes(psn))
+    }
+
+    /// The request that ended the connection, or one before it, has come again: the NAK was lost and is queued once more. IBTA 10.3.1.7 has
+    /// a queue pair in ERR drop it, which leaves the peer with a timeout in place of the reason; over UDP a NAK is as easily
+    /// lost as any packet.
+    pub(crate) fn end_again(&mut self, counters: &mut Counters) {
+        if let Some((psn, msn, code)) = self.final_nak
+            && self.responses.is_empty()
+        {
+            counters.duplicates = counters.duplicates.wrapping_add(1);
+            self.responses.end_with(psn, msn, code);
         }
     }
 

@@ -139,6 +139,7 @@ impl Responder {
             }
             Err(Refusal::Final { code, cause, status }) => {
                 self.queue_nak(Syndrome::Nak(code), counters);
+                self.final_nak = Some((self.expected, self.msn, code));
                 self.fail(ctx, env.effects, code, cause, status)
             }
         }

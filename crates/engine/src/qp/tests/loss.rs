@@ -406,3 +406,52 @@ fn each_message_has_its_own_rnr_retries() {
     assert!(done.len() == 4 && done.iter().all(|c| c.status == WcStatus::Success), "{done:?}");
     assert_eq!(p.sides[0].qp.counters().rnr_naks, 4);
 }
+
+/// A NAK that ends the connection is as easily lost as any packet: the request that comes again draws it again, so that the
+/// requester hears the reason and not just a timeout.
+#[test]
+fn a_final_nak_that_was_lost_is_sent_again() {
+    let cases: [(&str, WcStatus, fn(&mut Pair)); 4] = [
+        ("bad rkey of a write", WcStatus::RemAccessErr, |p| {
+            let to = wr::Remote { rkey: 0x1234_5600, ..p.sides[1].remote(0) };
+            p.post(0, 1, SendOp::Write(to), 0, 3000);
+        }),
+        ("bad rkey of a read", WcStatus::RemAccessErr, |p| {
+            let to = wr::Remote { rkey: 0x1234_5600, ..p.sides[1].remote(0) };
+            p.post(0, 1, SendOp::Read(to), 0, 3000);
+        }),
+        ("receive too short", WcStatus::RemInvReqErr, |p| {
+            p.recv(1, 9, 0, 8);
+            p.post(0, 1, SendOp::Send, 0, 3000);
+        }),
+        ("after a good one", WcStatus::RemAccessErr, |p| {
+            let good = p.sides[1].remote(0);
+            p.post_flags(0, 7, SendOp::Write(good), 0, 3000, wr::SendFlags::empty());
+            p.post(0, 1, SendOp::Write(wr::Remote { rkey: 0x1234_5600, ..good }), 0, 8);
+        }),
+    ];
+    for (what, status, post) in cases {
+        for lost in 1..=3 {
+            let mut p = Pair::new(small());
+            post(&mut p);
+            let mut seen = 0;
+            p.fate = Box::new(move |f| {
+                seen += usize::from(f.from == 1);
+                if f.from == 1 && seen <= lost { Fate::Drop } else { Fate::Deliver }
+            });
+            p.run_timed();
+            let done = p.sides[0].sends();
+            assert_eq!((done.len(), done[0].status), (1, status), "{what}, {lost} lost");
+            assert_eq!(p.sides[1].qp.state(), QpState::Err, "{what}");
+        }
+    }
+    // What else comes in ERR draws nothing, and neither does anything after the consumer's own move there.
+    let mut p = Pair::new(small());
+    let now = p.now;
+    p.sides[1].modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now).unwrap();
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Write(to), 0, 8);
+    p.run_timed();
+    assert_eq!(p.count(1, |_| true), 0);
+    assert_eq!(p.sides[0].sends()[0].status, WcStatus::RetryExcErr);
+}
