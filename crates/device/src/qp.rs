@@ -247,6 +247,11 @@ impl Qp {
         }
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();
+            let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
+            if ends {
+                // An ACK that waits would be lost with the state, and the peer's request would fail although it was served.
+                node.pump(self, &mut inner, tx);
+            }
             inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();

@@ -142,8 +142,8 @@ impl Stream {
         self.flush()
     }
 
-    /// Nothing that was sent matters any more: closing it leaves no TIME_WAIT, which would keep the consumer from calling
-    /// the same peer from the same endpoint again.
+    /// Nothing that was sent matters any more: closed without lingering, the socket is gone at once, and the consumer can
+    /// call the same peer from the same endpoint again even if the peer has not closed its end yet.
     pub(crate) fn forget(&mut self) {
         self.outbox.clear();
         // Closing does without, if this fails.

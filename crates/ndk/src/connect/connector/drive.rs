@@ -1,0 +1,152 @@
+//! What a connector does when something happens to its connection.
+use super::ConnectorInner;
+use crate::connect::handshake::{Action, Actions, End, Request, State};
+use crate::connect::link::Link;
+use crate::connect::sockets::Source;
+use crate::object::Hold;
+use std::any::Any;
+use std::time::Instant;
+
+/// What must not be dropped under a lock: it may be the consumer's, or the last handle on something.
+type Waste = Vec<Box<dyn Any + Send>>;
+
+impl ConnectorInner {
+    /// Takes a step and does what it leads to.
+    pub(super) fn drive<R>(&self, step: impl FnOnce(&mut Link, &mut Actions) -> R) -> R {
+        let mut waste = Waste::new();
+        let mut link = self.link.lock();
+        let mut actions = Actions::new();
+        let answer = step(&mut link, &mut actions);
+        while !actions.is_empty() {
+            actions = self.perform(&mut link, actions, &mut waste);
+        }
+        if let Some(stream) = &link.stream {
+            stream.sockets().schedule(stream.token(), link.handshake.deadline());
+        }
+        drop(link);
+        drop(waste);
+        answer
+    }
+
+    /// Answers what is to be done besides.
+    fn perform(&self, link: &mut Link, actions: Actions, waste: &mut Waste) -> Actions {
+        let mut more = Actions::new();
+        let mut failure = None;
+        for action in actions {
+            match action {
+                Action::Send(message) => link.send(&message),
+                Action::ReadyToSend => failure = link.ready_to_send().err(),
+                Action::Complete(request, result) => {
+                    let result = failure.map_or(result, Err);
+                    if request == Request::Connect && result.is_err() {
+                        self.let_endpoint_go(link, waste);
+                    }
+                    if let Some((hold, completion)) = link.pending.take() {
+                        hold.complete_later(result, completion);
+                    }
+                    if failure.is_some() {
+                        link.handshake.abort(&mut more);
+                    }
+                }
+                Action::DisconnectEvent => self.tell(link),
+                Action::Flush => link.flush(),
+                Action::Hangup => self.hang_up(link, waste),
+                // Delivered by the listener.
+                Action::ConnectEvent => {}
+            }
+        }
+        more
+    }
+
+    /// Calls the consumer about the peer's leave, unless a close has begun.
+    fn tell(&self, link: &mut Link) {
+        let Some(event) = link.on_disconnect.take() else { return };
+        match self.life.hold() {
+            Ok(hold) => self.adapter.0.dispatcher.run(move || {
+                event();
+                drop(hold);
+            }),
+            // Dropped with the connector.
+            Err(_) => link.on_disconnect = Some(event),
+        }
+    }
+
+    /// The attempt failed: the address is free again, for another one too.
+    fn let_endpoint_go(&self, link: &mut Link, waste: &mut Waste) {
+        waste.push(Box::new(link.endpoint.take()));
+        link.peer_address = None;
+        if let Some(shared) = link.shared.take() {
+            self.outlive(shared, waste);
+        }
+    }
+
+    /// Lets an antecedent go: now, or if a close has begun when that is complete.
+    fn outlive(&self, hold: Hold, waste: &mut Waste) {
+        if self.life.is_closing() {
+            self.life.adopt(hold);
+        } else {
+            waste.push(Box::new(hold));
+        }
+    }
+
+    fn hang_up(&self, link: &mut Link, waste: &mut Waste) {
+        let state = link.handshake.state();
+        if let Some(stream) = &mut link.stream {
+            if state == State::Ended(End::Disconnected) {
+                stream.forget();
+            }
+            if stream.finish() || state == State::Ended(End::Closed) {
+                link.drop_stream();
+            }
+        }
+        if matches!(state, State::Ended(_))
+            && let Some((qp, hold)) = link.qp.take()
+        {
+            waste.push(Box::new(qp));
+            self.outlive(hold, waste);
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        self.drive(|link, out| link.handshake.close(out));
+    }
+
+    pub(super) fn teardown(&self) {
+        self.abort();
+        let mut waste = Waste::new();
+        let mut link = self.link.lock();
+        waste.push(Box::new(link.endpoint.take()));
+        waste.push(Box::new(link.on_disconnect.take()));
+        if let Some(shared) = link.shared.take() {
+            self.life.adopt(shared);
+        }
+        drop(link);
+    }
+}
+
+impl Source for ConnectorInner {
+    fn ready(&self, token: u64) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) && link.serve(out) {
+                link.drop_stream();
+            }
+        });
+    }
+
+    fn due(&self, token: u64, now: Instant) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) {
+                link.handshake.timeout(now, out);
+            }
+        });
+    }
+
+    /// The queue pair has failed.
+    fn poked(&self, token: u64) {
+        self.drive(|link, out| {
+            if link.token() == Some(token) {
+                link.handshake.failed(out);
+            }
+        });
+    }
+}
