@@ -3,13 +3,14 @@ use crate::cq::{Cq, CqInner};
 use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::handle::{End, Handle, WeakHandle};
+use crate::wakers::Wakers;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// A completion channel: where completion queues that were made with it report that completions have come
@@ -29,6 +30,10 @@ pub struct CompChannel(Handle<ChannelInner>);
 pub struct ChannelInner {
     channel: Arc<adverb_device::CompChannel>,
     context: Context,
+    /// Tasks that wait for an event.
+    wakers: Arc<Wakers>,
+    /// Wakes all of them. The device has this one, and not theirs, which it would drop under a queue's lock.
+    wake_all: Waker,
     /// Its queues, by number.
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
 }
@@ -56,9 +61,12 @@ pub struct Overlooked {
 impl CompChannel {
     pub(crate) fn new(context: &Context) -> Result<Self> {
         let channel = adverb_device::CompChannel::new(context.raw())?;
+        let wakers = Arc::new(Wakers::default());
         Ok(CompChannel(Handle::new(ChannelInner {
             channel,
             context: context.clone(),
+            wake_all: Waker::from(wakers.clone()),
+            wakers,
             cqs: Mutex::default(),
         })))
     }
@@ -112,29 +120,8 @@ impl CompChannel {
 
     /// The next event, as a future for any executor: the device's background thread makes progress and wakes the task.
     /// Dropped before it is ready, it has taken nothing.
-    ///
-    /// # Errors
-    /// EIO in a child of `fork`.
-    pub async fn event(&self) -> Result<CqEvent> {
-        poll_fn(|cx| self.poll_event(cx)).await
-    }
-
-    /// What [`CompChannel::event`] polls, for futures written by hand.
-    ///
-    /// # Errors
-    /// EIO in a child of `fork`.
-    pub fn poll_event(&self, cx: &mut task::Context<'_>) -> Poll<Result<CqEvent>> {
-        loop {
-            match self.0.channel.poll_event(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(Error::from_wait(e))),
-                Poll::Ready(Ok(cq)) => {
-                    if let Some(event) = self.event_of(cq) {
-                        return Poll::Ready(Ok(event));
-                    }
-                }
-            }
-        }
+    pub fn event(&self) -> NextEvent<'_> {
+        NextEvent { channel: self, number: self.0.wakers.number() }
     }
 
     /// Has one waiting [`CompChannel::next_event`], or the next one, return [`Error::Interrupted`].
@@ -218,6 +205,42 @@ impl PartialEq for CompChannel {
     }
 }
 impl Eq for CompChannel {}
+
+/// The next event of a channel, for any executor ([`CompChannel::event`]). Its output is an error (EIO) in a child of `fork`.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct NextEvent<'a> {
+    channel: &'a CompChannel,
+    /// Its number among those that wait.
+    number: u64,
+}
+
+impl Future for NextEvent<'_> {
+    type Output = Result<CqEvent>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let inner = &self.channel.0;
+        // Before the device looks once more whether there is an event: whoever adds one later finds the waker.
+        inner.wakers.set(self.number, cx.waker());
+        loop {
+            match inner.channel.poll_event(&mut TaskContext::from_waker(&inner.wake_all)) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Error::from_wait(e))),
+                Poll::Ready(Ok(cq)) => {
+                    if let Some(event) = self.channel.event_of(cq) {
+                        return Poll::Ready(Ok(event));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for NextEvent<'_> {
+    fn drop(&mut self) {
+        self.channel.0.wakers.remove(self.number);
+    }
+}
 
 /// An event: completions have come that an arm of its queue waited for. Acknowledged when it is dropped (CHN-4,
 /// `ibv_ack_cq_events(3)`); it keeps the queue until then.

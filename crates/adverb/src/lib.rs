@@ -98,6 +98,7 @@ pub mod testing;
 pub mod tutorial {}
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod wakers;
 mod xrc;
 
 pub use adverb_device::engine::cause::Cause;
@@ -107,7 +108,7 @@ pub use adverb_device::engine::{
 pub use ah::{Ah, GRH_LEN};
 pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind};
 pub use buffer::{BufSlice, Buffer, BufferBuilder, RemoteBuf, Rights};
-pub use channel::{CompChannel, CqEvent, Overlooked};
+pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
 pub use completion::Completion;
 pub use cq::{Completions, Cq, CqBuilder, Drain, Notify};
 pub use data::{Data, Slices};

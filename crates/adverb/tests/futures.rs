@@ -209,3 +209,45 @@ fn a_task_without_an_executor_stops_nobody() -> Result<()> {
     b.completion()?;
     Ok(())
 }
+
+/// The same for one that waits on a channel.
+#[test]
+fn a_task_on_a_channel_without_an_executor_stops_nobody() -> Result<()> {
+    let ((a, b), (c, d)) = (pair()?, pair()?);
+    b.qp.recv(()).post()?;
+    b.cq.notify(Notify::Next)?;
+    let task = Arc::new(Orphan(Mutex::new(Some(Box::pin(async move {
+        let _ = b.channel.event().await;
+        drop(b);
+    })))));
+    let waker = Waker::from(task.clone());
+    let polled = task.0.lock().unwrap().as_mut().unwrap().as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    drop((task, waker));
+    a.qp.send(()).post()?;
+    a.completion()?;
+    d.qp.recv(()).post()?;
+    c.qp.send(()).post()?;
+    d.completion()?;
+    Ok(())
+}
+
+#[test]
+fn every_task_that_waits_on_a_channel_has_its_event() -> Result<()> {
+    const TASKS: u64 = 8;
+    let (a, b) = pair()?;
+    for id in 0..TASKS {
+        b.qp.recv(()).id(id).post()?;
+    }
+    b.cq.notify_persistent(Notify::Next)?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..TASKS).map(|_| scope.spawn(|| block_on(b.channel.event()).map(drop))).collect();
+        for _ in 0..TASKS {
+            a.qp.send(()).signaled(false).post()?;
+        }
+        threads.into_iter().try_for_each(|t| t.join().unwrap())
+    })?;
+    assert!(b.channel.try_event().is_none());
+    Ok(())
+}

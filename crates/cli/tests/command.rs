@@ -63,6 +63,30 @@ fn run_sets_what_the_program_and_its_children_need() {
 }
 
 #[test]
+fn run_passes_faults_and_capture_on() {
+    let directory = std::env::temp_dir().join(format!("adverb-command-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("a.pcapng");
+    let run = |spec: &str, file: &std::path::Path| {
+        adverb(&["run", "--fault", spec, "--capture", file.to_str().unwrap(), "--", "sh", "-c", "cd /; env"])
+    };
+    let output = run("delay=2ms+-1ms, drop=1.50%", &file);
+    let out = text(&output.stdout);
+    assert!(out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"), "{out}{}", text(&output.stderr));
+    assert!(out.contains(&format!("ADVERB_CAPTURE={}\n", file.display())), "{out}");
+    for (spec, file, status, words) in [
+        ("drop=1", file.clone(), 2, "drop=1%"),
+        ("drop=1%", directory.join("no/a.pcapng"), 125, "no such directory"),
+        ("drop=1%", directory.clone(), 125, "not overwritten"),
+    ] {
+        let output = run(spec, &file);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words) && output.stdout.is_empty(), "{}", text(&output.stderr));
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn run_does_without_the_preload() {
     let output = adverb(&["run", "--no-preload", "--", "env"]);
     let out = text(&output.stdout);

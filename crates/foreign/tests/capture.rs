@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         case("pingpong/ud_and_uc_without_the_network", directly),
         case("faults/what_befell_a_packet_is_said", faults_are_said),
         case("names/each_process_has_its_own_file", own_files),
+        case("names/a_forked_child_has_its_own_file", forked),
         case("names/an_earlier_capture_is_replaced_and_nothing_else", replaced),
         case("killed/the_file_is_whole", killed),
         case("errors/a_bad_path_harms_nothing", bad_path),
@@ -201,6 +202,26 @@ fn own_files() -> Verdict {
         let name = other.display().to_string();
         require!(out.text.contains(&name), "{name} is not named:\n{}", out.describe());
     }
+    files.iter().try_for_each(|f| capture(f).map(drop))
+}
+
+/// The parent has the device open when it forks, and uses it afterwards.
+fn forked() -> Verdict {
+    let scratch = Scratch::new("forked")?;
+    let lo = loopback()?;
+    let script = format!(
+        "import os\nfrom pyverbs.device import Context\nc = Context(name='{0}')\nif os.fork() == 0:\n    \
+         Context(name='{0}')\n    os._exit(0)\nos.wait()\nContext(name='{0}')\n",
+        lo.dev
+    );
+    let file = scratch.file("a.pcapng");
+    // Debian's, which has pyverbs.
+    let out = Program::new("/usr/bin/python3", &["-c", &script])
+        .option("--capture", file.display().to_string())
+        .run(LIMIT)?;
+    out.require_ok()?;
+    let files = scratch.files()?;
+    require!(files.len() == 2 && files.contains(&file), "{files:?}\n{}", out.describe());
     files.iter().try_for_each(|f| capture(f).map(drop))
 }
 

@@ -32,7 +32,7 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Node, Vec<u32>)
     }
     let met = |node: &Node| {
         let s = node.link.stats();
-        s.rx_packets + s.fault_drop + s.fault_corrupt - s.fault_dup
+        (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
     };
     assert!(wait(|| met(&receiver) == u64::from(COUNT)), "{:?}", receiver.link.stats());
     let got = receiver.take(0);

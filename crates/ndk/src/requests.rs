@@ -172,6 +172,7 @@ mod tests {
         for context in 0..100 {
             assert_eq!(requests.completed(ids.remove(0)), Some((context, OperationType::Send)));
             ids.push(post(context + 3).unwrap());
+            assert_eq!(post(0).unwrap_err(), NtStatus::INSUFFICIENT_RESOURCES, "one was read, one is free");
         }
     }
 

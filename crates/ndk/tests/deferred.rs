@@ -156,6 +156,19 @@ fn def_5_a_failed_request_takes_the_deferred_ones_behind_it_along() {
 }
 
 #[test]
+fn def_5_a_failure_of_the_peers_request_takes_the_deferred_ones_along() {
+    let (a, b) = pair();
+    let ((to_a, token_a), (to_b, token_b)) = (a.remote(0), b.remote(0));
+    for i in 0..3 {
+        a.qp.write(i, &[a.sge(0, 8)], to_b, token_b, DEFER).unwrap();
+    }
+    b.qp.write(9, &[b.sge(0, 8)], to_a, token_a ^ 0x100, OpFlags::empty()).unwrap();
+    assert_eq!(short(&b.results(1)), [(9, NtStatus::REMOTE_RESOURCES)]);
+    assert_eq!(short(&a.results(3)), [0, 1, 2].map(|i| (i, NtStatus::CANCELLED)));
+    a.assert_no_more();
+}
+
+#[test]
 fn def_5_close_completes_what_was_deferred_and_the_queue_keeps_it() {
     let (a, _b) = pair();
     for i in 0..5 {

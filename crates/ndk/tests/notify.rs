@@ -105,6 +105,43 @@ fn ndk_2_a_completion_since_the_last_callback_satisfies_an_arm_at_once() {
 }
 
 #[test]
+fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
+    let a = End::new();
+    let adapter = adapter(PendingMode::Never);
+    let (entered, has_entered) = channel();
+    let (go_on, may_go_on) = channel::<()>();
+    let may_go_on = std::sync::Mutex::new(may_go_on);
+    let notification = move |_| {
+        entered.send(()).unwrap();
+        may_go_on.lock().unwrap().recv_timeout(common::DEADLINE).unwrap();
+    };
+    let cq = wait(|c| adapter.create_cq(64, notification, c)).unwrap();
+    let pd = wait(|c| adapter.create_pd(c)).unwrap();
+    let qp = wait(|c| pd.create_qp(&cq, &cq, 0, sizes(), c)).unwrap();
+    direct::join(&a.qp, &qp).unwrap();
+    let send = |i| {
+        qp.receive(i, &[]).unwrap();
+        a.qp.send(i, &[], NONE).unwrap();
+        a.results(1);
+    };
+    cq.arm(Any);
+    send(1);
+    has_entered.recv_timeout(common::DEADLINE).unwrap();
+    send(2);
+    go_on.send(()).unwrap();
+    // The callback has returned when the arm comes.
+    std::thread::sleep(GRACE);
+    cq.arm(Any);
+    has_entered.recv_timeout(common::DEADLINE).expect("the second completion came after the callback began");
+    go_on.send(()).unwrap();
+    assert_eq!(results(&cq, 2).len(), 2);
+    closed(|c| qp.close(c));
+    closed(|c| cq.close(c));
+    closed(|c| pd.close(c));
+    adapter.close().unwrap();
+}
+
+#[test]
 fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
     const ARMS: usize = 300;
     let a = End::new();

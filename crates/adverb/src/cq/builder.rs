@@ -1,9 +1,10 @@
 //! Making completion queues.
-use super::{Cq, CqInner, Wakers};
+use super::{Cq, CqInner};
 use crate::channel::CompChannel;
 use crate::device::Context;
 use crate::error::Result;
 use crate::handle::Handle;
+use crate::wakers::Wakers;
 use adverb_device::Sink;
 use std::sync::Arc;
 

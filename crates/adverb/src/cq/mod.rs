@@ -4,17 +4,16 @@ use crate::completion::Completion;
 use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::handle::{End, Handle, WeakHandle};
+use crate::wakers::Wakers;
 use adverb_device::engine::cq::arm::ArmKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod builder;
 mod stream;
-mod wakers;
 
 pub use builder::CqBuilder;
 pub use stream::Completions;
-use wakers::Wakers;
 
 /// What a completion queue is to notify of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

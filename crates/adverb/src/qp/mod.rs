@@ -29,7 +29,7 @@ pub(crate) use settings::Settings;
 /// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). Cheap to clone; destroyed with its last handle. Any number of threads
 /// may post.
 ///
-/// Made by [`Pd::create_qp`], it is in INIT, so that receives can be posted at once; [`Qp::connect_to`] or the helpers in
+/// Made by [`Pd::create_qp`], it is in INIT, so that receives can be posted at once; [`Qp::connect_to`] or the functions in
 /// [`connect`](crate::connect) connect it. A UD queue pair is ready to send when it is made.
 ///
 /// Work that is under way when the queue pair is destroyed is forgotten and makes no completion.

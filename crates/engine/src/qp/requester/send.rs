@@ -82,7 +82,8 @@ impl Requester {
         }
         loop {
             let idx = self.cur.idx;
-            if idx == self.sq.posted || self.fails_at(idx) {
+            // The cursor may have passed a request whose last packet could not be read: nothing after it begins.
+            if idx == self.sq.posted || self.failure.as_ref().is_some_and(|f| f.idx <= idx) {
                 return Step::Idle;
             }
             if idx == self.next_start && !self.start_request(ctx, idx) {

@@ -1,6 +1,6 @@
 //! Errors found here, flushes, SQE, what a failing request does to its neighbours.
 use super::harness::*;
-use crate::wr::{Payload, SendFlags, SendOp, Sge};
+use crate::wr::{MwBind, Payload, SendFlags, SendOp, Sge};
 use crate::*;
 use std::vec::Vec;
 
@@ -58,6 +58,31 @@ fn memory_that_vanishes_fails_the_request() {
         );
         assert_eq!(p.sides[0].qp.state(), state);
         assert_eq!(p.sides[1].recvs().len(), 1);
+    }
+}
+
+/// Found by the simulator: a request before it unacknowledged, one whose memory had vanished let the next one begin.
+#[test]
+fn nothing_begins_after_memory_that_vanished() {
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut p = Pair::new(Setup::new(qp_type));
+        p.sides[0].arena.hole.set(Some(BASE + 700));
+        let to = p.sides[1].remote(0);
+        p.post(0, 1, SendOp::Write(to), 0, 10);
+        p.post(0, 2, SendOp::Write(to), 695, 10);
+        p.post(0, 3, SendOp::Write(to), 0, 10);
+        let mr = p.sides[0].key;
+        let mw = p.sides[0].keys.alloc_mw(PD, keys::MwType::Type2, 0x77_0000).unwrap();
+        let bind = MwBind { mw, new_key: mw ^ 1, mr, addr: BASE, len: 8, access: Access::REMOTE_WRITE };
+        p.post(0, 4, SendOp::BindMw(bind), 0, 0);
+        p.pump(0);
+        assert_eq!((p.log.len(), p.sides[0].key_ops), (1, 0), "{qp_type:?}");
+        p.run();
+        let flushed = WcStatus::WrFlushErr;
+        assert_eq!(
+            statuses(&p.sides[0].sends()),
+            [(1, WcStatus::Success), (2, WcStatus::LocProtErr), (3, flushed), (4, flushed)]
+        );
     }
 }
 

@@ -411,7 +411,8 @@ fn each_message_has_its_own_rnr_retries() {
 /// requester hears the reason and not just a timeout.
 #[test]
 fn a_final_nak_that_was_lost_is_sent_again() {
-    let cases: [(&str, WcStatus, fn(&mut Pair)); 4] = [
+    type Case = (&'static str, WcStatus, fn(&mut Pair));
+    let cases: [Case; 4] = [
         ("bad rkey of a write", WcStatus::RemAccessErr, |p| {
             let to = wr::Remote { rkey: 0x1234_5600, ..p.sides[1].remote(0) };
             p.post(0, 1, SendOp::Write(to), 0, 3000);

@@ -1,0 +1,77 @@
+//! Tasks that wait: for completions of a queue without a channel, or for events of a channel.
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+/// The tasks that wait, each with the number of its future or stream. An event wakes all of them: each looks for itself what
+/// is left.
+#[derive(Debug, Default)]
+pub struct Wakers(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    next: u64,
+    waiting: Vec<(u64, Waker)>,
+    /// Woken. A waker may be the last to hold its task, and the task the last to hold the very queue whose lock is held
+    /// while it is woken: so it is dropped elsewhere.
+    woken: Vec<(u64, Waker)>,
+}
+
+impl Wakers {
+    /// A number for a future or stream.
+    pub fn number(&self) -> u64 {
+        let mut lists = self.0.lock();
+        lists.next += 1;
+        lists.next
+    }
+
+    /// Has `waker` called at the next event, instead of the one given before under the same number.
+    pub fn set(&self, number: u64, waker: &Waker) {
+        let mut lists = self.0.lock();
+        let woken = std::mem::take(&mut lists.woken);
+        let old = match lists.waiting.iter_mut().find(|(n, _)| *n == number) {
+            Some((_, old)) if old.will_wake(waker) => None,
+            Some((_, old)) => Some(std::mem::replace(old, waker.clone())),
+            None => {
+                lists.waiting.push((number, waker.clone()));
+                None
+            }
+        };
+        drop(lists);
+        drop((woken, old));
+    }
+
+    /// The future or stream waits no more.
+    pub fn remove(&self, number: u64) {
+        let mut lists = self.0.lock();
+        let at = lists.waiting.iter().position(|(n, _)| *n == number);
+        let old = at.map(|at| lists.waiting.swap_remove(at));
+        let woken = std::mem::take(&mut lists.woken);
+        drop(lists);
+        drop((woken, old));
+    }
+
+    /// Called under a queue's lock: wakers only put their task into a queue of their executor's.
+    fn wake_all(&self) {
+        let mut waiting = std::mem::take(&mut self.0.lock().waiting);
+        waiting.iter().for_each(|(_, waker)| waker.wake_by_ref());
+        self.0.lock().woken.append(&mut waiting);
+    }
+}
+
+/// Events of a queue without a channel.
+impl adverb_device::Notify for Wakers {
+    fn notify(&self, _: &Arc<adverb_device::Cq>) {
+        self.wake_all();
+    }
+}
+
+/// Events of a channel.
+impl Wake for Wakers {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_all();
+    }
+}
