@@ -90,8 +90,10 @@ impl Adapter {
         notification: impl Fn(NtStatus) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Cq>, NtStatus> {
+        // Held first: an object made and then refused would keep the adapter from closing.
+        let hold = self.hold()?;
         let made = Cq::create(self, depth, Box::new(notification));
-        complete_creation(self.hold()?, made, Cq::life, completion)
+        complete_creation(hold, made, Cq::life, completion)
     }
 
     /// Creates a protection domain.

@@ -32,12 +32,28 @@ struct CqInner {
     device: Arc<DeviceCq>,
     notification: Notification,
     cookie: usize,
-    /// The depth asked for, and what the device has beyond it for the second halves of reads that invalidate.
-    depth: Mutex<(u32, u32)>,
+    sizes: Mutex<Sizes>,
     /// Second halves of reads that invalidate may come.
     has_halves: AtomicBool,
     /// Queue pairs that complete here, by number, and those closed whose completions may still be here.
     qps: RwLock<HashMap<u32, Completer>>,
+    /// There are closed ones among them.
+    has_closed: AtomicBool,
+}
+
+/// How many completions a queue holds.
+struct Sizes {
+    /// As the consumer asked for.
+    depth: u32,
+    /// What the device has beyond it, for the second halves of reads that invalidate: by number of their queue pair.
+    headroom: HashMap<u32, u32>,
+}
+
+impl Sizes {
+    /// The device's depth. Beyond its limit there is none: a queue as deep as that is not filled by what it hides.
+    fn device_depth(&self, max: u32) -> u32 {
+        self.headroom.values().fold(self.depth, |sum, n| sum.saturating_add(*n)).min(max)
+    }
 }
 
 struct Completer {
@@ -66,9 +82,10 @@ impl Cq {
                 device,
                 notification,
                 cookie,
-                depth: Mutex::new((depth, 0)),
+                sizes: Mutex::new(Sizes { depth, headroom: HashMap::new() }),
                 has_halves: AtomicBool::new(false),
                 qps: RwLock::default(),
+                has_closed: AtomicBool::new(false),
             }
         });
         inner.life.keep(inner.clone());
@@ -128,7 +145,7 @@ impl Cq {
     /// # Errors
     /// `INVALID_PARAMETER_MIX` if both parts are left out.
     pub fn control_interrupt_moderation(&self, interval: u32, count: u32) -> Result<(), NtStatus> {
-        let no_count = count == NO_LIMIT || count > self.0.depth.lock().0;
+        let no_count = count == NO_LIMIT || count > self.0.sizes.lock().depth;
         let (count, period) = match interval {
             NO_LIMIT if no_count => return Err(NtStatus::INVALID_PARAMETER_MIX),
             0 => (0, Duration::ZERO),
@@ -155,14 +172,26 @@ impl Cq {
     pub(crate) fn device(&self) -> &Arc<DeviceCq> {
         &self.0.device
     }
-    /// Room for `more` completions that the consumer does not see.
-    pub(crate) fn add_headroom(&self, more: u32) -> Result<(), NtStatus> {
-        let mut sizes = self.0.depth.lock();
-        let headroom = sizes.1.saturating_add(more);
-        self.0.device.resize(sizes.0.saturating_add(headroom)).map_err(|e| status_of(&e))?;
-        sizes.1 = headroom;
+    pub(crate) fn adapter(&self) -> &Adapter {
+        &self.0.adapter
+    }
+    /// Room for `more` completions of a queue pair that the consumer does not see, until the queue pair is forgotten.
+    pub(crate) fn add_headroom(&self, qpn: u32, more: u32) -> Result<(), NtStatus> {
+        let mut sizes = self.0.sizes.lock();
+        let before = sizes.headroom.insert(qpn, more);
+        if let Err(status) = self.0.apply(&sizes) {
+            match before {
+                Some(before) => sizes.headroom.insert(qpn, before),
+                None => sizes.headroom.remove(&qpn),
+            };
+            return Err(status);
+        }
         self.0.has_halves.store(true, Ordering::Relaxed);
         Ok(())
+    }
+    /// A queue pair that completed here was closed: it is forgotten when nothing of it is left.
+    pub(crate) fn detach(&self) {
+        self.0.has_closed.store(true, Ordering::SeqCst);
     }
     /// May completions of a queue pair with this number still be here?
     pub(crate) fn knows(&self, qpn: u32) -> bool {
@@ -233,23 +262,45 @@ impl CqInner {
     }
 
     fn resize(&self, depth: u32) -> Result<(), NtStatus> {
-        let mut sizes = self.depth.lock();
-        if depth == 0 {
+        if depth == 0 || depth > self.max_depth() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        self.device.resize(depth.saturating_add(sizes.1)).map_err(|e| status_of(&e))?;
-        sizes.0 = depth;
-        Ok(())
+        let mut sizes = self.sizes.lock();
+        let before = std::mem::replace(&mut sizes.depth, depth);
+        self.apply(&sizes).inspect_err(|_| sizes.depth = before)
+    }
+
+    fn max_depth(&self) -> u32 {
+        self.adapter.context().limits().max_cqe
+    }
+
+    /// Makes the device's queue as deep as `sizes` say.
+    fn apply(&self, sizes: &Sizes) -> Result<(), NtStatus> {
+        self.device.resize(sizes.device_depth(self.max_depth())).map(|_| ()).map_err(|e| status_of(&e))
     }
 
     /// Nothing is waiting: queue pairs closed before leave nothing behind.
     fn forget_closed(&self) {
-        let closed = |c: &Completer| c.requests.closed.load(Ordering::SeqCst);
-        if self.qps.read().values().any(closed) {
-            let mut qps = self.qps.write();
-            if self.device.is_empty() {
-                qps.retain(|_, c| !closed(c));
-            }
+        if !self.has_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut qps = self.qps.write();
+        // Before the queue is looked at: one that is closed from here on says so again.
+        self.has_closed.store(false, Ordering::SeqCst);
+        let closed: Vec<u32> =
+            qps.iter().filter(|(_, c)| c.requests.closed.load(Ordering::SeqCst)).map(|(n, _)| *n).collect();
+        if !self.device.is_empty() {
+            self.has_closed.store(true, Ordering::SeqCst);
+            return;
+        }
+        closed.iter().for_each(|qpn| _ = qps.remove(qpn));
+        drop(qps);
+        let mut sizes = self.sizes.lock();
+        let roomy = sizes.headroom.len();
+        sizes.headroom.retain(|qpn, _| !closed.contains(qpn));
+        // Refused only if many completions came since: then the next change of a size takes the room back.
+        if sizes.headroom.len() < roomy && self.apply(&sizes).is_err() {
+            log::debug!("a completion queue keeps the room of closed queue pairs");
         }
     }
 

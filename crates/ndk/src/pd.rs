@@ -73,15 +73,16 @@ impl Pd {
         notification: Option<SrqNotification>,
         completion: impl FnOnce(Result<Srq, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Srq>, NtStatus> {
+        let hold = self.hold()?;
         let made = Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
-        complete_creation(self.hold()?, made, Srq::life, completion)
+        complete_creation(hold, made, Srq::life, completion)
     }
 
     /// Creates a queue pair; `qp_context` is in all its results.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for sizes beyond the adapter's, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or
-    /// through `completion`.
+    /// `INVALID_PARAMETER` for sizes beyond the adapter's or queues of another adapter, `INSUFFICIENT_RESOURCES`,
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn create_qp(
         &self,
         receive_cq: &Cq,
@@ -90,8 +91,9 @@ impl Pd {
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Qp>, NtStatus> {
+        let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, None, qp_context, sizes);
-        complete_creation(self.hold()?, made, Qp::life, completion)
+        complete_creation(hold, made, Qp::life, completion)
     }
 
     /// Creates a queue pair that receives from `srq`; the receive sizes in `sizes` are not looked at.
@@ -107,8 +109,9 @@ impl Pd {
         sizes: QpSizes,
         completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Qp>, NtStatus> {
+        let hold = self.hold()?;
         let made = Qp::create(self, receive_cq, initiator_cq, Some(srq), qp_context, sizes);
-        complete_creation(self.hold()?, made, Qp::life, completion)
+        complete_creation(hold, made, Qp::life, completion)
     }
 
     /// The token with which entries of requests name logical addresses of a [`Lam`](crate::Lam), readable and writable

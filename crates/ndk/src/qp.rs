@@ -52,6 +52,7 @@ pub(crate) struct QpInner {
     pd: Pd,
     device: Arc<DeviceQp>,
     requests: Arc<Requests>,
+    receive_cq: Cq,
     initiator_cq: Cq,
     sizes: QpSizes,
     has_srq: bool,
@@ -83,6 +84,10 @@ impl Qp {
             (sizes.receive_queue_depth, sizes.max_receive_request_sge) = (0, 0);
         }
         let info = pd.adapter().query_info();
+        let others = [Some(receive_cq.adapter()), Some(initiator_cq.adapter()), srq.map(Srq::adapter)];
+        if others.into_iter().flatten().any(|a| !Arc::ptr_eq(&a.0, &pd.adapter().0)) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
         if sizes.initiator_queue_depth > info.max_initiator_queue_depth {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -122,6 +127,7 @@ impl Qp {
                 pd: pd.clone(),
                 device,
                 requests,
+                receive_cq: receive_cq.clone(),
                 initiator_cq: initiator_cq.clone(),
                 sizes,
                 has_srq: srq.is_some(),
@@ -208,7 +214,10 @@ fn new_device_qp(pd: &Pd, init: &QpInit, cqs: &[&Cq]) -> Result<Arc<DeviceQp>, N
         ..QpAttr::default()
     };
     let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-    device.modify(&attr, mask).map_err(|e| status_of(&e))?;
+    if let Err(e) = device.modify(&attr, mask) {
+        device.destroy().map_err(|e| status_of(&e))?;
+        return Err(status_of(&e));
+    }
     Ok(device)
 }
 
@@ -242,6 +251,8 @@ impl QpInner {
             log::error!("a queue pair does not end: {e}");
         }
         self.requests.closed.store(true, Ordering::SeqCst);
+        self.receive_cq.detach();
+        self.initiator_cq.detach();
     }
 }
 

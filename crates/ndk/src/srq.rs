@@ -1,5 +1,5 @@
 //! Shared receive queues.
-use crate::adapter::status_of;
+use crate::adapter::{Adapter, status_of};
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
 use crate::object::{Life, Outcome};
@@ -108,6 +108,9 @@ impl Srq {
     }
     pub(crate) fn device(&self) -> &Arc<DeviceSrq> {
         &self.0.device
+    }
+    pub(crate) fn adapter(&self) -> &Adapter {
+        self.0.pd.adapter()
     }
 }
 

@@ -112,6 +112,29 @@ fn ndk_7_a_failure_comes_in_line_or_through_the_callback() {
     }
 }
 
+#[test]
+fn ndk_7_a_queue_pair_is_of_one_adapter() {
+    let (one, other) = (adapter(PendingMode::Never), adapter(PendingMode::Never));
+    let (pd, other_pd) = (pd_of(&one), pd_of(&other));
+    let cq = wait(|c| one.create_cq(64, |_| (), c)).unwrap();
+    let other_cq = wait(|c| other.create_cq(64, |_| (), c)).unwrap();
+    let other_srq = wait(|c| other_pd.create_srq(16, 1, 0, None, c)).unwrap();
+    for (receive, initiator) in [(&cq, &other_cq), (&other_cq, &cq)] {
+        let made = wait(|c| pd.create_qp(receive, initiator, 0, sizes(), c));
+        assert_eq!(made.unwrap_err(), NtStatus::INVALID_PARAMETER);
+    }
+    let made = wait(|c| pd.create_qp_with_srq(&cq, &cq, &other_srq, 0, sizes(), c));
+    assert_eq!(made.unwrap_err(), NtStatus::INVALID_PARAMETER);
+    // Nothing is held: each adapter closes by itself.
+    closed(|c| cq.close(c));
+    closed(|c| pd.close(c));
+    one.close().unwrap();
+    closed(|c| other_srq.close(c));
+    closed(|c| other_cq.close(c));
+    closed(|c| other_pd.close(c));
+    other.close().unwrap();
+}
+
 type Log = Arc<Mutex<Vec<&'static str>>>;
 
 fn noting(log: &Log, what: &'static str) -> impl FnOnce() + Send + use<> {

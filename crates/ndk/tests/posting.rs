@@ -231,6 +231,50 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
 }
 
 #[test]
+fn ndk_5_the_room_for_hidden_completions_goes_with_its_queue_pair() {
+    let depth = common::DEPTH;
+    let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
+    adverb_ndk::direct::join(&a.qp, &b.qp).unwrap();
+    read_and_invalidate(&a, &b);
+    common::closed(|c| a.qp.close(c));
+    a.assert_no_more();
+    // As many completions as the consumer asked room for fit, and not one more.
+    let sizes = adverb_ndk::QpSizes { receive_queue_depth: depth + 1, ..common::sizes() };
+    let qp = common::wait(|c| a.pd.create_qp(&a.cq, &a.cq, 0, sizes, c)).unwrap();
+    let opened = qp.clone();
+    a.at_end(move || common::closed(|c| opened.close(c)));
+    (0..=depth).for_each(|i| qp.receive(i.into(), &[]).unwrap());
+    qp.flush();
+    a.cq.arm(NotifyType::Errors);
+    assert_eq!(a.call(), NtStatus::BUFFER_OVERFLOW);
+}
+
+#[test]
+fn ndk_5_a_completion_queue_of_the_largest_depth_takes_reads_with_local_invalidate() {
+    let adapter = common::adapter(adverb_ndk::PendingMode::Never);
+    let depth = adapter.query_info().max_cq_depth;
+    adapter.close().unwrap();
+    let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
+    adverb_ndk::direct::join(&a.qp, &b.qp).unwrap();
+    read_and_invalidate(&a, &b);
+    // With the room, the largest depth can still be asked for, and no larger one.
+    let resize = |depth| common::wait(|c| a.cq.resize(depth, c));
+    assert_eq!([resize(64), resize(depth)], [Ok(()), Ok(())]);
+    assert_eq!(resize(depth + 1), Err(NtStatus::INVALID_PARAMETER));
+}
+
+/// One read that invalidates, from `b`'s memory to a page of `a`'s.
+fn read_and_invalidate(a: &End, b: &End) {
+    let (mr, lam) = a.fast(1);
+    let (remote, token) = b.remote(0);
+    let register = SILENT | OpFlags::ALLOW_LOCAL_WRITE;
+    a.qp.fast_register(1, &mr, &lam.pages[..1], 0, 4096, 0x9000, register).unwrap();
+    let sge = Sge::Registered { address: 0x9000, length: 17, token: mr.get_local_token() };
+    a.qp.read(2, &[sge], remote, token, OpFlags::RDMA_READ_LOCAL_INVALIDATE).unwrap();
+    assert_eq!(short(&a.results(1)), [(2, OK)]);
+}
+
+#[test]
 fn ndk_5_a_read_with_local_invalidate_is_taken_whole_or_not_at_all() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);

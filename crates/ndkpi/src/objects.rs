@@ -123,14 +123,17 @@ unsafe impl<K: Kind> Send for Closing<K> {}
 /// As [`behind`].
 pub unsafe fn begin_close<K: Kind>(c: *mut K::C) -> Result<(Closing<K>, K::Inner), NtStatus> {
     // SAFETY: the caller's promise.
-    let inner = unsafe { behind::<K>(c) }?.clone();
-    let object = c.cast::<Object<K>>();
-    // SAFETY: alive a moment ago, and the consumer closes it once; if it does not, the exchange tells who was first.
-    let alive = unsafe { &(*object).alive };
+    let Some(alive) = (unsafe { alive::<K>(c) }) else { return Err(refuse::<K>(c)) };
+    // A consumer that closes it twice at once: the exchange tells who was first, and what stands behind it is touched after
+    // it only, since the first one may drop that.
     if alive.compare_exchange(c as usize, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(refuse::<K>(c));
     }
-    // SAFETY: ours alone since the exchange.
+    let object = c.cast::<Object<K>>();
+    // SAFETY: made by `enter::<K>` and not buried, since it was alive; ours alone since the exchange.
+    let inner: &K::Inner = unsafe { &(*object).inner };
+    let inner = inner.clone();
+    // SAFETY: as above.
     unsafe { set_type(object, NdkObjectTypeUndefined) };
     Ok((Closing(object), inner))
 }
@@ -247,6 +250,23 @@ mod tests {
         // SAFETY: as above.
         drop(unsafe { begin_close::<Counted>(cq) });
         assert!(!found(cq) && Arc::strong_count(&inner) == 1);
+    }
+
+    #[test]
+    fn of_two_closes_at_once_one_is_refused() {
+        for _ in 0..200 {
+            let inner = Arc::new(());
+            let cq = enter::<Counted>(inner.clone()) as usize;
+            // SAFETY: the object of this test, which is buried only when both are done.
+            let close = || unsafe { begin_close::<Counted>(cq as *mut NDK_CQ) }.ok();
+            let closed = std::thread::scope(|s| {
+                let other = s.spawn(close);
+                [close(), other.join().expect("no panic")]
+            });
+            assert_eq!(closed.iter().flatten().count(), 1);
+            drop(closed);
+            assert_eq!(Arc::strong_count(&inner), 1);
+        }
     }
 
     #[test]

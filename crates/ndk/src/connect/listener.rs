@@ -69,6 +69,8 @@ impl Adapter {
         on_connect: impl Fn(Connector) + Send + Sync + 'static,
         completion: impl FnOnce(Result<Listener, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<Listener>, NtStatus> {
+        // First: a listener made without it would hold an adapter that is closing already.
+        let creation = self.hold()?;
         let made = self.hold().map(|hold| {
             let life = self.new_life(ObjectType::Listener, vec![hold]);
             let inner = Arc::new_cyclic(|me| ListenerInner {
@@ -84,7 +86,7 @@ impl Adapter {
             inner.life.keep(inner.clone());
             Listener(inner)
         });
-        complete_creation(self.hold()?, made, |l| &l.0.life, completion)
+        complete_creation(creation, made, |l| &l.0.life, completion)
     }
 }
 

@@ -313,7 +313,8 @@ impl Qp {
     /// A flush completes both halves at the device: the completion queue gets room for that when it is needed first.
     fn make_room_for_halves(&self) -> Result<(), NtStatus> {
         if !self.0.room_for_halves.load(Ordering::Relaxed) {
-            self.0.initiator_cq.add_headroom(self.0.sizes.initiator_queue_depth)?;
+            let more = self.0.sizes.initiator_queue_depth;
+            self.0.initiator_cq.add_headroom(self.device().number(), more)?;
             self.0.room_for_halves.store(true, Ordering::Relaxed);
         }
         Ok(())
