@@ -62,7 +62,8 @@ fn main() -> Result<(), LinkError> {
                 cursor = 0;
             }
             batch.push(&sender, &route, &bth, payload, 0, |to| {
-                to.copy_from_slice(&source[cursor..cursor + payload])
+                to.copy_from_slice(&source[cursor..cursor + payload]);
+                true
             });
             cursor += payload;
             sent += payload as u64;

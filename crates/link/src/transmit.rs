@@ -68,6 +68,8 @@ impl TxBatch {
     /// Stages `headers`, `payload_len` bytes that `fill` writes, `pad` zero bytes and the ICRC as one packet;
     /// sends what was staged before when the packet cannot join its run. `headers` begin with the BTH.
     ///
+    /// Nothing is staged if `fill` answers `false`: the payload could not be had.
+    ///
     /// A packet that cannot be sent (too large, no such local address) is counted as dropped.
     #[allow(clippy::too_many_arguments)]
     pub fn push(
@@ -77,7 +79,7 @@ impl TxBatch {
         headers: &[u8],
         payload_len: usize,
         pad: u8,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) {
         let body = headers.len() + payload_len;
         let covered = body + pad as usize;
@@ -100,7 +102,9 @@ impl TxBatch {
         let Some((_, socket)) = &self.run else { return };
         let packet = &mut self.buffer[self.used..self.used + total];
         packet[..headers.len()].copy_from_slice(headers);
-        fill(&mut packet[headers.len()..body]);
+        if !fill(&mut packet[headers.len()..body]) {
+            return;
+        }
         packet[body..covered].fill(0);
         // Software segmentation counts the IPv4 identification from 0 in each run.
         let icrc = icrc::compute(&socket.local, &route.dst, self.count as u16, &packet[..covered]);

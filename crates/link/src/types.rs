@@ -87,20 +87,25 @@ pub enum Delivery {
 pub const DELIVERY: usize = 60 << 10;
 
 /// Adds a packet to those for [`crate::UdpLink::deliver`]: headers from the BTH on, `payload_len` bytes that `fill`
-/// writes, and pad.
+/// writes, and pad. Answers what `fill` does; on `false` nothing was added.
 pub fn add_packet(
     out: &mut Vec<u8>,
     headers: &[u8],
     payload_len: usize,
     pad: u8,
-    fill: impl FnOnce(&mut [u8]),
-) {
+    fill: impl FnOnce(&mut [u8]) -> bool,
+) -> bool {
+    let before = out.len();
     let len = headers.len() + payload_len + usize::from(pad);
     out.extend_from_slice(&(len as u16).to_le_bytes());
     out.extend_from_slice(headers);
     let at = out.len();
     out.resize(at + payload_len + usize::from(pad), 0);
-    fill(&mut out[at..at + payload_len]);
+    let filled = fill(&mut out[at..at + payload_len]);
+    if !filled {
+        out.truncate(before);
+    }
+    filled
 }
 
 /// A packet whose ICRC was right.

@@ -20,7 +20,7 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Node, Vec<u32>)
     if directly {
         for psn in 0..COUNT {
             let mut message = Vec::new();
-            add_packet(&mut message, &common::bth(to, psn), 0, 0, |_| {});
+            add_packet(&mut message, &common::bth(to, psn), 0, 0, |_| true);
             assert!(wait(|| sender.link.deliver(receiver.slot(), &route, &message) == Delivery::Done));
         }
     } else {

@@ -206,6 +206,44 @@ fn ndk_7_a_close_waits_for_the_completion_of_a_pending_request() {
 }
 
 #[test]
+fn ndk_7_a_close_in_line_waits_for_the_completion_of_a_pending_request() {
+    let adapter = adapter(PendingMode::Alternate);
+    let cq = wait(|c| adapter.create_cq(64, |_| (), c)).unwrap();
+    // Every other request pends. The one behind it, the close, would be done in line.
+    let (entered, go_on) = loop {
+        let (completion, entered, go_on) = slow();
+        if cq.resize(64, completion) == Ok(Outcome::Pending) {
+            break (entered, go_on);
+        }
+    };
+    assert_eq!(entered.recv_timeout(DEADLINE).unwrap(), Ok(()));
+    let (tx, rx) = channel();
+    assert_eq!(cq.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending), "the completion still runs");
+    go_on.send(()).unwrap();
+    rx.recv_timeout(DEADLINE).unwrap();
+    adapter.close().unwrap();
+}
+
+#[test]
+fn ndk_7_an_antecedent_is_held_until_the_close_completion_of_its_successor_has_returned() {
+    let adapter = adapter(PendingMode::Never);
+    let pd = pd_of(&adapter);
+    let cq = wait(|c| adapter.create_cq(64, |_| (), c)).unwrap();
+    let srq = wait(|c| pd.create_srq(16, 1, 0, None, c)).unwrap();
+    let qp = wait(|c| pd.create_qp_with_srq(&cq, &cq, &srq, 0, sizes(), c)).unwrap();
+    let (completion, entered, go_on) = slow();
+    assert_eq!(srq.close(move || completion(())), Ok(Outcome::Pending), "the queue pair uses it");
+    assert_eq!(qp.close(|| ()), Ok(Outcome::Done(())));
+    entered.recv_timeout(DEADLINE).unwrap();
+    let (tx, rx) = channel();
+    assert_eq!(pd.close(move || tx.send(()).unwrap()), Ok(Outcome::Pending), "the completion still runs");
+    go_on.send(()).unwrap();
+    rx.recv_timeout(DEADLINE).unwrap();
+    closed(|c| cq.close(c));
+    adapter.close().unwrap();
+}
+
+#[test]
 fn ndk_7_an_object_may_be_closed_in_the_completion_that_brings_it() {
     let adapter = adapter(PendingMode::Always);
     let returned = Arc::new(AtomicBool::new(false));

@@ -143,7 +143,8 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
 
 #[test]
 fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
-    const ARMS: usize = 300;
+    // Odd: two calls for one arm do not come out even.
+    const ARMS: usize = 301;
     let a = End::new();
     let adapter = adapter(PendingMode::Never);
     let cq = Arc::new(OnceLock::<adverb_ndk::Cq>::new());

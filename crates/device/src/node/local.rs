@@ -64,8 +64,9 @@ impl Backlog {
         headers: &[u8],
         payload_len: usize,
         pad: u8,
-        fill: impl FnOnce(&mut [u8]),
+        fill: impl FnOnce(&mut [u8]) -> bool,
     ) {
+        let count = self.count;
         let fits =
             |m: &(Slot, Route, Vec<u8>)| m.0 == slot && m.1 == *route && m.2.len() + PACKET <= DELIVERY;
         if !self.messages.back().is_some_and(fits) {
@@ -74,9 +75,13 @@ impl Backlog {
             self.count = 0;
             self.messages.push_back((slot, *route, buffer));
         }
-        self.count += 1;
-        if let Some((.., message)) = self.messages.back_mut() {
-            add_packet(message, headers, payload_len, pad, fill);
+        let Some((.., message)) = self.messages.back_mut() else { return };
+        if add_packet(message, headers, payload_len, pad, fill) {
+            self.count += 1;
+        } else if message.is_empty() {
+            // It was begun for this packet.
+            self.spare = self.messages.pop_back().map(|(.., buffer)| buffer).unwrap_or_default();
+            self.count = count;
         }
     }
 }

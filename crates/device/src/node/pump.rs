@@ -163,7 +163,10 @@ impl Node {
         let len = t.headers.emit(&mut headers);
         let mut fault = Ok(());
         let (size, pad) = (t.payload.len(), t.headers.bth.pad);
-        let fill = |out: &mut [u8]| fault = copy_payload(t.payload, keys, out);
+        let fill = |out: &mut [u8]| {
+            fault = copy_payload(t.payload, keys, out);
+            fault.is_ok()
+        };
         let bth = &t.headers.bth;
         let direct = if bth.opcode.is_response() { direct.responses } else { direct.requests };
         let other_process = slot_of_qpn(bth.dest_qpn)
@@ -235,24 +238,21 @@ impl Node {
     }
 }
 
-/// Copies a packet's payload. On a fault the packet goes out with zeros in place of what is not there; its request fails.
+/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is not given bytes that were
+/// never there.
 fn copy_payload(payload: Data<'_>, keys: &KeyTable, mut out: &mut [u8]) -> Result<(), MemoryFault> {
     let memory = PagedMemory { keys, memory: HostMemory };
-    let mut result = Ok(());
     match payload {
         Data::Bytes(b) => out.copy_from_slice(b),
         Data::Gather(ranges) => {
             for r in ranges {
                 let (now, rest) = out.split_at_mut(r.len as usize);
-                if let Err(e) = memory.read(*r, now) {
-                    now.fill(0);
-                    result = Err(e);
-                }
+                memory.read(*r, now)?;
                 out = rest;
             }
         }
     }
-    result
+    Ok(())
 }
 
 /// Adds a completion to a queue, if there is one.

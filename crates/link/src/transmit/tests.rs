@@ -26,7 +26,10 @@ fn a_refused_run_is_sent_packet_by_packet() {
     let mut send = |first: u8| {
         for psn in first..first + 5 {
             let bth = [4, 0, 0xff, 0xff, 0, qpn[1], qpn[2], qpn[3], 0, 0, 0, psn];
-            batch.push(&a, &route, &bth, 100, 0, |bytes| bytes.fill(psn));
+            batch.push(&a, &route, &bth, 100, 0, |bytes| {
+                bytes.fill(psn);
+                true
+            });
         }
         batch.flush(&a);
     };
@@ -53,7 +56,10 @@ fn identifications_count_within_a_run() {
     let route = Route::new(local, SocketAddr::new(IP, 9));
     let mut batch = TxBatch::new();
     for _ in 0..3 {
-        batch.push(&a, &route, &[0; 12], 8, 0, |bytes| bytes.fill(1));
+        batch.push(&a, &route, &[0; 12], 8, 0, |bytes| {
+            bytes.fill(1);
+            true
+        });
     }
     let src = SocketAddr::new(IP, a.port());
     for (id, packet) in batch.buffer[..batch.used].chunks(24).enumerate() {
@@ -70,7 +76,7 @@ fn what_may_join_a_run() {
     let other = Route { traffic_class: 2, ..route };
     let mut batch = TxBatch::new();
     let mut push = |route: &Route, len: usize| {
-        batch.push(&a, route, &[0; 12], len, 0, |_| {});
+        batch.push(&a, route, &[0; 12], len, 0, |_| true);
         batch.count
     };
     assert_eq!(push(&route, 100), 1);
@@ -86,8 +92,27 @@ fn what_may_join_a_run() {
     assert_eq!(push(&other, 60000), 1);
     assert_eq!(push(&other, 60000), 1, "more than a datagram holds");
     let mut to = |qpn_high: u8| {
-        batch.push(&a, &route, &[0, 0, 0, 0, 0, qpn_high, 0, 0, 0, 0, 0, 0], 8, 0, |_| {});
+        batch.push(&a, &route, &[0, 0, 0, 0, 0, qpn_high, 0, 0, 0, 0, 0, 0], 8, 0, |_| true);
         batch.count
     };
     assert_eq!([to(1), to(1), to(2), to(2), to(1)], [1, 2, 1, 2, 1], "runs go to one slot");
+}
+
+#[test]
+fn a_packet_whose_payload_cannot_be_had_is_not_sent() {
+    let a = link(6);
+    let local = a.add_address(IP, 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(IP, 9));
+    let mut batch = TxBatch::new();
+    for had in [false, true, false, true, false] {
+        batch.push(&a, &route, &[0; 12], 8, 0, |_| had);
+    }
+    assert_eq!((batch.count, batch.used), (2, 2 * 24));
+    batch.flush(&a);
+    assert_eq!(a.stats().tx_packets, 2);
+    let mut message = vec![7];
+    assert!(!crate::add_packet(&mut message, &[0; 12], 8, 0, |_| false));
+    assert_eq!(message, [7]);
+    assert!(crate::add_packet(&mut message, &[0; 12], 8, 0, |_| true));
+    assert_eq!(message.len(), 1 + 2 + 20);
 }

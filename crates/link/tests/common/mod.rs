@@ -141,6 +141,7 @@ pub fn push(batch: &mut TxBatch, link: &UdpLink, route: &Route, qpn: u32, psn: u
     let pad = (4 - len % 4) % 4;
     batch.push(link, route, &bth(qpn, psn), len, pad as u8, |bytes| {
         bytes.iter_mut().enumerate().for_each(|(at, b)| *b = pattern(psn, at));
+        true
     });
 }
 

@@ -1,0 +1,152 @@
+//! `adverb-sim`: runs seeds, and shows what a failing one does.
+#![forbid(unsafe_code)]
+use adverb_sim::{Program, World};
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Runs the verbs engine in simulated worlds and checks everything it does.
+#[derive(Parser, Debug)]
+#[command(name = "adverb-sim", version)]
+struct Args {
+    /// Number of seeds to run.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// First seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 5)]
+    failures: usize,
+    /// Run this seed alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: print everything that happens.
+    #[arg(long)]
+    trace: bool,
+    /// With --seed: write the packets to this file (pcapng).
+    #[arg(long)]
+    pcap: Option<PathBuf>,
+    /// Do not make failing programs smaller.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+/// What a run comes to: the hash, or what is wrong.
+fn outcome(program: &Program) -> Result<(u64, u64), String> {
+    let report = adverb_sim::run(program);
+    match report.failure {
+        None => Ok((report.hash, report.packets)),
+        Some(failure) => Err(failure.to_string()),
+    }
+}
+
+/// Prints a failure and the smallest program that shows one.
+fn explain(seed: u64, why: &str, shrink: bool) {
+    println!("seed {seed} FAILED: {why}");
+    println!("  again: adverb-sim --seed {seed} --trace; its packets: --seed {seed} --pcap FILE");
+    if !shrink {
+        return;
+    }
+    let small = adverb_sim::shrink(&Program::draw(seed), |p| outcome(p).is_err());
+    println!("  smallest program ({} actions):", small.actions.len());
+    println!("    {:?}", small.config);
+    for action in &small.actions {
+        println!("    {action:?}");
+    }
+    if let Err(why) = outcome(&small) {
+        println!("  it fails with: {why}");
+    }
+}
+
+fn run_one(args: &Args, seed: u64) -> ExitCode {
+    let program = Program::draw(seed);
+    if args.trace {
+        println!("{:#?}", program.config);
+        for line in World::new(&program.config).traced().run(&program).trace {
+            println!("{line}");
+        }
+    }
+    if let Some(path) = &args.pcap
+        && let Err(e) = adverb_sim::capture(seed, path)
+    {
+        eprintln!("{}: {e}", path.display());
+        return ExitCode::FAILURE;
+    }
+    match outcome(&program) {
+        Ok((hash, packets)) => {
+            println!("seed {seed} passed: {packets} packets, trace hash {hash:016x}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            explain(seed, &why, !args.no_shrink);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_many(args: &Args) -> ExitCode {
+    let (next, hash, packets) = (AtomicU64::new(args.from), AtomicU64::new(0), AtomicU64::new(0));
+    let failed = Mutex::new(Vec::new());
+    let begin = Instant::now();
+    let end = args.from.saturating_add(args.seeds);
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let enough = failed.lock().is_ok_and(|f| f.len() >= args.failures);
+                    if seed >= end || enough {
+                        return;
+                    }
+                    match outcome(&Program::draw(seed)) {
+                        Ok((one, sent)) => {
+                            // In no particular order: the sum is the same.
+                            hash.fetch_add(one.rotate_left((seed % 64) as u32), Ordering::Relaxed);
+                            packets.fetch_add(sent, Ordering::Relaxed);
+                        }
+                        Err(why) => {
+                            if let Ok(mut failed) = failed.lock() {
+                                failed.push((seed, why));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut failed = failed.into_inner().unwrap_or_default();
+    failed.sort();
+    for (seed, why) in &failed {
+        explain(*seed, why, !args.no_shrink);
+    }
+    let ran = next.into_inner().min(end) - args.from;
+    println!(
+        "{ran} seeds from {}, {} failed, {:.0} seeds/s, {:.0} packets/s, trace hash {:016x}",
+        args.from,
+        failed.len(),
+        ran as f64 / seconds,
+        packets.into_inner() as f64 / seconds,
+        hash.into_inner()
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.seed.is_none() || !args.trace {
+        // A panic is a failure like others: it is told with its seed. A trace also says where it happens.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    match args.seed {
+        Some(seed) => run_one(&args, seed),
+        None => run_many(&args),
+    }
+}

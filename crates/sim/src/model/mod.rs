@@ -1,0 +1,256 @@
+//! The oracle: what each end of a link must do, worked out anew and naively. It knows the requests in order of posting, and
+//! from that what every packet, write to memory, and completion has to be.
+use adverb_engine::{QpType, SendFlags, SendOp, Sge, Time, WcOpcode, WcStatus};
+use std::collections::VecDeque;
+
+mod completions;
+pub(crate) mod cq;
+pub(crate) mod keys;
+mod request;
+mod responder;
+mod response;
+
+use keys::Pieces;
+pub(crate) use responder::{Expect, QP_ACCESS};
+
+/// What was found wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation(pub(crate) String);
+
+pub(crate) type Check<T = ()> = Result<T, Violation>;
+
+/// Returns with a violation unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($words:tt)*) => {
+        if !$holds {
+            return Err($crate::model::Violation(format!($($words)*)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// A send request.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    /// Bytes it carries to the peer.
+    pub(crate) data: Vec<u8>,
+    /// Local memory, empty entries left out.
+    pub(crate) sges: Vec<Sge>,
+    pub(crate) inline: bool,
+    pub(crate) len: u64,
+    pub(crate) xrc_srqn: u32,
+    /// UD: destination queue pair and Q_Key.
+    pub(crate) ud: Option<(usize, u32)>,
+    /// PSN of the first packet, counted from the start of the connection, and packets.
+    pub(crate) first: u64,
+    pub(crate) packets: u64,
+    /// PSNs handed out at least once; how often the first one was.
+    pub(crate) emitted: u64,
+    pub(crate) tries: u32,
+    /// When a packet of it left last.
+    pub(crate) sent_at: Time,
+    /// The responder executed all of it; when.
+    pub(crate) executed: bool,
+    pub(crate) executed_at: u64,
+    /// READ: where the bytes come from.
+    pub(crate) sources: Pieces,
+    /// Atomics: old value.
+    pub(crate) result: Option<u64>,
+    /// Bytes of the answer placed.
+    pub(crate) placed: u64,
+    /// The responder refused it; how the request ends.
+    pub(crate) refused: Option<WcStatus>,
+    /// Its memory has a hole, which a packet met.
+    pub(crate) fault: bool,
+    /// Local operations: performed (or not).
+    pub(crate) key_result: Option<bool>,
+    /// A local key that comes and goes.
+    pub(crate) shaky: bool,
+}
+
+impl Op {
+    /// A request of no bytes, just posted.
+    pub(crate) fn new(id: u64, op: SendOp, now: Time) -> Op {
+        Op {
+            id,
+            op,
+            flags: SendFlags::empty(),
+            data: Vec::new(),
+            sges: Vec::new(),
+            inline: false,
+            len: 0,
+            xrc_srqn: 0,
+            ud: None,
+            first: 0,
+            packets: 0,
+            emitted: 0,
+            tries: 0,
+            sent_at: now,
+            executed: false,
+            executed_at: 0,
+            sources: Vec::new(),
+            result: None,
+            placed: 0,
+            refused: None,
+            fault: false,
+            key_result: None,
+            shaky: false,
+        }
+    }
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
+    }
+    /// READ, atomics and the like, for which a fence waits.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(
+            self.op,
+            SendOp::Read(_)
+                | SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+                | SendOp::AtomicWrite(_)
+                | SendOp::Flush { .. }
+        )
+    }
+    /// Its success makes no completion.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.flags.contains(SendFlags::SIGNALED)
+    }
+    /// All of it has happened: it may complete.
+    pub(crate) fn is_finished(&self, reliable: bool) -> bool {
+        if self.is_local() {
+            return self.key_result == Some(true);
+        }
+        if !reliable {
+            return self.packets > 0 && self.emitted == self.packets;
+        }
+        match self.op {
+            SendOp::Read(_) => self.executed && self.placed == self.len,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => self.executed && self.placed == 8,
+            _ => self.executed,
+        }
+    }
+    pub(crate) fn opcode(&self) -> WcOpcode {
+        match self.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
+            SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+            SendOp::Read(_) => WcOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            SendOp::AtomicWrite(_) => WcOpcode::AtomicWrite,
+            SendOp::Flush { .. } => WcOpcode::Flush,
+            SendOp::LocalInv(_) => WcOpcode::LocalInv,
+            SendOp::BindMw(_) => WcOpcode::BindMw,
+            SendOp::FastReg(_) => WcOpcode::FastReg,
+        }
+    }
+}
+
+/// The requests of one direction of a connection, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    /// First PSN.
+    pub(crate) base: u32,
+    /// First PSN never handed out, counted from `base`.
+    pub(crate) high: u64,
+    pub(crate) ops: Vec<Op>,
+    /// Requests handed over, requests begun, requests known to be completed.
+    pub(crate) committed: usize,
+    pub(crate) started: usize,
+    pub(crate) head: usize,
+    /// Requests before the last move from SQE to RTS: what was left of a message then is not sent any more.
+    pub(crate) resumed: usize,
+    /// A request failed: the rest is flushed.
+    pub(crate) failed: bool,
+    /// A first packet left in SQD.
+    pub(crate) began_in_sqd: bool,
+    /// RNR NAKs taken.
+    pub(crate) rnr_naks: u32,
+}
+
+/// A posted receive.
+#[derive(Clone, Debug)]
+pub(crate) struct Recv {
+    pub(crate) id: u64,
+    pub(crate) sges: Vec<Sge>,
+}
+
+impl Recv {
+    pub(crate) fn capacity(&self) -> u64 {
+        self.sges.iter().map(|s| u64::from(s.length)).sum()
+    }
+}
+
+/// The receiving half.
+#[derive(Debug, Default)]
+pub(crate) struct Rx {
+    /// PSN of the next request, counted from the start of the peer's flow (reliable transports).
+    pub(crate) next: u64,
+    /// A gap before it, or the want of a receive, asks for a NAK; one was sent.
+    pub(crate) nak_due: bool,
+    pub(crate) nak_sent: bool,
+    pub(crate) recvs: VecDeque<Recv>,
+    /// The receive being filled, or held, and the bytes in it.
+    pub(crate) active: Option<Recv>,
+    pub(crate) filled: u64,
+    /// UC: the message under way and its next PSN.
+    pub(crate) under_way: Option<(usize, u64)>,
+}
+
+/// The part of a scatter list that `len` bytes from `from` on take.
+pub(crate) fn slice_sges(sges: &[Sge], from: u64, len: u64) -> Vec<Sge> {
+    let (mut at, mut parts) = (0, Vec::new());
+    for s in sges {
+        let (start, end) = (from.max(at), (from + len).min(at + u64::from(s.length)));
+        if start < end {
+            parts.push(Sge { addr: s.addr + (start - at), length: (end - start) as u32, lkey: s.lkey });
+        }
+        at += u64::from(s.length);
+    }
+    parts
+}
+
+/// Writes side by side become one.
+pub(crate) fn merged(writes: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
+    let mut out: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (addr, data) in writes {
+        match out.last_mut() {
+            Some((at, before)) if *at + before.len() as u64 == addr => before.extend_from_slice(&data),
+            _ if data.is_empty() => {}
+            _ => out.push((addr, data)),
+        }
+    }
+    out
+}
+
+/// Spreads bytes over pieces of memory.
+pub(crate) fn spread(pieces: &[(u64, u32)], data: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut rest = data;
+    let mut out = Vec::new();
+    for (addr, len) in pieces {
+        let (now, later) = rest.split_at((*len as usize).min(rest.len()));
+        out.push((*addr, now.to_vec()));
+        rest = later;
+    }
+    out
+}
+
+pub(crate) fn is_supported(kind: QpType, op: &SendOp) -> bool {
+    use SendOp as S;
+    match kind {
+        QpType::Rc | QpType::XrcSend => true,
+        QpType::XrcRecv => false,
+        QpType::Ud => matches!(op, S::Send | S::SendImm(_)),
+        QpType::Uc => !matches!(
+            op,
+            S::SendInv(_)
+                | S::Read(_)
+                | S::CompareSwap { .. }
+                | S::FetchAdd { .. }
+                | S::AtomicWrite(_)
+                | S::Flush { .. }
+        ),
+    }
+}

@@ -1,0 +1,332 @@
+//! A world: devices, queue pairs and a network under virtual time, driven by a program and watched by the oracle.
+use crate::config::Config;
+use crate::memory::{Arena, SHARED, Touch};
+use crate::model::keys::Keys;
+use crate::model::{Check, Flow, Recv, Rx, Violation, cq::NaiveCq, ensure};
+use crate::net::{Flying, Net};
+use crate::program::{Action, Program};
+use crate::report::{Capture, Failure, Report};
+use crate::rng::{Rng, mix};
+use adverb_engine::{Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+mod actions;
+mod finish;
+mod host;
+mod post;
+mod setup;
+
+pub(crate) const PD: PdId = PdId(1);
+/// Another protection domain.
+pub(crate) const FOREIGN: PdId = PdId(2);
+/// Number of queue pair 0; the others follow.
+pub(crate) const QPN: Qpn = 0x100;
+/// Number of the XRC SRQ of device 0; the others follow.
+pub(crate) const XRC_SRQN: u32 = 0x300;
+pub(crate) const QKEY: u32 = 0x1111;
+/// Events a run may take: far more than any program needs.
+const MAX_EVENTS: u64 = 400_000;
+
+/// A shared receive queue, and what it must hold.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    pub(crate) srq: Srq,
+    pub(crate) queue: std::collections::VecDeque<Recv>,
+    pub(crate) limit: u32,
+    /// For each receive taken since the last check: was the limit event raised?
+    pub(crate) taken: Vec<bool>,
+}
+
+impl SharedQueue {
+    /// The engine took one receive, or none; `queue` has it out already.
+    pub(crate) fn check_taken(&mut self, one: bool) -> Check {
+        let taken = std::mem::take(&mut self.taken);
+        ensure!(taken.len() == usize::from(one), "{} receives taken of an SRQ, {one} due", taken.len());
+        ensure!(self.srq.len() == self.queue.len(), "{} receives in an SRQ", self.srq.len());
+        if one {
+            let due = self.queue.len() < self.limit as usize;
+            ensure!(taken[0] == due, "SRQ limit event: {}, due: {due}", taken[0]);
+            if due {
+                self.limit = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A completion queue, and what it must hold.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) cq: Cq,
+    pub(crate) naive: NaiveCq,
+    /// Events so far.
+    pub(crate) events: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) arena: Arena,
+    pub(crate) keys: KeyTable,
+    pub(crate) naive: Keys,
+    /// What was in the shared area before each write: (step, address, bytes).
+    pub(crate) history: Vec<(u64, u64, Vec<u8>)>,
+    /// Opens all of the arena locally.
+    pub(crate) all: Key,
+    pub(crate) good: Key,
+    pub(crate) read_only: Key,
+    pub(crate) foreign: Key,
+    pub(crate) volatile: Option<Key>,
+    /// On-demand regions of the whole arena, locally, and of the shared area, whose last page has a hole.
+    pub(crate) on_demand: [Key; 2],
+    pub(crate) windows: [Key; 2],
+    pub(crate) fast: [Key; 2],
+}
+
+/// A queue pair, with what the oracle knows of it.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) engine: Qp,
+    pub(crate) effects: Effects,
+    pub(crate) kind: QpType,
+    pub(crate) device: usize,
+    pub(crate) peer: usize,
+    /// Indices of completion queues.
+    pub(crate) cqs: [usize; 2],
+    pub(crate) srq: Option<usize>,
+    pub(crate) flow: Flow,
+    pub(crate) rx: Rx,
+    /// When the host looks at it next.
+    pub(crate) pump_at: Option<Time>,
+    /// When it is connected again.
+    pub(crate) connect_at: Option<Time>,
+    /// There is a reason for it to be in ERR or SQE.
+    pub(crate) doomed: bool,
+    /// Bytes of a packet.
+    mtu: u64,
+}
+
+impl Device {
+    /// Does access by this key to these pieces meet a hole?
+    pub(crate) fn faults(&self, key: Key, pieces: &[(u64, u32)]) -> bool {
+        self.naive.is_on_demand(key) && pieces.iter().any(|(addr, len)| self.arena.has_hole(*addr, *len))
+    }
+}
+
+impl End {
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.kind.is_reliable()
+    }
+    pub(crate) fn mtu(&self) -> u64 {
+        self.mtu
+    }
+}
+
+/// Devices, queue pairs, a network, and the program that runs on them.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) config: Config,
+    pub(crate) now: Time,
+    /// Events so far.
+    pub(crate) step: u64,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) srqs: Vec<SharedQueue>,
+    pub(crate) ends: Vec<End>,
+    /// Connections each link has had.
+    pub(crate) epochs: Vec<u32>,
+    pub(crate) net: Net,
+    pub(crate) rng: Rng,
+    pub(crate) next_id: u64,
+    /// The end: receives are posted and completions polled as needed.
+    pub(crate) winding_up: bool,
+    hash: u64,
+    lines: Option<Vec<String>>,
+    capture: Option<Capture>,
+    completions: u64,
+    packets: u64,
+}
+
+impl World {
+    /// The world of a configuration, everything connected.
+    #[must_use]
+    pub fn new(config: &Config) -> World {
+        setup::build(config)
+    }
+
+    /// Keeps a text of everything that happens.
+    #[must_use]
+    pub fn traced(mut self) -> World {
+        self.lines = Some(Vec::new());
+        self
+    }
+
+    /// Keeps every packet that a device hands to the network.
+    #[must_use]
+    pub fn captured(mut self) -> World {
+        self.capture = Some(Capture::default());
+        self
+    }
+
+    /// Runs a program and then winds up: the network heals, receives are posted, everything must end.
+    #[must_use]
+    pub fn run(mut self, program: &Program) -> Report {
+        let mut at = 0;
+        // A panic of the engine is a violation like others.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            for action in &program.actions {
+                self.act(action)?;
+                at += 1;
+            }
+            self.finish()
+        }));
+        let result = result.unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(Violation(format!("panic: {}", words.unwrap_or_default())))
+        });
+        Report {
+            hash: self.hash,
+            failure: result.err().map(|Violation(why)| Failure {
+                action: at,
+                step: self.step,
+                at: self.now.0,
+                why,
+            }),
+            events: self.step,
+            packets: self.packets,
+            completions: self.completions,
+            trace: self.lines.unwrap_or_default(),
+            capture: self.capture.unwrap_or_default(),
+        }
+    }
+
+    fn act(&mut self, action: &Action) -> Check {
+        self.note(|| format!("{action:?}"));
+        self.apply(action)?;
+        // A host reacts at once where it wants no delay.
+        self.run_until(self.now)
+    }
+
+    pub(crate) fn note(&mut self, words: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{:>12} {}", self.now.0, words()));
+        }
+    }
+
+    pub(crate) fn mix(&mut self, value: u64) {
+        self.hash = mix(self.hash ^ value).wrapping_add(self.now.0);
+    }
+
+    pub(crate) fn mix_bytes(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.hash = mix(self.hash ^ u64::from_le_bytes(word));
+        }
+    }
+
+    pub(crate) fn index_of(&self, end: &End) -> usize {
+        // The only end whose peer's peer it is, but for the two ends of a link themselves.
+        self.ends[end.peer].peer
+    }
+    pub(crate) fn epoch_of(&self, q: usize) -> u32 {
+        self.epochs[q / 2]
+    }
+
+    /// What the engine did to a device's memory; writes to the shared area enter its history.
+    pub(crate) fn take_touches(&mut self, device: usize) -> Vec<Touch> {
+        let device = &mut self.devices[device];
+        let touches = device.arena.take_touches();
+        for touch in &touches {
+            let (addr, old) = match touch {
+                Touch::Write { addr, old, .. } => (*addr, old.clone()),
+                Touch::Atomic { addr, old, .. } => (*addr, old.to_ne_bytes().to_vec()),
+            };
+            if addr < device.arena.base + SHARED {
+                device.history.push((self.step, addr, old));
+            }
+        }
+        touches
+    }
+
+    /// The earliest thing to come.
+    fn next_event(&self) -> Option<Time> {
+        let ends = self.ends.iter().flat_map(|e| [e.engine.poll_timeout(), e.pump_at, e.connect_at]);
+        let queues = self.queues.iter().map(|q| q.cq.poll_timeout());
+        ends.chain(queues).chain([self.net.next()]).flatten().min()
+    }
+
+    /// Lets virtual time pass up to `until`, event by event.
+    pub(crate) fn run_until(&mut self, until: Time) -> Check {
+        while let Some(at) = self.next_event().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.step += 1;
+            ensure!(self.step < MAX_EVENTS, "they never come to rest");
+            self.run_event()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// One of the things that are due.
+    fn run_event(&mut self) -> Check {
+        let now = self.now;
+        let due = |t: Option<Time>| t.is_some_and(|t| t <= now);
+        if let Some(q) = self.ends.iter().position(|e| due(e.connect_at)) {
+            self.ends[q].connect_at = None;
+            self.connect(q)?;
+        } else if let Some(q) = self.ends.iter().position(|e| due(e.pump_at)) {
+            self.ends[q].pump_at = None;
+            self.pump(q)?;
+        } else if let Some(q) = self.ends.iter().position(|e| due(e.engine.poll_timeout())) {
+            self.timeout(q)?;
+        } else if let Some(i) = self.queues.iter().position(|c| due(c.cq.poll_timeout())) {
+            let queue = &mut self.queues[i];
+            let (fired, expected) = (queue.cq.handle_timeout(now), queue.naive.fire(now));
+            ensure!(fired == expected, "CQ {i}: event after moderation: {fired}, due: {expected}");
+            queue.events += u64::from(fired);
+            ensure!(!due(queue.cq.poll_timeout()), "CQ {i}: its time has come again and again");
+        } else if let Some(flying) = self.net.arrive(now) {
+            self.deliver(&flying)?;
+        }
+        if self.winding_up {
+            self.attend()?;
+        }
+        Ok(())
+    }
+
+    /// Has the host look at a queue pair, soon.
+    pub(crate) fn wake(&mut self, q: usize) {
+        let delay = self.rng.below(self.config.pump_delay + 1);
+        let at = self.now + Duration::from_nanos(delay);
+        let end = &mut self.ends[q];
+        end.pump_at = Some(end.pump_at.map_or(at, |before| before.min(at)));
+    }
+
+    pub(crate) fn count_packet(&mut self, flying: &Flying) {
+        self.packets += 1;
+        self.mix_bytes(&flying.bytes);
+        if let Some(capture) = &mut self.capture {
+            capture.packets.push((self.now.0, flying.datagram()));
+        }
+    }
+
+    pub(crate) fn count_completion(&mut self) {
+        self.completions += 1;
+    }
+
+    /// A state that nothing explains is a violation.
+    pub(crate) fn check_state(&self, q: usize) -> Check {
+        let end = &self.ends[q];
+        let state = end.engine.state();
+        if matches!(state, QpState::Err | QpState::Sqe) {
+            let why = end.engine.first_error();
+            ensure!(end.doomed, "queue pair {q} went to {state:?} without a reason: {why:?}");
+        }
+        if let Some(range) = self.devices[end.device].arena.stray() {
+            return Err(Violation(format!("memory was reached that nobody gave out: {range:x?}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Building a world, and connecting its queue pairs.
+use super::{Device, End, FOREIGN, PD, QKEY, QPN, Queue, SharedQueue, World, XRC_SRQN};
+use crate::config::{Config, Link, Service};
+use crate::memory::{Arena, SHARED};
+use crate::model::keys::Keys;
+use crate::model::{Check, Flow, Rx, Violation, cq::NaiveCq};
+use crate::net::{Net, gid};
+use crate::rng::Rng;
+use adverb_engine::keys::{MwType, Region, RegionKind};
+use adverb_engine::{
+    Access, AddressVector, AttrMask, Cq, Effects, Key, KeyTable, Limits, PathMtu, PdId, Qp, QpAttr, QpCap,
+    QpConfig, QpState, QpType, Srq, Time,
+};
+use std::collections::VecDeque;
+
+pub(crate) const LIMITS: Limits = Limits {
+    max_qp_wr: 4096,
+    max_sge: 30,
+    max_inline: 1024,
+    max_cqe: 65536,
+    max_rd_atomic: 16,
+    max_srq_wr: 4096,
+    max_msg: 1 << 31,
+    port_mtu: PathMtu::Mtu4096,
+    ports: 1,
+    pkeys: 1,
+    gids: 16,
+};
+/// All that a peer may be given, and binding windows.
+pub(crate) const ALL: Access = crate::model::QP_ACCESS.union(Access::LOCAL_WRITE).union(Access::MW_BIND);
+/// Bytes that the local key opens.
+const ARENA: u64 = 1 << 28;
+const START: Time = Time(1_000_000);
+
+fn device(number: usize, rng: &mut Rng) -> Device {
+    let base = (number as u64 + 1) << 32;
+    let arena = Arena::new(base);
+    let (mut keys, mut naive) = (KeyTable::new(), Keys::default());
+    let mut region = |rng: &mut Rng, pd: PdId, access: Access, iova: u64, len: u64| {
+        add_region(&mut keys, &mut naive, rng, (pd, access, iova, len, base))
+    };
+    let all = region(rng, PD, Access::LOCAL_WRITE, base, ARENA);
+    // Keys have address spaces of their own, which are not that of memory.
+    let good = region(rng, PD, ALL, 0x7000_0000_0000 + base, SHARED);
+    let read_only = region(rng, PD, Access::REMOTE_READ, 0x10_0000, SHARED);
+    let foreign = region(rng, FOREIGN, ALL, base, SHARED);
+    let volatile = region(rng, PD, ALL, VOLATILE, SHARED);
+    let on_demand = [(Access::LOCAL_WRITE, base, ARENA), (ALL - Access::MW_BIND, ON_DEMAND, SHARED)];
+    let on_demand = on_demand.map(|(access, iova, len)| {
+        let region = Region { pd: PD, access, iova, len, addr: base, kind: RegionKind::OnDemand };
+        let key = keys.register(region, rng.next() as u32).unwrap_or(0);
+        naive.on_demand(key, PD, access, iova, len, base);
+        key
+    });
+    arena.punch(base + SHARED - 3000);
+    let windows = [0, 1].map(|_| {
+        let key = keys.alloc_mw(PD, MwType::Type2, rng.next() as u32).unwrap_or(0);
+        naive.window(key, PD);
+        key
+    });
+    let fast = [0, 1].map(|_| {
+        let key = keys.alloc_fast(PD, 3, rng.next() as u32).unwrap_or(0);
+        naive.fast(key, PD);
+        key
+    });
+    let volatile = Some(volatile);
+    let history = Vec::new();
+    Device { arena, keys, naive, history, all, good, read_only, foreign, volatile, on_demand, windows, fast }
+}
+
+/// First address of the on-demand region of the shared area.
+const ON_DEMAND: u64 = 0x4000_0000_0000;
+/// First address of the volatile region, in its own address space.
+pub(crate) const VOLATILE: u64 = 0x6000_0000_0000;
+
+fn add_region(
+    keys: &mut KeyTable,
+    naive: &mut Keys,
+    rng: &mut Rng,
+    (pd, access, iova, len, addr): (PdId, Access, u64, u64, u64),
+) -> Key {
+    let region = Region { pd, access, iova, len, addr, kind: RegionKind::Mapped };
+    // The regions of a world keep every rule, so that none is refused.
+    let key = keys.register(region, rng.next() as u32).unwrap_or(0);
+    naive.region(key, pd, access, iova, len, addr);
+    key
+}
+
+impl World {
+    pub(crate) fn register_volatile(&mut self, d: usize) {
+        let device = &mut self.devices[d];
+        let (access, base) = (ALL, device.arena.base);
+        let region = (PD, access, VOLATILE, SHARED, base);
+        device.volatile = Some(add_region(&mut device.keys, &mut device.naive, &mut self.rng, region));
+    }
+}
+
+fn kinds(service: Service) -> [QpType; 2] {
+    match service {
+        Service::Rc => [QpType::Rc; 2],
+        Service::Uc => [QpType::Uc; 2],
+        Service::Ud => [QpType::Ud; 2],
+        Service::Xrc => [QpType::XrcSend, QpType::XrcRecv],
+    }
+}
+
+fn end(config: &Config, link: &Link, q: usize) -> End {
+    let side = q % 2;
+    let kind = kinds(link.service)[side];
+    let device = link.devices[side];
+    let uses_srq = link.srq || kind == QpType::XrcRecv;
+    let cap = QpCap {
+        max_send_wr: link.depth[0],
+        max_recv_wr: link.depth[1],
+        max_send_sge: link.sges,
+        max_recv_sge: link.sges,
+        max_inline_data: link.inline,
+    };
+    let port_mtu = PathMtu::Mtu4096;
+    let engine = Qp::new(QpConfig {
+        qpn: QPN + q as u32,
+        qp_type: kind,
+        pd: PD,
+        cap,
+        signal_all: link.signal_all,
+        uses_srq,
+        port_mtu,
+        max_inflight: link.max_inflight,
+    });
+    End {
+        engine,
+        effects: Effects::default(),
+        kind,
+        device,
+        peer: q ^ 1,
+        cqs: link.cqs[side].map(|c| device * config.cqs.len() + c),
+        srq: link.srq.then_some(device * 2),
+        flow: Flow::default(),
+        rx: Rx::default(),
+        pump_at: None,
+        connect_at: None,
+        doomed: false,
+        mtu: (if kind == QpType::Ud { port_mtu } else { link.mtu }).bytes() as u64,
+    }
+}
+
+pub(super) fn build(config: &Config) -> World {
+    let mut rng = Rng::new(config.seed ^ 0xd0);
+    let devices = (0..config.devices).map(|n| device(n, &mut rng)).collect();
+    let queue = |cqe: &u32| Queue { cq: Cq::new(*cqe), naive: NaiveCq::new(*cqe), events: 0 };
+    let queues = (0..config.devices).flat_map(|_| config.cqs.iter().map(queue)).collect();
+    let srq = |_| SharedQueue {
+        srq: Srq::new(PD, config.srq_depth, 5),
+        queue: VecDeque::new(),
+        limit: 0,
+        taken: Vec::new(),
+    };
+    let ends = config.links.iter().enumerate();
+    let ends = ends.flat_map(|(l, link)| [2 * l, 2 * l + 1].map(|q| end(config, link, q))).collect();
+    let mut world = World {
+        now: START,
+        step: 0,
+        devices,
+        queues,
+        srqs: (0..config.devices * 2).map(srq).collect(),
+        ends,
+        epochs: vec![0; config.links.len()],
+        net: Net::new(config.devices, config.faults, config.seed),
+        rng,
+        next_id: 1,
+        winding_up: false,
+        hash: config.seed,
+        lines: None,
+        capture: None,
+        completions: 0,
+        packets: 0,
+        config: config.clone(),
+    };
+    for link in 0..config.links.len() {
+        let psn = config.links[link].psn;
+        for (side, psn) in psn.into_iter().enumerate() {
+            let end = &mut world.ends[2 * link + side];
+            end.flow.base = psn;
+            end.connect_at = Some(START);
+        }
+        world.epochs[link] = 1;
+    }
+    world
+}
+
+fn masks(kind: QpType) -> [AttrMask; 3] {
+    use AttrMask as A;
+    let init = A::PKEY_INDEX | A::PORT | if kind == QpType::Ud { A::QKEY } else { A::ACCESS_FLAGS };
+    let path = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
+    let rtr = match kind {
+        QpType::Rc | QpType::XrcRecv => path | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
+        QpType::Uc | QpType::XrcSend => path,
+        QpType::Ud => A::empty(),
+    };
+    let rts = match kind {
+        QpType::Rc | QpType::XrcSend => A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
+        QpType::XrcRecv => A::TIMEOUT,
+        QpType::Uc | QpType::Ud => A::empty(),
+    };
+    [init, rtr, rts | A::SQ_PSN]
+}
+
+impl World {
+    pub(crate) fn path(&self, q: usize, to: usize) -> AddressVector {
+        AddressVector {
+            sgid: gid(self.ends[q].device),
+            dgid: gid(self.ends[to].device),
+            is_global: true,
+            hop_limit: 64,
+            port_num: 1,
+            ..AddressVector::default()
+        }
+    }
+
+    /// Moves a queue pair to a state.
+    pub(crate) fn modify(&mut self, q: usize, attr: &QpAttr, mask: AttrMask) -> Check {
+        let end = &mut self.ends[q];
+        let from = end.engine.state();
+        let mask = mask | AttrMask::STATE;
+        let result = end.engine.modify(attr, mask, &LIMITS, self.now, &mut end.effects);
+        if let Err(e) = result {
+            return Err(Violation(format!("queue pair {q} from {from:?} to {:?} refused: {e}", attr.state)));
+        }
+        self.settle(q)
+    }
+
+    /// From RESET to RTS.
+    pub(crate) fn connect(&mut self, q: usize) -> Check {
+        if self.ends[q].engine.state() != QpState::Reset {
+            // The consumer moved it to ERR meanwhile.
+            return Ok(());
+        }
+        let link = self.config.links[q / 2].clone();
+        let peer = self.ends[q].peer;
+        let attr = QpAttr {
+            path_mtu: link.mtu,
+            qkey: QKEY,
+            rq_psn: self.ends[peer].flow.base,
+            sq_psn: self.ends[q].flow.base,
+            dest_qpn: QPN + peer as u32,
+            access: crate::model::QP_ACCESS,
+            av: self.path(q, peer),
+            port_num: 1,
+            max_rd_atomic: link.rd_atomic,
+            max_dest_rd_atomic: link.rd_atomic,
+            min_rnr_timer: link.rnr_timer,
+            timeout: link.timeout,
+            retry_cnt: link.retry_cnt,
+            rnr_retry: link.rnr_retry,
+            ..QpAttr::default()
+        };
+        let masks = masks(self.ends[q].kind);
+        for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {
+            self.modify(q, &QpAttr { state, ..attr }, mask)?;
+        }
+        self.note(|| format!("queue pair {q} connects"));
+        self.wake(q);
+        Ok(())
+    }
+
+    pub(crate) fn srq_by_number(device: usize, srqn: u32) -> Option<usize> {
+        (srqn == XRC_SRQN + device as u32).then_some(device * 2 + 1)
+    }
+}
