@@ -6,9 +6,10 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Where `install` takes the built files from.
 BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
+SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 FOREIGN := $(CARGO) test --package adverb-foreign
 
-.PHONY: all build demo test deps unit loom foreign foreign-short lint lint-tree tsan bench armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short lint lint-tree tsan bench armed mutants ids install uninstall help
 
 all: build
 
@@ -28,6 +29,12 @@ unit: ids ## tests of our own crates
 
 loom: ## the races of completion queues, by model checking (CQN-12); takes a minute
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-device --lib --release loom_
+
+sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JOBS=)
+	$(SIM) --seeds $(or $(SEEDS),1000)
+
+sim-long: ## the same for hours: make sim-long SEEDS=10000000 FROM=1000000
+	$(SIM) --seeds $(or $(SEEDS),1000000)
 
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
