@@ -8,13 +8,14 @@ BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
 SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 FOREIGN := $(CARGO) test --package adverb-foreign
+INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short lint lint-tree tsan bench armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench armed mutants ids install uninstall help
 
 all: build
 
 build: ## the command and the drop-in libraries, optimised
-	$(CARGO) build --release --workspace --exclude adverb-foreign
+	$(CARGO) build --release --workspace --exclude adverb-foreign --exclude adverb-interop
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
@@ -25,7 +26,7 @@ deps:
 	scripts/test-deps
 
 unit: ids ## tests of our own crates
-	$(CARGO) test --workspace --exclude adverb-foreign
+	$(CARGO) test --workspace --exclude adverb-foreign --exclude adverb-interop
 
 loom: ## the races of completion queues, by model checking (CQN-12); takes a minute
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-device --lib --release loom_
@@ -41,6 +42,15 @@ foreign: build ## unmodified programs of Debian on the drop-in libraries, all of
 
 foreign-short: build ## the same with fewer sizes and shorter runs
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
+
+interop: build ## against Linux soft-RoCE in a virtual machine, both ways; needs root or user namespaces
+	ADVERB=$(ADVERB) $(INTEROP) --no-fail-fast
+
+interop-short: build ## the same with fewer sizes and programs
+	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(INTEROP) --no-fail-fast
+
+interop-bench: build ## Linux soft-RoCE and Adverb side by side in one virtual machine
+	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside
 
 lint: lint-tree ## format, clippy, documentation
 	$(CARGO) fmt --all --check

@@ -1,0 +1,121 @@
+//! The two ends of the wire: programs under `adverb run` on this side of the tap, soft-RoCE on the other.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::device::{Device, parse_devinfo};
+use adverb_foreign::process::Program;
+
+use crate::vm;
+
+/// Who runs a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// `adverb run`, on this side.
+    Adverb,
+    /// `rxe0`, in the virtual machine.
+    Rxe,
+}
+
+/// The family of addresses that GIDs are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// GIDs `::ffff:10.77.0.x`.
+    V4,
+    /// GIDs `fd77::x`.
+    V6,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            End::Adverb => "adverb",
+            End::Rxe => "rxe",
+        })
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// A device and the index of one of its GIDs, as the programs want them.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Device name.
+    pub device: String,
+    /// GID index.
+    pub gid: String,
+}
+
+impl End {
+    /// Its address, as `scripts/vm/vm` gives it.
+    pub fn address(self, family: Family) -> &'static str {
+        match (self, family) {
+            (End::Adverb, Family::V4) => "10.77.0.1",
+            (End::Adverb, Family::V6) => "fd77::1",
+            (End::Rxe, Family::V4) => "10.77.0.2",
+            (End::Rxe, Family::V6) => "fd77::2",
+        }
+    }
+
+    /// A program that both ends have.
+    pub fn program<S: AsRef<str>>(self, name: &str, args: &[S]) -> Program {
+        match self {
+            End::Adverb => Program::new(name, args),
+            End::Rxe => vm::program(name, args),
+        }
+    }
+
+    fn devices(self) -> Result<&'static [Device], String> {
+        static ADVERB: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
+        static RXE: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
+        let known = if self == End::Adverb { &ADVERB } else { &RXE };
+        let found = known.get_or_init(|| {
+            let out = self.program("ibv_devinfo", &["-v"]).run(Duration::from_secs(60))?;
+            out.require_ok()?;
+            parse_devinfo(&out.text)
+        });
+        found.as_deref().map_err(Clone::clone)
+    }
+
+    /// The device with the GID of the end's address.
+    ///
+    /// # Errors
+    /// When no device has it.
+    pub fn place(self, family: Family) -> Result<Place, String> {
+        let address: IpAddr = self.address(family).parse().map_err(|e| format!("{self}: {e}"))?;
+        let gid = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        self.devices()?
+            .iter()
+            .find_map(|d| Some(Place { device: d.name.clone(), gid: d.gid_index(gid)?.to_string() }))
+            .ok_or_else(|| format!("{self}: no device has the RoCE v2 GID {gid}"))
+    }
+
+    /// Makes a program of this side available at the end, and says under which name.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn install(self, program: &Path) -> Result<String, String> {
+        match self {
+            End::Adverb => Ok(program.to_string_lossy().into_owned()),
+            End::Rxe => {
+                let name = program.file_name().unwrap_or_default().to_string_lossy();
+                let to = format!("/usr/bin/{name}");
+                vm::put(program, &to)?;
+                Ok(to)
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A server at one end and a client at the other.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use adverb_foreign::pair::Outcome;
+use adverb_foreign::process::Program;
+
+use crate::ends::{End, Family};
+use crate::vm;
+
+/// How long a server may take until it listens; emulation is slow.
+const LISTEN_SECONDS: u32 = 40;
+
+/// How long an end may go on after the other has ended.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Looks every few milliseconds until something holds, or the time is over.
+fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !done() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Who serves and who connects.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// Started first.
+    pub server: End,
+    /// Connects, and is the requester where the program has one.
+    pub client: End,
+}
+
+/// We request, rxe responds.
+pub const TO_RXE: Ends = Ends { server: End::Rxe, client: End::Adverb };
+/// Rxe requests, we respond.
+pub const FROM_RXE: Ends = Ends { server: End::Adverb, client: End::Rxe };
+/// Both are rxe, in one machine: what ours is compared with.
+pub const REFERENCE: Ends = Ends { server: End::Rxe, client: End::Rxe };
+
+impl Ends {
+    /// `adverb_to_rxe` and the like, requester first.
+    pub fn name(self) -> String {
+        format!("{}_to_{}", self.client, self.server)
+    }
+
+    /// Runs both programs to their end or the limit. Both get `-p PORT` and the client the server's IPv4 address, over which
+    /// the programs exchange queue pair numbers whatever their GIDs are.
+    ///
+    /// # Errors
+    /// When an end cannot be started or the server never listens; exit statuses are the caller's to judge.
+    pub fn run(
+        self,
+        program: impl Fn(End) -> Result<Program, String>,
+        limit: Duration,
+    ) -> Result<Outcome, String> {
+        // Each pair has a port of its own: nobody else is in the namespace or the machine.
+        static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
+        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let mut server = program(self.server)?.arg("-p").arg(port.to_string()).start()?;
+        let listens = match self.server {
+            End::Adverb => server.wait_for_listener(port, Duration::from_secs(LISTEN_SECONDS.into())),
+            End::Rxe => vm::await_port(port, LISTEN_SECONDS),
+        };
+        if let Err(why) = listens {
+            return Err(format!("the server does not listen: {why}\n{}", server.text()));
+        }
+        let client = program(self.client)?.arg("-p").arg(port.to_string());
+        let mut client = client.arg(self.server.address(Family::V4)).start()?;
+        // An end that lost its peer may wait for it for ever.
+        let mut alone: Option<Instant> = None;
+        wait_until(limit, || {
+            if alone.is_none() && server.ended() {
+                alone = Some(Instant::now());
+            }
+            client.ended() || alone.is_some_and(|since| since.elapsed() > GRACE)
+        });
+        let client = client.wait(Duration::ZERO);
+        wait_until(if client.ok() { GRACE } else { GRACE / 5 }, || server.ended());
+        let state = if client.ok() && self.server == End::Rxe && !server.ended() {
+            vm::state_of_rxe()
+        } else {
+            String::new()
+        };
+        let mut server = server.wait(Duration::ZERO);
+        server.text += &state;
+        Ok(Outcome { server, client })
+    }
+
+    /// The same, and requires status 0 of both.
+    ///
+    /// # Errors
+    /// Both command lines with their output.
+    pub fn run_ok(
+        self,
+        program: impl Fn(End) -> Result<Program, String>,
+        limit: Duration,
+    ) -> Result<Outcome, String> {
+        let outcome = self.run(program, limit)?;
+        if outcome.server.ok() && outcome.client.ok() { Ok(outcome) } else { Err(outcome.describe()) }
+    }
+}

@@ -1,0 +1,99 @@
+//! The virtual machine, by way of `scripts/vm/vm`.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use adverb_foreign::process::Program;
+
+/// Set by `vm with` for what runs beside the machine.
+const INSIDE: &str = "ADVERB_VM_INSIDE";
+/// The machine's process, set with it.
+const PID: &str = "ADVERB_VM_PID";
+/// A command in the machine that only looks or copies.
+const SHORT: Duration = Duration::from_secs(60);
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/vm/vm")
+}
+
+/// Whether this process runs beside a machine, in its network namespace.
+pub fn inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Starts this program again, with its arguments, beside a machine that is booted with `options` and ends with it.
+/// Returns only when that could not be started.
+pub fn again_beside(options: &[&str]) -> ExitCode {
+    let me = match std::env::current_exe() {
+        Ok(me) => me,
+        Err(why) => {
+            eprintln!("own path: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let why = Command::new(script())
+        .arg("with")
+        .args(options)
+        .arg("--")
+        .arg(me)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    eprintln!("{}: {why}", script().display());
+    ExitCode::FAILURE
+}
+
+/// A program of the machine, to be run there.
+pub fn program<S: AsRef<str>>(name: &str, args: &[S]) -> Program {
+    let mut all = vec!["exec", "--", name];
+    all.extend(args.iter().map(AsRef::as_ref));
+    Program::new(script().to_string_lossy(), &all).bare()
+}
+
+/// A line for the machine's shell.
+pub fn shell(line: &str) -> Program {
+    Program::new(script().to_string_lossy(), &["exec", "--", line]).bare()
+}
+
+/// Copies a file into the machine, executable.
+///
+/// # Errors
+/// What the machine said.
+pub fn put(file: &Path, to: &str) -> Result<(), String> {
+    let file = file.to_string_lossy();
+    Program::new(script().to_string_lossy(), &["put", file.as_ref(), to]).bare().run(SHORT)?.require_ok()
+}
+
+/// Waits until something in the machine listens on the TCP port.
+///
+/// # Errors
+/// When nothing does within the time.
+pub fn await_port(port: u16, seconds: u32) -> Result<(), String> {
+    let done = program("await-port", &[port.to_string(), seconds.to_string()]).run(SHORT)?;
+    done.require_ok()
+}
+
+/// For the message about an end that hangs in the machine: rxe's queue pairs and counters, where each of the programs sleeps in the
+/// kernel, and the kernel's last words.
+pub fn state_of_rxe() -> String {
+    let line = "echo '--- rxe'; rdma resource show qp; cd /sys/class/infiniband/rxe0/ports/1/hw_counters; grep . *; \
+                for p in /proc/[0-9]*; do case $(cat $p/comm) in ib_*|ibv_*|interop-peer) \
+                echo \"--- $p $(cat $p/comm) $(cut -d' ' -f3 $p/stat) $(cat $p/wchan)\"; cat $p/stack;; esac; done; dmesg | tail -n 20";
+    shell(line).run(SHORT).map_or_else(|why| why, |out| format!("\n{}", out.text))
+}
+
+/// How long the machine's threads have waited for a processor of ours since it was booted. Timers that expire meanwhile say
+/// nothing about the programs. Zero where the kernel does not count.
+pub fn waited_for_processor() -> Duration {
+    let Some(pid) = std::env::var_os(PID) else { return Duration::ZERO };
+    let Ok(tasks) = std::fs::read_dir(Path::new("/proc").join(pid).join("task")) else {
+        return Duration::ZERO;
+    };
+    let waited = tasks.flatten().filter_map(|task| {
+        // Nanoseconds on a processor, nanoseconds waiting for one, turns.
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+    });
+    waited.sum()
+}

@@ -1,0 +1,101 @@
+//! Every operation, every byte checked at both ends.
+
+use std::time::Duration;
+
+use adverb_foreign::suite::{by_length, short};
+use adverb_foreign::{Verdict, require};
+use adverb_interop::ends::Family;
+use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
+use libtest_mimic::Trial;
+
+use crate::{counted, peer};
+
+const LIMIT: Duration = Duration::from_secs(240);
+const RC: &str = "send,send_imm,send_inv,write,write_imm,read,cas,fadd";
+const UC: &str = "send,send_imm,write,write_imm";
+const UD: &str = "send,send_imm";
+/// All but `send_inv`, whose windows are bound on the responder's own send queue, in one burst.
+const TOGETHER: &str = "send,write,read,fadd,send_imm,write_imm,cas";
+
+/// One run of the peer program.
+#[derive(Clone, Debug)]
+struct Run {
+    transport: &'static str,
+    operations: &'static str,
+    mtu: u32,
+    window: u32,
+    sizes: String,
+}
+
+pub fn push(cases: &mut Vec<Trial>) {
+    let mtus = by_length(&[256, 512, 1024, 2048, 4096][..], &[256, 4096][..]);
+    for &mtu in mtus {
+        let sizes = around(mtu);
+        for op in RC.split(',') {
+            add(cases, op, Run { transport: "rc", operations: op, mtu, window: 3, sizes: sizes.clone() });
+        }
+        add(
+            cases,
+            "together",
+            Run { transport: "rc", operations: TOGETHER, mtu, window: 14, sizes: sizes.clone() },
+        );
+        for op in UC.split(',') {
+            add(cases, op, Run { transport: "uc", operations: op, mtu, window: 3, sizes: sizes.clone() });
+        }
+    }
+    // UD has the port's MTU, and one packet a message.
+    for op in UD.split(',') {
+        let sizes = "0,1,2,3,4,5,255,1024,4095,4096".to_string();
+        add(cases, op, Run { transport: "ud", operations: op, mtu: 4096, window: 8, sizes });
+    }
+    for &mtu in by_length(&[256, 1024, 4096][..], &[4096][..]) {
+        for op in ["send", "write", "read"] {
+            let sizes = "1048577,8388608".to_string();
+            add(
+                cases,
+                &format!("{op}_large"),
+                Run { transport: "rc", operations: op, mtu, window: 1, sizes },
+            );
+        }
+    }
+}
+
+/// Sizes where padding, packet numbers or the window of unacknowledged packets change.
+fn around(mtu: u32) -> String {
+    let all =
+        [0, 1, 2, 3, 4, 5, 8, 100, mtu - 1, mtu, mtu + 1, 2 * mtu, 5 * mtu + 3, 40 * mtu - 1, 150 * mtu];
+    all.map(|n| n.to_string()).join(",")
+}
+
+fn add(cases: &mut Vec<Trial>, what: &str, run: Run) {
+    for family in [Family::V4, Family::V6] {
+        // The short run takes the two families turn about.
+        if short() && run.transport != "ud" && (run.mtu == 256) == (family == Family::V4) {
+            continue;
+        }
+        for ends in [TO_RXE, FROM_RXE] {
+            let (name, row) = (
+                format!("operations/{}/{what}/mtu_{}", run.transport, run.mtu),
+                format!("{} {what}", run.transport),
+            );
+            let run = run.clone();
+            cases.push(counted(name, row, ends, family, move || exchange(&run, ends, family)));
+        }
+    }
+}
+
+fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
+    let outcome = ends.run_ok(
+        |end| {
+            let (mtu, window) = (run.mtu.to_string(), run.window.to_string());
+            let options = ["-a", end.address(family), "-q", run.transport, "-m", &mtu, "-w", &window];
+            let work = ["-o", run.operations, "-s", &run.sizes];
+            Ok(end.program(peer(end)?, &[&options[..], &work[..]].concat()))
+        },
+        LIMIT,
+    )?;
+    for end in [&outcome.client, &outcome.server] {
+        require!(end.text.contains("OK ") && !end.text.contains("FAIL"), "{}", outcome.describe());
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Debian's perftest between the two.
+
+use std::time::Duration;
+
+use adverb_foreign::process::words;
+use adverb_foreign::suite::by_length;
+use adverb_foreign::{Verdict, require};
+use adverb_interop::ends::Family;
+use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
+use libtest_mimic::Trial;
+
+use crate::counted;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Few enough messages in flight over UC and UD that none is lost: perftest would wait for it for ever.
+const FULL: &[(&str, &str)] = &[
+    ("ib_send_bw", "-n 300"),
+    ("ib_send_bw", "-n 100 -e"),
+    ("ib_send_bw", "-n 100 -b"),
+    ("ib_send_bw", "-n 100 -q 4"),
+    ("ib_send_bw", "-n 100 -m 256"),
+    ("ib_send_bw", "-n 300 --use-srq -s 4096"),
+    ("ib_send_bw", "-n 100 -c UC -s 1024"),
+    ("ib_send_bw", "-n 100 -c UD -s 1024"),
+    ("ib_send_lat", "-n 500"),
+    ("ib_send_lat", "-n 200 -e"),
+    ("ib_send_lat", "-n 5 -a"),
+    ("ib_send_lat", "-n 200 -c UC"),
+    ("ib_send_lat", "-n 200 -c UD"),
+    ("ib_send_lat", "-n 200 -c UD -e"),
+    ("ib_write_bw", "-n 300"),
+    ("ib_write_bw", "-n 50 -b"),
+    ("ib_write_bw", "-n 5 -a"),
+    ("ib_write_bw", "-n 100 -m 256"),
+    ("ib_write_lat", "-n 500"),
+    ("ib_write_lat", "-n 200 -c UC"),
+    ("ib_read_bw", "-n 300"),
+    ("ib_read_bw", "-n 100 -e"),
+    ("ib_read_bw", "-n 5 -a"),
+    ("ib_read_bw", "-n 50 -b"),
+    ("ib_read_lat", "-n 500"),
+    ("ib_read_lat", "-n 200 -e"),
+    ("ib_atomic_bw", "-n 300"),
+    ("ib_atomic_bw", "-n 300 -A CMP_AND_SWAP"),
+    ("ib_atomic_bw", "-n 300 -e"),
+    ("ib_atomic_lat", "-n 300"),
+    ("ib_atomic_lat", "-n 200 -e"),
+];
+const SHORT: &[(&str, &str)] = &[
+    ("ib_send_bw", "-n 100 -e"),
+    ("ib_send_lat", "-n 100"),
+    ("ib_send_lat", "-n 100 -c UD"),
+    ("ib_write_bw", "-n 100"),
+    ("ib_write_lat", "-n 100"),
+    ("ib_read_bw", "-n 100"),
+    ("ib_read_lat", "-n 100 -e"),
+    ("ib_atomic_bw", "-n 100"),
+    ("ib_atomic_lat", "-n 100 -e"),
+];
+/// The rows that IPv6 repeats.
+const V6: &[&str] = &["-n 300", "-n 500", "-n 200 -c UD"];
+
+pub fn push(cases: &mut Vec<Trial>) {
+    for &(program, flags) in by_length(FULL, SHORT) {
+        for family in [Family::V4, Family::V6] {
+            if family == Family::V6 && !V6.contains(&flags) {
+                continue;
+            }
+            for ends in [TO_RXE, FROM_RXE] {
+                let name = format!("perftest/{program}/{}", flags.replace(' ', "_"));
+                cases.push(counted(name, program.to_string(), ends, family, move || {
+                    perftest(program, flags, ends, family)
+                }));
+            }
+        }
+    }
+}
+
+fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
+    let outcome = ends.run_ok(
+        |end| {
+            let place = end.place(family)?;
+            // A timeout of 1 s at the first retry: the emulated machine may be away for longer than the default 67 ms.
+            let mut args = words(format!("-F -d {} -x {} -u 18", place.device, place.gid));
+            args.extend(words(flags));
+            Ok(end.program(program, &args))
+        },
+        LIMIT,
+    )?;
+    let rows = results(&outcome.client.text);
+    let wanted = if flags.contains("-a") { 23 } else { 1 };
+    require!(
+        rows.len() == wanted,
+        "{} rows of results, expected {wanted}\n{}",
+        rows.len(),
+        outcome.describe()
+    );
+    require!(rows.iter().all(|r| r[1] >= 1.0), "no iterations\n{}", outcome.describe());
+    Ok(())
+}
+
+/// The lines of results: columns of numbers, the first two being size and iterations.
+fn results(text: &str) -> Vec<Vec<f64>> {
+    text.lines()
+        .filter(|l| l.starts_with(' '))
+        .filter_map(|l| l.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>())
+        .filter(|r| r.len() >= 4)
+        .collect()
+}
