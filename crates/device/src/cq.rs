@@ -247,8 +247,16 @@ impl Cq {
     /// EINVAL for a destroyed queue.
     #[track_caller]
     pub fn notify_persistent(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        self.notify_persistent_at(kind, ArmSite::Source(Location::caller()))
+    }
+
+    /// As [`Cq::notify_persistent`], for a face that knows where it was called.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn notify_persistent_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        let waiting = self.core.arm_persistent(kind, ArmSite::Source(Location::caller()))?;
+        let waiting = self.core.arm_persistent(kind, site)?;
         self.armed(waiting);
         Ok(())
     }

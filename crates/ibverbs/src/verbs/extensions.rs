@@ -1,6 +1,7 @@
 //! What verbs do not have (EXT-1, EXT-3, EXT-4): the functions of `include/adverb.h`.
 use crate::abi::*;
 use crate::objects::{ChannelObj, CqObj, Object};
+use crate::verbs::notify::site_before;
 use crate::verbs::poll::wc_of;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::{c_int, c_uint};
@@ -24,8 +25,25 @@ pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
     n as c_int
 }
 
-/// Arms, once or until it is taken back (EXT-3).
+/// Arms, once or until it is taken back (EXT-3); hands its return address on, as `ibv_req_notify_cq` does (EXT-4).
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
+    // The three arguments stay where they are; the fourth takes the return address; the callee returns to it.
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rcx, [rsp]", "jmp {arm}", arm = sym arm);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x3, x30", "b {arm}", arm = sym arm);
+}
+
+/// Arms, on processors whose return address we do not fetch.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { arm(cq, kind, flags, 0) }
+}
+
+unsafe extern "C" fn arm(cq: *mut ibv_cq, kind: c_uint, flags: c_uint, return_address: usize) -> c_int {
     // SAFETY: the program's handle, checked to be one of ours that lives.
     let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
     let kind = match kind {
@@ -35,8 +53,8 @@ pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: 
         _ => return libc::EINVAL,
     };
     let armed = match flags {
-        0 => obj.cq.req_notify(kind),
-        PERSISTENT => obj.cq.notify_persistent(kind),
+        0 => obj.cq.req_notify_at(kind, site_before(return_address)),
+        PERSISTENT => obj.cq.notify_persistent_at(kind, site_before(return_address)),
         _ => return libc::EINVAL,
     };
     armed.map_or_else(|e| super::failed("adverb_notify_cq", &e), |()| 0)

@@ -32,12 +32,15 @@ unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address:
         return libc::EINVAL;
     };
     let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
-    // The call is the instruction before the one it returns to.
-    let site = return_address.checked_sub(1).map_or(ArmSite::Unknown, ArmSite::Code);
-    match obj.cq.req_notify_at(kind, site) {
+    match obj.cq.req_notify_at(kind, site_before(return_address)) {
         Ok(()) => 0,
         Err(e) => super::failed("ibv_req_notify_cq", &e),
     }
+}
+
+/// The call that returns to this address, which is in the instruction before; 0: not known.
+pub fn site_before(return_address: usize) -> ArmSite {
+    return_address.checked_sub(1).map_or(ArmSite::Unknown, ArmSite::Code)
 }
 
 /// An address in the program's code, in words: file and offset, the function, the line if the program says.
