@@ -33,6 +33,7 @@ mod error;
 pub mod faults;
 mod icrc;
 mod recv;
+pub mod shm;
 mod slot;
 mod stats;
 mod steer;

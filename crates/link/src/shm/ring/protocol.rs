@@ -1,0 +1,230 @@
+//! What producer and consumer do to the cells of a ring, wherever the cells are: in a segment, or in a model checker's
+//! memory.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::shm::Broken;
+use crate::shm::sync::{AtomicU64, load_acquire};
+
+/// Bytes a cell has: a cache line.
+pub(super) const CELL: usize = 64;
+/// Bytes a header word takes.
+pub(super) const HEADER: usize = 8;
+/// Tags have so many bits.
+const TAG_BITS: u32 = 24;
+/// Bits 56 and up of a header word say what begins there; 0 is nothing.
+const RECORD: u64 = 1;
+const SKIP: u64 = 2;
+
+/// The memory of a ring. Positions count cells from the beginning of time; an index is a position modulo `count`.
+pub(super) trait Cells {
+    /// How many there are, a power of two.
+    fn count(&self) -> u64;
+    /// The header word of the cell.
+    fn header(&self, index: u64) -> &AtomicU64;
+    /// How far the consumer has read, a position.
+    fn consumed(&self) -> &AtomicU64;
+    /// Lets the body of a record that begins in the cell be written. It ends within the ring.
+    fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
+    /// Lets it be read.
+    fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+/// Cells that a record with a body of `len` bytes takes.
+#[inline]
+fn cells_for(len: usize) -> u64 {
+    (len + HEADER).div_ceil(CELL) as u64
+}
+
+/// Longest body in a ring of `count` cells: with it in the worst place, the skip and the cleared cell behind still fit
+/// into an empty ring.
+pub(super) const fn max_body(count: u64) -> usize {
+    (count as usize / 2) * CELL - HEADER
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// The consumer can take it.
+    Done,
+    /// There is no room now.
+    Full,
+    /// It was not to be: `fill` gave false, or no ring holds such a record (its body is longer than
+    /// [`Producer::MAX_BODY`](super::Producer::MAX_BODY), or its tag has more than 24 bits).
+    Refused,
+}
+
+/// The producer's side.
+pub(super) struct Writer<M> {
+    cells: M,
+    /// Where the next record begins.
+    head: u64,
+    /// The header words from `head` up to here are known to be 0.
+    clean: u64,
+    /// How far the consumer has read, when last looked at.
+    consumed: u64,
+    broken: bool,
+}
+
+/// Where a record goes.
+struct Place {
+    /// Cells left over at the end, to be skipped; the record begins behind them.
+    skip: u64,
+    cells: u64,
+}
+
+impl<M: Cells> Writer<M> {
+    /// On a ring that nobody has used: all zeros.
+    pub(super) fn new(cells: M) -> Self {
+        Writer { cells, head: 0, clean: 1, consumed: 0, broken: false }
+    }
+
+    #[inline]
+    fn free(&self) -> u64 {
+        self.cells.count() - (self.head - self.consumed)
+    }
+
+    /// Looks how far the consumer has read. Only what a consumer can have read is believed.
+    #[cold]
+    fn look(&mut self) -> Result<(), Broken> {
+        let consumed = load_acquire(self.cells.consumed());
+        if consumed < self.consumed || consumed > self.head {
+            self.broken = true;
+            return Err(Broken);
+        }
+        self.consumed = consumed;
+        Ok(())
+    }
+
+    /// A place for a body of `len` bytes and for the cleared header behind it.
+    #[inline]
+    fn place(&mut self, len: usize) -> Result<Option<Place>, Broken> {
+        if self.broken {
+            return Err(Broken);
+        }
+        let cells = cells_for(len);
+        let count = self.cells.count();
+        let left = count - (self.head & (count - 1));
+        let skip = if cells > left { left } else { 0 };
+        let needed = skip + cells + 1;
+        if self.free() < needed {
+            self.look()?;
+            if self.free() < needed {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Place { skip, cells }))
+    }
+
+    #[inline]
+    pub(super) fn has_room(&mut self, len: usize) -> bool {
+        len <= max_body(self.cells.count()) && matches!(self.place(len), Ok(Some(_)))
+    }
+
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        tag: u32,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<Pushed, Broken> {
+        if len > max_body(self.cells.count()) || tag >> TAG_BITS != 0 {
+            return Ok(Pushed::Refused);
+        }
+        let Some(Place { skip, cells }) = self.place(len)? else { return Ok(Pushed::Full) };
+        let mask = self.cells.count() - 1;
+        let (start, end) = (self.head + skip, self.head + skip + cells);
+        let clean = self.clean;
+        // A body longer than a cell runs over header words, even if `fill` gives up or unwinds.
+        self.clean = self.head + 1;
+        if !self.cells.write(start & mask, len, fill) {
+            return Ok(Pushed::Refused);
+        }
+        if clean <= end {
+            self.cells.header(end & mask).store(0, Relaxed);
+        }
+        let header = RECORD << 56 | u64::from(tag) << 32 | len as u64;
+        if skip > 0 {
+            self.cells.header(start & mask).store(header, Relaxed);
+            self.cells.header(self.head & mask).store(SKIP << 56, Release);
+        } else {
+            self.cells.header(start & mask).store(header, Release);
+        }
+        self.head = end;
+        self.clean = clean.max(end + 1);
+        // One more in advance, so that the next record, if it is short, waits for no other line than its own.
+        if self.clean == end + 1 && self.free() >= 2 {
+            self.cells.header((end + 1) & mask).store(0, Relaxed);
+            self.clean = end + 2;
+        }
+        Ok(Pushed::Done)
+    }
+}
+
+/// The consumer's side.
+pub(super) struct Reader<M> {
+    cells: M,
+    /// Where the next record begins.
+    tail: u64,
+    /// What the producer was told of that.
+    published: u64,
+    broken: bool,
+}
+
+impl<M: Cells> Reader<M> {
+    /// On a ring that nobody has used.
+    pub(super) fn new(cells: M) -> Self {
+        Reader { cells, tail: 0, published: 0, broken: false }
+    }
+
+    #[inline]
+    fn header(&self) -> &AtomicU64 {
+        self.cells.header(self.tail & (self.cells.count() - 1))
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.header().load(Relaxed) == 0
+    }
+
+    #[inline]
+    pub(super) fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
+        if self.broken {
+            return Err(Broken);
+        }
+        let mut header = load_acquire(self.header());
+        if header == 0 {
+            self.release();
+            return Ok(None);
+        }
+        let count = self.cells.count();
+        let mut start = self.tail;
+        if header >> 56 == SKIP {
+            // The record behind it, at the beginning, was there before the skip.
+            start += count - (start & (count - 1));
+            header = load_acquire(self.cells.header(0));
+        }
+        let index = start & (count - 1);
+        let len = (header & u64::from(u32::MAX)) as usize;
+        let tag = (header >> 32) as u32 & ((1 << TAG_BITS) - 1);
+        if header >> 56 != RECORD || len > max_body(count) || index + cells_for(len) > count {
+            self.broken = true;
+            return Err(Broken);
+        }
+        let result = self.cells.read(index, len, |body| f(tag, body));
+        self.tail = start + cells_for(len);
+        if self.tail - self.published >= count / 8 {
+            self.release();
+        }
+        Ok(Some(result))
+    }
+
+    /// Tells the producer how far this side has read.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.published != self.tail {
+            self.cells.consumed().store(self.tail, Release);
+            self.published = self.tail;
+        }
+    }
+}

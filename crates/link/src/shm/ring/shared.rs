@@ -1,0 +1,160 @@
+//! The cells of a ring in a segment, and the two ends that processes hold.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::slice;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer, max_body};
+use crate::shm::segment::{self, Access, Mapping};
+use crate::shm::{Broken, ShmError};
+
+/// The first word of a ring of this version.
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
+/// Where the consumer's line is.
+const CONSUMED: usize = 64;
+/// Where the cells begin.
+const DATA: usize = 4096;
+const COUNT: u64 = 4096;
+const LEN: usize = DATA + COUNT as usize * CELL;
+
+/// A ring's memory in this process.
+struct Shared {
+    map: Mapping,
+}
+
+impl Shared {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at <= LEN - 8);
+        // SAFETY: within the mapping and aligned (asserted); while the reference lives nobody of this process accesses
+        // the word but by atomics: bodies are lent by `write` and `read` only, from `&mut self` or to the one reader.
+        unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(at).cast()) }
+    }
+
+    /// Where the body of a record is.
+    #[inline]
+    fn body(&self, index: u64, len: usize) -> *mut u8 {
+        let start = index as usize * CELL + HEADER;
+        assert!(index < COUNT && len <= LEN - DATA - start);
+        // SAFETY: `start` is within the mapping, by the assertion.
+        unsafe { self.map.as_ptr().add(DATA + start) }
+    }
+}
+
+impl Cells for Shared {
+    #[inline]
+    fn count(&self) -> u64 {
+        COUNT
+    }
+
+    #[inline]
+    fn header(&self, index: u64) -> &AtomicU64 {
+        self.word(DATA + (index % COUNT) as usize * CELL)
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        self.word(CONSUMED)
+    }
+
+    #[inline]
+    fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        let at = self.body(index, len);
+        // SAFETY: `len` bytes of the mapping (asserted in `body`). This process has no other reference into the mapping
+        // while `self` is borrowed. The consumer does not read there before the record is published. A peer that breaks
+        // the rules changes bytes while they are written: `fill` only writes, and nothing reads them back here.
+        fill(unsafe { slice::from_raw_parts_mut(at, len) })
+    }
+
+    #[inline]
+    fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        let at = self.body(index, len);
+        // SAFETY: `len` bytes of the mapping (asserted in `body`), which this process never writes. The producer does not
+        // write there before they are released. A peer that breaks the rules changes bytes while they are read: where
+        // they are and how many was decided from a copy of the header, no decision here rests on them, and `f` is told to
+        // take them out by one copy (`Consumer::take`).
+        f(unsafe { slice::from_raw_parts(at, len) })
+    }
+}
+
+/// The end of a ring that messages are put into. Who shares it among threads has a lock for it.
+pub struct Producer(Writer<Shared>);
+
+impl Producer {
+    /// Longest body of a record.
+    pub const MAX_BODY: usize = max_body(COUNT);
+
+    /// Takes the producer's end of a ring that another process made. Nobody else may have taken it.
+    pub fn open(fd: OwnedFd) -> Result<Producer, ShmError> {
+        segment::verify(fd.as_fd(), LEN, segment::FIXED)?;
+        // Whoever made it should have; then this is quick.
+        segment::allocate(fd.as_fd(), 0..LEN)?;
+        let map = Mapping::new(fd.as_fd(), LEN, Access::Write)?;
+        map.populate(Access::Write);
+        let shared = Shared { map };
+        let found = shared.word(0).load(Relaxed);
+        if found != MAGIC {
+            return Err(ShmError::WrongFormat { expected: MAGIC, found });
+        }
+        Ok(Producer(Writer::new(shared)))
+    }
+
+    /// Puts a record in: `fill` writes all of the body's `len` bytes, or gives false, and nothing was put in.
+    ///
+    /// What `fill` leaves unwritten are bytes of older records. Err: the consumer published what it cannot have read; the
+    /// ring is of no use any more.
+    #[inline]
+    pub fn push(
+        &mut self,
+        tag: u32,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<Pushed, Broken> {
+        self.0.push(tag, len, fill)
+    }
+
+    /// Whether a record with a body of `len` bytes would find room.
+    #[inline]
+    pub fn has_room(&mut self, len: usize) -> bool {
+        self.0.has_room(len)
+    }
+}
+
+/// The end of a ring that messages are taken from. Who shares it among threads has a lock for it.
+pub struct Consumer(Reader<Shared>);
+
+impl Consumer {
+    /// Makes a ring, and a descriptor for the process that is to be its producer.
+    pub fn create() -> Result<(Consumer, OwnedFd), ShmError> {
+        let fd = segment::create(LEN)?;
+        segment::allocate(fd.as_fd(), 0..LEN)?;
+        segment::seal(fd.as_fd(), segment::FIXED)?;
+        let map = Mapping::new(fd.as_fd(), LEN, Access::Write)?;
+        map.populate(Access::Read);
+        let shared = Shared { map };
+        shared.word(0).store(MAGIC, Relaxed);
+        Ok((Consumer(Reader::new(shared)), fd))
+    }
+
+    /// Whether nothing has come: one load of a line that stays in this processor's cache until something comes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Gives the next record to `f`: its tag and its body.
+    ///
+    /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies out what it decides on, and
+    /// decides on the copy. Err: the producer broke the ring; it is of no use any more.
+    #[inline]
+    pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
+        self.0.take(f)
+    }
+
+    /// Tells the producer of all that was read. It is told by itself every eighth of the ring, and when
+    /// [`take`](Consumer::take) finds nothing.
+    #[inline]
+    pub fn release(&mut self) {
+        self.0.release();
+    }
+}

@@ -1,0 +1,43 @@
+//! The atomics of this module: the standard library's, but loom's in the tests of `make loom`.
+//!
+//! # Two rules
+//!
+//! Loads of words that a process has mapped read-only are `Relaxed`, with a fence behind them where order matters: of all
+//! atomic loads these alone are certain to write nothing.
+//!
+//! Where one side writes A and reads B, while the other writes B and reads A, and one of them must see the other's write,
+//! both have a full barrier in between ([`enter_barrier`], [`full_barrier`]).
+#[cfg(not(all(test, loom)))]
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+#[cfg(all(test, loom))]
+pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Adds one and puts a full barrier behind it.
+#[inline]
+pub(super) fn enter_barrier(word: &AtomicU64) {
+    // On x86 a locked instruction is the barrier by itself, at half the price of one with a fence.
+    #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
+    word.fetch_add(1, SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
+    {
+        word.fetch_add(1, Relaxed);
+        fence(SeqCst);
+    }
+}
+
+/// Orders what was written before with what is read behind.
+#[inline]
+pub(super) fn full_barrier() {
+    fence(SeqCst);
+}
+
+/// A load that sees all that happened before the store it reads from. Never writes.
+#[inline]
+pub(super) fn load_acquire(word: &AtomicU64) -> u64 {
+    let value = word.load(Relaxed);
+    fence(Acquire);
+    value
+}

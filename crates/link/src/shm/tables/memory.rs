@@ -1,0 +1,141 @@
+//! The segment of tables as mapped in one process, its owner's or a peer's.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::entry::Entry;
+use super::layout::{Identity, KEYS, MARKS, QPS};
+use super::marks::Mark;
+use crate::shm::ShmError;
+use crate::shm::segment::{self, Access, Mapping};
+use crate::shm::sync::{AtomicU32, AtomicU64};
+
+/// The first word of tables of this version.
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x01");
+const GRANULE: usize = 4096;
+/// Bytes before the entries.
+const FIXED: usize = 5 * GRANULE;
+const SLOTS: usize = QPS + KEYS;
+const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
+const LEN: usize = FIXED + SLOTS * size_of::<Entry>();
+const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
+
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+/// What every process uses.
+#[repr(C)]
+struct Fixed {
+    head: Line<Head>,
+    sleeping: Line<AtomicU32>,
+    used: Line<AtomicU64>,
+    marks: [Mark; MARKS],
+}
+
+#[repr(C)]
+struct Head {
+    magic: AtomicU64,
+    nonce: AtomicU64,
+    pid: AtomicU64,
+    start_time: AtomicU64,
+}
+
+pub(super) struct Memory {
+    map: Mapping,
+    fd: OwnedFd,
+    /// A bit for each granule of entries that is known to have its pages. The seals let nobody take them away again.
+    allocated: Box<[AtomicU64]>,
+}
+
+impl Memory {
+    fn new(fd: OwnedFd, access: Access) -> Result<Memory, ShmError> {
+        segment::allocate(fd.as_fd(), 0..FIXED)?;
+        let map = Mapping::new(fd.as_fd(), LEN, access)?;
+        let granules = SLOTS / PER_GRANULE;
+        Ok(Memory { map, fd, allocated: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() })
+    }
+
+    /// New tables, and a descriptor for peers, who can only read them.
+    pub(super) fn create(identity: Identity) -> Result<(Memory, OwnedFd), ShmError> {
+        let fd = segment::create(LEN)?;
+        let theirs =
+            fd.try_clone().map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
+        let memory = Memory::new(fd, Access::Write)?;
+        segment::seal(memory.fd.as_fd(), segment::READ_ONLY)?;
+        let head = &memory.fixed().head.0;
+        head.nonce.store(identity.nonce, Relaxed);
+        head.pid.store(u64::from(identity.pid), Relaxed);
+        head.start_time.store(identity.start_time, Relaxed);
+        head.magic.store(MAGIC, Relaxed);
+        Ok((memory, theirs))
+    }
+
+    /// Tables of another process, and what it says it is.
+    pub(super) fn open(fd: OwnedFd) -> Result<(Memory, Identity), ShmError> {
+        segment::verify(fd.as_fd(), LEN, segment::READ_ONLY)?;
+        let memory = Memory::new(fd, Access::Read)?;
+        let head = &memory.fixed().head.0;
+        let found = head.magic.load(Relaxed);
+        if found != MAGIC {
+            return Err(ShmError::WrongFormat { expected: MAGIC, found });
+        }
+        let identity = Identity {
+            pid: head.pid.load(Relaxed) as u32,
+            start_time: head.start_time.load(Relaxed),
+            nonce: head.nonce.load(Relaxed),
+        };
+        Ok((memory, identity))
+    }
+
+    #[inline]
+    fn fixed(&self) -> &Fixed {
+        // SAFETY: the mapping begins with it, aligned to a page and large enough (asserted above); all of it is atomics, so
+        // any bytes are a value, and others may change them.
+        unsafe { &*self.map.as_ptr().cast::<Fixed>() }
+    }
+
+    /// Whether the entry can be touched: it has its page, now or from now on.
+    pub(super) fn is_allocated(&self, slot: usize) -> bool {
+        let granule = slot / PER_GRANULE;
+        let (word, bit) = (&self.allocated[granule / 64], 1 << (granule % 64));
+        if word.load(Relaxed) & bit != 0 {
+            return true;
+        }
+        let start = FIXED + granule * GRANULE;
+        let done = segment::allocate(self.fd.as_fd(), start..start + GRANULE).is_ok();
+        if done {
+            word.fetch_or(bit, Relaxed);
+        }
+        done
+    }
+
+    /// An entry, of which the caller knows that it is allocated.
+    #[inline]
+    pub(super) fn entry(&self, slot: usize) -> &Entry {
+        assert!(slot < SLOTS);
+        // SAFETY: within the mapping and aligned, as the mapping and `FIXED` are; all of it is atomics.
+        unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
+    }
+
+    #[inline]
+    pub(super) fn marks(&self) -> &[Mark; MARKS] {
+        &self.fixed().marks
+    }
+
+    /// How many of the marks were ever used.
+    #[inline]
+    pub(super) fn used(&self) -> &AtomicU64 {
+        &self.fixed().used.0
+    }
+
+    #[inline]
+    pub(super) fn sleeping(&self) -> &AtomicU32 {
+        &self.fixed().sleeping.0
+    }
+
+    /// Whether this is the process that mapped it, not a child of it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.map.is_ours()
+    }
+}

@@ -1,0 +1,109 @@
+//! A peer's side: looking things up, and waiting until it has let go of what is taken back.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
+use super::marks;
+use super::memory::Memory;
+use crate::shm::ShmError;
+use crate::shm::sync::full_barrier;
+
+/// Looks at a mark without giving the processor away: most uses are short copies.
+const SPINS: u32 = 256;
+/// Looks that let others run between, before it sleeps between them.
+const YIELDS: u32 = 64;
+const NAP: Duration = Duration::from_micros(50);
+
+/// What another process publishes.
+pub struct PeerTables {
+    memory: Memory,
+    identity: Identity,
+}
+
+impl PeerTables {
+    /// Opens what the descriptor, got from that process, holds.
+    pub fn open(fd: OwnedFd) -> Result<PeerTables, ShmError> {
+        let (memory, identity) = Memory::open(fd)?;
+        Ok(PeerTables { memory, identity })
+    }
+
+    /// Which process it says it is. The number is to be compared with what the kernel says of its socket.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// A queue pair by its number.
+    pub fn qp(&self, qpn: u32) -> Option<(QpEntry, QpSeen)> {
+        let slot = layout::qp_index(qpn);
+        if !self.memory.is_allocated(slot) {
+            return None;
+        }
+        let (words, sequence) = self.memory.entry(slot).read()?;
+        let entry = QpEntry::from_words(&words).filter(|entry| entry.qpn == qpn)?;
+        Some((entry, QpSeen { slot, sequence }))
+    }
+
+    /// A key. None: it is not published, or is being changed at this moment.
+    pub fn key(&self, key: u32) -> Option<(KeyEntry, KeySeen)> {
+        let start = QPS + layout::bucket(key);
+        if !self.memory.is_allocated(start) {
+            return None;
+        }
+        for slot in start..start + WAYS {
+            let entry = self.memory.entry(slot);
+            if layout::key_of(entry.peek()) != key {
+                continue;
+            }
+            let (words, sequence) = entry.read()?;
+            if let Some(found) = KeyEntry::from_words(&words).filter(|found| found.key == key) {
+                return Some((found, KeySeen { slot, sequence }));
+            }
+        }
+        None
+    }
+
+    /// Whether the key is still as it was when [`key`](Self::key) of these tables gave `seen`: one load.
+    #[inline]
+    pub fn key_unchanged(&self, seen: &KeySeen) -> bool {
+        self.memory.entry(seen.slot).is_unchanged(seen.sequence)
+    }
+
+    /// Whether the queue pair is still as it was when [`qp`](Self::qp) of these tables gave `seen`: one load.
+    #[inline]
+    pub fn qp_unchanged(&self, seen: &QpSeen) -> bool {
+        self.memory.entry(seen.slot).is_unchanged(seen.sequence)
+    }
+
+    /// Whether the process sleeps: odd. To be asked after something was put where it looks before it sleeps; has the barrier
+    /// which that needs.
+    #[inline]
+    pub fn sleeping(&self) -> u32 {
+        full_barrier();
+        self.memory.sleeping().load(Relaxed)
+    }
+
+    /// Waits until every thread of that process which was within [`enter`](super::Published::enter) at the call has left it.
+    ///
+    /// With an entry made invalid before the call, nobody there uses it behind the call. False: `patience` ran out, or
+    /// `gone`, asked now and then, said that the process is no more.
+    pub fn wait_quiet(&self, patience: Duration, mut gone: impl FnMut() -> bool) -> bool {
+        let start = Instant::now();
+        marks::quiet(self.memory.used(), self.memory.marks(), |looks| {
+            if looks < SPINS {
+                return true;
+            }
+            if start.elapsed() >= patience || gone() {
+                return false;
+            }
+            if looks < SPINS + YIELDS {
+                thread::yield_now()
+            } else {
+                thread::sleep(NAP)
+            }
+            true
+        })
+    }
+}

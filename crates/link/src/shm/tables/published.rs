@@ -1,0 +1,237 @@
+//! The owner's side: publishing, and marking what its threads use of others.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
+use super::memory::Memory;
+use crate::shm::sync::full_barrier;
+use crate::shm::{ShmError, segment};
+
+/// What this process publishes.
+///
+/// Writers ([`set_qp`](Self::set_qp), [`set_key`](Self::set_key), [`remove_key`](Self::remove_key),
+/// [`set_sleeping`](Self::set_sleeping)) take turns by a lock of their caller's.
+pub struct Published {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    memory: Memory,
+    identity: Identity,
+    /// Tells these tables from all others this process ever had.
+    id: u64,
+    /// How often the thread that has the mark has entered and not left.
+    depths: Box<[Depth; MARKS]>,
+    /// Which marks some thread has.
+    claimed: Mutex<[bool; MARKS]>,
+}
+
+/// Touched by one thread, so in a line of its own.
+#[repr(align(64))]
+struct Depth(AtomicU32);
+
+impl Published {
+    /// Empty tables, and a descriptor for peers. Through it they can read and not write.
+    pub fn create() -> Result<(Published, OwnedFd), ShmError> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let identity =
+            Identity { pid: std::process::id(), start_time: start_time(), nonce: segment::random() };
+        let (memory, fd) = Memory::create(identity)?;
+        let inner = Inner {
+            memory,
+            identity,
+            id: IDS.fetch_add(1, Relaxed),
+            depths: Box::new([const { Depth(AtomicU32::new(0)) }; MARKS]),
+            claimed: Mutex::new([false; MARKS]),
+        };
+        Ok((Published { inner: Arc::new(inner) }, fd))
+    }
+
+    /// Which process this is, as its peers read it.
+    pub fn identity(&self) -> Identity {
+        self.inner.identity
+    }
+
+    /// Publishes a queue pair under the low 14 bits of its number, or takes it back. False: there is no memory for it, and
+    /// it is not published.
+    pub fn set_qp(&self, index: u16, entry: Option<&QpEntry>) -> bool {
+        let slot = usize::from(index) % QPS;
+        let memory = &self.inner.memory;
+        if !memory.is_allocated(slot) {
+            return entry.is_none();
+        }
+        memory.entry(slot).write(&entry.map_or(VACANT, |entry| entry.to_words()));
+        true
+    }
+
+    /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory, and it is not published.
+    pub fn set_key(&self, entry: &KeyEntry) -> bool {
+        let Some(slot) = self.find(entry.key, true) else { return false };
+        self.inner.memory.entry(slot).write(&entry.to_words());
+        true
+    }
+
+    /// Takes a key back. Who uses it already goes on: see [`PeerTables::wait_quiet`](super::PeerTables::wait_quiet).
+    pub fn remove_key(&self, key: u32) {
+        if let Some(slot) = self.find(key, false) {
+            self.inner.memory.entry(slot).write(&VACANT);
+        }
+    }
+
+    /// Where a key is; or, if it is nowhere, a `vacant` place for it.
+    fn find(&self, key: u32, vacant: bool) -> Option<usize> {
+        let memory = &self.inner.memory;
+        let start = QPS + layout::bucket(key);
+        if !memory.is_allocated(start) {
+            return None;
+        }
+        let mut free = None;
+        for slot in start..start + WAYS {
+            match KeyEntry::from_words(&memory.entry(slot).own()) {
+                Some(entry) if entry.key == key => return Some(slot),
+                None if vacant => free = free.or(Some(slot)),
+                _ => {}
+            }
+        }
+        free
+    }
+
+    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it sleeps.
+    ///
+    /// Whoever has said that it sleeps looks once more whether something has come, and then sleeps: either it finds what a
+    /// peer has sent, or that peer finds it asleep ([`PeerTables::sleeping`](super::PeerTables::sleeping)).
+    pub fn set_sleeping(&self, on: bool) -> u32 {
+        let word = self.inner.memory.sleeping();
+        let mut sequence = word.load(Relaxed);
+        if (sequence % 2 == 1) != on {
+            sequence = sequence.wrapping_add(1);
+            word.store(sequence, Relaxed);
+        }
+        full_barrier();
+        sequence
+    }
+
+    /// Marks that the calling thread uses tables or memory of others until the result is dropped. What it looks up behind
+    /// this stays usable that long. None: as many threads as there are marks use them already.
+    #[inline]
+    pub fn enter(&self) -> Option<Busy<'_>> {
+        let inner = &*self.inner;
+        let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
+        let depth = &inner.depths[index].0;
+        let before = depth.load(Relaxed);
+        depth.store(before + 1, Relaxed);
+        if before == 0 {
+            inner.memory.marks()[index].enter();
+        }
+        Some(Busy { inner, index, thread: PhantomData })
+    }
+}
+
+/// A thread that uses what others have published; until it is dropped, they leave it where it is.
+pub struct Busy<'a> {
+    inner: &'a Inner,
+    index: usize,
+    /// The mark is the thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Busy<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = &self.inner.depths[self.index].0;
+        let left = depth.load(Relaxed) - 1;
+        depth.store(left, Relaxed);
+        if left == 0 {
+            self.inner.memory.marks()[self.index].leave();
+        }
+    }
+}
+
+impl Inner {
+    fn claim(&self) -> Option<usize> {
+        let mut claimed = self.claimed.lock();
+        let index = claimed.iter().position(|claimed| !claimed)?;
+        claimed[index] = true;
+        // Before the mark is set for the first time, and ordered with it by the barrier there.
+        let used = self.memory.used();
+        used.store(used.load(Relaxed).max(index as u64 + 1), Relaxed);
+        Some(index)
+    }
+
+    /// The thread that had the mark ends.
+    fn release(&self, index: usize) {
+        if !self.memory.is_ours() {
+            return;
+        }
+        let mark = &self.memory.marks()[index];
+        if mark.is_set() {
+            mark.leave(); // a `Busy` was forgotten
+        }
+        self.depths[index].0.store(0, Relaxed);
+        self.claimed.lock()[index] = false;
+    }
+}
+
+thread_local! {
+    static CLAIMS: Claims = const { Claims { last: Cell::new((0, 0)), all: RefCell::new(Vec::new()) } };
+}
+
+/// The marks of a thread, one for each tables of its process: nearly always one.
+struct Claims {
+    /// The id of the tables used last, and the mark in them.
+    last: Cell<(u64, usize)>,
+    all: RefCell<Vec<Claim>>,
+}
+
+struct Claim {
+    tables: Weak<Inner>,
+    id: u64,
+    index: usize,
+}
+
+impl Claims {
+    #[inline]
+    fn index(&self, tables: &Arc<Inner>) -> Option<usize> {
+        let (id, index) = self.last.get();
+        if id == tables.id { Some(index) } else { self.claim(tables) }
+    }
+
+    #[cold]
+    fn claim(&self, tables: &Arc<Inner>) -> Option<usize> {
+        let mut all = self.all.borrow_mut();
+        all.retain(|claim| claim.tables.strong_count() > 0);
+        let known = all.iter().find(|claim| claim.id == tables.id).map(|claim| claim.index);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let index = tables.claim()?;
+                all.push(Claim { tables: Arc::downgrade(tables), id: tables.id, index });
+                index
+            }
+        };
+        self.last.set((tables.id, index));
+        Some(index)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(tables) = self.tables.upgrade() {
+            tables.release(self.index);
+        }
+    }
+}
+
+/// When this process started; 0 if the system does not say.
+fn start_time() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Field 22; the second is a name in parentheses, which may have anything in it.
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    behind.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
