@@ -15,20 +15,31 @@
 //! decisions on bytes it read twice.
 #![deny(missing_docs)]
 
+mod cma;
+mod copy;
+mod maps;
 mod pages;
+mod peer;
 mod probe;
+mod shadow;
 #[cfg(test)]
 mod tests;
 
+pub use cma::{Cma, CmaError};
 pub use pages::Pages;
+pub use peer::{PeerError, PeerMemory, Window, WindowFault};
 pub use probe::{ProbeError, probe};
+pub use shadow::{
+    Adopted, Barred, Hook, OwnThread, Refusal, Shadow, ShadowStats, Working, advised, madvise_observed,
+};
+
+use probe::page_size;
 
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// This process's memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,9 +54,7 @@ impl Memory for HostMemory {
                 // SAFETY: the key table's entry vouches for `from.len` mapped bytes at `from.addr` while its lock is
                 // held (crate docs), `to` is our own buffer of the same length and cannot overlap registered memory
                 // that the program gave us, since we borrow it exclusively.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from.addr as *const u8, to.as_mut_ptr(), to.len());
-                }
+                unsafe { copy::get(to.as_mut_ptr(), from.addr as *const u8, to.len()) };
                 Ok(())
             }
             RangeKind::OnDemand => read_soft(from, to),
@@ -63,9 +72,7 @@ impl Memory for HostMemory {
         match to.kind {
             RangeKind::Mapped => {
                 // SAFETY: as in `read`; the entry's LOCAL_WRITE right was probed as writable at registration.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(from.as_ptr(), to.addr as *mut u8, from.len());
-                }
+                unsafe { copy::put(to.addr as *mut u8, from.as_ptr(), from.len()) };
                 Ok(())
             }
             RangeKind::OnDemand => write_soft(to, from),
@@ -89,16 +96,8 @@ impl Memory for HostMemory {
         if !at.addr.is_multiple_of(8) {
             return Err(MemoryFault { addr: at.addr });
         }
-        // SAFETY: eight mapped, writable bytes (as in `write`), aligned to eight (checked above). All access here is
-        // atomic; the program's own access is atomic if it means to share the word, as with a NIC.
-        let word = unsafe { AtomicU64::from_ptr(at.addr as *mut u64) };
-        Ok(match op {
-            AtomicOp::CompareSwap { compare, swap } => {
-                word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|v| v)
-            }
-            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
-            AtomicOp::Write { value } => word.swap(value, Ordering::SeqCst),
-        })
+        // SAFETY: eight mapped, writable bytes (as in `write`), aligned to eight (checked above).
+        Ok(unsafe { copy::atomic(at.addr as *mut u64, op) })
     }
 }
 

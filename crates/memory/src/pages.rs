@@ -1,4 +1,5 @@
-//! Memory of our own that keys can open: device memory.
+//! Memory of our own that keys can open: device memory, buffers.
+use crate::shadow::{OwnPages, Shadow};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
 use nix::errno::Errno;
@@ -6,13 +7,18 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-/// Anonymous zeroed pages, unmapped on drop. Reached only by address through [`HostMemory`](crate::HostMemory), so
-/// that concurrent access follows the rules of registered memory.
+/// Zeroed pages, unmapped on drop: private, or such as peers may map. Reached only by address through
+/// [`HostMemory`](crate::HostMemory), so that concurrent access follows the rules of registered memory.
 #[derive(Debug)]
 pub struct Pages {
-    start: NonNull<libc::c_void>,
-    mapped: usize,
+    kind: Kind,
     len: usize,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Private { start: NonNull<libc::c_void>, mapped: usize },
+    Shared(OwnPages),
 }
 
 // SAFETY: the pages are plain memory that is only ever copied from and to by address; the struct owns the mapping.
@@ -32,12 +38,22 @@ impl Pages {
         let start = unsafe {
             mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
         }?;
-        Ok(Pages { start, mapped, len })
+        Ok(Pages { kind: Kind::Private { start, mapped }, len })
+    }
+    /// The same where peers may map it, aligned to `align`, a power of two, as well, and brought in at once.
+    ///
+    /// # Errors
+    /// The errno of the kernel, usually ENOMEM; EINVAL if `align` is no power of two.
+    pub fn shared(shadow: &'static Shadow, len: usize, align: usize) -> Result<Self, Errno> {
+        Ok(Pages { kind: Kind::Shared(shadow.pages(len, align)?), len })
     }
     /// First address.
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.start.as_ptr() as u64
+        match &self.kind {
+            Kind::Private { start, .. } => start.as_ptr() as u64,
+            Kind::Shared(pages) => pages.addr(),
+        }
     }
     /// Bytes asked for.
     #[must_use]
@@ -74,7 +90,9 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: unmaps exactly the mapping made in `new`; no reference into it was ever given out.
-        let _ = unsafe { munmap(self.start, self.mapped) };
+        if let Kind::Private { start, mapped } = self.kind {
+            // SAFETY: unmaps exactly the mapping made in `new`; no reference into it was ever given out.
+            let _ = unsafe { munmap(start, mapped) };
+        }
     }
 }

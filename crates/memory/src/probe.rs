@@ -91,8 +91,12 @@ fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
     Ok(())
 }
 
-fn page_size() -> u64 {
-    // SAFETY: sysconf has no preconditions.
-    let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(n).ok().filter(|n| n.is_power_of_two()).unwrap_or(4096)
+/// Bytes of a page.
+pub(crate) fn page_size() -> u64 {
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        u64::try_from(n).ok().filter(|n| n.is_power_of_two()).unwrap_or(4096)
+    })
 }

@@ -10,12 +10,16 @@
 //! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and everything when the
 //! variable is not set, passes straight through, `errno` included.
 //!
+//! And [`madvise`](advice) is seen here, for the device.
+//!
 //! Nothing here allocates, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
 //! are looked up as the object is loaded.
 
+mod advice;
 mod path;
 mod real;
 
+pub use advice::Hook;
 pub use path::{Buffer, Look, is_ours, redirect};
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

@@ -1,0 +1,172 @@
+//! Another process's memory, through the kernel: for what it does not share.
+use adverb_engine::Range;
+use adverb_engine::memory::RangeKind;
+use nix::errno::Errno;
+use std::fmt;
+
+/// Why the kernel did not copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmaError {
+    /// It may not: another user's process, Yama, a filter of system calls, or a kernel without this.
+    Forbidden,
+    /// There is no such process any more.
+    Gone,
+    /// Memory at either end is not mapped, or not with the access needed. What lies before it may have been copied.
+    Fault,
+    /// The two sides differ in length; nothing was copied.
+    Lengths,
+    /// Something else.
+    Kernel(Errno),
+}
+
+impl fmt::Display for CmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CmaError::Forbidden => f.write_str("the kernel forbids access to the peer's memory"),
+            CmaError::Gone => f.write_str("the peer's process is gone"),
+            CmaError::Fault => f.write_str("memory at either end is not mapped with the access needed"),
+            CmaError::Lengths => f.write_str("the two sides differ in length"),
+            CmaError::Kernel(errno) => write!(f, "the kernel refuses: {}", errno.desc()),
+        }
+    }
+}
+
+impl std::error::Error for CmaError {}
+
+impl From<Errno> for CmaError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::EPERM | Errno::EACCES | Errno::ENOSYS => CmaError::Forbidden,
+            Errno::ESRCH => CmaError::Gone,
+            Errno::EFAULT => CmaError::Fault,
+            other => CmaError::Kernel(other),
+        }
+    }
+}
+
+/// Pieces that the kernel takes in one call (`IOV_MAX`).
+const PIECES: usize = 1024;
+
+/// A process whose memory is reached by `process_vm_readv` and `process_vm_writev`.
+///
+/// Whether the number still means the same process is for the caller to know (a pidfd tells when it ends).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cma {
+    pid: libc::pid_t,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Read,
+    Write,
+}
+
+impl Cma {
+    /// The process with this number.
+    #[must_use]
+    pub fn new(pid: u32) -> Self {
+        Cma { pid: pid.cast_signed() }
+    }
+
+    /// May its memory be reached? Reads the byte at `addr`, which must be mapped there.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn allowed(self, addr: u64) -> Result<(), CmaError> {
+        let mut byte = [0_u8; 1];
+        let here = Range { addr: byte.as_mut_ptr() as u64, len: 1, kind: RangeKind::Mapped };
+        self.read(&[here], &[(addr, 1)])
+    }
+
+    /// Copies from the peer's pieces to ours, both taken as one string of bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(self, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+        self.copy(Way::Read, local, remote)
+    }
+
+    /// Copies from our pieces to the peer's.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn write(self, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+        self.copy(Way::Write, local, remote)
+    }
+
+    fn copy(self, way: Way, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+        if local.iter().any(|r| !matches!(r.kind, RangeKind::Mapped | RangeKind::OnDemand)) {
+            return Err(CmaError::Fault);
+        }
+        let total = local.iter().map(|r| u64::from(r.len)).sum();
+        if remote.iter().try_fold(0_u64, |sum, (_, len)| sum.checked_add(*len)) != Some(total) {
+            return Err(CmaError::Lengths);
+        }
+        let mut here = Cursor::new(local.iter().map(|r| (r.addr, u64::from(r.len))));
+        let mut there = Cursor::new(remote.iter().copied());
+        let mut left = total;
+        while left > 0 {
+            let (ours, theirs) = (here.next_pieces(), there.next_pieces());
+            let n = self.call(way, ours, theirs)?;
+            if n == 0 {
+                return Err(CmaError::Fault);
+            }
+            here.advance(n);
+            there.advance(n);
+            left = left.saturating_sub(n);
+        }
+        Ok(())
+    }
+
+    fn call(self, way: Way, ours: &[libc::iovec], theirs: &[libc::iovec]) -> Result<u64, Errno> {
+        let call = match way {
+            Way::Read => libc::process_vm_readv,
+            Way::Write => libc::process_vm_writev,
+        };
+        // SAFETY: two lists as long as said. The kernel checks every address on both sides; that ours are registered memory is
+        // what a `Range` says (crate docs).
+        let n = unsafe {
+            call(self.pid, ours.as_ptr(), ours.len() as u64, theirs.as_ptr(), theirs.len() as u64, 0)
+        };
+        Errno::result(n).map(|n| n.cast_unsigned() as u64)
+    }
+}
+
+/// A place in a list of pieces.
+struct Cursor<I> {
+    rest: I,
+    pieces: Vec<libc::iovec>,
+}
+
+impl<I: Iterator<Item = (u64, u64)>> Cursor<I> {
+    fn new(rest: I) -> Self {
+        Cursor { rest, pieces: Vec::new() }
+    }
+
+    /// As many of the next pieces as one call takes.
+    fn next_pieces(&mut self) -> &[libc::iovec] {
+        while self.pieces.len() < PIECES {
+            let Some((addr, len)) = self.rest.next() else { break };
+            if len > 0 {
+                self.pieces.push(libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize });
+            }
+        }
+        &self.pieces
+    }
+
+    /// Goes on by `n` bytes.
+    fn advance(&mut self, mut n: u64) {
+        let mut gone = 0;
+        for piece in &mut self.pieces {
+            let step = n.min(piece.iov_len as u64);
+            piece.iov_base = piece.iov_base.wrapping_byte_add(step as usize);
+            piece.iov_len -= step as usize;
+            n -= step;
+            if piece.iov_len > 0 {
+                break;
+            }
+            gone += 1;
+        }
+        self.pieces.drain(..gone);
+    }
+}

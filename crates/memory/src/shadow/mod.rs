@@ -1,0 +1,555 @@
+//! Memory of this process that peers may map: a file that shadows the address space.
+//!
+//! There is one sparse file a process. A page of memory that peers may reach lies in it at the offset that is its address: so
+//! registrations that overlap need no allocator, whatever is contiguous here is contiguous for peers, and a page's place is known
+//! wherever its address is. Pages get there in two ways: [`Pages::shared`](crate::Pages::shared) makes new ones; [`Shadow::adopt`] moves a program's own,
+//! which stay where they are for the program, and get private again when the last [`Adopted`] is dropped.
+//!
+//! Moving is done only where nobody can notice; everything else is refused with a [`Refusal`] that says why, and nothing has
+//! changed then. Who might notice, and what stands against it:
+//!
+//! | who | guard |
+//! |---|---|
+//! | a thread that writes meanwhile | there is none, or `userfaultfd` holds it up |
+//! | the library's own threads | they pass a gate ([`OwnThread`]), closed while pages move |
+//! | signal handlers | blocked |
+//! | the kernel (io_uring, aio), devices | refused while there is a ring or a pinned page |
+//! | other processes with `process_vm_writev` | registrations reached in that way bar their pages ([`Shadow::bar`]) |
+//! | children of `fork` | get a private copy as of the fork |
+//! | allocators that call `madvise` | seen and answered with zeroes ([`advised`]), or refused |
+//! | memory freed, or mapped anew, while registered | the kernel is asked what is there before anything is given back |
+//!
+//! Giving back is not urgent: while other threads run, pages stay in the file, where they work as before, until they can be moved
+//! or are gone ([`Shadow::sweep`]).
+mod advice;
+mod counts;
+mod fork;
+mod gate;
+mod hazards;
+mod moving;
+mod own;
+mod refusal;
+mod stats;
+
+pub use advice::{Hook, advised, madvise_observed};
+pub(crate) use own::OwnPages;
+pub use refusal::Refusal;
+pub use stats::ShadowStats;
+
+use crate::maps::{EXEC, Maps, READ, Vma, WRITE};
+use counts::Counts;
+use gate::Gate;
+use hazards::Asked;
+use nix::errno::Errno;
+use parking_lot::Mutex;
+use stats::Tally;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of the file: all addresses that a program has unless it asks for higher ones.
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) const SPAN: u64 = 1 << 47;
+#[cfg(target_arch = "aarch64")]
+pub(crate) const SPAN: u64 = 1 << 48;
+
+/// The seals of the file: its size is for ever.
+pub(crate) const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Idle runs looked at with each registration.
+const SWEEP_AT_ONCE: usize = 8;
+
+/// The file of this process. It lives as long as the process, in pages of its own which never move.
+#[derive(Debug)]
+pub struct Shadow {
+    gate: Gate,
+    own_threads: AtomicU32,
+    owner: u32,
+    /// Set in a child of `fork`, which may have its parent's number in a namespace of its own.
+    stale: AtomicBool,
+    fd: OwnedFd,
+    file: ((u32, u32), u64),
+    maps: Maps,
+    asked: Asked,
+    enabled: AtomicBool,
+    trusting: AtomicBool,
+    /// Bounds of what has ever been in the file, for whoever may take no lock.
+    lowest: AtomicU64,
+    highest: AtomicU64,
+    tally: Tally,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    /// Where the next sweep goes on.
+    swept: u64,
+    /// Filled before a fork, for the child.
+    snapshot: Vec<fork::Piece>,
+}
+
+static CURRENT: AtomicPtr<Shadow> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Shadow {
+    /// The file of this process, made on first use, and again in a child of `fork`.
+    ///
+    /// # Errors
+    /// What the kernel refuses: descriptors, memory, `/proc`, a limit on the size of files.
+    pub fn of_process() -> io::Result<&'static Shadow> {
+        let known = CURRENT.load(Ordering::Acquire);
+        if let Some(shadow) = Shadow::current() {
+            return Ok(shadow);
+        }
+        fork::register();
+        let made = Shadow::make()?.into_pages()?;
+        // No lock: a child of `fork` might find it held.
+        match CURRENT.compare_exchange(known, made.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: made just now, and never freed from here on.
+            Ok(_) => Ok(unsafe { made.as_ref() }),
+            Err(other) => {
+                // SAFETY: nobody has seen ours; whatever is in `CURRENT` is never freed.
+                unsafe {
+                    made.drop_in_place();
+                    libc::munmap(made.as_ptr().cast(), size_of::<Shadow>());
+                    Ok(&*other)
+                }
+            }
+        }
+    }
+
+    /// The file of this process, if it was made; a child does not see its parent's.
+    pub(crate) fn current() -> Option<&'static Shadow> {
+        let known = CURRENT.load(Ordering::Acquire);
+        // SAFETY: null, or never freed.
+        unsafe { known.as_ref() }.filter(|shadow| shadow.is_ours())
+    }
+
+    fn make() -> io::Result<Shadow> {
+        hazards::unlimited_files().map_err(|_| Errno::EFBIG)?;
+        let fd = new_file()?;
+        // SAFETY: a size, and seals, for a file of our own.
+        unsafe {
+            Errno::result(libc::ftruncate(fd.as_raw_fd(), SPAN.cast_signed()))?;
+            Errno::result(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS))?;
+        }
+        let about = nix::sys::stat::fstat(&fd)?;
+        let dev = (libc::major(about.st_dev), libc::minor(about.st_dev));
+        Ok(Shadow {
+            gate: Gate::default(),
+            own_threads: AtomicU32::new(0),
+            owner: std::process::id(),
+            stale: AtomicBool::new(false),
+            fd,
+            file: (dev, about.st_ino),
+            maps: Maps::open()?,
+            asked: Asked::open()?,
+            enabled: AtomicBool::new(true),
+            trusting: AtomicBool::new(false),
+            lowest: AtomicU64::new(u64::MAX),
+            highest: AtomicU64::new(0),
+            tally: Tally::default(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Puts it into pages of its own, so that it never lies in pages that move.
+    fn into_pages(self) -> io::Result<NonNull<Shadow>> {
+        let len = size_of::<Shadow>();
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, zeroed, aligned to pages, large enough.
+        let at = unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Err(Errno::last().into());
+            }
+            at.cast::<Shadow>().write(self);
+            NonNull::new_unchecked(at.cast::<Shadow>())
+        };
+        let start = at.as_ptr() as u64;
+        // SAFETY: written just now.
+        let shadow = unsafe { at.as_ref() };
+        shadow.state.lock().counts.bar(start, (start + len as u64).next_multiple_of(crate::page_size()));
+        Ok(at)
+    }
+
+    /// The file, to be given to peers.
+    #[must_use]
+    pub fn fd(&'static self) -> BorrowedFd<'static> {
+        // SAFETY: the descriptor is open as long as the process lives.
+        unsafe { BorrowedFd::borrow_raw(self.raw_fd()) }
+    }
+
+    /// Is this the file?
+    pub(crate) fn is_file(&self, about: &nix::sys::stat::FileStat) -> bool {
+        self.file == ((libc::major(about.st_dev), libc::minor(about.st_dev)), about.st_ino)
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Is this the process that made it, not a child?
+    fn is_ours(&self) -> bool {
+        !self.stale.load(Ordering::Acquire) && self.owner == std::process::id()
+    }
+
+    /// Switches [`adopt`](Self::adopt) off or on.
+    pub fn enable(&self, on: bool) {
+        self.enabled.store(on, Ordering::Relaxed);
+    }
+
+    /// Adopts although the program's calls of `madvise` are not seen: it is known to make none on registered memory.
+    pub fn trust_allocators(&self, trust: bool) {
+        self.trusting.store(trust, Ordering::Relaxed);
+    }
+
+    /// What is in the file, and what was refused.
+    #[must_use]
+    pub fn stats(&self) -> ShadowStats {
+        let state = self.state.lock();
+        self.tally.stats(&state.counts)
+    }
+
+    /// Could a page of the range be in the file?
+    fn may_hold(&self, start: u64, end: u64) -> bool {
+        start < self.highest.load(Ordering::Relaxed) && end > self.lowest.load(Ordering::Relaxed)
+    }
+
+    fn widen(&self, start: u64, end: u64) {
+        self.lowest.fetch_min(start, Ordering::Relaxed);
+        self.highest.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// Moves the pages of `[addr, addr + len)` into the file, or finds them there.
+    ///
+    /// It is to be called before a key opens the memory, and the answer dropped when none does any more. No lock may be held that
+    /// an [`OwnThread`] at work waits for.
+    ///
+    /// # Errors
+    /// Why they stay where they are. Nothing has changed then, and the registration is to [`bar`](Self::bar) its pages.
+    pub fn adopt(&'static self, addr: u64, len: u64) -> Result<Adopted, Refusal> {
+        let adopted = self.try_adopt(addr, len);
+        if let Err(refusal) = adopted {
+            self.tally.refused(refusal);
+        }
+        adopted
+    }
+
+    fn try_adopt(&'static self, addr: u64, len: u64) -> Result<Adopted, Refusal> {
+        if !self.enabled.load(Ordering::Relaxed) || !self.is_ours() {
+            return Err(Refusal::Disabled);
+        }
+        let (start, end) = pages_of(addr, len).ok_or(Refusal::Range)?;
+        let mut state = self.state.lock();
+        let runs = hazards::survey(&self.maps, self.file, start, end)?;
+        if !runs.is_empty() {
+            if runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end)) {
+                return Err(Refusal::Registered);
+            }
+            self.move_in(&runs)?;
+        }
+        self.widen(start, end);
+        state.counts.share(start, end);
+        self.sweep_some(&mut state, SWEEP_AT_ONCE);
+        Ok(Adopted { shadow: self, start, end })
+    }
+
+    fn move_in(&self, runs: &[(u64, u64)]) -> Result<(), Refusal> {
+        if !self.trusting.load(Ordering::Relaxed) {
+            advice::observed()?;
+        }
+        hazards::unlimited_files()?;
+        hazards::untagged()?;
+        hazards::not_under_us(runs)?;
+        hazards::no_async_io(&self.maps)?;
+        self.asked.not_pinned()?;
+        if self.trusting.load(Ordering::Relaxed) || advice::asked_special() {
+            runs.iter().try_for_each(|(start, end)| hazards::unmarked(*start, *end))?;
+        }
+        for (start, end) in runs {
+            self.widen(*start, *end);
+        }
+        self.alone(|| {
+            for (n, (start, end)) in runs.iter().enumerate() {
+                // SAFETY: surveyed: private anonymous memory; alone: nobody writes.
+                let moved = unsafe { moving::move_in(self.raw_fd(), *start, *end) };
+                if let Err(errno) = moved {
+                    for (start, end) in &runs[..n] {
+                        // SAFETY: these were moved just now.
+                        let _ = unsafe {
+                            moving::move_out(self.raw_fd(), *start, *end, libc::PROT_READ | libc::PROT_WRITE)
+                        };
+                    }
+                    return Err(Refusal::Kernel(errno));
+                }
+            }
+            Ok(())
+        })?
+    }
+
+    /// Does something while nobody else runs in this address space.
+    fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
+        if IS_OWN.get() {
+            return Err(Refusal::Threads);
+        }
+        let others = |own: u32| Ok::<_, Refusal>(self.asked.threads()? != u64::from(own) + 1);
+        // Own threads are counted as long as they live, so that none can hide another.
+        if others(self.own_threads.load(Ordering::SeqCst))? {
+            return Err(Refusal::Threads);
+        }
+        self.asked.no_twin()?;
+        let _closed = self.gate.close()?;
+        let _undisturbed = moving::Undisturbed::new();
+        if others(self.own_threads.load(Ordering::SeqCst))? {
+            return Err(Refusal::Threads);
+        }
+        Ok(work())
+    }
+
+    /// Keeps the pages of a registration that peers reach in other ways where they are, be that in the file or not, while it
+    /// lasts: they must not move under a write of the kernel's.
+    pub fn bar(&'static self, addr: u64, len: u64) -> Barred {
+        let (start, end) = if self.is_ours() { pages_of(addr, len).unwrap_or((0, 0)) } else { (0, 0) };
+        if start < end {
+            self.state.lock().counts.bar(start, end);
+        }
+        Barred { shadow: self, start, end }
+    }
+
+    /// Says that the calling thread is the library's own. See [`OwnThread`].
+    pub fn own_thread(&'static self) -> OwnThread {
+        // SAFETY: asks for a number.
+        let tid = unsafe { libc::gettid() };
+        let (start, end) = hazards::stack_of(&self.maps, tid).unwrap_or((0, 0));
+        let stack = self.bar(start, end.saturating_sub(start));
+        IS_OWN.set(true);
+        self.own_threads.fetch_add(1, Ordering::SeqCst);
+        OwnThread { shadow: self, _stack: stack, _here: std::marker::PhantomData }
+    }
+
+    /// Gives back pages that nobody needs in the file any more, as far as that can be done now.
+    pub fn sweep(&self) {
+        if self.is_ours() {
+            self.sweep_some(&mut self.state.lock(), usize::MAX);
+        }
+    }
+
+    fn sweep_some(&self, state: &mut State, most: usize) {
+        let mut runs: Vec<_> = state.counts.idle(state.swept, SPAN).take(most).collect();
+        if runs.len() < most {
+            let left = most - runs.len();
+            runs.extend(state.counts.idle(0, state.swept).take(left));
+        }
+        for (start, end) in runs {
+            self.give_back(state, start, end);
+            state.swept = end;
+        }
+    }
+
+    /// Makes idle pages private again if nobody can interfere, and frees those that the program has no more.
+    fn give_back(&self, state: &mut State, start: u64, end: u64) {
+        let mut there: Vec<Vma> = Vec::new();
+        let walked = self.maps.walk(start, end, |vma| {
+            if vma.is_of(self.file) && vma.offset == vma.start {
+                there.push(Vma { start: vma.start.max(start), end: vma.end.min(end), ..*vma });
+            }
+            true
+        });
+        if walked.is_err() {
+            return;
+        }
+        let mut at = start;
+        for vma in &there {
+            self.forget(state, at, vma.start);
+            at = vma.end;
+        }
+        self.forget(state, at, end);
+        if there.is_empty() || hazards::no_async_io(&self.maps).is_err() || self.asked.not_pinned().is_err() {
+            return;
+        }
+        let fd = self.raw_fd();
+        let left = self.alone(|| {
+            there.iter_mut().for_each(|vma| {
+                // SAFETY: it maps these pages (asked just now), and nobody else runs.
+                if let Err((at, _)) = unsafe { moving::move_out(fd, vma.start, vma.end, prot(vma.flags)) } {
+                    vma.end = at;
+                }
+            });
+        });
+        if left.is_ok() {
+            there.iter().for_each(|vma| state.counts.left(vma.start, vma.end));
+        }
+    }
+
+    /// The program has unmapped these pages, replaced them, or moved them elsewhere.
+    fn forget(&self, state: &mut State, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let mut moved: Vec<Vma> = Vec::new();
+        let looked = self.maps.kernel_files(|vma, _| {
+            let offset_end = vma.offset + (vma.end - vma.start);
+            if vma.is_of(self.file) && vma.offset != vma.start && vma.offset < end && offset_end > start {
+                moved.push(*vma);
+            }
+        });
+        if looked.is_err() {
+            return;
+        }
+        if !moved.is_empty() {
+            // `mremap` took them along. They are the program's, so they become private where they are now.
+            let fd = self.raw_fd();
+            let done = self.alone(|| {
+                moved.iter().all(|vma| {
+                    // SAFETY: it maps this part of the file, and nobody else runs.
+                    unsafe { moving::private_copy(fd, vma.start, vma.end, vma.offset, prot(vma.flags)) }
+                        .is_ok()
+                })
+            });
+            if done != Ok(true) {
+                return;
+            }
+        }
+        moving::punch(self.raw_fd(), start, end);
+        state.counts.left(start, end);
+    }
+
+    fn unshare(&self, start: u64, end: u64) {
+        if !self.is_ours() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.counts.unshare(start, end);
+        let idle: Vec<_> = state.counts.idle(start, end).collect();
+        for (start, end) in idle {
+            self.give_back(&mut state, start, end);
+        }
+        self.sweep_some(&mut state, SWEEP_AT_ONCE);
+    }
+}
+
+/// Rights for `mmap`.
+fn prot(flags: u64) -> libc::c_int {
+    [(READ, libc::PROT_READ), (WRITE, libc::PROT_WRITE), (EXEC, libc::PROT_EXEC)]
+        .into_iter()
+        .filter(|(flag, _)| flags & flag != 0)
+        .map(|(_, prot)| prot)
+        .sum()
+}
+
+/// The pages that `[addr, addr + len)` touches.
+fn pages_of(addr: u64, len: u64) -> Option<(u64, u64)> {
+    let page = crate::page_size();
+    let end = addr.checked_add(len)?.checked_next_multiple_of(page)?;
+    (len > 0 && end <= SPAN).then_some((addr & !(page - 1), end))
+}
+
+fn new_file() -> io::Result<OwnedFd> {
+    let name = c"adverb".as_ptr();
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    for extra in [libc::MFD_NOEXEC_SEAL, 0] {
+        // SAFETY: a name and flags; the descriptor is new.
+        unsafe {
+            let fd = libc::memfd_create(name, flags | extra);
+            if fd >= 0 {
+                return Ok(OwnedFd::from_raw_fd(fd));
+            }
+        }
+        if Errno::last() != Errno::EINVAL {
+            break;
+        }
+    }
+    Err(Errno::last().into())
+}
+
+/// Pages of the program's that lie in the file while this lives.
+#[derive(Debug)]
+#[must_use = "dropped, the pages are given back"]
+pub struct Adopted {
+    shadow: &'static Shadow,
+    start: u64,
+    end: u64,
+}
+
+impl Adopted {
+    /// First address: that of a page.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// First address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        self.shadow.unshare(self.start, self.end);
+    }
+}
+
+/// Pages that must not move while this lives. See [`Shadow::bar`].
+#[derive(Debug)]
+#[must_use = "dropped, the pages may move"]
+pub struct Barred {
+    shadow: &'static Shadow,
+    start: u64,
+    end: u64,
+}
+
+impl Drop for Barred {
+    fn drop(&mut self) {
+        if self.start < self.end && self.shadow.is_ours() {
+            self.shadow.state.lock().counts.unbar(self.start, self.end);
+        }
+    }
+}
+
+/// Held by a thread of the library's own for as long as it lives.
+///
+/// Such a thread writes to memory that may lie on the same pages as the program's: all that comes from the heap does. So it
+/// works only behind a gate, and outside of it touches nothing but its own stack, in a system call at most; pages move while it
+/// is outside. A thread that runs a program's code, callbacks say, is not one of them.
+#[derive(Debug)]
+pub struct OwnThread {
+    shadow: &'static Shadow,
+    _stack: Barred,
+    /// It stays on its thread.
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl OwnThread {
+    /// Begins to work; waits while pages move.
+    #[must_use]
+    pub fn work(&self) -> Working<'_> {
+        self.shadow.gate.enter();
+        Working(self)
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        IS_OWN.set(false);
+        self.shadow.own_threads.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A thread of the library's own is at work.
+#[derive(Debug)]
+pub struct Working<'a>(&'a OwnThread);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.shadow.gate.leave();
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory of our own that peers may map.
+use super::{SPAN, Shadow};
+use nix::errno::Errno;
+
+/// Zeroed pages in the file, mapped where their offset is. Dropped, they are unmapped, and freed when no registration stands on
+/// them any more.
+#[derive(Debug)]
+pub(crate) struct OwnPages {
+    shadow: &'static Shadow,
+    start: u64,
+    end: u64,
+}
+
+impl OwnPages {
+    /// First address.
+    pub fn addr(&self) -> u64 {
+        self.start
+    }
+}
+
+impl Shadow {
+    /// At least `len` zeroed bytes that peers may map, aligned to `align` and to a page.
+    pub(crate) fn pages(&'static self, len: usize, align: usize) -> Result<OwnPages, Errno> {
+        let page = crate::page_size();
+        let align = (align as u64).max(page);
+        let len = (len.max(1) as u64).checked_next_multiple_of(page).ok_or(Errno::ENOMEM)?;
+        if !align.is_power_of_two() || !self.is_ours() {
+            return Err(Errno::EINVAL);
+        }
+        super::hazards::unlimited_files().map_err(|_| Errno::EFBIG)?;
+        let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a reservation at an address of the kernel's choice disturbs nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), room as usize, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let (base, limit) = (base as u64, base as u64 + room);
+        let start = base.next_multiple_of(align);
+        let end = start + len;
+        let made = if limit <= SPAN { self.fill(start, end) } else { Err(Errno::ENOMEM) };
+        // What is too much of the reservation, or all of it.
+        let keep = if made.is_ok() { (start, end) } else { (limit, limit) };
+        for (from, to) in [(base, keep.0), (keep.1, limit)] {
+            if from < to {
+                // SAFETY: a part of the reservation that nobody knows of.
+                unsafe { libc::munmap(from as *mut libc::c_void, (to - from) as usize) };
+            }
+        }
+        made?;
+        self.widen(start, end);
+        self.state.lock().counts.share(start, end);
+        Ok(OwnPages { shadow: self, start, end })
+    }
+
+    /// Brings the pages in and maps them over their reservation.
+    fn fill(&self, start: u64, end: u64) -> Result<(), Errno> {
+        let (fd, len) = (self.raw_fd(), (end - start) as usize);
+        // First, so that a shortage is an error here and not a signal later.
+        // SAFETY: concerns the file alone.
+        let mut rc = unsafe { libc::fallocate(fd, 0, start.cast_signed(), len as i64) };
+        if rc == 0 {
+            let (prot, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE);
+            // SAFETY: over a reservation of ours.
+            let at =
+                unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, fd, start.cast_signed()) };
+            rc = if at == libc::MAP_FAILED { -1 } else { 0 };
+        }
+        Errno::result(rc).map(drop).inspect_err(|_| super::moving::punch(fd, start, end))
+    }
+}
+
+impl Drop for OwnPages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above, or in a child the private copy in its place; no reference into it was given out.
+        unsafe { libc::munmap(self.start as *mut libc::c_void, (self.end - self.start) as usize) };
+        self.shadow.unshare(self.start, self.end);
+    }
+}
