@@ -25,7 +25,7 @@ impl Buffer {
         let no_memory = |why: &dyn std::fmt::Display| {
             Error::new(Errno::ENOMEM, format!("{len} bytes of memory for a buffer cannot be had: {why}"))
         };
-        let pages = Arc::new(Pages::new(len).map_err(|e| no_memory(&e.desc()))?);
+        let pages = Arc::new(crate::lanes::pages(len).map_err(|e| no_memory(&e.desc()))?);
         // Brought in now, so that no transfer pays for it.
         probe(pages.addr(), len as u64, true).map_err(|e: ProbeError| no_memory(&e))?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { pages.addr() };

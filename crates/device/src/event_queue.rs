@@ -292,7 +292,11 @@ impl<T> EventQueue<T> {
                 PollFd::new(self.as_fd(), PollFlags::POLLIN),
                 PollFd::new(node.packets_fd(), PollFlags::POLLIN),
             ];
-            poll(&mut fds, timeout)?;
+            let asleep = node.sleeps();
+            if !asleep.needless {
+                poll(&mut fds, timeout)?;
+            }
+            drop(asleep);
             slept = true;
         }
     }

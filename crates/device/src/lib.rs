@@ -16,6 +16,7 @@ mod event_queue;
 pub mod fast_mr;
 pub mod faults;
 pub mod interfaces;
+mod lanes;
 pub mod mapping;
 pub mod node;
 pub mod pd;

@@ -22,7 +22,6 @@ enum Kind {
     Joined {
         addr: u64,
         len: u64,
-        #[expect(dead_code, reason = "keeps the memory of the pieces")]
         parts: Arc<[Mapping]>,
     },
 }
@@ -33,7 +32,7 @@ impl Mapping {
     /// # Errors
     /// ENOMEM.
     pub fn alloc(len: usize) -> Result<Self, Error> {
-        let pages = Pages::new(len).map_err(|e| {
+        let pages = crate::lanes::pages(len).map_err(|e| {
             Error::new(Errno::ENOMEM, format!("{len} bytes of memory cannot be had: {}", e.desc()))
         })?;
         Ok(Mapping::pages(Arc::new(pages)))
@@ -95,6 +94,15 @@ impl Mapping {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Are these pages that peers on this host may map?
+    pub(crate) fn is_shared(&self) -> bool {
+        match &self.0 {
+            Kind::Pages(pages) => pages.is_shared(),
+            Kind::Vouched { .. } => false,
+            Kind::Joined { parts, .. } => parts.iter().all(Mapping::is_shared),
+        }
     }
 
     /// Do `len` bytes at the address `addr` lie inside?

@@ -3,6 +3,7 @@ use crate::context::Context;
 use crate::device::MAX_DM;
 use crate::error::Error;
 use crate::faults::Call;
+use crate::lanes::Shared;
 use crate::mapping::Mapping;
 use crate::node::random_u32;
 use crate::uses::Uses;
@@ -168,12 +169,17 @@ impl Pd {
     pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::RegMr)?;
-        let key = self.context.node().keys.write().register(region, random_u32())?;
+        let node = self.context.node();
+        let shared = node.lanes.as_ref().map(|lanes| lanes.share(&region, &backing));
+        let key = node.keys.write().register(region, random_u32())?;
+        if let (Some(lanes), Some(shared)) = (&node.lanes, &shared) {
+            lanes.publish_key(key, &region, shared);
+        }
         self.uses.add();
         if let Backing::Dm(dm) = &backing {
             dm.uses.add();
         }
-        let inner = MrInner { pd: self.clone(), region, ended: false };
+        let inner = MrInner { pd: self.clone(), region, shared, ended: false };
         Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
     }
 
@@ -251,10 +257,23 @@ pub(crate) enum Backing {
     Mapping(Mapping),
 }
 
+impl Backing {
+    /// Are its pages such as peers on this host map?
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Backing::Program => false,
+            Backing::Dm(dm) => dm.pages.is_shared(),
+            Backing::Mapping(mapping) => mapping.is_shared(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct MrInner {
     pd: Arc<Pd>,
     region: Region,
+    /// How peers on this host reach it; given back when it ends.
+    shared: Option<Shared>,
     ended: bool,
 }
 
@@ -299,6 +318,16 @@ impl Mr {
         node.check_alive()?;
         node.fault_call(Call::ReregMr)?;
         node.keys.write().reregister(self.key, region)?;
+        if let Some(lanes) = &node.lanes {
+            lanes.withdraw_key(self.key);
+            if range.is_some() {
+                inner.shared = None;
+                inner.shared = Some(lanes.share(&region, &self.backing));
+            }
+            if let Some(shared) = &inner.shared {
+                lanes.publish_key(self.key, &region, shared);
+            }
+        }
         inner.region = region;
         if !Arc::ptr_eq(&inner.pd, &new_pd) {
             inner.pd.uses.remove();
@@ -334,6 +363,10 @@ impl Mr {
         prepare(&mut keys);
         keys.deregister(self.key)?;
         drop(keys);
+        if let Some(lanes) = &node.lanes {
+            lanes.withdraw_key(self.key);
+        }
+        inner.shared = None;
         inner.pd.uses.remove();
         inner.ended = true;
         if let Backing::Dm(dm) = &self.backing {
@@ -435,7 +468,7 @@ impl Dm {
                 format!("{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"),
             ));
         }
-        let pages = Pages::new(len as usize).inspect_err(|_| {
+        let pages = crate::lanes::pages(len as usize).inspect_err(|_| {
             context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
         })?;
         Ok(Arc::new(Dm { context: context.clone(), pages, uses: Uses::new("the device memory") }))

@@ -4,6 +4,8 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
 use crate::faults::{Call, QpFaults};
+use crate::interfaces::ip_of;
+use crate::lanes::{Peer, Seen};
 use crate::node::{Backlog, Stash};
 use crate::pd::{Pd, Xrcd};
 use crate::srq::Srq;
@@ -12,6 +14,7 @@ use adverb_engine::{
     QpEvent, QpState, QpType, RecvWr, SendWr, Time, WcStatus,
 };
 use adverb_link::Route;
+use adverb_link::shm::QpEntry;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -76,10 +79,22 @@ pub(crate) struct QpInner {
     pub(crate) waiting: (usize, usize),
     /// When it was pumped last.
     pub(crate) pumped: Time,
+    /// The process of its peer, if that needs no network.
+    pub(crate) peer: Option<Arc<Peer>>,
+    /// Its messages are cut by the MTU of that lane.
+    pub(crate) long: bool,
+    /// Peers on this host see it.
+    pub(crate) published: bool,
+    /// What it saw of the peer's tables.
+    pub(crate) seen: Seen,
     /// What is to befall it on request.
     pub(crate) faults: Option<QpFaults>,
 }
 
+/// A queue pair's place in the published table: the bits of its number below the slot.
+const QPN_INDEX: u32 = (1 << adverb_link::SLOT_SHIFT) - 1;
+/// How long peers at work in memory of this process are waited for, when a queue pair or a region ends.
+pub(crate) const SETTLE: Duration = Duration::from_secs(1);
 /// A chain is sent at once when so many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;
@@ -124,6 +139,10 @@ impl Qp {
                     direct: false,
                     waiting: (0, 0),
                     pumped: Time::ZERO,
+                    peer: None,
+                    long: false,
+                    published: false,
+                    seen: Seen::default(),
                     faults: context.node().qp_faults(qpn),
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
@@ -245,7 +264,8 @@ impl Qp {
         if self.qp_type == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
             self.context.open_all()?;
         }
-        node.with_tx(|tx| {
+        let peer = self.choose_path(attr, mask);
+        let result = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
             if ends {
@@ -255,10 +275,71 @@ impl Qp {
             inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
+                inner.peer = None;
+                inner.long = false;
             }
+            if let Some(peer) = peer {
+                inner.engine.leave_network(peer.mtu());
+                inner.long = true;
+                inner.peer = Some(peer);
+            }
+            self.publish(&mut inner);
             node.pump(self, &mut inner, tx);
             Ok(())
-        })
+        });
+        self.settle(attr, mask);
+        result
+    }
+
+    /// The peer's process, if the queue pair gets connected now and needs no network for it.
+    fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Option<Arc<Peer>> {
+        let connects = mask.contains(AttrMask::STATE | AttrMask::AV | AttrMask::DEST_QPN)
+            && attr.state == QpState::Rtr
+            && self.qp_type.is_reliable();
+        if !connects {
+            return None;
+        }
+        let peer = self.context.node().peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
+        peer.connect(self);
+        Some(peer)
+    }
+
+    /// Lets peers on this host see what they may do with it.
+    fn publish(&self, inner: &mut QpInner) {
+        let Some(lanes) = &self.context.node().lanes else { return };
+        let attr = inner.engine.attr();
+        let ready = matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+            && self.qp_type == QpType::Rc
+            && inner.peer.is_some();
+        let entry = QpEntry {
+            qpn: self.number,
+            peer_qpn: attr.dest_qpn,
+            peer_nonce: inner.peer.as_ref().map_or(0, |peer| peer.nonce()),
+            pd: self.pd.as_ref().map_or(0, |pd| pd.id().0),
+            access: attr.access.bits(),
+            ready,
+        };
+        if ready || inner.published {
+            lanes.published.set_qp((self.number & QPN_INDEX) as u16, ready.then_some(&entry));
+        }
+        inner.published = ready;
+    }
+
+    /// Takes it back if the queue pair has failed.
+    pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
+        if inner.published && inner.engine.state() == QpState::Err {
+            self.publish(inner);
+        }
+    }
+
+    /// After an end: waits until no peer is at work through it any more.
+    fn settle(&self, attr: &QpAttr, mask: AttrMask) {
+        if mask.contains(AttrMask::STATE)
+            && matches!(attr.state, QpState::Err | QpState::Reset)
+            && let Some(lanes) = &self.context.node().lanes
+        {
+            lanes.settle(SETTLE);
+        }
     }
 
     fn purge(&self) {
@@ -322,7 +403,12 @@ impl Qp {
                 node.inject_messages(self, inner, n as u64, &mut tx.effects);
             }
             let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
-            if small && tx.effects.is_empty() && node.program_polls() && self.in_burst(inner, node.now()) {
+            if small
+                && inner.peer.is_none()
+                && tx.effects.is_empty()
+                && node.program_polls()
+                && self.in_burst(inner, node.now())
+            {
                 node.pump_soon(self);
             } else {
                 node.pump(self, inner, tx);
@@ -425,7 +511,11 @@ impl Qp {
             );
             tx.effects.completions.clear();
             tx.effects.events.clear();
+            self.publish(&mut inner);
         });
+        if let Some(lanes) = &node.lanes {
+            lanes.settle(SETTLE);
+        }
         clean();
         node.keys.write().release_qp(self.number);
         self.context.forget(|e| matches!(e, Element::Qp(qp) if std::ptr::eq(&raw const **qp, self)));

@@ -46,6 +46,8 @@ pub enum Cause {
     BadArgument { what: &'static str, rule: &'static str },
     /// The peer never answered.
     RetryExceeded { peer: Gid, dest_qpn: Qpn, psn: u32, attempts: u32, last_ack_age: Duration },
+    /// The peer's process has ended.
+    PeerGone { peer: Gid, dest_qpn: Qpn },
     /// The peer had no receive posted, as often as `rnr_retry` allows.
     RnrRetryExceeded { peer: Gid, dest_qpn: Qpn, psn: u32, attempts: u32 },
     /// The peer answered with a NAK.
@@ -90,6 +92,7 @@ impl Cause {
             Cause::RemoteNak { .. } => 0x83,
             Cause::ProtocolViolation { .. } => 0x84,
             Cause::CqOverflow { .. } => 0x85,
+            Cause::PeerGone { .. } => 0x86,
             Cause::Flushed { .. } => 0xf9,
             Cause::MovedToErr => 0xfa,
             Cause::Injected => 0xfb,
@@ -148,6 +151,9 @@ impl fmt::Display for Cause {
                 "no answer from QP {dest_qpn:#08x} at {peer} to PSN {psn} after {attempts} transmissions, last \
                  heard {last_ack_age:?} ago"
             ),
+            Cause::PeerGone { peer, dest_qpn } => {
+                write!(f, "the process of QP {dest_qpn:#08x} at {peer} has ended")
+            }
             Cause::RnrRetryExceeded { peer, dest_qpn, psn, attempts } => write!(
                 f,
                 "QP {dest_qpn:#08x} at {peer} had no receive posted for PSN {psn} in {attempts} attempts"

@@ -2,7 +2,7 @@
 use crate::attr::AddressVector;
 use crate::keys::KeyOp;
 use crate::memory::Range;
-use crate::types::Gid;
+use crate::types::{Gid, PathMtu};
 use adverb_wire::Headers;
 
 /// A packet the link delivered: ICRC checked and removed, headers parsed, padding removed.
@@ -16,10 +16,19 @@ pub struct Packet<'a> {
     pub traffic_class: u8,
     /// TTL or hop limit, if the link knows it (else 64).
     pub hop_limit: u8,
+    /// Bytes a packet of its sender's messages holds, if that is not the path MTU: a link that is no network may carry more.
+    pub mtu: Option<u32>,
     /// BTH and extension headers.
     pub headers: Headers,
     /// Payload.
     pub payload: &'a [u8],
+}
+
+impl Packet<'_> {
+    /// What its sender cuts messages into, and wants answers cut into.
+    pub(crate) fn mtu(&self, path: PathMtu) -> usize {
+        self.mtu.map_or(path.bytes(), |mtu| mtu as usize)
+    }
 }
 
 /// A packet to send: headers by value, payload by reference.

@@ -31,6 +31,7 @@ mod admit;
 pub mod capture;
 mod error;
 pub mod faults;
+mod hello;
 mod icrc;
 mod recv;
 pub mod shm;
@@ -44,11 +45,13 @@ mod udp;
 
 pub use capture::Capture;
 pub use error::LinkError;
+pub use hello::{Greeting, Hello};
 pub use recv::RxBuffers;
 pub use slot::{
     MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim, slot_of_qpn,
 };
 pub use stats::LinkStats;
+pub use sys::process_end;
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, Route, RxFrom, RxPacket, add_packet};
 pub use udp::UdpLink;

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
+use crate::hello::Greeting;
 use crate::icrc::{self, ICRC_LEN};
 use crate::slot::{self, Envelope, Message, PROBE_QPN, Slot, SlotClaim, slot_of_qpn};
 use crate::stats::add;
@@ -308,23 +310,32 @@ impl UdpLink {
             let Some(_order) = claim.receiving.try_lock() else { continue };
             while done < budget {
                 let buffer = buffers.vec.scratch();
-                let (len, uid) = match sys::recv_local(&claim.fd, buffer) {
+                let local = match sys::recv_local(&claim.fd, buffer) {
                     Ok(got) => got,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error),
                 };
-                if uid != Some(self.uid) {
+                if local.uid != Some(self.uid) {
                     add(&self.counters.handover_drop_foreign, 1);
                     continue;
                 }
-                done += self.take_message(sockets, claim, &buffers.vec.datagram(0, len)[..len], sink);
+                let bytes = &buffers.vec.datagram(0, local.len)[..local.len];
+                done += self.take_message(sockets, claim, bytes, local.pid, local.fds, sink);
             }
         }
         Ok(done)
     }
 
-    fn take_message(&self, sockets: &Sockets, claim: &SlotClaim, bytes: &[u8], sink: Sink<'_>) -> usize {
+    fn take_message(
+        &self,
+        sockets: &Sockets,
+        claim: &SlotClaim,
+        bytes: &[u8],
+        pid: i32,
+        fds: Vec<OwnedFd>,
+        sink: Sink<'_>,
+    ) -> usize {
         let (envelope, packets) = match slot::parse(bytes) {
             Some(Message::Packets { envelope, packets }) => (envelope, packets),
             Some(Message::Nudge { ip }) => {
@@ -334,6 +345,10 @@ impl UdpLink {
                     .flatten()
                     .filter(|s| s.local.ip() == ip)
                     .for_each(|s| self.want_steering(s));
+                return 0;
+            }
+            Some(Message::Hello(hello)) => {
+                self.keep_greeting(Greeting { hello, pid, fds });
                 return 0;
             }
             Some(Message::Answer { .. }) | None => {
@@ -382,7 +397,7 @@ impl UdpLink {
             let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
             let answer = slot::answer(probe.nonce, probe.index, &slots);
             // The prober may be gone; then there is nobody to tell.
-            if sys::send_local(&claim.fd, &probe.reply_name(), &[&answer]).is_ok() {
+            if sys::send_local(&claim.fd, &probe.reply_name(), &[&answer], &[]).is_ok() {
                 add(&self.counters.probes_answered, 1);
             }
         }

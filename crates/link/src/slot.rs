@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::LinkError;
+use crate::hello::{Hello, KIND_HELLO};
 use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::RxPacket;
 
@@ -90,7 +91,7 @@ pub(crate) fn slot_name(uid: u32, slot: Slot) -> RawAddr {
 }
 
 /// Begins every message between processes; the last byte is the version.
-const MAGIC: [u8; 8] = *b"Adverb\0\x01";
+pub(crate) const MAGIC: [u8; 8] = *b"Adverb\0\x01";
 const HEADER: usize = 56;
 const KIND_PACKETS: u8 = 1;
 const KIND_NUDGE: u8 = 2;
@@ -106,6 +107,8 @@ pub(crate) enum Message<'a> {
     Packets { envelope: Envelope, packets: &'a [u8] },
     /// The sender's socket at this address is gone: measure the steering again.
     Nudge { ip: IpAddr },
+    /// A process says who it is.
+    Hello(Hello),
     /// The answer to a probe.
     Answer { nonce: u64, index: u32, slots: Vec<Slot> },
 }
@@ -173,7 +176,7 @@ pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
     out
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
@@ -193,6 +196,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
         let index = u32::from_le_bytes(array(bytes, 17)?);
         let slots = bytes[21..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
         return Some(Message::Answer { nonce, index, slots });
+    }
+    if kind == KIND_HELLO {
+        return Hello::parse(bytes).map(Message::Hello);
     }
     let v6 = match *bytes.get(9)? {
         4 => false,

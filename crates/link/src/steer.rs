@@ -290,7 +290,7 @@ impl UdpLink {
     fn take_answers(&self, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
         let mut buffer = [0; 4096];
         let mut count = 0;
-        while let Ok((len, uid)) = sys::recv_local(answers, &mut buffer) {
+        while let Ok(sys::Local { len, uid, .. }) = sys::recv_local(answers, &mut buffer) {
             let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..len]) else {
                 continue;
             };
@@ -316,7 +316,7 @@ impl UdpLink {
         drop(socket);
         for (slot, _) in table {
             if !self.owns(slot)
-                && sys::send_local(&claim.fd, &slot::slot_name(self.uid, slot), &[&message]).is_ok()
+                && sys::send_local(&claim.fd, &slot::slot_name(self.uid, slot), &[&message], &[]).is_ok()
             {
                 return;
             }

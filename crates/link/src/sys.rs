@@ -5,7 +5,7 @@
 use std::io;
 use std::mem::{self, MaybeUninit, offset_of, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -99,6 +99,17 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 fn check_len(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A descriptor that is readable once the process has ended.
+///
+/// # Errors
+/// No such process, no descriptors, or a kernel older than 5.3.
+pub fn process_end(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers.
+    let fd = check_len(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as isize)?;
+    // SAFETY: the kernel has just made it for this process, close-on-exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 pub(crate) fn effective_uid() -> u32 {
@@ -359,8 +370,13 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
     check_len(unsafe { libc::sendmsg(fd.raw(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
-/// Sends a datagram to an abstract name, with the credentials of the effective user.
-pub(crate) fn send_local(fd: &Fd, to: &RawAddr, parts: &[&[u8]]) -> io::Result<usize> {
+/// Sends a datagram to an abstract name, with the credentials of the effective user and (up to four) descriptors.
+pub(crate) fn send_local(
+    fd: &Fd,
+    to: &RawAddr,
+    parts: &[&[u8]],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
     let mut vector: Vec<libc::iovec> = parts
         .iter()
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
@@ -375,7 +391,15 @@ pub(crate) fn send_local(fd: &Fd, to: &RawAddr, parts: &[&[u8]]) -> io::Result<u
     header.msg_control = (&raw mut control).cast();
     // SAFETY: no arguments, cannot fail.
     let ids = unsafe { libc::ucred { pid: libc::getpid(), uid: libc::geteuid(), gid: libc::getegid() } };
-    ControlWriter { header: &mut header, used: 0 }.put(libc::SOL_SOCKET, libc::SCM_CREDENTIALS, ids);
+    let mut items = ControlWriter { header: &mut header, used: 0 };
+    items.put(libc::SOL_SOCKET, libc::SCM_CREDENTIALS, ids);
+    match fds {
+        [] => {}
+        [a, b, c, d] => {
+            items.put(libc::SOL_SOCKET, libc::SCM_RIGHTS, [a, b, c, d].map(AsRawFd::as_raw_fd));
+        }
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    }
     // SAFETY: name, parts and ancillary data live through the call; the kernel only reads them.
     check_len(unsafe { libc::sendmsg(fd.raw(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
@@ -403,8 +427,19 @@ fn first_int(data: &[u8]) -> c_int {
     }
 }
 
-/// Receives one datagram from a local socket: its length (cut to the buffer) and the sender's user.
-pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<(usize, Option<u32>)> {
+/// What came over a local socket.
+pub(crate) struct Local {
+    /// Bytes (cut to the buffer).
+    pub(crate) len: usize,
+    /// The sender's user and process.
+    pub(crate) uid: Option<u32>,
+    pub(crate) pid: i32,
+    /// Descriptors; those that nobody takes are closed with it.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Receives one datagram from a local socket.
+pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all zeros is an empty message header.
@@ -418,20 +453,23 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<(usize, Optio
     let len = check_len(unsafe {
         libc::recvmsg(fd.raw(), &mut header, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)
     })?;
-    let mut uid = None;
+    let mut local = Local { len, uid: None, pid: 0, fds: Vec::new() };
     for_each_control(&header, |level, kind, data| {
         if level != libc::SOL_SOCKET {
             return;
         }
         if kind == libc::SCM_CREDENTIALS && data.len() >= size_of::<libc::ucred>() {
             // SAFETY: the item holds a whole ucred.
-            uid = Some(unsafe { data.as_ptr().cast::<libc::ucred>().read_unaligned() }.uid);
+            let ids = unsafe { data.as_ptr().cast::<libc::ucred>().read_unaligned() };
+            (local.uid, local.pid) = (Some(ids.uid), ids.pid);
         } else if kind == libc::SCM_RIGHTS {
-            // Descriptors nobody asked for would fill the process's table.
-            data.chunks_exact(4).for_each(|fd| close(first_int(fd)));
+            for fd in data.chunks_exact(4).map(first_int) {
+                // SAFETY: the kernel has just made the descriptor for this process, and nobody else knows it.
+                local.fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
         }
     });
-    Ok((len, uid))
+    Ok(local)
 }
 
 /// What came with a datagram.

@@ -13,6 +13,7 @@ use crate::address::{self, AddressSocket};
 use crate::capture::{Capture, Flow};
 use crate::error::LinkError;
 use crate::faults::Faults;
+use crate::hello::Greeting;
 use crate::recv::{OwnedPacket, RxBuffers};
 use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim, slot_of_qpn};
 use crate::stats::{Counters, LinkStats, add};
@@ -53,6 +54,8 @@ pub struct UdpLink {
     sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
+    pub(crate) greetings: Mutex<Vec<Greeting>>,
+    pub(crate) greeted: AtomicBool,
     pub(crate) pending: Mutex<VecDeque<OwnedPacket>>,
     pub(crate) pending_len: AtomicUsize,
     /// Index of the address that was busy last.
@@ -82,6 +85,8 @@ impl UdpLink {
             counters: Counters::default(),
             sockets: RwLock::default(),
             own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],
+            greetings: Mutex::default(),
+            greeted: AtomicBool::new(false),
             pending: Mutex::default(),
             pending_len: AtomicUsize::new(0),
             hot: AtomicUsize::new(0),
@@ -250,7 +255,7 @@ impl UdpLink {
         let header = slot::packets_header(&envelope);
         let name = slot::slot_name(self.uid, slot);
         loop {
-            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets]) else {
+            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets], &[]) else {
                 add(&self.counters.delivered, slot::packets(packets).count() as u64);
                 self.record_delivered(&envelope, packets);
                 return Delivery::Done;
@@ -290,7 +295,7 @@ impl UdpLink {
         let name = slot::slot_name(self.uid, slot);
         let mut until = None;
         loop {
-            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets]) else {
+            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets], &[]) else {
                 add(&self.counters.handed_on_out, count);
                 return true;
             };

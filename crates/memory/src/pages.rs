@@ -47,6 +47,11 @@ impl Pages {
     pub fn shared(shadow: &'static Shadow, len: usize, align: usize) -> Result<Self, Errno> {
         Ok(Pages { kind: Kind::Shared(shadow.pages(len, align)?), len })
     }
+    /// May peers map them?
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.kind, Kind::Shared(_))
+    }
     /// First address.
     #[must_use]
     pub fn addr(&self) -> u64 {

@@ -180,6 +180,24 @@ impl Window {
         Ok(())
     }
 
+    /// Shows `f` the bytes at `offset`. The peer may write to them meanwhile: whoever looks copies them, once, and decides nothing
+    /// on what they hold.
+    ///
+    /// # Errors
+    /// Out of bounds; `f` was not called.
+    #[inline]
+    pub fn with_bytes<R>(
+        &self,
+        offset: u64,
+        len: usize,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, WindowFault> {
+        let from = self.at(offset, len)?;
+        // SAFETY: checked; the mapping lives through the call. Bytes have no invalid values, so a peer that writes meanwhile gives
+        // `f` bytes of some kind; that nothing is decided on them twice is the contract above.
+        Ok(f(unsafe { std::slice::from_raw_parts(from, len) }))
+    }
+
     /// Copies registered memory of this process to `offset`, straight.
     ///
     /// # Errors

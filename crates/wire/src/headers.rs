@@ -117,9 +117,26 @@ impl Headers {
     /// # Errors
     /// What is wrong with it, with what was expected and found.
     pub fn parse(datagram: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
-        let got = datagram.len();
+        let (headers, rest) = Headers::parse_front(datagram)?;
+        let got = rest.len();
+        if got % 4 != 0 {
+            return Err(ParseError::Misaligned { got });
+        }
+        match got.checked_sub(usize::from(headers.bth.pad)) {
+            Some(n) => Ok((headers, &rest[..n])),
+            None => Err(ParseError::BadPad { pad: headers.bth.pad, got }),
+        }
+    }
+
+    /// Splits the headers off the front of a packet, or of as much of one as is at hand; what is left may end with a pad.
+    ///
+    /// # Errors
+    /// As [`Headers::parse`], but for what it says of the payload.
+    #[inline]
+    pub fn parse_front(packet: &[u8]) -> Result<(Headers, &[u8]), ParseError> {
+        let got = packet.len();
         let (bth, mut rest) =
-            datagram.split_first_chunk().ok_or(ParseError::TooShort { need: Bth::LEN, got })?;
+            packet.split_first_chunk().ok_or(ParseError::TooShort { need: Bth::LEN, got })?;
         let bth = Bth::parse(bth).map_err(ParseError::UnknownOpcode)?;
         if bth.tver != 0 {
             return Err(ParseError::BadTransportVersion(bth.tver));
@@ -142,14 +159,7 @@ impl Headers {
             imm: take!(rest, op.has_imm(), ImmDt),
             ieth: take!(rest, op.has_ieth(), Ieth),
         };
-        let got = rest.len();
-        if got % 4 != 0 {
-            return Err(ParseError::Misaligned { got });
-        }
-        match got.checked_sub(usize::from(bth.pad)) {
-            Some(n) => Ok((headers, &rest[..n])),
-            None => Err(ParseError::BadPad { pad: bth.pad, got }),
-        }
+        Ok((headers, rest))
     }
 
     /// Do the extension headers present agree with the opcode?

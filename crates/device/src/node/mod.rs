@@ -5,6 +5,7 @@
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
+use crate::lanes::{Lanes, PathChoice};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use adverb_engine::{KeyTable, PdId, Time};
@@ -21,10 +22,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 mod inject;
+mod lane;
 mod local;
 mod numbers;
 mod progress;
 mod pump;
+mod sleep;
 mod thread;
 mod timers;
 
@@ -79,6 +82,8 @@ pub struct Node {
     /// When the background thread will look at the timers by itself; 0 while it is awake.
     thread_sleeps_until: AtomicU64,
     pub(crate) counters: NodeCounters,
+    /// Processes of this host that need no network; `None`: everything goes over it.
+    pub(crate) lanes: Option<Lanes>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
@@ -96,6 +101,10 @@ pub struct NodeCounters {
     pub handovers: AtomicU64,
     /// Requests in these.
     pub handed_over: AtomicU64,
+    /// Packets written to rings of peers on this host.
+    pub lane_sent: AtomicU64,
+    /// Packets taken from their rings.
+    pub lane_received: AtomicU64,
 }
 
 /// A snapshot of what a process counted, over all its contexts.
@@ -186,6 +195,15 @@ impl Node {
             capture: crate::capture::begin(),
             ..Config::default()
         };
+        // Faults of packets and captures want a network.
+        let local = crate::lanes::path_choice()? == PathChoice::Local
+            && faults.packets.is_none()
+            && config.capture.is_none();
+        let lanes = local.then(|| Lanes::new()).transpose();
+        let lanes = lanes.unwrap_or_else(|e| {
+            log::warn!("no memory is shared with other processes of this host: {e}");
+            None
+        });
         let link = UdpLink::new(config).map_err(from_link)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -218,6 +236,7 @@ impl Node {
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
+            lanes,
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
         });
@@ -244,6 +263,11 @@ impl Node {
         Ok(())
     }
 
+    /// Is it an address of this machine?
+    pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
+        self.own.contains(ip)
+    }
+
     /// Counts a call; ENOMEM if a fault on request makes it fail.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
@@ -267,6 +291,8 @@ impl Node {
             ("no_such_qp", &self.counters.no_such_qp),
             ("handovers", &self.counters.handovers),
             ("handed_over", &self.counters.handed_over),
+            ("lane_sent", &self.counters.lane_sent),
+            ("lane_received", &self.counters.lane_received),
         ];
         let injected = self.faults.iter().flat_map(|faults| {
             let counters = &faults.counters;
@@ -327,6 +353,13 @@ impl Node {
                 Err(e) => result = Err(Error::from(e)),
             }
         });
+        if let Some(lanes) = &self.lanes {
+            let fd = lanes.control_fd();
+            match self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => result = Err(Error::from(e)),
+            }
+        }
         result
     }
 

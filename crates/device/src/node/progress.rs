@@ -1,4 +1,5 @@
 //! Receiving: from the link to the queue pairs.
+use crate::lanes::Peer;
 use crate::node::{Node, Timed, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
@@ -29,6 +30,14 @@ const RUNS: Duration = Duration::from_micros(200);
 /// How long a process that ends waits for a thread that receives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
+/// How much later a timeout may count if a peer on this host has not read what was written to it, and the pace of looking.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_millis(2);
+/// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
+const QUIET: u32 = 1024;
+/// Namely every so many receives.
+const LOOK_EVERY: u32 = 32;
+
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
 
@@ -36,12 +45,18 @@ const TIMERS_EVERY: u64 = 16;
 pub(super) struct Rx {
     buffers: RxBuffers,
     batch: Batch,
+    /// Peers on this host, as of that version of the list.
+    peers: (u32, Vec<Arc<Peer>>),
+    /// Receives in a row that found nothing on the sockets.
+    quiet: u32,
 }
 
 /// What one batch of packets touched.
-struct Batch {
-    tx: Tx,
-    touched: Vec<Arc<Qp>>,
+pub(super) struct Batch {
+    pub(super) tx: Tx,
+    pub(super) touched: Vec<Arc<Qp>>,
+    /// Room for a payload fetched from another process.
+    pub(super) scratch: Vec<u8>,
     /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
     held: Vec<Arc<Qp>>,
     /// May ACKs be held now?
@@ -55,9 +70,12 @@ impl Rx {
             batch: Batch {
                 tx: Tx::new(),
                 touched: Vec::with_capacity(BUDGET),
+                scratch: Vec::new(),
                 held: Vec::new(),
                 hold: false,
             },
+            peers: (0, Vec::new()),
+            quiet: 0,
         }
     }
 }
@@ -148,9 +166,9 @@ impl Node {
 
     /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was
     /// busy last, and [`RxFrom::Every`] after a wake-up.
-    pub(super) fn receive(&self, from: RxFrom, hold: bool) -> bool {
+    pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
-        let Rx { buffers, batch } = &mut *rx;
+        let Rx { buffers, batch, peers, quiet } = &mut *rx;
         batch.hold = false;
         if !batch.held.is_empty() {
             self.any_held.store(false, Ordering::Relaxed);
@@ -160,13 +178,35 @@ impl Node {
         batch.hold = hold;
         self.unstash(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
-                self.handle(batch, qp, inner, p, headers, payload);
+                inner.direct = true;
+                self.handle(&mut batch.tx, qp, inner, &packet_of(p, headers, payload));
             }
         });
+        let mut any = false;
+        if let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) {
+            lanes.refresh(peers);
+            any = self.receive_lanes(&peers.1, batch);
+            // A look at the sockets costs a system call, many times what a look at the lanes does.
+            *quiet = quiet.saturating_add(1);
+            if from == RxFrom::All && *quiet > QUIET && !quiet.is_multiple_of(LOOK_EVERY) {
+                return any;
+            }
+        }
         let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
+        if n > 0 {
+            *quiet = 0;
+        }
         self.answer(batch);
         self.keep_held_timer();
-        n > 0
+        self.take_greetings() | any | (n > 0)
+    }
+
+    /// Takes everything that a peer has written.
+    pub(super) fn receive_all(&self, peer: &Arc<Peer>) {
+        let mut rx = self.rx.lock();
+        let batch = &mut rx.batch;
+        batch.hold = false;
+        while self.receive_lanes(std::slice::from_ref(peer), batch) {}
     }
 
     /// Enters when the first packet is due that a fault holds, unless an earlier entry stands already.
@@ -190,7 +230,7 @@ impl Node {
     }
 
     /// Lets the queue pairs that a batch touched send their answers.
-    fn answer(&self, batch: &mut Batch) {
+    pub(super) fn answer(&self, batch: &mut Batch) {
         while let Some(qp) = batch.touched.pop() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
@@ -240,33 +280,17 @@ impl Node {
         if self.stash(&qp, &mut inner, p, headers.bth.opcode) {
             return;
         }
-        self.handle(batch, &qp, &mut inner, p, headers, payload);
+        inner.direct = p.handed_on;
+        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload));
         drop(inner);
         if !qp.touched.swap(true, Ordering::Relaxed) {
             batch.touched.push(qp);
         }
     }
 
-    fn handle(
-        &self,
-        batch: &mut Batch,
-        qp: &Arc<Qp>,
-        inner: &mut QpInner,
-        p: &RxPacket<'_>,
-        headers: Headers,
-        payload: &[u8],
-    ) {
-        let packet = Packet {
-            src: gid_of(p.src.ip()),
-            dst: gid_of(p.dst),
-            traffic_class: p.traffic_class,
-            hop_limit: p.hop_limit,
-            headers,
-            payload,
-        };
-        inner.direct = p.handed_on;
-        if inner.faults.is_some() && self.inject(qp, inner, &headers, &mut batch.tx.effects) {
-            return self.deliver(qp, inner, &mut batch.tx.effects);
+    pub(super) fn handle(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner, packet: &Packet<'_>) {
+        if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
+            return self.deliver(qp, inner, &mut tx.effects);
         }
         {
             let keys = self.keys.read();
@@ -277,11 +301,12 @@ impl Node {
                 keys: &keys,
                 memory: &memory,
                 srq: &mut source,
-                effects: &mut batch.tx.effects,
+                effects: &mut tx.effects,
             };
-            inner.engine.handle_packet(&mut env, &packet);
+            inner.engine.handle_packet(&mut env, packet);
         }
-        self.deliver(qp, inner, &mut batch.tx.effects);
+        self.deliver(qp, inner, &mut tx.effects);
+        qp.publish_failure(inner);
     }
 
     /// Runs the timers that are due.
@@ -310,7 +335,14 @@ impl Node {
             self.with_tx(|tx| {
                 let mut inner = qp.inner.lock();
                 qp.timer_at.store(u64::MAX, Ordering::Relaxed);
-                if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
+                let overdue =
+                    inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
+                if overdue && inner.peer.as_ref().is_some_and(|p| !p.is_gone() && p.is_behind()) {
+                    // What is missing lies unread in one of two rings: its reader is late, and nothing was lost.
+                    let again = now + WAIT;
+                    qp.timer_at.store(again.0, Ordering::Relaxed);
+                    self.enter_timer(again, Timed::Qp(qp.number()));
+                } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
                     inner.engine.handle_timeout(now, &mut tx.effects);
                     self.pump(&qp, &mut inner, tx);
                 } else {
@@ -319,6 +351,18 @@ impl Node {
             });
         }
         any
+    }
+}
+
+fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
+    Packet {
+        src: gid_of(p.src.ip()),
+        dst: gid_of(p.dst),
+        traffic_class: p.traffic_class,
+        hop_limit: p.hop_limit,
+        mtu: None,
+        headers,
+        payload,
     }
 }
 

@@ -50,6 +50,11 @@ impl Node {
     /// Does everything a queue pair wants done: sends its packets, performs its key operations, delivers what came of
     /// it, and keeps its timer.
     pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
+        if let Some(peer) = inner.peer.take() {
+            self.pump_lane(qp, inner, tx, &peer);
+            inner.peer.get_or_insert(peer);
+            return;
+        }
         let now = self.now();
         inner.waiting = (0, 0);
         inner.pumped = now;
@@ -240,7 +245,11 @@ impl Node {
 
 /// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is not given bytes that were
 /// never there.
-fn copy_payload(payload: Data<'_>, keys: &KeyTable, mut out: &mut [u8]) -> Result<(), MemoryFault> {
+pub(super) fn copy_payload(
+    payload: Data<'_>,
+    keys: &KeyTable,
+    mut out: &mut [u8],
+) -> Result<(), MemoryFault> {
     let memory = PagedMemory { keys, memory: HostMemory };
     match payload {
         Data::Bytes(b) => out.copy_from_slice(b),

@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::node::Node;
 use adverb_link::RxFrom;
+use adverb_memory::{OwnThread, Shadow, Working};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -36,9 +37,13 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
+    let shadow = node.lanes.as_ref().map(|lanes| lanes.shadow);
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
+        // Pages that it may write to, its heap's among them, move while it sleeps.
+        let own = shadow.map(Shadow::own_thread);
+        let mut shift = Shift::begin(own.as_ref());
         let _ = up.send(());
-        run(&weak);
+        run(&weak, &mut shift);
     });
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
     match spawned {
@@ -53,14 +58,33 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     }
 }
 
-fn run(node: &Weak<Node>) {
+/// The thread at work; while it sleeps it touches nothing but its own stack.
+struct Shift<'a> {
+    own: Option<&'a OwnThread>,
+    at_work: Option<Working<'a>>,
+}
+
+impl<'a> Shift<'a> {
+    fn begin(own: Option<&'a OwnThread>) -> Self {
+        Shift { own, at_work: own.map(OwnThread::work) }
+    }
+    /// `call` is a system call and nothing else.
+    fn pause<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        self.at_work = None;
+        let result = call();
+        self.at_work = self.own.map(OwnThread::work);
+        result
+    }
+}
+
+fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
     let mut away = Duration::ZERO;
     // Wake-ups to go straight back to sleep from.
     let mut skip = 0;
     loop {
         let Some(node) = node.upgrade() else { return };
         node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
-        sleep(&node, away);
+        sleep(&node, away, shift);
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
         let pumped = node.pump_dirty();
@@ -70,6 +94,7 @@ fn run(node: &Weak<Node>) {
             continue;
         }
         let worked = node.receive(RxFrom::Every, false);
+        node.look_for_ends();
         if worked && away.is_zero() {
             skip = match skip {
                 0 if !linger(&node) => CROWDED,
@@ -120,7 +145,7 @@ fn linger(node: &Node) -> bool {
 }
 
 /// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.
-fn sleep(node: &Node, away: Duration) {
+fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
     // Announce first, then look at the deadlines: whoever adds one in between sees the announcement and wakes us.
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     let now = node.now().0;
@@ -141,18 +166,24 @@ fn sleep(node: &Node, away: Duration) {
     if node.timers.next() < next {
         return;
     }
+    let asleep = away.is_zero().then(|| node.sleeps());
+    if asleep.as_ref().is_some_and(|a| a.needless) {
+        return;
+    }
     let mut fds = [
         PollFd::new(node.wake.as_fd(), PollFlags::POLLIN),
         PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
     ];
     let watched = if away.is_zero() { &mut fds[..] } else { &mut fds[..1] };
-    let result = ppoll(watched, limit.map(TimeSpec::from_duration), None);
+    let limit = limit.map(TimeSpec::from_duration);
+    let result = shift.pause(|| ppoll(watched, limit, None));
+    drop(asleep);
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     if matches!(result, Ok(n) if n > 0) {
         let _ = node.wake.read();
     }
     if matches!(result, Err(e) if e != Errno::EINTR) {
         // Out of kernel memory: try again, without spinning.
-        std::thread::sleep(LONGEST_AWAY);
+        shift.pause(|| std::thread::sleep(LONGEST_AWAY));
     }
 }

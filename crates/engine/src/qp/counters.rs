@@ -53,6 +53,8 @@ pub struct Counters {
     pub implied_naks: u64,
     /// Duplicate requests that the responder answered again.
     pub duplicates: u64,
+    /// Requests that the host performed in the peer's memory by itself.
+    pub direct: u64,
     /// NAKs of any kind that the responder sent.
     pub naks_sent: u64,
 }

@@ -20,6 +20,7 @@ mod send_queue;
 mod tests;
 
 pub use counters::{Counters, DropReason};
+pub use requester::Direct;
 use requester::{AnswerEnv, Requester, Step, transport_of};
 use responder::Responder;
 
@@ -186,6 +187,16 @@ impl Qp {
     #[must_use]
     pub fn query(&self) -> QpAttr {
         QpAttr { cur_state: self.attr.state, ..self.attr }
+    }
+    /// Its attributes, as they are kept.
+    #[must_use]
+    pub fn attr(&self) -> &QpAttr {
+        &self.attr
+    }
+    /// May [`Qp::poll_output`] have something to do?
+    #[must_use]
+    pub fn wants_output(&self) -> bool {
+        self.responder.has_output() || self.requester.wants_output()
     }
     /// What it counted.
     #[must_use]
@@ -425,6 +436,32 @@ impl Qp {
         }
         Output::Idle
     }
+    /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes (but on UD), and as many as the
+    /// host takes may be on their way. Before the first request after RESET only.
+    pub fn leave_network(&mut self, mtu: u32) {
+        self.requester.leave_network(&self.config, mtu);
+    }
+    /// The peer's process has ended, as the host knows: unfinished requests and later ones fail with `IBV_WC_RETRY_EXC_ERR` at once
+    /// instead of after their timeouts. Receives stay posted, as with a peer that is merely silent. Until RESET.
+    pub fn peer_gone(&mut self, effects: &mut Effects) {
+        if self.config.qp_type.is_reliable() {
+            self.requester.peer_gone(&ctx!(self));
+            if matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
+                self.settle(effects);
+            }
+        }
+    }
+    /// The oldest send request, if the host may perform it in the peer's memory by itself: it is one-sided, nothing before it
+    /// is on its way, and nothing is wrong with its own side. If the host did so it reports with [`Qp::direct_done`];
+    /// otherwise the request goes by [`Qp::poll_output`], which finds out what is wrong.
+    pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
+        self.requester.direct(&ctx!(self), keys)
+    }
+    /// The host performed the request of the last [`Qp::poll_direct`].
+    pub fn direct_done(&mut self, effects: &mut Effects) {
+        self.requester.direct_done(&self.config, effects);
+        self.counters.direct += 1;
+    }
     /// Is it sending again after a timeout?
     #[must_use]
     pub fn is_retrying(&self) -> bool {
@@ -478,6 +515,11 @@ impl Qp {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.requester.poll_timeout()
+    }
+    /// When the peer's silence counts as a loss.
+    #[must_use]
+    pub fn ack_timeout(&self) -> Option<Time> {
+        self.requester.ack_timeout()
     }
     /// Time has come. [`Qp::poll_output`] is to be called afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {

@@ -193,6 +193,7 @@ impl World {
             dst: gid(flying.to),
             traffic_class: 0,
             hop_limit: 64,
+            mtu: None,
             headers,
             payload,
         };

@@ -21,9 +21,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 mod answer;
+mod direct;
 mod send;
 mod window;
 pub(crate) use answer::AnswerEnv;
+pub use direct::Direct;
 pub(crate) use send::transport_of;
 use window::Window;
 
@@ -121,6 +123,10 @@ pub(crate) struct Requester {
     /// Request of the packet just prepared.
     prepared_idx: u64,
     ranges: Vec<Range>,
+    /// The peer is known to be gone.
+    gone: bool,
+    /// What messages are cut into, if not by the path MTU.
+    own_mtu: Option<u32>,
     // Attributes in the form the packet path wants them.
     mtu: u64,
     timeout: Option<Duration>,
@@ -164,11 +170,36 @@ impl Requester {
             prepared: Prepared::Gather,
             prepared_idx: 0,
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
+            gone: false,
+            own_mtu: None,
             mtu: config.port_mtu.bytes() as u64,
             timeout: None,
             reliable: config.qp_type.is_reliable(),
             read_part: 1,
         }
+    }
+
+    /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between overflows. Until RESET.
+    pub(crate) fn leave_network(&mut self, config: &QpConfig, mtu: u32) {
+        if config.qp_type != QpType::Ud {
+            self.own_mtu = Some(mtu);
+            self.mtu = u64::from(mtu);
+            self.window = Window::open();
+        }
+    }
+
+    /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
+    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>) {
+        self.gone = true;
+        if self.sq.head < self.sq.posted {
+            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+        }
+    }
+
+    /// May there be something to send, or to fail?
+    pub(crate) fn wants_output(&self) -> bool {
+        self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone
     }
 
     pub(crate) fn queue(&self) -> &SendQueue {
@@ -183,6 +214,8 @@ impl Requester {
         self.sq.clear();
         self.cur = Cursor::default();
         self.next_start = 0;
+        self.own_mtu = None;
+        self.gone = false;
         self.window = Window::new(config.max_inflight);
         self.quiesce();
     }
@@ -203,7 +236,7 @@ impl Requester {
     /// Attributes changed.
     pub(crate) fn update(&mut self, config: &QpConfig, attr: &QpAttr) {
         let mtu = if config.qp_type == QpType::Ud { config.port_mtu } else { attr.path_mtu };
-        self.mtu = mtu.bytes() as u64;
+        self.mtu = self.own_mtu.map_or(mtu.bytes() as u64, u64::from);
         self.timeout = ack_timeout_ns(attr.timeout).map(|ns| patient(Duration::from_nanos(ns)));
         let wanted = usize::from(attr.max_rd_atomic);
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
@@ -219,6 +252,10 @@ impl Requester {
     /// Nothing started is unfinished (SQD).
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.head == self.next_start
+    }
+
+    pub(crate) fn ack_timeout(&self) -> Option<Time> {
+        self.ack_deadline
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
@@ -293,15 +330,21 @@ impl Requester {
             if if wqe.is_local() { !wqe.done } else { wqe.end() > self.una } {
                 break;
             }
-            if wqe.flags.contains(SendFlags::SIGNALED) {
-                let opcode = wqe.wc_opcode();
-                let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
-                if matches!(opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
-                    completion.byte_len = if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
-                }
-                effects.completions.push((CqRef::Send, completion));
-            }
+            self.complete(config, self.sq.head, effects);
             self.sq.head += 1;
+        }
+    }
+
+    /// Completes a request with success, if it asked for a completion.
+    fn complete(&self, config: &QpConfig, idx: u64, effects: &mut Effects) {
+        let wqe = self.sq.wqe(idx);
+        if wqe.flags.contains(SendFlags::SIGNALED) {
+            let opcode = wqe.wc_opcode();
+            let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
+            if matches!(opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
+                completion.byte_len = if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
+            }
+            effects.completions.push((CqRef::Send, completion));
         }
     }
 

@@ -17,7 +17,7 @@ use adverb_wire::{
 };
 
 /// Longest message (IBTA 9.7.7.1).
-const MAX_MSG: u64 = 1 << 31;
+pub(super) const MAX_MSG: u64 = 1 << 31;
 /// Packets of a long message between two that ask for an ACK.
 const ACK_REQ_EVERY: u32 = 16;
 /// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA 9.7.2).
@@ -76,6 +76,10 @@ impl Requester {
             self.una = self.high;
             self.pos_una = self.pos_next;
             self.retire(ctx.config, effects);
+        }
+        if self.gone {
+            self.peer_gone(ctx);
+            return Step::Idle;
         }
         if self.rnr_until.is_some() || self.key_op.is_some() {
             return Step::Idle;

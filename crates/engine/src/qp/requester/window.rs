@@ -22,6 +22,10 @@ impl Window {
         let max = u64::from(max);
         Window { size: INITIAL.min(max), threshold: max, max }
     }
+    /// Without bounds.
+    pub(super) fn open() -> Self {
+        Window { size: u64::MAX / 2, threshold: 0, max: 0 }
+    }
     /// May a packet of this cost be sent? One always may.
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size
@@ -40,6 +44,9 @@ impl Window {
     }
     /// Something was lost.
     pub(super) fn shrink(&mut self, mtu: u64) {
+        if self.max == 0 {
+            return;
+        }
         self.size = (self.size / 2).max(mtu + OVERHEAD);
         self.threshold = self.size;
     }

@@ -226,7 +226,7 @@ impl Responder {
 
     /// Is an answer waiting?
     pub(crate) fn has_output(&self) -> bool {
-        !self.responses.is_empty()
+        !self.responses.is_empty() || self.fatal.is_some()
     }
 
     /// Nothing waits but a plain ACK.

@@ -155,7 +155,7 @@ impl Responder {
     ) -> Result<u32, Refusal> {
         let invalid = |what| Refusal::invalid(what, packet);
         check_sequence(class, packet, self.message.as_ref()).map_err(invalid)?;
-        check_length(class, packet, ctx.attr.path_mtu.bytes()).map_err(invalid)?;
+        check_length(class, packet, packet.mtu(ctx.attr.path_mtu)).map_err(invalid)?;
         match class {
             Class::Send => self.send_packet(ctx, env, packet)?,
             Class::Write => self.write_packet(ctx, env, packet)?,
@@ -236,10 +236,17 @@ impl Responder {
                 .map_err(Refusal::access)?;
         }
         self.count_message();
-        let body =
-            Body::Read { pd: ctx.config.pd, va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
+        let mtu = packet.mtu(ctx.attr.path_mtu);
+        let body = Body::Read {
+            pd: ctx.config.pd,
+            va: reth.va,
+            rkey: reth.rkey,
+            left: reth.len,
+            mtu: mtu as u32,
+            started: false,
+        };
         self.respond_to(packet.headers.bth.psn, body, false);
-        Ok(packets(reth.len, ctx.attr.path_mtu.bytes()))
+        Ok(packets(reth.len, mtu))
     }
 
     /// Checks and performs one atomic; answers the old value.
@@ -400,7 +407,7 @@ impl Responder {
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;
-        let mtu = ctx.attr.path_mtu.bytes();
+        let mtu = packet.mtu(ctx.attr.path_mtu);
         let count = packets(reth.len, mtu);
         if reth.len > MAX_MESSAGE
             || count > self.expected.since(psn).unsigned_abs()
@@ -408,12 +415,18 @@ impl Responder {
         {
             return false;
         }
-        let original = self.responses.restart_reads(psn, count, mtu);
+        let original = self.responses.restart_reads(psn, count);
         if !original && !self.repeats_left(ctx) {
             return false;
         }
-        let body =
-            Body::Read { pd: ctx.config.pd, va: reth.va, rkey: reth.rkey, left: reth.len, started: false };
+        let body = Body::Read {
+            pd: ctx.config.pd,
+            va: reth.va,
+            rkey: reth.rkey,
+            left: reth.len,
+            mtu: mtu as u32,
+            started: false,
+        };
         self.respond_to(psn, body, !original);
         true
     }

@@ -25,6 +25,8 @@ pub(super) enum Body {
         va: u64,
         rkey: Key,
         left: u32,
+        /// Bytes of a packet.
+        mtu: u32,
         started: bool,
     },
     Atomic {
@@ -145,11 +147,11 @@ impl Responses {
 
     /// Takes out the READs whose remaining packets lie in the `n` from `psn` on, as they are asked for anew; was one of
     /// them not a duplicate itself?
-    pub(super) fn restart_reads(&mut self, psn: Psn, n: u32, mtu: usize) -> bool {
+    pub(super) fn restart_reads(&mut self, psn: Psn, n: u32) -> bool {
         let mut original = false;
         self.queue.retain(|r| {
-            let Body::Read { left, .. } = r.body else { return true };
-            let end = r.psn + packets(left, mtu);
+            let Body::Read { left, mtu, .. } = r.body else { return true };
+            let end = r.psn + packets(left, mtu as usize);
             let apart = !r.psn.precedes(psn + n) || !psn.precedes(end);
             original |= !apart && !r.duplicate;
             apart
@@ -198,8 +200,8 @@ impl Responses {
                     Operation::AtomicAcknowledge
                 }
                 Body::Done => Operation::ReadResponseOnly,
-                Body::Read { pd, va, rkey, left, started } => {
-                    let len = left.min(ctx.attr.path_mtu.bytes() as u32);
+                Body::Read { pd, va, rkey, left, mtu, started } => {
+                    let len = left.min(mtu);
                     if len > 0 {
                         let qpn = ctx.config.qpn;
                         // Again for each packet: the region may have gone since the request.
@@ -216,7 +218,7 @@ impl Responses {
                     if !finished {
                         let va = va.wrapping_add(u64::from(len));
                         r.psn = psn.next();
-                        r.body = Body::Read { pd, va, rkey, left: left - len, started: true };
+                        r.body = Body::Read { pd, va, rkey, left: left - len, mtu, started: true };
                     }
                     match (started, finished) {
                         (false, true) => Operation::ReadResponseOnly,

@@ -37,7 +37,7 @@ impl Responder {
         }
         let taken = if check_sequence(class, packet, self.message.as_ref()).is_err() {
             Err(DropReason::Sequence)
-        } else if check_length(class, packet, ctx.attr.path_mtu.bytes()).is_err() {
+        } else if check_length(class, packet, packet.mtu(ctx.attr.path_mtu)).is_err() {
             Err(DropReason::Length)
         } else {
             let step = match class {

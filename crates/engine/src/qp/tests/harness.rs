@@ -529,6 +529,7 @@ impl Pair {
             dst: gid(1 - flying.from),
             traffic_class: 0,
             hop_limit: 64,
+            mtu: None,
             headers,
             payload,
         };

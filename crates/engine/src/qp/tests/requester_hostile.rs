@@ -81,6 +81,7 @@ fn forged_answers_complete_each_request_once_at_most() {
                         dst: gid(0),
                         traffic_class: 0,
                         hop_limit: 64,
+                        mtu: None,
                         headers,
                         payload,
                     };

@@ -306,8 +306,15 @@ impl World {
 
     pub(super) fn give_from(&mut self, r: &Request, src: Gid) {
         let dst = if src.ipv4().is_some() { Gid::from_ipv4([10, 0, 0, 1]) } else { Gid([9; 16]) };
-        let packet =
-            Packet { src, dst, traffic_class: 2, hop_limit: 63, headers: r.headers, payload: &r.payload };
+        let packet = Packet {
+            src,
+            dst,
+            traffic_class: 2,
+            hop_limit: 63,
+            mtu: None,
+            headers: r.headers,
+            payload: &r.payload,
+        };
         let mut env = Env {
             now: Time::ZERO,
             keys: &self.keys,

@@ -116,6 +116,11 @@ impl<M: Cells> Writer<M> {
         Ok(Some(Place { skip, cells }))
     }
 
+    /// Has the consumer read all that was written, as far as it has said?
+    pub(super) fn is_read(&mut self) -> bool {
+        self.look().is_ok() && self.consumed == self.head
+    }
+
     #[inline]
     pub(super) fn has_room(&mut self, len: usize) -> bool {
         len <= max_body(self.cells.count()) && matches!(self.place(len), Ok(Some(_)))

@@ -113,6 +113,11 @@ impl Producer {
         self.0.push(tag, len, fill)
     }
 
+    /// Has the consumer read all that was written? It says so when it finds the ring empty.
+    pub fn is_read(&mut self) -> bool {
+        self.0.is_read()
+    }
+
     /// Whether a record with a body of `len` bytes would find room.
     #[inline]
     pub fn has_room(&mut self, len: usize) -> bool {

@@ -1,0 +1,416 @@
+//! The other processes of this user on this host, and this process itself, as peers that need no network.
+//!
+//! Two processes greet each other once ([`adverb_link::Hello`]): each gives the other a ring to write to, its published
+//! tables, the file that holds its shared memory, and a bell. From then on packets between their queue pairs go
+//! through the rings ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in the
+//! peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the network as any other host.
+use crate::node::Node;
+use adverb_link::shm::{Consumer, Published};
+use adverb_link::{Greeting, Hello, RxFrom, Slot};
+use adverb_memory::{Pages, Shadow};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+mod direct;
+mod peer;
+mod regions;
+
+pub(crate) use direct::{Ends, PRIVATE, SHARED, Seen};
+pub(crate) use peer::Peer;
+use regions::Reached;
+pub(crate) use regions::Shared;
+
+/// Bytes of payload in a packet between two processes of a host: long enough that what a packet costs beside copying it is
+/// little.
+pub(crate) const MTU: u32 = 64 << 10;
+/// How long a process waits for the answer to its greeting; its peer's background thread gives it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a process that did not answer, or did not want to, is not greeted again.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// Which way packets between processes of one host go (`ADVERB_PATH`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathChoice {
+    /// Through shared memory where that is possible.
+    Local,
+    /// Always over the network.
+    Wire,
+}
+
+/// What the program's environment asks for.
+///
+/// # Errors
+/// EINVAL for anything but `local` and `wire`.
+pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
+    match std::env::var("ADVERB_PATH").as_deref() {
+        Err(_) | Ok("" | "local") => Ok(PathChoice::Local),
+        Ok("wire") => Ok(PathChoice::Wire),
+        Ok(other) => {
+            Err(crate::Error::invalid(format!("ADVERB_PATH is {other:?}"), "it is \"local\" or \"wire\""))
+        }
+    }
+}
+
+/// Pages that peers may map, if the program's packets may stay on this host; private ones otherwise.
+///
+/// # Errors
+/// ENOMEM and the like.
+pub(crate) fn pages(len: usize) -> Result<Pages, Errno> {
+    if matches!(path_choice(), Ok(PathChoice::Local))
+        && let Ok(shadow) = Shadow::of_process()
+        && let Ok(pages) = Pages::shared(shadow, len, 1)
+    {
+        return Ok(pages);
+    }
+    Pages::new(len)
+}
+
+/// All peers of a process.
+pub(crate) struct Lanes {
+    nonce: u64,
+    pub(crate) published: Published,
+    tables: OwnedFd,
+    bell: EventFd,
+    pub(crate) shadow: &'static Shadow,
+    pub(crate) reached: Reached,
+    by_slot: RwLock<HashMap<Slot, Arc<Peer>>>,
+    /// Every peer once, and a number that changes with the list.
+    all: RwLock<Vec<Arc<Peer>>>,
+    version: AtomicU32,
+    any: AtomicBool,
+    /// Rings made for processes that were greeted and have not answered.
+    greeted: Mutex<HashMap<Slot, Consumer>>,
+    /// One thread greets at a time.
+    greeting: Mutex<()>,
+    refused: Mutex<HashMap<Slot, Instant>>,
+    /// The bell, and the processes' ends.
+    control: Epoll,
+    /// Threads that sleep until the bell rings.
+    sleepers: AtomicUsize,
+}
+
+impl Lanes {
+    /// What a process shares with others.
+    ///
+    /// # Errors
+    /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over the network.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let (published, tables) = Published::create().map_err(std::io::Error::other)?;
+        let control = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let bell = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        control.add(&bell, EpollEvent::new(EpollFlags::EPOLLIN, bell.as_fd().as_raw_fd() as u64))?;
+        Ok(Lanes {
+            nonce: published.identity().nonce,
+            published,
+            tables,
+            bell,
+            shadow: Shadow::of_process()?,
+            reached: Reached::default(),
+            by_slot: RwLock::default(),
+            all: RwLock::default(),
+            version: AtomicU32::new(0),
+            any: AtomicBool::new(false),
+            greeted: Mutex::default(),
+            greeting: Mutex::default(),
+            refused: Mutex::default(),
+            control,
+            sleepers: AtomicUsize::new(0),
+        })
+    }
+
+    /// Are there peers?
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Readable when the bell rang or a peer ended.
+    pub(crate) fn control_fd(&self) -> BorrowedFd<'_> {
+        self.control.0.as_fd()
+    }
+
+    /// Which of the bell and the ends are readable.
+    pub(crate) fn ready(&self, events: &mut [EpollEvent]) -> usize {
+        self.control.wait(events, EpollTimeout::ZERO).unwrap_or(0)
+    }
+
+    /// The peer that owns a slot, if it is known.
+    pub(crate) fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
+        self.by_slot.read().get(&slot).cloned()
+    }
+
+    /// Brings a copy of the list of peers up to date.
+    #[inline]
+    pub(crate) fn refresh(&self, seen: &mut (u32, Vec<Arc<Peer>>)) {
+        let version = self.version.load(Ordering::Acquire);
+        if seen.0 != version {
+            let all = self.all.read();
+            *seen = (self.version.load(Ordering::Acquire), all.clone());
+        }
+    }
+
+    /// Calls `f` for every peer.
+    pub(crate) fn each(&self, f: impl FnMut(&Arc<Peer>)) {
+        self.all.read().iter().for_each(f);
+    }
+
+    fn refuses(&self, slot: Slot) -> bool {
+        self.refused.lock().get(&slot).is_some_and(|until| Instant::now() < *until)
+    }
+
+    fn refuse(&self, slot: Slot) {
+        self.refused.lock().insert(slot, Instant::now() + REFUSED);
+    }
+
+    fn enter(&self, slots: &[Slot], peer: &Arc<Peer>) {
+        {
+            let mut by_slot = self.by_slot.write();
+            for slot in slots {
+                by_slot.insert(*slot, peer.clone());
+            }
+        }
+        let mut all = self.all.write();
+        if !all.iter().any(|p| Arc::ptr_eq(p, peer)) {
+            all.push(peer.clone());
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Forgets a peer that has ended.
+    pub(crate) fn remove(&self, peer: &Arc<Peer>) {
+        self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
+        let mut all = self.all.write();
+        all.retain(|p| !Arc::ptr_eq(p, peer));
+        self.version.fetch_add(1, Ordering::AcqRel);
+        if let Some(end) = peer.end_fd() {
+            let _ = self.control.delete(end);
+        }
+    }
+
+    /// A thread is about to sleep until packets come; `false`: it need not, as some wait. [`Lanes::awake`] ends it.
+    pub(crate) fn sleeps(&self) -> bool {
+        if self.sleepers.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.published.set_sleeping(true);
+        }
+        // Announced first, then looked: whoever writes to a ring in between sees the announcement.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        !self.waits()
+    }
+
+    /// The thread that slept is awake.
+    pub(crate) fn awake(&self) {
+        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.published.set_sleeping(false);
+        }
+        self.take_bell();
+    }
+
+    /// Takes the bell's ringing. Threads that still sleep announce it anew, as each announcement is rung for once.
+    fn take_bell(&self) {
+        if self.bell.read().is_ok() && self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.published.set_sleeping(true);
+        }
+    }
+
+    /// Does some peer's ring hold a record?
+    fn waits(&self) -> bool {
+        self.any() && self.all.read().iter().any(|p| p.waits())
+    }
+
+    /// Waits until those are out who may be inside a table of this process, as it was before a change of it.
+    pub(crate) fn settle(&self, patience: Duration) {
+        if !self.any() {
+            return;
+        }
+        let all = self.all.read().clone();
+        for peer in all.iter().filter(|p| !p.is_own()) {
+            if !peer.tables.wait_quiet(patience, || peer.is_gone()) && !peer.is_gone() {
+                log::warn!(
+                    "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
+                    peer.pid()
+                );
+            }
+        }
+    }
+}
+
+/// What a greeting carries.
+struct Gifts {
+    ring: OwnedFd,
+    bell: OwnedFd,
+    tables: OwnedFd,
+    shadow: OwnedFd,
+}
+
+impl Gifts {
+    fn of(fds: Vec<OwnedFd>) -> Option<Self> {
+        let [ring, bell, tables, shadow] = <[OwnedFd; 4]>::try_from(fds).ok()?;
+        Some(Gifts { ring, bell, tables, shadow })
+    }
+}
+
+impl Node {
+    /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it if it is not known yet,
+    /// and waits for its answer.
+    pub(crate) fn peer_of(&self, ip: std::net::IpAddr, qpn: u32) -> Option<Arc<Peer>> {
+        let lanes = self.lanes.as_ref()?;
+        let slot = adverb_link::slot_of_qpn(qpn)?;
+        if !self.is_own_address(ip) {
+            return None;
+        }
+        if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+            return Some(peer);
+        }
+        if self.link().owns(slot) {
+            return self.own_peer(lanes);
+        }
+        if lanes.refuses(slot) {
+            return None;
+        }
+        let _one = lanes.greeting.lock();
+        if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+            return Some(peer);
+        }
+        let peer = self.greet(lanes, slot);
+        if peer.is_none() {
+            lanes.refuse(slot);
+        }
+        peer
+    }
+
+    /// This process as its own peer.
+    fn own_peer(&self, lanes: &Lanes) -> Option<Arc<Peer>> {
+        let _one = lanes.greeting.lock();
+        let slots = self.link().slots();
+        let known = slots.iter().find_map(|slot| lanes.known(*slot));
+        let peer = match known {
+            Some(peer) => peer,
+            None => Arc::new(
+                Peer::own(lanes).inspect_err(|e| log::info!("no lane within the process: {e}")).ok()?,
+            ),
+        };
+        lanes.enter(&slots, &peer);
+        Some(peer)
+    }
+
+    fn hello(&self, lanes: &Lanes, wants_answer: bool) -> Hello {
+        Hello { nonce: lanes.nonce, wants_answer, mtu: MTU, slots: self.link().slots() }
+    }
+
+    /// Makes a ring for a process and gives it to the process, with all the rest.
+    fn send_hello(&self, lanes: &Lanes, slot: Slot, wants_answer: bool) -> std::io::Result<Consumer> {
+        let (ring, fd) = Consumer::create().map_err(std::io::Error::other)?;
+        let fds = [fd.as_fd(), lanes.bell.as_fd(), lanes.tables.as_fd(), lanes.shadow.fd()];
+        self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
+        Ok(ring)
+    }
+
+    fn greet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+        {
+            // Locked until the ring is entered: the answer, or the peer's own greeting, may be here before.
+            let mut greeted = lanes.greeted.lock();
+            match self.send_hello(lanes, slot, true) {
+                Ok(ring) => greeted.insert(slot, ring),
+                Err(e) => {
+                    log::debug!("slot {slot} cannot be greeted: {e}");
+                    return None;
+                }
+            };
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.receive(RxFrom::HandOver, false);
+            self.take_greetings();
+            if let Some(peer) = lanes.known(slot) {
+                return Some(peer);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || lanes.refuses(slot) {
+                break;
+            }
+            let mut fds = [PollFd::new(self.packets_fd(), PollFlags::POLLIN)];
+            let wait = left.min(Duration::from_millis(1));
+            let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
+        }
+        lanes.greeted.lock().remove(&slot);
+        log::info!(
+            "the process of slot {slot} did not agree to share memory: it is reached over the network"
+        );
+        None
+    }
+
+    /// Answers greetings and enters those who sent them.
+    pub(crate) fn take_greetings(&self) -> bool {
+        let greetings = self.link().greetings();
+        let any = !greetings.is_empty();
+        for greeting in greetings {
+            let (pid, slots) = (greeting.pid, greeting.hello.slots.clone());
+            if let Err(e) = self.take_greeting(greeting) {
+                log::info!("process {pid} is reached over the network: {e}");
+                if let Some(lanes) = &self.lanes {
+                    slots.iter().for_each(|slot| lanes.refuse(*slot));
+                }
+            }
+        }
+        any
+    }
+
+    fn take_greeting(&self, greeting: Greeting) -> std::io::Result<()> {
+        let Greeting { hello, pid, fds } = greeting;
+        let Some(&first) = hello.slots.first() else { return Ok(()) };
+        let Some(lanes) = &self.lanes else {
+            // Said once: then it need not wait for an answer that never comes.
+            if hello.wants_answer {
+                let slots = self.link().slots();
+                let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots };
+                self.link().greet(first, &no, &[])?;
+            }
+            return Ok(());
+        };
+        if hello.mtu == 0 {
+            hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
+            return Ok(());
+        }
+        if hello.nonce == lanes.nonce {
+            return Ok(());
+        }
+        let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
+        if let Some(peer) = known {
+            // It has one more slot than it had, or looks for one of ours.
+            lanes.enter(&hello.slots, &peer);
+            if let Some(gifts) = Gifts::of(fds) {
+                // Our answer came too late for it. What is in the old ring is lost, and comes again.
+                peer.replace_ring(gifts.ring)?;
+            }
+            if hello.wants_answer {
+                self.link().greet(first, &self.hello(lanes, false), &[])?;
+            }
+            return Ok(());
+        }
+        let gifts =
+            Gifts::of(fds).ok_or_else(|| std::io::Error::other("a greeting without its descriptors"))?;
+        let ring = {
+            let mut greeted = lanes.greeted.lock();
+            match hello.slots.iter().find_map(|slot| greeted.remove(slot)) {
+                Some(ring) => ring,
+                None => self.send_hello(lanes, first, false)?,
+            }
+        };
+        let peer = Arc::new(Peer::new(pid, &hello, ring, gifts)?);
+        if let Some(end) = peer.end_fd() {
+            lanes.control.add(end, EpollEvent::new(EpollFlags::EPOLLIN, end.as_raw_fd() as u64))?;
+        }
+        lanes.enter(&hello.slots, &peer);
+        log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
+        Ok(())
+    }
+}

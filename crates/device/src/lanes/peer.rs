@@ -1,0 +1,256 @@
+//! One process of this host.
+use super::{Gifts, Lanes, MTU};
+use crate::qp::Qp;
+use adverb_engine::Range;
+use adverb_engine::memory::RangeKind;
+use adverb_link::Hello;
+use adverb_link::shm::{Consumer, PeerTables, Producer};
+use adverb_memory::{Cma, PeerMemory, Window};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Tries at a lane that another thread holds.
+const TRIES: u32 = 200;
+/// Shared memory is mapped in pieces of so many bytes.
+const CHUNK: u64 = 1 << 30;
+
+/// A process that packets reach without a network.
+pub(crate) struct Peer {
+    nonce: u64,
+    pid: i32,
+    mtu: u32,
+    own: bool,
+    /// What is sent to it.
+    tx: Mutex<Producer>,
+    /// What it sends; taken from by whoever receives for the node.
+    pub(crate) rx: Mutex<Consumer>,
+    pub(crate) tables: PeerTables,
+    bell: OwnedFd,
+    /// The announcement of its sleep that it was last rung for.
+    rung: AtomicU32,
+    /// Its memory; `None` of this process itself.
+    memory: Option<PeerMemory>,
+    /// Its memory, mapped in pieces, by address.
+    chunks: Mutex<HashMap<u64, Arc<Window>>>,
+    /// May memory that is not shared be reached by system calls? `None`: not tried yet.
+    cma: Mutex<Option<Option<Cma>>>,
+    /// Readable when it has ended.
+    end: Option<OwnedFd>,
+    gone: AtomicBool,
+    /// It cannot read private memory of this process.
+    pub(crate) no_references: AtomicBool,
+    /// Queue pairs of ours that are connected to it.
+    pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
+}
+
+impl Peer {
+    pub(super) fn new(pid: i32, hello: &Hello, ring: Consumer, gifts: Gifts) -> io::Result<Self> {
+        if pid <= 0 {
+            return Err(io::Error::other("it lives in another PID namespace"));
+        }
+        let Gifts { ring: tx, bell, tables, shadow } = gifts;
+        Ok(Peer {
+            nonce: hello.nonce,
+            pid,
+            mtu: MTU.min(hello.mtu).max(256),
+            own: false,
+            tx: Mutex::new(Producer::open(tx).map_err(io::Error::other)?),
+            rx: Mutex::new(ring),
+            tables: PeerTables::open(tables).map_err(io::Error::other)?,
+            bell,
+            rung: AtomicU32::new(0),
+            memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
+            chunks: Mutex::default(),
+            cma: Mutex::new(None),
+            end: Some(adverb_link::process_end(pid)?),
+            gone: AtomicBool::new(false),
+            no_references: AtomicBool::new(false),
+            qps: Mutex::default(),
+        })
+    }
+
+    /// This process itself.
+    pub(super) fn own(lanes: &Lanes) -> io::Result<Self> {
+        let (rx, fd) = Consumer::create().map_err(io::Error::other)?;
+        Ok(Peer {
+            nonce: lanes.nonce,
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            mtu: MTU,
+            own: true,
+            tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
+            rx: Mutex::new(rx),
+            tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
+            bell: lanes.bell.as_fd().try_clone_to_owned()?,
+            rung: AtomicU32::new(0),
+            memory: None,
+            chunks: Mutex::default(),
+            cma: Mutex::new(Some(None)),
+            end: None,
+            gone: AtomicBool::new(false),
+            no_references: AtomicBool::new(false),
+            qps: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+    /// Is it this process itself?
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
+    }
+    /// Bytes of payload in a packet.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+    /// Readable when it has ended.
+    pub(crate) fn end_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Does its ring hold a record?
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        // Somebody who takes from it is as good as nobody waiting.
+        self.rx.try_lock().is_some_and(|rx| !rx.is_empty())
+    }
+
+    /// Known to have ended, or broke its ring.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Has it ended?
+    pub(crate) fn has_ended(&self) -> bool {
+        let Some(end) = &self.end else { return false };
+        let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+    }
+
+    /// Memory of its that is shared, mapped here, and where `addr` is in the mapping.
+    pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
+        let start = addr & !(CHUNK - 1);
+        if addr.checked_add(len)? > start + CHUNK {
+            return Some((Arc::new(self.memory.as_ref()?.window(addr, len).ok()?), 0));
+        }
+        let mut chunks = self.chunks.lock();
+        if let Some(chunk) = chunks.get(&start) {
+            return Some((chunk.clone(), addr - start));
+        }
+        let chunk = Arc::new(self.memory.as_ref()?.window(start, CHUNK).ok()?);
+        chunks.insert(start, chunk.clone());
+        Some((chunk, addr - start))
+    }
+
+    /// System calls that reach its private memory, if they may; `addr` is some address of that.
+    pub(crate) fn cma(&self, addr: u64) -> Option<Cma> {
+        let mut known = self.cma.lock();
+        known
+            .get_or_insert_with(|| {
+                let cma = Cma::new(self.pid.unsigned_abs());
+                match cma.allowed(addr) {
+                    Ok(()) => Some(cma),
+                    Err(e) => {
+                        log::warn!(
+                            "private memory of process {} is not reached directly: {e}; data is copied twice instead",
+                            self.pid
+                        );
+                        None
+                    }
+                }
+            })
+            .to_owned()
+    }
+
+    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f` looks.
+    pub(crate) fn fetch(
+        &self,
+        addr: u64,
+        len: u32,
+        shared: bool,
+        scratch: &mut Vec<u8>,
+        f: impl FnOnce(&[u8]),
+    ) -> bool {
+        if len > MTU {
+            return false;
+        }
+        if shared {
+            return self
+                .window(addr, u64::from(len))
+                .is_some_and(|(window, off)| window.with_bytes(off, len as usize, f).is_ok());
+        }
+        scratch.resize(MTU as usize, 0);
+        let bytes = &mut scratch[..len as usize];
+        let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
+        let read = self.cma(addr).is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok());
+        if read {
+            f(bytes);
+        }
+        read
+    }
+
+    /// A queue pair is connected to one of its.
+    pub(crate) fn connect(&self, qp: &Qp) {
+        if let Some(me) = qp.me() {
+            let mut qps = self.qps.lock();
+            // Those that are gone make room as the list would grow.
+            if qps.len() == qps.capacity() {
+                qps.retain(|qp| qp.strong_count() > 0);
+            }
+            qps.push(Arc::downgrade(&me));
+        }
+    }
+
+    /// What is sent to it goes into another ring from now on.
+    pub(super) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
+        *self.tx.lock() = Producer::open(ring).map_err(io::Error::other)?;
+        Ok(())
+    }
+
+    /// The way to it, unless another thread keeps it for more than a moment.
+    pub(crate) fn lane(&self) -> Option<MutexGuard<'_, Producer>> {
+        for _ in 0..TRIES {
+            if let Some(lane) = self.tx.try_lock() {
+                return Some(lane);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Has it something to read of ours, or we of its? Then silence does not mean that a packet was lost.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.rx.try_lock().is_some_and(|rx| rx.is_empty())
+            || !self.tx.try_lock().is_some_and(|mut tx| tx.is_read())
+    }
+
+    /// It is not used any more; `true` the first time.
+    pub(crate) fn leave(&self) -> bool {
+        !self.gone.swap(true, Ordering::SeqCst)
+    }
+
+    /// Wakes it if it sleeps, once for each time it went to sleep. The caller has written to its ring.
+    pub(crate) fn ring_bell(&self) {
+        // What was written comes before the look at the announcement; the sleeper announces first and looks at the ring then.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let sleeping = self.tables.sleeping();
+        if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
+            let _ = nix::unistd::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("pid", &self.pid).field("own", &self.own).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,341 @@
+//! Packets between queue pairs of one host, through shared memory: the same packets as on a network, and the same engine at both
+//! ends, without addresses, checksums or system calls.
+//!
+//! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the record says where: whoever
+//! receives it copies it once, into place.
+use crate::lanes::{Ends, MTU, PRIVATE, Peer, SHARED};
+use crate::node::progress::Batch;
+use crate::node::{Node, Tx};
+use crate::qp::{Qp, QpInner};
+use adverb_engine::keys::PagedMemory;
+use adverb_engine::memory::RangeKind;
+use adverb_engine::packet::Data;
+use adverb_engine::{KeyTable, MemoryFault, Output, Packet, Range, Transmit};
+use adverb_link::shm::{Broken, Producer, Pushed};
+use adverb_memory::HostMemory;
+use adverb_wire::{Headers, MAX_HEADER_LEN};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A packet; every such record has this bit.
+const PACKET: u32 = 1;
+/// Its payload is elsewhere: behind the headers stand its address, its length and how it is reached.
+const BY_REFERENCE: u32 = 2;
+/// Its sender cuts messages by the MTU of the lane, not by that of the path.
+const LONG: u32 = 4;
+/// Not a packet: the receiver cannot reach the sender's private memory.
+const NO_REFERENCES: u32 = 8;
+
+/// A payload of so many bytes is not copied into the ring if the peer shares the memory it is in.
+const SHARED_FROM: u32 = 4 << 10;
+/// The same for private memory, which the peer reads by a system call.
+const PRIVATE_FROM: u32 = 16 << 10;
+/// Address, length, how.
+const REFERENCE: usize = 8 + 4 + 1;
+/// The longest record: headers and a payload.
+const LONGEST: usize = MAX_HEADER_LEN + MTU as usize;
+/// Records taken from a peer at a time.
+const BUDGET: usize = 64;
+
+impl Node {
+    /// Does everything a queue pair wants done whose packets go through shared memory.
+    pub(super) fn pump_lane(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx, peer: &Arc<Peer>) {
+        let effects = &mut tx.effects;
+        inner.waiting = (0, 0);
+        if peer.is_gone() {
+            inner.engine.peer_gone(effects);
+            return self.deliver(qp, inner, effects);
+        }
+        let mut keys = self.keys.read();
+        if let Some(lanes) = &self.lanes {
+            let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+            let QpInner { engine, seen, .. } = inner;
+            while let Some(request) = engine.poll_direct(&keys) {
+                if !lanes.perform(peer, seen, ends, &keys, &request) {
+                    break;
+                }
+                engine.direct_done(effects);
+            }
+        }
+        let mut paused = false;
+        if inner.engine.wants_output() {
+            let now = self.now();
+            inner.pumped = now;
+            let (mut sent, mut pushed) = (false, false);
+            // Whoever holds the lane may have lost the processor: nobody waits for it, least of all who receives for all.
+            let mut lane = peer.lane();
+            loop {
+                let Some(lane) = &mut lane else {
+                    paused = true;
+                    break;
+                };
+                if !lane.has_room(LONGEST) {
+                    paused = true;
+                    break;
+                }
+                let memory = PagedMemory { keys: &keys, memory: HostMemory };
+                let long = if inner.long { LONG } else { 0 };
+                let (fault, key_op) = match inner.engine.poll_output(now, &keys, &memory, effects) {
+                    Output::Packet(t) => {
+                        sent = true;
+                        match self.push(lane, peer, &t, long, &keys) {
+                            Ok(()) => pushed = true,
+                            Err(Unsent::Fault(fault)) => {
+                                inner.engine.transmit_failed(fault, now, effects);
+                            }
+                            Err(Unsent::Broken) => {
+                                drop(keys);
+                                self.deliver(qp, inner, effects);
+                                return self.leave(peer, "broke its ring");
+                            }
+                        }
+                        continue;
+                    }
+                    Output::Key(op) => (None::<MemoryFault>, Some(op)),
+                    Output::Idle => {
+                        // An ACK that was to be held rides with what went out.
+                        if sent && inner.engine.only_ack_waits() {
+                            inner.engine.hold_ack(false);
+                            sent = false;
+                            continue;
+                        }
+                        break;
+                    }
+                };
+                debug_assert!(fault.is_none());
+                if let Some(op) = key_op {
+                    drop(keys);
+                    let result = self.keys.write().apply(&op);
+                    inner.engine.key_op_done(result, now, effects);
+                    keys = self.keys.read();
+                }
+            }
+            drop(lane);
+            if pushed {
+                peer.ring_bell();
+            }
+        }
+        drop(keys);
+        if paused {
+            self.pump_soon(qp);
+            if !self.program_polls() && self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
+                self.wake_thread();
+            }
+        }
+        self.deliver(qp, inner, effects);
+        qp.publish_failure(inner);
+        self.keep_timer(qp, inner);
+    }
+
+    /// Writes one packet to a peer's ring. The keys are held so that the payload's memory stays registered while it is copied.
+    fn push(
+        &self,
+        lane: &mut Producer,
+        peer: &Peer,
+        t: &Transmit<'_>,
+        long: u32,
+        keys: &KeyTable,
+    ) -> Result<(), Unsent> {
+        let mut headers = t.headers;
+        headers.bth.pad = 0;
+        let mut head = [0; MAX_HEADER_LEN];
+        let head_len = headers.emit(&mut head);
+        let head = &head[..head_len];
+        let mut fault = None;
+        let pushed = match self.reference(peer, t.payload) {
+            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | long, head_len + REFERENCE, |out| {
+                out[..head_len].copy_from_slice(head);
+                let at = &mut out[head_len..];
+                at[..8].copy_from_slice(&range.addr.to_le_bytes());
+                at[8..12].copy_from_slice(&range.len.to_le_bytes());
+                at[12] = how;
+                true
+            }),
+            None => lane.push(PACKET | long, head_len + t.payload.len(), |out| {
+                let (first, rest) = out.split_at_mut(head_len);
+                first.copy_from_slice(head);
+                fault = super::pump::copy_payload(t.payload, keys, rest).err();
+                fault.is_none()
+            }),
+        };
+        match (pushed, fault) {
+            (Ok(Pushed::Done), _) => {
+                self.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            (_, Some(fault)) => Err(Unsent::Fault(fault)),
+            // There was room; whoever says otherwise wrote to what is ours.
+            (Ok(Pushed::Full | Pushed::Refused) | Err(Broken), None) => Err(Unsent::Broken),
+        }
+    }
+
+    /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
+    fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
+        let Data::Gather(&[range]) = payload else { return None };
+        if range.len < SHARED_FROM || range.kind != RangeKind::Mapped {
+            return None;
+        }
+        let lanes = self.lanes.as_ref()?;
+        if !peer.is_own() && lanes.reached.holds(range.addr, u64::from(range.len)) {
+            return Some((range, SHARED));
+        }
+        (range.len >= PRIVATE_FROM && !peer.no_references.load(Ordering::Relaxed) && !peer.is_own())
+            .then_some((range, PRIVATE))
+    }
+
+    /// Takes what peers have written. `true` if there was anything.
+    pub(super) fn receive_lanes(&self, peers: &[Arc<Peer>], batch: &mut Batch) -> bool {
+        let mut any = false;
+        for peer in peers {
+            let mut broken = false;
+            {
+                let mut ring = peer.rx.lock();
+                if ring.is_empty() {
+                    // Idle: the peer may have all the room.
+                    ring.release();
+                    continue;
+                }
+                for _ in 0..BUDGET {
+                    match ring.take(|tag, body| self.take_record(batch, peer, tag, body)) {
+                        Ok(Some(())) => any = true,
+                        Ok(None) => {
+                            ring.release();
+                            break;
+                        }
+                        Err(Broken) => {
+                            broken = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.answer(batch);
+            if broken {
+                self.leave(peer, "broke its ring");
+            }
+        }
+        any
+    }
+
+    fn take_record(&self, batch: &mut Batch, peer: &Arc<Peer>, tag: u32, body: &[u8]) {
+        if tag == NO_REFERENCES {
+            peer.no_references.store(true, Ordering::Relaxed);
+            return;
+        }
+        // Read once: the ring is the peer's to write to, whatever it promised.
+        let mut head = [0; MAX_HEADER_LEN + REFERENCE];
+        let n = body.len().min(head.len());
+        head[..n].copy_from_slice(&body[..n]);
+        let Ok((headers, rest)) = Headers::parse_front(&head[..n]) else {
+            self.counters.malformed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let at = n - rest.len();
+        let qpn = headers.bth.dest_qpn;
+        let qp = match batch.touched.last() {
+            Some(last) if last.number() == qpn => last.clone(),
+            _ => match self.qp(qpn) {
+                Some(qp) => qp,
+                None => {
+                    self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            },
+        };
+        let mut inner = qp.inner.lock();
+        if !self.is_from(peer, &qp, &mut inner) {
+            self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let attr = inner.engine.attr();
+        let packet = Packet {
+            src: attr.av.dgid,
+            dst: attr.av.sgid,
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: (tag & LONG != 0).then(|| peer.mtu()),
+            headers,
+            payload: &body[at.min(body.len())..],
+        };
+        self.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        if tag & BY_REFERENCE == 0 {
+            self.handle(&mut batch.tx, &qp, &mut inner, &packet);
+        } else {
+            let Some(reference) = Reference::parse(rest) else {
+                self.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            let Batch { tx, scratch, .. } = batch;
+            let reached =
+                peer.fetch(reference.addr, reference.len, reference.how == SHARED, scratch, |bytes| {
+                    let packet: Packet<'_> = packet;
+                    self.handle(tx, &qp, &mut inner, &Packet { payload: bytes, ..packet });
+                });
+            if !reached {
+                // Dropped; it comes again by another way.
+                if let Some(mut lane) = peer.lane() {
+                    let _ = lane.push(NO_REFERENCES, 0, |_| true);
+                }
+            }
+        }
+        drop(inner);
+        if !qp.touched.swap(true, Ordering::Relaxed) {
+            batch.touched.push(qp);
+        }
+    }
+
+    /// Is the queue pair connected to one of the peer's? Then its answers go the same way.
+    fn is_from(&self, peer: &Arc<Peer>, qp: &Qp, inner: &mut QpInner) -> bool {
+        if inner.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
+            return true;
+        }
+        let slot = adverb_link::slot_of_qpn(inner.engine.attr().dest_qpn);
+        let theirs = qp.qp_type().is_reliable()
+            && slot
+                .and_then(|slot| self.lanes.as_ref()?.known(slot))
+                .is_some_and(|known| Arc::ptr_eq(&known, peer));
+        if theirs {
+            peer.connect(qp);
+            inner.peer = Some(peer.clone());
+        }
+        theirs
+    }
+
+    /// A peer is used no more: it has ended, or cannot be trusted. Its partners' requests fail.
+    pub(super) fn leave(&self, peer: &Arc<Peer>, why: &str) {
+        if !peer.leave() {
+            return;
+        }
+        log::info!("process {} {why}", peer.pid());
+        if let Some(lanes) = &self.lanes {
+            lanes.remove(peer);
+        }
+        let qps = std::mem::take(&mut *peer.qps.lock());
+        for qp in qps.iter().filter_map(std::sync::Weak::upgrade) {
+            self.pump_soon(&qp);
+        }
+        self.wake_thread();
+    }
+}
+
+/// Why a packet was not written.
+enum Unsent {
+    Fault(MemoryFault),
+    Broken,
+}
+
+/// Where a payload is, in the sender's terms.
+struct Reference {
+    addr: u64,
+    len: u32,
+    how: u8,
+}
+
+impl Reference {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; REFERENCE] = bytes.get(..REFERENCE)?.try_into().ok()?;
+        let (addr, rest) = bytes.split_first_chunk::<8>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        Some(Reference { addr: u64::from_le_bytes(*addr), len: u32::from_le_bytes(*len), how: rest[0] })
+    }
+}

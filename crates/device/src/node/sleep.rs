@@ -1,0 +1,54 @@
+//! Going to sleep where peers on this host see it: they ring a bell then.
+use crate::lanes::Lanes;
+use crate::node::Node;
+use nix::sys::epoll::EpollEvent;
+use std::os::fd::AsRawFd;
+
+/// While it lives the thread counts as asleep.
+pub(crate) struct Asleep<'a> {
+    lanes: Option<&'a Lanes>,
+    /// Something has come already.
+    pub(crate) needless: bool,
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        if let Some(lanes) = self.lanes {
+            lanes.awake();
+        }
+    }
+}
+
+impl Node {
+    /// The thread is about to sleep on [`Node::packets_fd`].
+    pub(crate) fn sleeps(&self) -> Asleep<'_> {
+        let lanes = self.lanes.as_ref();
+        let needless = lanes.is_some_and(|lanes| !lanes.sleeps());
+        Asleep { lanes, needless }
+    }
+
+    /// Leaves peers that have ended; rare, from the background thread.
+    pub(super) fn look_for_ends(&self) {
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
+        let mut events = [EpollEvent::empty(); 16];
+        let n = lanes.ready(&mut events);
+        if n == 0 {
+            return;
+        }
+        let mut ended = Vec::new();
+        lanes.each(|peer| {
+            let named = |e: &EpollEvent| peer.end_fd().is_some_and(|end| end.as_raw_fd() as u64 == e.data());
+            if events[..n].iter().any(named) && peer.has_ended() {
+                ended.push(peer.clone());
+            }
+        });
+        if ended.is_empty() {
+            return;
+        }
+        for peer in ended {
+            // What it wrote before it ended counts.
+            self.receive_all(&peer);
+            self.leave(&peer, "has ended");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! One-sided requests that the host performs by itself, where it reaches the peer's memory: no packet, no PSN.
+//!
+//! Only the oldest request may go this way, and only while nothing before it is on its way, so order within the queue pair
+//! holds. Whatever is irregular about a request (a key, a length, a state) is left to the packet path, whose checks and
+//! errors are those of a network.
+use super::send::MAX_MSG;
+use super::{Cursor, Requester};
+use crate::effects::Effects;
+use crate::keys::KeyTable;
+use crate::packet::Data;
+use crate::qp::{QpConfig, QpCtx};
+use crate::types::{Access, QpState, QpType};
+use crate::wr::SendOp;
+
+/// A request to perform at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Direct<'a> {
+    /// WRITE, READ, an atomic, ATOMIC WRITE or FLUSH.
+    pub op: SendOp,
+    /// Bytes of the message.
+    pub len: u64,
+    /// The bytes to write, or (READ, atomics) where the answer goes: registered memory, checked.
+    pub local: Data<'a>,
+}
+
+impl Requester {
+    /// Is everything before the oldest request done?
+    fn is_clear(&self) -> bool {
+        let head = self.sq.head;
+        head == self.next_start
+            && head < self.sq.posted
+            && self.cur.idx == head
+            && self.una == self.high
+            && self.failure.is_none()
+            && self.rnr_until.is_none()
+            && self.key_op.is_none()
+    }
+
+    /// The oldest request, if it can be performed directly.
+    pub(crate) fn direct(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> Option<Direct<'_>> {
+        if ctx.attr.state != QpState::Rts || ctx.config.qp_type != QpType::Rc || !self.is_clear() {
+            return None;
+        }
+        let idx = self.sq.head;
+        let wqe = self.sq.wqe(idx);
+        let (op, len) = (wqe.op, wqe.len);
+        let needed = match op {
+            SendOp::Write(_) | SendOp::AtomicWrite(_) | SendOp::Flush { .. } => Access::empty(),
+            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
+            _ => return None,
+        };
+        let fits = match op {
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => len == 8,
+            _ => len <= MAX_MSG,
+        };
+        if !fits || (ctx.attr.max_rd_atomic == 0 && wqe.needs_response()) {
+            return None;
+        }
+        if wqe.inline {
+            return Some(Direct { op, len, local: Data::Bytes(self.sq.inline(idx, 0, len as usize)) });
+        }
+        self.ranges.clear();
+        let mut left = len;
+        for s in self.sq.sges(idx) {
+            // An atomic takes the first eight bytes of a longer buffer.
+            let take = left.min(u64::from(s.length)) as u32;
+            if take > 0 {
+                self.ranges.push(keys.check_local(ctx.config.pd, s.lkey, needed, s.addr, take).ok()?);
+            }
+            left -= u64::from(take);
+        }
+        Some(Direct { op, len, local: Data::Gather(&self.ranges) })
+    }
+
+    /// The host performed the request that [`Requester::direct`] has just answered.
+    pub(crate) fn direct_done(&mut self, config: &QpConfig, effects: &mut Effects) {
+        let idx = self.sq.head;
+        self.complete(config, idx, effects);
+        self.sq.head = idx + 1;
+        self.next_start = idx + 1;
+        self.cur = Cursor { idx: idx + 1, psn: self.cur.psn, ..Cursor::default() };
+    }
+}
