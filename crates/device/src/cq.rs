@@ -62,6 +62,8 @@ pub struct Cq {
     timer_at: AtomicU64,
     /// The timer queue knows its number.
     timed: OnceLock<()>,
+    /// Nobody asks when completions were added.
+    untimed: AtomicBool,
 }
 
 impl Cq {
@@ -114,11 +116,18 @@ impl Cq {
             destroyed: AtomicBool::new(false),
             timer_at: AtomicU64::new(u64::MAX),
             timed: OnceLock::new(),
+            untimed: AtomicBool::new(false),
         });
         if let Sink::Channel(channel) = &cq.sink {
             channel.add(&cq);
         }
         Ok(cq)
+    }
+
+    /// Nobody will ask for the time stamps of its completions, and they need not be taken: a look at the clock costs as much as all
+    /// the rest of adding one.
+    pub fn without_timestamps(&self) {
+        self.untimed.store(true, Ordering::Relaxed);
     }
 
     /// Its number in this process.
@@ -148,7 +157,12 @@ impl Cq {
     }
 
     /// Adds a completion and, if an arm fires, its event.
-    pub(crate) fn push(self: &Arc<Self>, completion: Completion, now: Time) -> Result<(), Cause> {
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        completion: Completion,
+        now: impl FnOnce() -> Time,
+    ) -> Result<(), Cause> {
+        let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         pushed.map_err(|Lost { cause, first }| {
             if first {
@@ -274,6 +288,7 @@ impl Cq {
     pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
         let node = self.context.node();
         node.check_alive()?;
+        self.untimed.store(false, Ordering::Relaxed);
         self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
         self.armed(0);
         Ok(())
@@ -302,6 +317,7 @@ impl Cq {
     pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.enter_timed();
+        self.untimed.store(false, Ordering::Relaxed);
         self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
         Ok(())
     }

@@ -77,6 +77,8 @@ pub(crate) struct QpInner {
     pub(crate) direct: bool,
     /// Requests handed over and not yet looked at, and their bytes: see [`Qp::commit`].
     pub(crate) waiting: (usize, usize),
+    /// Chains of requests handed over, and requests in them (DEF-8).
+    pub(crate) handovers: (u64, u64),
     /// When it was pumped last.
     pub(crate) pumped: Time,
     /// The process of its peer, if that needs no network.
@@ -138,6 +140,7 @@ impl Qp {
                     stash: Stash::default(),
                     direct: false,
                     waiting: (0, 0),
+                    handovers: (0, 0),
                     pumped: Time::ZERO,
                     peer: None,
                     long: false,
@@ -396,8 +399,8 @@ impl Qp {
         let node = self.context.node();
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
-            node.counters.handovers.fetch_add(u64::from(n > 0), Ordering::Relaxed);
-            node.counters.handed_over.fetch_add(n as u64, Ordering::Relaxed);
+            inner.handovers.0 += u64::from(n > 0);
+            inner.handovers.1 += n as u64;
             inner.waiting.0 += n;
             if inner.faults.is_some() {
                 node.inject_messages(self, inner, n as u64, &mut tx.effects);
@@ -511,6 +514,7 @@ impl Qp {
             );
             tx.effects.completions.clear();
             tx.effects.events.clear();
+            node.count_handovers(&inner);
             self.publish(&mut inner);
         });
         if let Some(lanes) = &node.lanes {

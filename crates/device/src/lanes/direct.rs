@@ -108,10 +108,13 @@ impl Lanes {
         if !plain || (atomic && !remote.va.is_multiple_of(8)) {
             return false;
         }
-        let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
         if peer.is_own() {
+            let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
+        // Inside from here on: what is found unchanged now stays until the mark is taken back.
+        let Some(_busy) = self.published.enter() else { return false };
+        let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
         let Some(target) = find_key(peer, &mut seen.key, remote.rkey) else { return false };
         let entry = &target.entry;
         let granted = Access::from_bits_truncate(entry.access);
@@ -125,15 +128,10 @@ impl Lanes {
         else {
             return false;
         };
-        let Some(_busy) = self.published.enter() else { return false };
-        let (reach, key_seen) = (&target.reach, &target.seen);
-        let unchanged = peer.tables.key_unchanged(key_seen)
-            && seen.qp.as_ref().is_some_and(|(_, qp)| peer.tables.qp_unchanged(qp));
-        unchanged
-            && match reach {
-                Reach::Window(window, at) => in_window(window, at + off, request),
-                Reach::Cma(cma) => by_calls(cma, entry.addr + off, request),
-            }
+        match &target.reach {
+            Reach::Window(window, at) => in_window(window, at + off, request),
+            Reach::Cma(cma) => by_calls(cma, entry.addr + off, request),
+        }
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the operation.

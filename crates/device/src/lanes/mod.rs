@@ -147,13 +147,15 @@ impl Lanes {
         self.by_slot.read().get(&slot).cloned()
     }
 
-    /// Brings a copy of the list of peers up to date.
+    /// Brings the receiver's list of rings up to date.
     #[inline]
-    pub(crate) fn refresh(&self, seen: &mut (u32, Vec<Arc<Peer>>)) {
+    pub(crate) fn refresh(&self, rings: &mut Rings) {
         let version = self.version.load(Ordering::Acquire);
-        if seen.0 != version {
+        if rings.version != version {
+            rings.version = version;
             let all = self.all.read();
-            *seen = (self.version.load(Ordering::Acquire), all.clone());
+            rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
+            rings.list.extend(all.iter().filter_map(|peer| Some((peer.clone(), peer.take_ring()?))));
         }
     }
 
@@ -196,14 +198,13 @@ impl Lanes {
         }
     }
 
-    /// A thread is about to sleep until packets come; `false`: it need not, as some wait. [`Lanes::awake`] ends it.
-    pub(crate) fn sleeps(&self) -> bool {
+    /// A thread is about to sleep until packets come, unless some wait already: it looks into the rings after this, so that
+    /// whoever writes to one in between sees the announcement. [`Lanes::awake`] ends it.
+    pub(crate) fn sleeps(&self) {
         if self.sleepers.fetch_add(1, Ordering::SeqCst) == 0 {
             self.published.set_sleeping(true);
         }
-        // Announced first, then looked: whoever writes to a ring in between sees the announcement.
         std::sync::atomic::fence(Ordering::SeqCst);
-        !self.waits()
     }
 
     /// The thread that slept is awake.
@@ -221,11 +222,6 @@ impl Lanes {
         }
     }
 
-    /// Does some peer's ring hold a record?
-    fn waits(&self) -> bool {
-        self.any() && self.all.read().iter().any(|p| p.waits())
-    }
-
     /// Waits until those are out who may be inside a table of this process, as it was before a change of it.
     pub(crate) fn settle(&self, patience: Duration) {
         if !self.any() {
@@ -240,6 +236,20 @@ impl Lanes {
                 );
             }
         }
+    }
+}
+
+/// The rings that peers write to, in the hands of the one who receives.
+#[derive(Default)]
+pub(crate) struct Rings {
+    version: u32,
+    pub(crate) list: Vec<(Arc<Peer>, Consumer)>,
+}
+
+impl Rings {
+    /// Does none hold a record?
+    pub(crate) fn are_empty(&self) -> bool {
+        self.list.iter().all(|(_, ring)| ring.is_empty())
     }
 }
 
@@ -318,6 +328,9 @@ impl Node {
         {
             // Locked until the ring is entered: the answer, or the peer's own greeting, may be here before.
             let mut greeted = lanes.greeted.lock();
+            if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+                return Some(peer);
+            }
             match self.send_hello(lanes, slot, true) {
                 Ok(ring) => greeted.insert(slot, ring),
                 Err(e) => {
@@ -383,6 +396,8 @@ impl Node {
         if hello.nonce == lanes.nonce {
             return Ok(());
         }
+        // Locked to the end: whoever greets this process meanwhile finds it known then, so that each makes one ring.
+        let mut greeted = lanes.greeted.lock();
         let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
         if let Some(peer) = known {
             // It has one more slot than it had, or looks for one of ours.
@@ -398,12 +413,9 @@ impl Node {
         }
         let gifts =
             Gifts::of(fds).ok_or_else(|| std::io::Error::other("a greeting without its descriptors"))?;
-        let ring = {
-            let mut greeted = lanes.greeted.lock();
-            match hello.slots.iter().find_map(|slot| greeted.remove(slot)) {
-                Some(ring) => ring,
-                None => self.send_hello(lanes, first, false)?,
-            }
+        let ring = match hello.slots.iter().find_map(|slot| greeted.remove(slot)) {
+            Some(ring) => ring,
+            None => self.send_hello(lanes, first, false)?,
         };
         let peer = Arc::new(Peer::new(pid, &hello, ring, gifts)?);
         if let Some(end) = peer.end_fd() {

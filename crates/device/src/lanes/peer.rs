@@ -27,8 +27,8 @@ pub(crate) struct Peer {
     own: bool,
     /// What is sent to it.
     tx: Mutex<Producer>,
-    /// What it sends; taken from by whoever receives for the node.
-    pub(crate) rx: Mutex<Consumer>,
+    /// What it sends, until the node's receiver has taken the ring over.
+    rx: Mutex<Option<Consumer>>,
     pub(crate) tables: PeerTables,
     bell: OwnedFd,
     /// The announcement of its sleep that it was last rung for.
@@ -60,7 +60,7 @@ impl Peer {
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
             tx: Mutex::new(Producer::open(tx).map_err(io::Error::other)?),
-            rx: Mutex::new(ring),
+            rx: Mutex::new(Some(ring)),
             tables: PeerTables::open(tables).map_err(io::Error::other)?,
             bell,
             rung: AtomicU32::new(0),
@@ -83,7 +83,7 @@ impl Peer {
             mtu: MTU,
             own: true,
             tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
-            rx: Mutex::new(rx),
+            rx: Mutex::new(Some(rx)),
             tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
             bell: lanes.bell.as_fd().try_clone_to_owned()?,
             rung: AtomicU32::new(0),
@@ -116,11 +116,9 @@ impl Peer {
         self.end.as_ref().map(AsFd::as_fd)
     }
 
-    /// Does its ring hold a record?
-    #[inline]
-    pub(crate) fn waits(&self) -> bool {
-        // Somebody who takes from it is as good as nobody waiting.
-        self.rx.try_lock().is_some_and(|rx| !rx.is_empty())
+    /// The ring that it writes to, for the one who receives; once.
+    pub(super) fn take_ring(&self) -> Option<Consumer> {
+        self.rx.lock().take()
     }
 
     /// Known to have ended, or broke its ring.
@@ -227,10 +225,9 @@ impl Peer {
         None
     }
 
-    /// Has it something to read of ours, or we of its? Then silence does not mean that a packet was lost.
+    /// Has it something of ours to read?
     pub(crate) fn is_behind(&self) -> bool {
-        !self.rx.try_lock().is_some_and(|rx| rx.is_empty())
-            || !self.tx.try_lock().is_some_and(|mut tx| tx.is_read())
+        !self.tx.try_lock().is_some_and(|mut tx| tx.is_read())
     }
 
     /// It is not used any more; `true` the first time.

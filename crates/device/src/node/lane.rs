@@ -11,7 +11,7 @@ use adverb_engine::keys::PagedMemory;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::{KeyTable, MemoryFault, Output, Packet, Range, Transmit};
-use adverb_link::shm::{Broken, Producer, Pushed};
+use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_memory::HostMemory;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
@@ -64,7 +64,14 @@ impl Node {
             let (mut sent, mut pushed) = (false, false);
             // Whoever holds the lane may have lost the processor: nobody waits for it, least of all who receives for all.
             let mut lane = peer.lane();
-            loop {
+            while inner.engine.wants_output() {
+                if inner.engine.only_ack_to_send() {
+                    if inner.engine.holds_ack() && !sent {
+                        break;
+                    }
+                    // An ACK that was to be held rides with what went out.
+                    inner.engine.hold_ack(false);
+                }
                 let Some(lane) = &mut lane else {
                     paused = true;
                     break;
@@ -75,7 +82,7 @@ impl Node {
                 }
                 let memory = PagedMemory { keys: &keys, memory: HostMemory };
                 let long = if inner.long { LONG } else { 0 };
-                let (fault, key_op) = match inner.engine.poll_output(now, &keys, &memory, effects) {
+                let op = match inner.engine.poll_output(now, &keys, &memory, effects) {
                     Output::Packet(t) => {
                         sent = true;
                         match self.push(lane, peer, &t, long, &keys) {
@@ -91,24 +98,13 @@ impl Node {
                         }
                         continue;
                     }
-                    Output::Key(op) => (None::<MemoryFault>, Some(op)),
-                    Output::Idle => {
-                        // An ACK that was to be held rides with what went out.
-                        if sent && inner.engine.only_ack_waits() {
-                            inner.engine.hold_ack(false);
-                            sent = false;
-                            continue;
-                        }
-                        break;
-                    }
+                    Output::Key(op) => op,
+                    Output::Idle => break,
                 };
-                debug_assert!(fault.is_none());
-                if let Some(op) = key_op {
-                    drop(keys);
-                    let result = self.keys.write().apply(&op);
-                    inner.engine.key_op_done(result, now, effects);
-                    keys = self.keys.read();
-                }
+                drop(keys);
+                let result = self.keys.write().apply(&op);
+                inner.engine.key_op_done(result, now, effects);
+                keys = self.keys.read();
             }
             drop(lane);
             if pushed {
@@ -184,12 +180,11 @@ impl Node {
     }
 
     /// Takes what peers have written. `true` if there was anything.
-    pub(super) fn receive_lanes(&self, peers: &[Arc<Peer>], batch: &mut Batch) -> bool {
+    pub(super) fn receive_lanes(&self, rings: &mut [(Arc<Peer>, Consumer)], batch: &mut Batch) -> bool {
         let mut any = false;
-        for peer in peers {
+        for (peer, ring) in rings {
             let mut broken = false;
             {
-                let mut ring = peer.rx.lock();
                 if ring.is_empty() {
                     // Idle: the peer may have all the room.
                     ring.release();

@@ -6,7 +6,7 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::lanes::{Lanes, PathChoice};
-use crate::qp::Qp;
+use crate::qp::{Qp, QpInner};
 use crate::srq::Srq;
 use adverb_engine::{KeyTable, PdId, Time};
 use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
@@ -97,7 +97,7 @@ pub struct NodeCounters {
     pub malformed: AtomicU64,
     /// Packets for a queue pair number of ours that does not exist.
     pub no_such_qp: AtomicU64,
-    /// Chains of send requests handed over (DEF-8).
+    /// Chains of send requests that queue pairs handed over which have ended since (DEF-8).
     pub handovers: AtomicU64,
     /// Requests in these.
     pub handed_over: AtomicU64,
@@ -286,11 +286,13 @@ impl Node {
             return;
         }
         let mut text = String::new();
+        let (handovers, handed_over) = self.handovers(false);
+        let (handovers, handed_over) = (AtomicU64::new(handovers), AtomicU64::new(handed_over));
         let own = [
             ("malformed", &self.counters.malformed),
             ("no_such_qp", &self.counters.no_such_qp),
-            ("handovers", &self.counters.handovers),
-            ("handed_over", &self.counters.handed_over),
+            ("handovers", &handovers),
+            ("handed_over", &handed_over),
             ("lane_sent", &self.counters.lane_sent),
             ("lane_received", &self.counters.lane_received),
         ];
@@ -310,13 +312,35 @@ impl Node {
         log::info!("counters:{text}");
     }
 
+    /// A queue pair ends: what it counted stays.
+    pub(crate) fn count_handovers(&self, inner: &QpInner) {
+        self.counters.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
+        self.counters.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
+    }
+
+    /// Chains handed over and requests in them, of all queue pairs; unless `patient`, of those that nobody is busy with.
+    fn handovers(&self, patient: bool) -> (u64, u64) {
+        let mut sum = (
+            self.counters.handovers.load(Ordering::Relaxed),
+            self.counters.handed_over.load(Ordering::Relaxed),
+        );
+        self.qps.each(|qp| {
+            let inner = if patient { Some(qp.inner.lock()) } else { qp.inner.try_lock() };
+            let (chains, requests) = inner.map_or((0, 0), |inner| inner.handovers);
+            sum.0 += chains;
+            sum.1 += requests;
+        });
+        sum
+    }
+
     /// What this process counted so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let link = self.link.stats();
+        let (handovers, handed_over) = self.handovers(true);
         Stats {
-            handovers: self.counters.handovers.load(Ordering::Relaxed),
-            handed_over: self.counters.handed_over.load(Ordering::Relaxed),
+            handovers,
+            handed_over,
             send_calls: link.tx_syscalls,
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,

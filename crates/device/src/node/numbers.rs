@@ -69,6 +69,14 @@ impl Numbers {
         }
     }
 
+    /// Calls `f` for every queue pair.
+    pub(super) fn each(&self, f: impl FnMut(&Arc<Qp>)) {
+        // A copy: `f` takes the locks of queue pairs, whose holders may ask for this one.
+        let all: Vec<_> =
+            self.inner.read().slots.iter().flat_map(|b| b.qps.iter().flatten().cloned()).collect();
+        all.iter().for_each(f);
+    }
+
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<Qp>> {
         let inner = self.inner.read();
         let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;

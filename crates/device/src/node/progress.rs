@@ -1,11 +1,11 @@
 //! Receiving: from the link to the queue pairs.
-use crate::lanes::Peer;
+use crate::lanes::{Lanes, Peer, Rings};
 use crate::node::{Node, Timed, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Gid, Packet};
+use adverb_engine::{Gid, Packet, Time};
 use adverb_link::{RxBuffers, RxFrom, RxPacket};
 use adverb_memory::HostMemory;
 use adverb_wire::Headers;
@@ -36,7 +36,7 @@ const WAIT: Duration = Duration::from_millis(2);
 /// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
 const QUIET: u32 = 1024;
 /// Namely every so many receives.
-const LOOK_EVERY: u32 = 32;
+const LOOK_EVERY: u32 = 256;
 
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
@@ -45,8 +45,8 @@ const TIMERS_EVERY: u64 = 16;
 pub(super) struct Rx {
     buffers: RxBuffers,
     batch: Batch,
-    /// Peers on this host, as of that version of the list.
-    peers: (u32, Vec<Arc<Peer>>),
+    /// What peers on this host write to.
+    rings: Rings,
     /// Receives in a row that found nothing on the sockets.
     quiet: u32,
 }
@@ -74,7 +74,7 @@ impl Rx {
                 held: Vec::new(),
                 hold: false,
             },
-            peers: (0, Vec::new()),
+            rings: Rings::default(),
             quiet: 0,
         }
     }
@@ -154,7 +154,9 @@ impl Node {
     }
 
     fn drive(&self, hold: bool) -> bool {
-        let polls = self.polls.fetch_add(1, Ordering::Relaxed);
+        // Not exact with several threads, nor need it be: whoever looks only asks whether it moves.
+        let polls = self.polls.load(Ordering::Relaxed);
+        self.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
         if self.is_stale() {
             return false;
         }
@@ -168,7 +170,7 @@ impl Node {
     /// busy last, and [`RxFrom::Every`] after a wake-up.
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
-        let Rx { buffers, batch, peers, quiet } = &mut *rx;
+        let Rx { buffers, batch, rings, quiet } = &mut *rx;
         batch.hold = false;
         if !batch.held.is_empty() {
             self.any_held.store(false, Ordering::Relaxed);
@@ -184,8 +186,8 @@ impl Node {
         });
         let mut any = false;
         if let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) {
-            lanes.refresh(peers);
-            any = self.receive_lanes(&peers.1, batch);
+            lanes.refresh(rings);
+            any = self.receive_lanes(&mut rings.list, batch);
             // A look at the sockets costs a system call, many times what a look at the lanes does.
             *quiet = quiet.saturating_add(1);
             if from == RxFrom::All && *quiet > QUIET && !quiet.is_multiple_of(LOOK_EVERY) {
@@ -204,9 +206,21 @@ impl Node {
     /// Takes everything that a peer has written.
     pub(super) fn receive_all(&self, peer: &Arc<Peer>) {
         let mut rx = self.rx.lock();
-        let batch = &mut rx.batch;
+        let Rx { batch, rings, .. } = &mut *rx;
         batch.hold = false;
-        while self.receive_lanes(std::slice::from_ref(peer), batch) {}
+        if let Some(lanes) = &self.lanes {
+            lanes.refresh(rings);
+        }
+        if let Some(ring) = rings.list.iter_mut().find(|(p, _)| Arc::ptr_eq(p, peer)) {
+            while self.receive_lanes(std::slice::from_mut(ring), batch) {}
+        }
+    }
+
+    /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may be old.
+    pub(super) fn rings_hold(&self, lanes: &Lanes) -> bool {
+        let mut rx = self.rx.lock();
+        lanes.refresh(&mut rx.rings);
+        !rx.rings.are_empty()
     }
 
     /// Enters when the first packet is due that a fault holds, unless an earlier entry stands already.
@@ -234,6 +248,12 @@ impl Node {
         while let Some(qp) = batch.touched.pop() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
+            if batch.hold && inner.engine.only_ack_to_send() {
+                drop(inner);
+                batch.held.push(qp);
+                self.any_held.store(true, Ordering::Relaxed);
+                continue;
+            }
             inner.engine.hold_ack(batch.hold);
             self.pump(&qp, &mut inner, &mut batch.tx);
             inner.engine.hold_ack(false);
@@ -296,17 +316,19 @@ impl Node {
             let keys = self.keys.read();
             let mut source = SrqSource { node: self, qp };
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            let mut env = Env {
-                now: self.now(),
-                keys: &keys,
-                memory: &memory,
-                srq: &mut source,
-                effects: &mut tx.effects,
-            };
+            // A responder keeps no time, and a look at the clock costs as much as the rest of a short request.
+            let now = if packet.headers.bth.opcode.is_request() { Time::ZERO } else { self.now() };
+            let mut env =
+                Env { now, keys: &keys, memory: &memory, srq: &mut source, effects: &mut tx.effects };
             inner.engine.handle_packet(&mut env, packet);
         }
         self.deliver(qp, inner, &mut tx.effects);
         qp.publish_failure(inner);
+    }
+
+    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean that a packet was lost.
+    fn is_behind(&self, peer: &Peer) -> bool {
+        peer.is_behind() || !self.rx.try_lock().is_some_and(|rx| rx.rings.are_empty())
     }
 
     /// Runs the timers that are due.
@@ -337,7 +359,7 @@ impl Node {
                 qp.timer_at.store(u64::MAX, Ordering::Relaxed);
                 let overdue =
                     inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
-                if overdue && inner.peer.as_ref().is_some_and(|p| !p.is_gone() && p.is_behind()) {
+                if overdue && inner.peer.as_ref().is_some_and(|p| !p.is_gone() && self.is_behind(p)) {
                     // What is missing lies unread in one of two rings: its reader is late, and nothing was lost.
                     let again = now + WAIT;
                     qp.timer_at.store(again.0, Ordering::Relaxed);

@@ -203,7 +203,7 @@ impl Node {
                 // same outcome for the peer.
                 let _ = self.keys.write().apply(&op);
             }
-            let now = self.now();
+            let now = || self.now();
             let mut overflow = None;
             for (target, completion) in effects.completions.drain(..) {
                 if let Some(cause) = &completion.cause {
@@ -265,7 +265,7 @@ pub(super) fn copy_payload(
 }
 
 /// Adds a completion to a queue, if there is one.
-fn push(cq: Option<&Arc<Cq>>, completion: Completion, now: Time) -> Result<(), Cause> {
+fn push(cq: Option<&Arc<Cq>>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
     cq.map_or(Ok(()), |cq| cq.push(completion, now))
 }
 

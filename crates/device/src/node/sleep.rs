@@ -23,7 +23,10 @@ impl Node {
     /// The thread is about to sleep on [`Node::packets_fd`].
     pub(crate) fn sleeps(&self) -> Asleep<'_> {
         let lanes = self.lanes.as_ref();
-        let needless = lanes.is_some_and(|lanes| !lanes.sleeps());
+        let needless = lanes.is_some_and(|lanes| {
+            lanes.sleeps();
+            lanes.any() && self.rings_hold(lanes)
+        });
         Asleep { lanes, needless }
     }
 

@@ -198,6 +198,11 @@ impl Qp {
     pub fn wants_output(&self) -> bool {
         self.responder.has_output() || self.requester.wants_output()
     }
+    /// Has [`Qp::poll_output`] nothing to do but send a plain ACK?
+    #[must_use]
+    pub fn only_ack_to_send(&self) -> bool {
+        self.responder.only_ack_waits() && !self.requester.wants_output()
+    }
     /// What it counted.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -482,6 +487,11 @@ impl Qp {
     #[must_use]
     pub fn only_ack_waits(&self) -> bool {
         self.responder.only_ack_waits()
+    }
+    /// Is a plain ACK kept back?
+    #[must_use]
+    pub fn holds_ack(&self) -> bool {
+        self.hold_ack
     }
     /// While set, [`Qp::poll_output`] keeps a plain ACK back. The host sees to it that this does not last.
     pub fn hold_ack(&mut self, hold: bool) {

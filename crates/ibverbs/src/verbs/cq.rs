@@ -24,12 +24,16 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
+/// Completions with these carry the time of their coming.
+const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
 pub const RESOURCE_CQ: u64 = 0xadb0_0001;
 
 /// What a CQ is made of beyond what every CQ has.
 struct Extras {
     single_threaded: bool,
+    timestamps: bool,
     custom: Option<CustomMemory>,
 }
 
@@ -52,6 +56,9 @@ unsafe fn create(
         Some(unsafe { ChannelObj::behind(channel) })
     };
     let cq = Cq::new(&owner.context, cqe, ours.map(|c| &c.channel), comp_vector)?;
+    if !extras.timestamps {
+        cq.without_timestamps();
+    }
     let mut c = ibv_cq_ex::zeroed();
     c.context = context;
     c.channel = channel;
@@ -92,7 +99,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     let (Ok(cqe), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
         return failed_null("ibv_create_cq", &Error::invalid("cqe or comp_vector", "it cannot be negative"));
     };
-    let extras = Extras { single_threaded: false, custom: None };
+    let extras = Extras { single_threaded: false, timestamps: false, custom: None };
     // SAFETY: the program's live handles.
     unsafe { create(context, cqe, cq_context, channel, vector, extras) }
         .unwrap_or_else(|e| failed_null("ibv_create_cq", &e))
@@ -138,7 +145,11 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     } else {
         None
     };
-    let extras = Extras { single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0, custom };
+    let extras = Extras {
+        single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
+        timestamps: wc_flags & TIMESTAMPS != 0,
+        custom,
+    };
     // SAFETY: the caller's promise.
     let made = unsafe { create(context, cqe, (*attr).cq_context, (*attr).channel, vector, extras) };
     if made.is_err()

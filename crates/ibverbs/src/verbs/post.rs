@@ -72,25 +72,35 @@ unsafe fn with_request<R>(
         .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
     let sges = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
-    let mut inline = [&[][..]; MAX_INLINE_SGES];
-    let data = if flags.contains(SendFlags::INLINE) {
-        if count > MAX_INLINE_SGES {
-            return Err(Error::invalid(
-                format!("num_sge is {count}"),
-                format!("inline data has at most {MAX_INLINE_SGES} entries"),
-            ));
-        }
-        for (slot, sge) in inline.iter_mut().zip(sges) {
-            // SAFETY: inline entries are plain addresses of the program's memory.
-            *slot = unsafe { slice(sge.addr as *const u8, sge.length as usize) };
-        }
-        Payload::Inline(&inline[..count])
-    } else {
-        Payload::Sges(sges)
-    };
     // SAFETY: a plain word of the union.
     let xrc_srqn = unsafe { wr.qp_type.xrc.remote_srqn };
-    f(&SendWr { wr_id: wr.wr_id, flags, op, data, ud, xrc_srqn })
+    let request = SendWr { wr_id: wr.wr_id, flags, op, data: Payload::Sges(sges), ud, xrc_srqn };
+    match sges {
+        _ if !flags.contains(SendFlags::INLINE) => f(&request),
+        // SAFETY: inline entries are plain addresses of the program's memory.
+        [sge] => f(&SendWr { data: Payload::Inline(&[unsafe { bytes_of(sge) }]), ..request }),
+        _ if count > MAX_INLINE_SGES => Err(Error::invalid(
+            format!("num_sge is {count}"),
+            format!("inline data has at most {MAX_INLINE_SGES} entries"),
+        )),
+        _ => {
+            let mut inline = [&[][..]; MAX_INLINE_SGES];
+            for (slot, sge) in inline.iter_mut().zip(sges) {
+                // SAFETY: as above.
+                *slot = unsafe { bytes_of(sge) };
+            }
+            f(&SendWr { data: Payload::Inline(&inline[..count]), ..request })
+        }
+    }
+}
+
+/// The bytes of an inline entry.
+///
+/// # Safety
+/// It is an address and a length of the program's memory, valid as long as the answer is used.
+unsafe fn bytes_of<'a>(sge: &Sge) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { slice(sge.addr as *const u8, sge.length as usize) }
 }
 
 /// # Safety
