@@ -14,8 +14,11 @@
 #![warn(missing_docs)]
 
 pub mod cc;
+pub mod crowd;
 pub mod machine;
+pub mod member;
 pub mod pair;
+pub mod procfs;
 pub mod programs;
 pub mod report;
 pub mod rounds;
