@@ -57,6 +57,7 @@ pub fn size_name(size: usize) -> String {
 #[must_use]
 pub fn number(v: f64) -> String {
     match v.abs() {
+        0.0 => "0".to_string(),
         a if a >= 100.0 => format!("{v:.0}"),
         a if a >= 10.0 => format!("{v:.1}"),
         a if a >= 0.1 => format!("{v:.2}"),
@@ -147,6 +148,8 @@ mod tests {
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), true, 3), "unclear");
         assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), false, 3), "yes");
         assert_eq!(Bar::AtMost(0.5).verdict(series(0.8, 1.3, 3), false, 3), "no");
+        assert_eq!(Bar::AtMost(0.0).verdict(Series { median: 0.0, ..series(0.0, 0.0, 1) }, false, 1), "yes");
+        assert_eq!(number(0.0), "0");
         assert_eq!(cell(Some(series(0.8, 1.3, 2)), 3), "0.90 (0.80–1.30; 2 of 3 runs)");
     }
 }

@@ -8,6 +8,8 @@ use adverb_bench::series::{Samples, Series};
 use super::plan::{COMPARED, Compared, EVENTFDS, EVENTS, Key, TRANSPORTS, WAKES, What, ucx_name};
 use super::run::Once;
 
+/// Messages are counted up to this size; beyond it their bytes tell more.
+const SMALL: usize = 4096;
 /// Bytes that a connected queue pair may take.
 const QP_BYTES: f64 = 8192.0;
 
@@ -112,7 +114,7 @@ fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
     head.extend(tests.iter().map(|(test, tls)| format!("`{test}`, {tls}")));
     head.extend(["to the limit", "to the best of UCX"].map(str::to_string));
     let mut rows = vec![head];
-    for &size in c.sizes {
+    for &size in c.sizes.iter().filter(|size| what != What::Messages || **size <= SMALL) {
         let key = |name: &str| Key::new(name, size, what);
         let value = |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(scale)), samples.rounds);
         let ratio = |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
@@ -157,6 +159,7 @@ fn events(samples: &Samples<Key>) -> String {
 /// Memory, latency by the number of queue pairs, the mesh, and idleness.
 fn scaling(idle: &Once, scale: &Once) -> String {
     let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
+    let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
     let mut rows = vec![
         ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"].map(str::to_string).to_vec(),
     ];
@@ -177,7 +180,7 @@ fn scaling(idle: &Once, scale: &Once) -> String {
         text,
         "- {} connected queue pairs between two processes: {} and {} bytes each in either process, {} s to make and \
          connect; the first one takes {} KiB in both together.",
-        shown(scale.get("pair_qps"), 1.0),
+        count(scale.get("pair_qps")),
         shown(scale.get("pair_qp_pss_0"), 1.0),
         shown(scale.get("pair_qp_pss_1"), 1.0),
         shown(scale.get("pair_connect"), 1.0),
@@ -187,23 +190,23 @@ fn scaling(idle: &Once, scale: &Once) -> String {
         text,
         "- {} processes, every two connected: {} messages of 1 KiB in {} s, all verified; the largest has {} KiB (PSS; {} KiB \
          resident), {} KiB for each other process, and {} descriptors.",
-        shown(scale.get("mesh_processes"), 1.0),
-        shown(scale.get("mesh_messages"), 1.0),
+        count(scale.get("mesh_processes")),
+        count(scale.get("mesh_messages")),
         shown(scale.get("mesh_exchange"), 1.0),
         shown(scale.get("mesh_pss"), kib),
         shown(scale.get("mesh_rss"), kib),
         shown(scale.get("mesh_peer_pss"), kib),
-        shown(scale.get("mesh_fds"), 1.0),
+        count(scale.get("mesh_fds")),
     );
     let _ = writeln!(
         text,
         "- {} idle queue pairs, both processes asleep on armed CQs for {} s: {} CPU seconds (`utime` + `stime`), {} by the \
          processes' own clocks; a thread went to sleep {} times.",
-        shown(idle.get("idle_qps"), 1.0),
-        shown(idle.get("idle_time"), 1.0),
+        count(idle.get("idle_qps")),
+        count(idle.get("idle_time")),
         shown(idle.get("idle_cpu"), 1.0),
         shown(idle.get("idle_clock"), 1.0),
-        shown(idle.get("idle_sleeps"), 1.0),
+        count(idle.get("idle_sleeps")),
     );
     text + "\n"
 }

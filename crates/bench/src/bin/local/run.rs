@@ -14,7 +14,7 @@ use adverb_foreign::process::{Program, words};
 use super::plan::{Item, Key, What, ucx_name};
 
 /// Most messages of a run: latencies are listed one by one.
-const MOST: [usize; 2] = [20_000_000, 500_000];
+const MOST: [usize; 2] = [20_000_000, 300_000];
 /// Messages of the first run, which tells how many the next is to have, and bytes of them at most.
 const FIRST: usize = 2000;
 const FIRST_BYTES: usize = 1 << 30;
@@ -80,8 +80,8 @@ fn measured(
             Figures::Stream { messages, .. } => messages,
         },
     };
-    // Of a ping-pong it is half a round trip: then the run takes twice as long, which does no harm.
-    let rate = if latency { 1.0 / known } else { known };
+    // Of a ping-pong it is half a round trip, of the others the run is half as long, which does no harm.
+    let rate = if latency { 0.5 / known } else { known };
     let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
     let key = |unit| Key::new(name, size, unit);
     Ok(match found {
