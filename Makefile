@@ -10,7 +10,7 @@ SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) 
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -65,6 +65,12 @@ tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolc
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
+
+bench-local: build ## between processes of one host, beside shared memory and UCX: the second half of BENCHMARKS.md
+	scripts/bench local
+
+scale: ## ten thousand queue pairs and 64 meshed processes, every byte verified (SHORT=1: 500 and 12)
+	$(CARGO) run --release --package adverb-bench --bin scale -- $(if $(SHORT),--short)
 
 armed: ## ten million armed notifications, each accounted for; about two minutes
 	$(CARGO) run --release --package adverb-bench --bin armed

@@ -1,9 +1,9 @@
 //! Two processes: this program started a second time, its standard streams in the place of a channel.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -14,8 +14,10 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// First argument of the second process; its processor follows.
+/// First argument of the second process; its processor follows, or [`ANY`].
 pub const CHILD: &str = "child";
+/// In the place of a processor: whichever is free.
+pub const ANY: &str = "any";
 
 /// Reads `[--ms DURATION] [NAME...]`: how long a measurement takes, and the chosen ones of the known names, or all.
 ///
@@ -68,9 +70,16 @@ pub fn pin(cpu: usize) -> Result<()> {
 /// The second process. Dropping it ends it.
 pub struct Other {
     child: Child,
+    lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Other {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Result<()> {
         let status = self.child.wait().map_err(|e| format!("wait: {e}"))?;
@@ -80,10 +89,15 @@ impl Other {
     /// A line it printed, without the line's end.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        // One line at a time and never two at once, so nothing is lost in the reader's buffer.
-        let pipe = self.child.stdout.as_mut().ok_or("no pipe from the other process")?;
-        BufReader::new(pipe).read_line(&mut line).map_err(|e| format!("other process: {e}"))?;
+        let lines = self.lines.as_mut().ok_or("no pipe from the other process")?;
+        lines.read_line(&mut line).map_err(|e| format!("other process: {e}"))?;
         Ok(line.trim_end().to_string())
+    }
+
+    /// Gives it a line to read.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let pipe = self.child.stdin.as_mut().ok_or("no pipe to the other process")?;
+        pipe.write_all(format!("{line}\n").as_bytes()).map_err(|e| format!("other process: {e}"))
     }
 }
 
@@ -94,21 +108,28 @@ impl Drop for Other {
     }
 }
 
-fn myself(cpu: usize, args: &[String]) -> Result<Command> {
+fn myself(cpu: Option<usize>, args: &[String]) -> Result<Command> {
     let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
     let mut command = Command::new(exe);
-    command.arg(CHILD).arg(cpu.to_string()).args(args);
+    command.arg(CHILD).arg(cpu.map_or(ANY.to_string(), |c| c.to_string())).args(args);
     Ok(command)
 }
 
 fn spawn(mut command: Command) -> Result<Other> {
-    Ok(Other { child: command.spawn().map_err(|e| format!("second process: {e}"))? })
+    let mut child = command.spawn().map_err(|e| format!("second process: {e}"))?;
+    let lines = child.stdout.take().map(BufReader::new);
+    Ok(Other { child, lines })
 }
 
 /// Starts the second process; what it prints can be read with [`Other::line`].
 pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
+    talk(Some(cpu), args)
+}
+
+/// The same on a processor of its own or on any; it can be talked to with [`Other::say`] and ends when that ends.
+pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
     let mut command = myself(cpu, args)?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     spawn(command)
 }
 
@@ -120,7 +141,7 @@ pub fn eventfds(cpu: usize, kind: &str) -> Result<(File, File, Other)> {
         Ok((File::from(ours), theirs))
     };
     let ((there, stdin), (back, stdout)) = (pair()?, pair()?);
-    let mut command = myself(cpu, &[kind.to_string()])?;
+    let mut command = myself(Some(cpu), &[kind.to_string()])?;
     command.stdin(stdin).stdout(stdout);
     Ok((there, back, spawn(command)?))
 }

@@ -27,6 +27,8 @@ pub struct World {
     pub pd: Arc<Pd>,
     /// What is sent, and where it arrives.
     pub buffer: Buffer,
+    /// Local ACK timeout of the queue pairs that are connected: 4.096 µs times two to the power of this.
+    pub timeout: u8,
     path: AddressVector,
 }
 
@@ -58,7 +60,7 @@ impl World {
             ..Default::default()
         };
         let path = context.resolve(&attr).map_err(failed("path"))?;
-        Ok(World { context, pd, buffer, path })
+        Ok(World { context, pd, buffer, timeout: 14, path })
     }
 
     /// An RC queue pair in RESET with queues of `depth` requests; sends complete when they ask for it.
@@ -118,7 +120,7 @@ impl World {
         let rts = QpAttr {
             state: QpState::Rts,
             sq_psn: PSN,
-            timeout: 14,
+            timeout: self.timeout,
             retry_cnt: 7,
             rnr_retry: 7,
             max_rd_atomic: 16,

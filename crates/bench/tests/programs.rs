@@ -46,3 +46,31 @@ fn def_8_a_chain_is_one_hand_over() {
         assert_eq!(number(&text, &format!("chain_{length}_singly_handovers")), f64::from(length), "{text}");
     }
 }
+
+/// Queue pairs that sleep: the program itself ends badly when a message is lost before or after.
+#[test]
+fn idle_queue_pairs_carry_messages_before_and_after() {
+    let text = run(env!("CARGO_BIN_EXE_idle"), &["--qps", "100", "--seconds", "1"]);
+    assert_eq!(number(&text, "idle_qps"), 100.0, "{text}");
+}
+
+/// Many queue pairs and a mesh of processes: every message is verified where it arrives.
+#[test]
+fn many_queue_pairs_and_processes_lose_nothing() {
+    let text = run(env!("CARGO_BIN_EXE_scale"), &["--short", "--qps", "200", "--processes", "6"]);
+    assert!(number(&text, "pair_qp_pss_0") > 0.0, "{text}");
+    assert!(number(&text, "pair_send_ratio_200") > 0.0 && number(&text, "pair_write_200") > 0.0, "{text}");
+    assert_eq!(number(&text, "mesh_messages"), 6.0 * 5.0 * 20.0, "{text}");
+}
+
+/// The C program verifies every byte and ends badly when one is wrong.
+#[test]
+fn limits_of_shared_memory_are_measured() {
+    let text = run(
+        env!("CARGO_BIN_EXE_limits"),
+        &["--ms", "20", "shm_spin_512", "shm_put_4096", "shm_get_8", "shm_fadd"],
+    );
+    for name in ["shm_spin_512", "shm_put_4096", "shm_get_8", "shm_fadd"] {
+        assert!(number(&text, name) > 0.0, "{text}");
+    }
+}

@@ -1,9 +1,11 @@
 //! What the machine and its kernel can do without any RDMA: the figures that the device's are set beside.
 //!
 //! `limits [--ms DURATION] [NAME...]` measures the named limits, or all, and prints one line for each:
-//! `name value unit`. Both ends of a pair are processes of their own, pinned to different processors.
+//! `name value unit`. Both ends of a pair are processes of their own, pinned to different processors. `shm_*` are measured by
+//! the C program `c/shm.c`, which is compiled when they are asked for.
 #![forbid(unsafe_code)]
 
+mod shm;
 mod udp;
 
 use std::fs::File;
@@ -20,6 +22,7 @@ use udp::{Flow, Wait};
 /// A limit: its name and how it is measured in about the given time. Bytes a second, or seconds.
 type Limit = (&'static str, &'static str, fn(Cpus, Duration) -> Result<f64>);
 
+/// The limits of the network and of waking; those of shared memory are made by [`shm::limits`].
 const LIMITS: &[Limit] = &[
     ("memcpy_65536", "B/s", |c, d| memcpy(c, 65536, d)),
     ("memcpy_1048576", "B/s", |c, d| memcpy(c, 1 << 20, d)),
@@ -51,9 +54,15 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<()> {
-    let known: Vec<&str> = LIMITS.iter().map(|(name, ..)| *name).collect();
-    let (time, names) = pair::options(args, &known)?;
+    let shared = shm::limits();
+    let known = LIMITS.iter().map(|(name, ..)| *name).chain(shared.iter().map(|l| l.name.as_str()));
+    let (time, names) = pair::options(args, &known.collect::<Vec<_>>())?;
     let cpus = Cpus::allowed()?;
+    // In processes of their own: here one measurement leaves this process pinned.
+    for limit in shared.iter().filter(|l| names.contains(&l.name.as_str())) {
+        let value = limit.measure(cpus, time).map_err(|e| format!("{}: {e}", limit.name))?;
+        println!("{} {value:e} s", limit.name);
+    }
     for (name, unit, run) in LIMITS.iter().filter(|(name, ..)| names.contains(name)) {
         let value = run(cpus, time).map_err(|e| format!("{name}: {e}"))?;
         println!("{name} {value:e} {unit}");

@@ -1,6 +1,5 @@
-//! What is measured, in which order, and where the results are kept.
+//! What is measured, and in which order.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Message sizes of the table, in bytes.
@@ -87,24 +86,12 @@ pub enum Key {
     Raw(&'static str),
     /// Of a chain of a length, posted in a way: a figure by its name in the program `chains`.
     Chain(u32, &'static str, &'static str),
-    /// Microseconds.
+    /// Seconds.
     Latency(&'static str, usize),
     /// Bytes a second.
     Bandwidth(&'static str, usize),
     /// Messages a second.
     Rate(&'static str, usize),
-}
-
-/// All values, by round.
-#[derive(Debug, Default)]
-pub struct Samples {
-    values: BTreeMap<Key, BTreeMap<usize, f64>>,
-    /// Values a series has when nothing failed.
-    pub rounds: usize,
-    /// Programs that failed, in words.
-    pub failures: Vec<String>,
-    /// What the program `armed` found.
-    pub armed: Option<Armed>,
 }
 
 /// Ten million armed notifications, or as many as a quick run has time for.
@@ -120,82 +107,9 @@ pub struct Armed {
     pub wrong: f64,
 }
 
-impl Samples {
-    /// Nothing measured yet, of so many rounds.
-    pub fn new(rounds: usize) -> Self {
-        Self { rounds, ..Self::default() }
-    }
-
-    /// Adds the value of a round.
-    pub fn add(&mut self, key: Key, round: usize, value: f64) {
-        self.values.entry(key).or_default().insert(round, value);
-    }
-
-    /// The values of all rounds.
-    pub fn series(&self, key: &Key) -> Option<Series> {
-        Series::of(self.values.get(key)?.values().copied())
-    }
-
-    /// The largest value of any of the keys in one round.
-    pub fn best(&self, keys: &[Key], round: usize) -> Option<f64> {
-        keys.iter().filter_map(|k| self.values.get(k)?.get(&round).copied()).reduce(f64::max)
-    }
-
-    /// Quotients round by round: what disturbs a round disturbs both sides of it.
-    pub fn ratio(&self, of: &Key, to: &[Key]) -> Option<Series> {
-        let of = self.values.get(of)?;
-        Series::of(of.iter().filter_map(|(round, v)| Some(v / self.best(to, *round)?)))
-    }
-}
-
-/// Median and range.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Series {
-    /// The middle value, or the mean of the two in the middle.
-    pub median: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// How many there are.
-    pub count: usize,
-}
-
-impl Series {
-    /// None of nothing.
-    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut v: Vec<f64> = values.collect();
-        v.sort_by(f64::total_cmp);
-        let (min, max) = (*v.first()?, *v.last()?);
-        let median = f64::midpoint(v[(v.len() - 1) / 2], v[v.len() / 2]);
-        Some(Self { median, min, max, count: v.len() })
-    }
-
-    /// In another unit.
-    #[must_use]
-    pub fn scaled(self, by: f64) -> Self {
-        Self { median: self.median * by, min: self.min * by, max: self.max * by, count: self.count }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_and_ratios_are_taken_by_round() {
-        let mut s = Samples::default();
-        let (of, to) = (Key::Latency("x", 8), Key::Raw("y"));
-        for (round, (a, b)) in [(2.0, 1.0), (9.0, 3.0), (4.0, 4.0)].into_iter().enumerate() {
-            s.add(of.clone(), round, a);
-            s.add(to.clone(), round, b);
-        }
-        assert_eq!(s.series(&of).map(|s| s.median), Some(4.0));
-        let ratio = s.ratio(&of, &[to]).unwrap();
-        assert_eq!((ratio.median, ratio.min, ratio.max, ratio.count), (2.0, 1.0, 3.0, 3));
-        assert!(Series::of(std::iter::empty()).is_none());
-        assert_eq!(Series::of([1.0, 2.0].into_iter()).map(|s| s.median), Some(1.5));
-    }
 
     #[test]
     fn every_cell_of_the_table_is_planned() {

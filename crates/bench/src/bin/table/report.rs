@@ -1,39 +1,25 @@
 //! The report: Markdown that reads well on a terminal too.
 
 use std::fmt::Write;
-use std::path::Path;
 
-use super::plan::{
-    BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, Samples, Series, WAKES, WAYS,
-};
+use adverb_bench::report::{Bar, cell, number, size_name, table};
+use adverb_bench::series::{Samples, Series};
 
-const BEGIN: &str = "<!-- table: begin -->";
-const END: &str = "<!-- table: end -->";
+use super::plan::{Armed, BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, WAKES, WAYS};
 
 /// A comparison: its name, the value, what it is divided by (the largest of these), the bar and its direction.
 struct Ratio {
     name: &'static str,
     of: Key,
     to: &'static [&'static str],
-    unit: f64,
     bar: Option<Bar>,
 }
 
-#[derive(Clone, Copy)]
-enum Bar {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-/// Latencies are in microseconds on one side and in seconds on the other.
-const MICRO: f64 = 1e-6;
-
 fn ratios() -> Vec<Ratio> {
     let big = 1 << 20;
-    let bw =
-        |name, program, size, to, bar| Ratio { name, of: Key::Bandwidth(program, size), to, unit: 1.0, bar };
-    let lat = |name, program, to, bar| Ratio { name, of: Key::Latency(program, 8), to, unit: MICRO, bar };
-    let wake = |name, program, to| Ratio { name, of: Key::Raw(program), to, unit: 1.0, bar: None };
+    let bw = |name, program, size, to, bar| Ratio { name, of: Key::Bandwidth(program, size), to, bar };
+    let lat = |name, program, to, bar| Ratio { name, of: Key::Latency(program, 8), to, bar };
+    let wake = |name, program, to| Ratio { name, of: Key::Raw(program), to, bar: None };
     let gso: &[&str] = &["udp_gso_4156", "udp_gso_window_4156"];
     vec![
         lat("ib_send_lat -s 8 / UDP spinning", "ib_send_lat", &["udp_spin"], Some(Bar::AtMost(1.15))),
@@ -88,59 +74,6 @@ fn raw_name(name: &str) -> &str {
     }
 }
 
-fn size_name(size: usize) -> String {
-    match size {
-        0..1024 => format!("{size} B"),
-        1024..1_048_576 => format!("{} KiB", size / 1024),
-        _ => format!("{} MiB", size >> 20),
-    }
-}
-
-/// Three digits that count.
-fn number(v: f64) -> String {
-    match v.abs() {
-        a if a >= 100.0 => format!("{v:.0}"),
-        a if a >= 10.0 => format!("{v:.1}"),
-        a if a >= 0.1 => format!("{v:.2}"),
-        _ => format!("{v:.4}"),
-    }
-}
-
-/// A median says nothing of the rounds that failed, so their number stands beside it.
-fn cell(series: Option<Series>, rounds: usize) -> String {
-    match series {
-        None => "failed".to_string(),
-        Some(s) if s.count < rounds => {
-            let (min, max) = (number(s.min), number(s.max));
-            format!("{} ({min}–{max}; {} of {rounds} runs)", number(s.median), s.count)
-        }
-        Some(s) if s.count == 1 => number(s.median),
-        Some(s) => format!("{} ({}–{})", number(s.median), number(s.min), number(s.max)),
-    }
-}
-
-/// A Markdown table, padded so that it is one on a terminal as well.
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        for (c, (value, width)) in row.iter().zip(&widths).enumerate() {
-            let pad = " ".repeat(width - value.chars().count());
-            text += &if c == 0 { format!("| {value}{pad} ") } else { format!("| {pad}{value} ") };
-        }
-        text += "|\n";
-        if n == 0 {
-            for (c, width) in widths.iter().enumerate() {
-                text += &format!("|{}{}", "-".repeat(width + 1), if c == 0 { '-' } else { ':' });
-            }
-            text += "|\n";
-        }
-    }
-    text
-}
-
 fn by_size(
     title: &str,
     rounds: usize,
@@ -157,38 +90,22 @@ fn by_size(
     format!("### {title}\n\n{}\n", table(&rows))
 }
 
-/// Whether a bar is met. Not to be told when rounds failed, or when raw GSO came out slower than what is built on it: then
-/// the machine was busy with something else while the limit was measured.
-fn verdict(found: Series, bar: &Bar, to: &[&str], rounds: usize) -> &'static str {
-    let limited = to.iter().any(|name| name.starts_with("udp_gso"));
-    if found.count < rounds || (limited && found.max > 1.0) {
-        return "unclear";
-    }
-    let met = match *bar {
-        Bar::AtLeast(b) => found.median >= b,
-        Bar::AtMost(b) => found.median <= b,
-    };
-    if met { "yes" } else { "no" }
-}
-
-fn comparison(samples: &Samples) -> String {
+fn comparison(samples: &Samples<Key>) -> String {
     let words = ["in the same round", "ratio", "bar", "met"];
     let mut rows = vec![words.map(str::to_string).to_vec()];
     for r in ratios() {
         let to: Vec<Key> = r.to.iter().map(|n| Key::Raw(n)).collect();
-        let found = samples.ratio(&r.of, &to).map(|s| s.scaled(r.unit));
-        let bar = match r.bar {
-            None => String::new(),
-            Some(Bar::AtLeast(b)) => format!("≥ {b}"),
-            Some(Bar::AtMost(b)) => format!("≤ {b}"),
-        };
-        let met = found.zip(r.bar).map_or("", |(s, bar)| verdict(s, &bar, r.to, samples.rounds));
+        let found = samples.ratio(&r.of, &to, f64::max);
+        let bar = r.bar.map_or(String::new(), Bar::words);
+        // Raw GSO is what the device is built on.
+        let limit = r.to.iter().any(|name| name.starts_with("udp_gso"));
+        let met = found.zip(r.bar).map_or("", |(s, bar)| bar.verdict(s, limit, samples.rounds));
         rows.push(vec![r.name.to_string(), cell(found, samples.rounds), bar, met.to_string()]);
     }
     format!("### Ratios\n\n{}\n", table(&rows))
 }
 
-fn raw_table(title: &str, names: &[&'static str], samples: &Samples) -> String {
+fn raw_table(title: &str, names: &[&'static str], samples: &Samples<Key>) -> String {
     let mut rows = vec![[title, "figure", "unit"].map(str::to_string).to_vec()];
     for name in names {
         let time = ["udp_spin", "udp_block", "udp_epoll", "eventfd_wake", "eventfd_epoll"].contains(name)
@@ -200,16 +117,16 @@ fn raw_table(title: &str, names: &[&'static str], samples: &Samples) -> String {
     table(&rows)
 }
 
-fn raw(samples: &Samples) -> String {
+fn raw(samples: &Samples<Key>) -> String {
     let names: Vec<&str> = LIMITS.iter().chain(&IPERF).copied().collect();
     format!("### The machine's limits\n\n{}\n", raw_table("limit", &names, samples))
 }
 
 /// Wake-ups beside what the kernel needs for the same without RDMA, and the notifications that were accounted for.
-fn notification(samples: &Samples) -> String {
+fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     let names = ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
     let mut text = format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));
-    let line = match &samples.armed {
+    let line = match armed {
         None => "Armed notifications: failed.".to_string(),
         Some(a) => format!(
             "Armed notifications: {} events of 64 CQs over 4 channels read in 4 threads, {} thousand a second, \
@@ -228,7 +145,7 @@ fn notification(samples: &Samples) -> String {
 }
 
 /// Chains by length and by the way they are posted.
-fn chains(samples: &Samples) -> String {
+fn chains(samples: &Samples<Key>) -> String {
     let head = ["requests, posted", "ns a request", "of it posting", "hand-overs", "send calls", "packets"];
     let mut rows = vec![head.map(str::to_string).to_vec()];
     for length in CHAINS {
@@ -245,17 +162,17 @@ fn chains(samples: &Samples) -> String {
 }
 
 /// The whole report below the lines that say where it was made.
-pub fn text(where_and_when: &str, samples: &Samples) -> String {
+pub fn text(where_and_when: &str, samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     let mut text = format!("{where_and_when}\n");
     text += &comparison(samples);
     text += &raw(samples);
-    text += &notification(samples);
+    text += &notification(samples, armed);
     text += &chains(samples);
     text += &by_size(
         "Latency in µs (typical; half a round trip, of `ib_read_lat` the whole)",
         samples.rounds,
         &LATENCY,
-        |p, s| samples.series(&Key::Latency(p, s)),
+        |p, s| samples.series(&Key::Latency(p, s)).map(|v| v.scaled(1e6)),
     );
     text += &by_size("Bandwidth in GB/s", samples.rounds, &BANDWIDTH, |p, s| {
         samples.series(&Key::Bandwidth(p, s)).map(|v| v.scaled(1e-9))
@@ -269,72 +186,32 @@ pub fn text(where_and_when: &str, samples: &Samples) -> String {
     text.trim_end().to_string()
 }
 
-/// Puts the report between the markers of a file.
-///
-/// # Errors
-/// When the file cannot be read or written, or has no markers.
-pub fn write(file: &Path, text: &str) -> Result<(), String> {
-    let name = file.display();
-    let old = std::fs::read_to_string(file).map_err(|e| format!("{name}: {e}"))?;
-    let new = replaced(&old, text).ok_or_else(|| format!("{name} has no {BEGIN} followed by {END}"))?;
-    std::fs::write(file, new).map_err(|e| format!("{name}: {e}"))
-}
-
-fn replaced(old: &str, text: &str) -> Option<String> {
-    let begin = old.find(BEGIN)? + BEGIN.len();
-    let end = begin + old[begin..].find(END)?;
-    Some(format!("{}\n{text}\n{}", &old[..begin], &old[end..]))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Armed;
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_markers_is_replaced() {
-        let old = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        assert_eq!(replaced(&old, "new"), Some(format!("before\n{BEGIN}\nnew\n{END}\nafter\n")));
-        assert_eq!(replaced("nothing", "new"), None);
-        assert_eq!(replaced(&format!("{END}{BEGIN}"), "new"), None);
-    }
-
-    #[test]
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
-        let text = text("where", &Samples::default());
+        let text = text("where", &Samples::new(1), None);
         assert!(text.contains("failed") && !text.contains("yes"));
     }
 
     #[test]
     fn a_notification_that_went_wrong_is_shown() {
-        let armed = |wrong| Some(Armed { events: 100.0, rate: 2e5, wire: 40.0, wrong });
-        let text = |wrong| {
-            let mut samples = Samples::default();
-            samples.armed = armed(wrong);
-            notification(&samples)
-        };
+        let armed = |wrong| Armed { events: 100.0, rate: 2e5, wire: 40.0, wrong };
+        let text = |wrong| notification(&Samples::new(1), Some(&armed(wrong)));
         assert!(text(0.0).contains("200 thousand a second") && text(0.0).contains("nothing lost"));
         assert!(text(2.0).contains("**2 lost"));
     }
 
     #[test]
     fn bars_are_judged_by_the_larger_limit_of_the_same_round() {
-        let mut samples = Samples::default();
+        let mut samples = Samples::new(1);
         samples.add(Key::Bandwidth("ib_write_bw", 1 << 20), 0, 6e9);
         samples.add(Key::Raw("udp_gso_4156"), 0, 8e9);
         samples.add(Key::Raw("udp_gso_window_4156"), 0, 10e9);
         let text = comparison(&samples);
         let line = text.lines().find(|l| l.contains("ib_write_bw -s 1048576 / UDP GSO 4156")).unwrap();
         assert!(line.contains("0.60") && line.contains("no"), "{line}");
-    }
-
-    #[test]
-    fn a_busy_machine_or_a_failed_round_meets_no_bar() {
-        let series = |max, count| Series { median: 0.9, min: 0.8, max, count };
-        let (bar, gso) = (Bar::AtLeast(0.7), ["udp_gso_4156"]);
-        assert_eq!(verdict(series(0.95, 3), &bar, &gso, 3), "yes");
-        assert_eq!(verdict(series(1.3, 3), &bar, &gso, 3), "unclear");
-        assert_eq!(verdict(series(0.95, 2), &bar, &gso, 3), "unclear");
-        assert_eq!(cell(Some(series(1.3, 2)), 3), "0.90 (0.80–1.30; 2 of 3 runs)");
     }
 }

@@ -2,24 +2,27 @@
 
 use std::time::Duration;
 
+use adverb_bench::programs::{Figures, LIMIT, PATH, Perftest, figure, iterations, number_after, own};
+use adverb_bench::series::Samples;
 use adverb_foreign::device::Loopback;
-use adverb_foreign::pair::Pair;
-use adverb_foreign::process::{Program, free_port, words};
+use adverb_foreign::process::{Finished, Program, free_port, words};
 
-use super::plan::{Armed, CHAINS, Item, Key, Plan, Samples, WAYS};
+use super::plan::{Armed, CHAINS, Item, Key, Plan, WAYS};
 
-/// A run that takes longer hangs, or is too slow to be a figure.
-const LIMIT: Duration = Duration::from_secs(10);
+/// Which path these tables are of.
+const WIRE: &str = "wire";
+/// Most messages of a run.
+const MOST: usize = 2_000_000;
 
 /// Runs an item and adds its values, or its failure.
-pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples) {
+pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &mut Samples<Key>) {
     let result = match *item {
-        Item::Limit(name) => raw("limits", name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
-        Item::Wake(name) => raw("wake", name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Limit(name) => figure("limits", name, plan.time, None).map(|v| vec![(Key::Raw(name), v)]),
+        Item::Wake(name) => figure("wake", name, plan.time, Some(WIRE)).map(|v| vec![(Key::Raw(name), v)]),
         Item::Chains => chains(plan.time / 4),
         Item::Iperf(name) => iperf(name, plan.time).map(|v| vec![(Key::Raw(name), v)]),
         Item::Perftest(program, size, latency) => {
-            let n = iterations(program, size, latency, plan.time, samples);
+            let n = iterations(rate(program, size, latency, samples), plan.time, MOST);
             perftest(program, size, n, latency, device)
         }
     };
@@ -29,21 +32,14 @@ pub fn run(item: &Item, round: usize, plan: &Plan, device: &Loopback, samples: &
     }
 }
 
-/// One of our own programs, which stand beside this one and need no `adverb run`.
-fn own(program: &str, args: &[&str]) -> Result<Program, String> {
-    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
-    Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
-}
-
-fn raw(program: &str, name: &str, time: Duration) -> Result<f64, String> {
-    let out = own(program, &["--ms", &time.as_millis().to_string(), name])?.run(LIMIT)?;
-    out.require_ok()?;
-    number_after(&out.text, name).ok_or_else(|| out.describe())
+/// One of our own programs, on the wire path.
+fn on_wire(program: &str, args: &[&str], limit: Duration) -> Result<Finished, String> {
+    own(program, args)?.env(PATH, WIRE).run(limit)
 }
 
 /// The figures of all chains, each measured for about the given time.
 fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
-    let out = own("chains", &["--ms", &time.as_millis().to_string()])?.run(LIMIT)?;
+    let out = on_wire("chains", &["--ms", &time.as_millis().to_string()], LIMIT)?;
     out.require_ok()?;
     let mut values = Vec::new();
     for length in CHAINS {
@@ -59,25 +55,25 @@ fn chains(time: Duration) -> Result<Vec<(Key, f64)>, String> {
 }
 
 /// So many armed notifications; a run that finds something wrong is a failure with figures.
-pub fn armed(count: u64, limit: Duration, samples: &mut Samples) {
-    let found = own("armed", &["--count", &count.to_string()]).and_then(|p| p.run(limit));
-    match found {
+pub fn armed(count: u64, limit: Duration, failures: &mut Vec<String>) -> Option<Armed> {
+    match on_wire("armed", &["--count", &count.to_string()], limit) {
         Ok(out) => {
-            let number = |name| number_after(&out.text, name);
-            let figures = (number("armed_events"), number("armed_rate"), number("armed_wire"));
-            if let ((Some(events), Some(rate), Some(wire)), Some(wrong)) = (figures, number("armed_wrong")) {
-                samples.armed = Some(Armed { events, rate, wire, wrong });
-            }
             if !out.ok() {
-                samples.failures.push(format!("armed: {}", out.describe()));
+                failures.push(format!("armed: {}", out.describe()));
             }
+            let number = |name| number_after(&out.text, name);
+            Some(Armed {
+                events: number("armed_events")?,
+                rate: number("armed_rate")?,
+                wire: number("armed_wire")?,
+                wrong: number("armed_wrong")?,
+            })
         }
-        Err(why) => samples.failures.push(format!("armed: {why}")),
+        Err(why) => {
+            failures.push(format!("armed: {why}"));
+            None
+        }
     }
-}
-
-fn number_after(text: &str, name: &str) -> Option<f64> {
-    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.split(' ').next()?.parse().ok())
 }
 
 /// Bytes a second that iperf3's receiver counts.
@@ -107,25 +103,23 @@ fn received_bits(text: &str) -> Option<f64> {
     None
 }
 
-/// How many messages fill the time, by what earlier rounds showed; in the first round a guess on the low side.
-fn iterations(program: &'static str, size: usize, latency: bool, time: Duration, samples: &Samples) -> usize {
+/// Messages a second, by what earlier rounds showed; in the first round a guess on the low side.
+fn rate(program: &'static str, size: usize, latency: bool, samples: &Samples<Key>) -> f64 {
     let known = if latency {
         // perftest quotes half of a round trip, but for READ the whole.
         let trips = if program.starts_with("ib_read") { 1.0 } else { 2.0 };
-        samples.series(&Key::Latency(program, size)).map(|s| 1e6 / (s.median * trips))
+        samples.series(&Key::Latency(program, size)).map(|s| 1.0 / (s.median * trips))
     } else {
         samples.series(&Key::Rate(program, size)).map(|s| s.median)
     };
-    let guess = match (latency, size) {
+    known.unwrap_or(match (latency, size) {
         (true, 0..=4096) => 5_000.0,
         (true, 4097..=65536) => 2_000.0,
         (true, _) => 200.0,
         (false, 0..=4096) => 50_000.0,
         (false, 4097..=65536) => 5_000.0,
         (false, _) => 500.0,
-    };
-    let n = known.map_or(guess, |rate| rate * time.as_secs_f64());
-    (n as usize).clamp(100, 2_000_000)
+    })
 }
 
 fn perftest(
@@ -135,28 +129,12 @@ fn perftest(
     latency: bool,
     device: &Loopback,
 ) -> Result<Vec<(Key, f64)>, String> {
-    let mut argv = words(program);
-    let name = argv.remove(0);
-    let more = if latency { "" } else { "-N" };
-    argv.extend(words(format!("-F -d {} -x {} -s {size} -n {n} {more}", device.dev, device.gid)));
-    let out = Pair::new(&name, &argv, LIMIT).run_ok()?;
-    let row = row(&out.client.text, size).ok_or_else(|| out.describe())?;
-    // Latency: min, max, typical ... in microseconds. Bandwidth: peak, average in MiB/s, messages in millions/s.
-    match row[..] {
-        [_, _, typical, ..] if latency => Ok(vec![(Key::Latency(program, size), typical)]),
-        [_, average, rate] if !latency => Ok(vec![
-            (Key::Bandwidth(program, size), average * 1_048_576.0),
-            (Key::Rate(program, size), rate * 1e6),
-        ]),
-        _ => Err(out.describe()),
-    }
-}
-
-/// The numbers of perftest's line for `size`, after the size and the iterations.
-fn row(text: &str, size: usize) -> Option<Vec<f64>> {
-    text.lines().find_map(|line| {
-        let numbers = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;
-        (numbers.len() >= 5 && numbers[0] == size as f64).then(|| numbers[2..].to_vec())
+    let found = Perftest { program, size, latency, pin: None, path: Some(WIRE) }.run(device, n)?;
+    Ok(match found {
+        Figures::Latency(seconds) => vec![(Key::Latency(program, size), seconds)],
+        Figures::Stream { bytes, messages } => {
+            vec![(Key::Bandwidth(program, size), bytes), (Key::Rate(program, size), messages)]
+        }
     })
 }
 
@@ -165,27 +143,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_perftest_are_read() {
-        let bw = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
-                  65536      1000             0.00               3210.50 \t\t   0.051368\n";
-        assert_eq!(row(bw, 65536), Some(vec![0.0, 3210.5, 0.051368]));
-        assert_eq!(row(bw, 8), None);
-        let lat = " 8       1000          2.50           20.1         2.71     \t       2.80        \t0.10   3.10   9.00\n";
-        assert_eq!(row(lat, 8).map(|r| r[2]), Some(2.71));
-    }
-
-    #[test]
     fn iperf_counts_what_the_receiver_got() {
         let text = "[  5]   0.00-1.00   sec  3.20 GBytes  27500 Mbits/sec    0             sender\n\
                     [  5]   0.00-1.00   sec  3.19 GBytes  27400 Mbits/sec                  receiver\n";
         assert_eq!(received_bits(text), Some(27.4e9));
         assert_eq!(received_bits("iperf3: error"), None);
-    }
-
-    #[test]
-    fn limits_are_read_by_their_whole_name() {
-        let text = "udp_gso_window_4156 2e9 B/s\nudp_gso_4156 1.5e9 B/s\n";
-        assert_eq!(number_after(text, "udp_gso_4156"), Some(1.5e9));
-        assert_eq!(number_after(text, "udp_gso"), None);
     }
 }

@@ -18,6 +18,7 @@ fn cpu() -> String {
 }
 
 /// The revision of the tree, and whether it has changes that are not committed.
+#[must_use]
 pub fn revision() -> String {
     let revision = said("git", &["rev-parse", "--short", "HEAD"]);
     let changed = !said("git", &["status", "--porcelain", "--untracked-files=no"]).is_empty();
@@ -29,15 +30,16 @@ pub fn revision() -> String {
 }
 
 /// Date, machine, kernel, revision, command and load, as lines of Markdown.
-pub fn describe(revision: &str, quick: bool, took: Duration) -> String {
+#[must_use]
+pub fn describe(revision: &str, command: &str, packages: &[&str], took: Duration) -> String {
     let mut text = String::new();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-    let perftest = said("dpkg-query", &["-W", "-f", "${Version}", "perftest"]);
-    let command = if quick { "scripts/bench --quick" } else { "make bench" };
+    let version = |p: &&str| format!("{p} {}", said("dpkg-query", &["-W", "-f", "${Version}", p]));
+    let packages = packages.iter().map(version).collect::<Vec<_>>().join(", ");
     // Writing to a String cannot fail.
     let _ = writeln!(text, "- {}, revision {revision}", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]));
     let _ = writeln!(text, "- {}; Linux {}; load at the end {load}", cpu(), said("uname", &["-r"]));
-    let _ = writeln!(text, "- `{command}`: perftest {perftest} of Debian, {} s in all", took.as_secs());
+    let _ = writeln!(text, "- `{command}`: {packages} of Debian, {} s in all", took.as_secs());
     text
 }

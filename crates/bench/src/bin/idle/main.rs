@@ -1,0 +1,102 @@
+//! What connected queue pairs cost that have nothing to do.
+//!
+//! `idle [--qps N] [--seconds S]` connects N RC queue pairs (a thousand) between two processes, sends messages over each to
+//! and fro, and looks on for S seconds (sixty) while both sleep on armed CQs. Prints, of both processes together,
+//!
+//! - `idle_cpu`: seconds of `utime` and `stime` in `/proc/PID/stat`, which counts in hundredths;
+//! - `idle_clock`: the same by the processes' own clocks of processor time;
+//! - `idle_sleeps`: how often a thread went to sleep, which is how often one was woken.
+//!
+//! Then every queue pair has to carry messages again; a loss ends the program with status 1.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_bench::Result;
+use adverb_bench::member::{self, Member, ask_all};
+use adverb_bench::pair::{self, Cpus};
+use adverb_bench::procfs::Cpu;
+
+/// Messages each way over every queue pair, before and after.
+const MESSAGES: usize = 4;
+const BYTES: usize = 64;
+/// Requests of a process that are under way at a time.
+const WINDOW: usize = 64;
+/// After the last message: acknowledgements and timers end.
+const REST: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match args.first().map(String::as_str) {
+        Some(pair::CHILD) => member::live(&args[1..]),
+        _ => options(&args).and_then(|(qps, time)| measure(qps, time)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("idle: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(args: &[String]) -> Result<(usize, Duration)> {
+    let (mut qps, mut seconds) = (1000, 60);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
+        let value: u32 = value.parse().map_err(|e| format!("{arg} {value}: {e}"))?;
+        match arg.as_str() {
+            "--qps" => qps = value as usize,
+            "--seconds" => seconds = value,
+            _ => return Err(format!("{arg} is unknown; usage: idle [--qps N] [--seconds S]")),
+        }
+    }
+    Ok((qps, Duration::from_secs(seconds.into())))
+}
+
+fn measure(qps: usize, time: Duration) -> Result<()> {
+    let cpus = Cpus::allowed()?;
+    let mut ends = [Member::start(Some(cpus.here))?, Member::start(Some(cpus.there))?];
+    ask_all(&mut ends, &format!("open {qps} {BYTES}"))?;
+    ask_all(&mut ends, "cq")?;
+    let made = ask_all(&mut ends, &format!("make {qps}"))?;
+    for (end, peers) in ends.iter_mut().zip(made.iter().rev()) {
+        end.order(&format!("connect {peers}"))?;
+    }
+    ends.iter_mut().try_for_each(|end| end.answer().map(drop))?;
+    exchange(&mut ends, qps)?;
+
+    let whole = REST + time + REST;
+    ends.iter_mut().try_for_each(|end| end.order(&format!("sleep {}", whole.as_millis())))?;
+    std::thread::sleep(REST);
+    let look =
+        |ends: &[Member; 2]| -> Result<[Cpu; 2]> { Ok([Cpu::of(ends[0].pid())?, Cpu::of(ends[1].pid())?]) };
+    let before = look(&ends)?;
+    std::thread::sleep(time);
+    let after = look(&ends)?;
+    let events = ends.iter_mut().map(Member::answer).collect::<Result<Vec<_>>>()?;
+    if events.iter().any(|n| n != "0") {
+        return Err(format!("there was nothing to tell of, but events came: {events:?}"));
+    }
+    exchange(&mut ends, qps)?;
+
+    let both = |of: fn(Cpu, Cpu) -> f64| of(after[0], before[0]) + of(after[1], before[1]);
+    println!("idle_qps {qps} 1");
+    println!("idle_time {} s", time.as_secs());
+    println!("idle_cpu {:e} s", both(Cpu::seconds_since));
+    println!("idle_clock {:e} s", both(|a, b| (a.time - b.time).as_secs_f64()));
+    println!("idle_sleeps {} 1", both(|a, b| (a.sleeps - b.sleeps) as f64));
+    Ok(())
+}
+
+/// Messages over all queue pairs, both ways, each verified where it arrives.
+fn exchange(ends: &mut [Member; 2], qps: usize) -> Result<()> {
+    let received = ask_all(ends, &format!("exchange {MESSAGES} {WINDOW}"))?;
+    let all = (MESSAGES * qps).to_string();
+    match received.iter().all(|n| *n == all) {
+        true => Ok(()),
+        false => Err(format!("{received:?} messages came, not {all} each way")),
+    }
+}

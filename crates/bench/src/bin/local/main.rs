@@ -1,0 +1,70 @@
+//! The same-host table of BENCHMARKS.md: unmodified perftest between two processes of one host, beside what their memory
+//! allows and beside UCX, in the same run; completion events; what a thousand idle queue pairs cost, and how it all scales.
+//!
+//! `local [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test, `$ADVERB_PATH` the path it takes.
+#![forbid(unsafe_code)]
+
+mod plan;
+mod report;
+mod run;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use adverb_bench::pair::Cpus;
+use adverb_bench::programs::PATH;
+use adverb_bench::rounds::{Options, rounds};
+use adverb_bench::series::Samples;
+use adverb_bench::{Result, machine, report::write};
+use adverb_foreign::device::loopback;
+use run::{Once, Place};
+
+/// Rounds of a full run.
+const RUNS: usize = 5;
+/// After this time the rest is left out, and said to be: full and quick.
+const BUDGET: [Duration; 2] = [Duration::from_secs(1200), Duration::from_secs(240)];
+/// How long `idle` and `scale` may take.
+const ONCE: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    match Options::read(std::env::args().skip(1), RUNS).and_then(|o| measure(&o)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all rounds, prints and writes the report; false when a program failed.
+fn measure(options: &Options) -> Result<bool> {
+    let start = Instant::now();
+    // Now, not at the end: somebody may commit while this runs.
+    let revision = machine::revision();
+    let place = Place { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
+    let mut samples = Samples::new(options.runs);
+    rounds(&plan::items(), BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
+        run::run(item, round, &place, samples);
+    });
+    eprint!("\ridle and many queue pairs           ");
+    let (idle, scale): (&[&str], &[&str]) =
+        if options.quick { (&["--seconds", "10"], &["--short"]) } else { (&[], &[]) };
+    let idle = Once::run("idle", idle, ONCE, &mut samples.failures);
+    let scale = Once::run("scale", scale, ONCE, &mut samples.failures);
+    eprintln!();
+    let command = if options.quick { "scripts/bench local --quick" } else { "make bench-local" };
+    let mut heading = machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
+    let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
+    heading += &format!("- `{PATH}`: {path}\n");
+    let text = report::text(&heading, &samples, &idle, &scale);
+    println!("{text}");
+    for failure in &samples.failures {
+        eprintln!("bench: {failure}");
+    }
+    if options.write {
+        write(&options.file, "local", &text)?;
+        println!("written to {}", options.file.display());
+    }
+    Ok(samples.failures.is_empty())
+}

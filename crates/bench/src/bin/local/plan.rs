@@ -1,0 +1,167 @@
+//! What is measured and beside what.
+
+use std::time::Duration;
+
+/// Sizes of messages whose latency is measured, in bytes.
+const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
+/// Of those that are counted.
+const STREAM: &[usize] = &[8, 512, 4096, 65536, 1 << 20, 8 << 20];
+/// Of atomics.
+const WORD: &[usize] = &[8];
+/// Ways of UCX between two processes of one host: shared memory of its own, and system calls that copy as well.
+pub const TRANSPORTS: [&str; 2] = ["posix", "posix,cma"];
+
+/// A program of perftest and what stands beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// Program of perftest.
+    pub program: &'static str,
+    /// Sizes.
+    pub sizes: &'static [usize],
+    /// Whether it measures latency.
+    pub latency: bool,
+    /// The limit of shared memory by its name in the program `limits`, without the size.
+    pub raw: &'static str,
+    /// Tests of `ucx_perftest`, with their options.
+    pub ucx: &'static [&'static str],
+}
+
+/// All of them.
+pub const COMPARED: [Compared; 7] = [
+    Compared {
+        program: "ib_write_lat",
+        sizes: LATENCY,
+        latency: true,
+        raw: "shm_spin",
+        ucx: &["ucp_put_lat"],
+    },
+    Compared {
+        program: "ib_send_lat",
+        sizes: LATENCY,
+        latency: true,
+        raw: "shm_spin",
+        ucx: &["ucp_am_lat", "tag_lat"],
+    },
+    Compared { program: "ib_read_lat", sizes: LATENCY, latency: true, raw: "shm_get", ucx: &["ucp_get"] },
+    Compared { program: "ib_atomic_lat", sizes: WORD, latency: true, raw: "shm_fadd", ucx: &["ucp_fadd"] },
+    Compared { program: "ib_write_bw", sizes: STREAM, latency: false, raw: "shm_put", ucx: &["ucp_put_bw"] },
+    Compared {
+        program: "ib_read_bw",
+        sizes: STREAM,
+        latency: false,
+        raw: "shm_get",
+        ucx: &["ucp_get -O 32"],
+    },
+    Compared {
+        program: "ib_send_bw",
+        sizes: STREAM,
+        latency: false,
+        raw: "shm_put",
+        ucx: &["tag_bw", "ucp_am_bw"],
+    },
+];
+
+/// The program that sleeps until its completion events, and the size of its messages.
+pub const EVENTS: (&str, usize) = ("ib_send_lat -e", 8);
+/// Completion events between two processes, by their names in the program `wake`.
+pub const WAKES: [&str; 2] = ["cq_wake", "cq_wake_epoll"];
+/// What they are beside, by their names in the program `limits`.
+pub const EVENTFDS: [&str; 2] = ["eventfd_wake", "eventfd_epoll"];
+
+/// One program run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// A limit of shared memory, for a size.
+    Shared(&'static str, usize),
+    /// A limit, or completion events: the program of ours and the name in it.
+    Own(&'static str, &'static str),
+    /// perftest: program, size, whether it measures latency.
+    Verbs(&'static str, usize, bool),
+    /// UCX: test, transports, size, whether it measures latency.
+    Ucx(&'static str, &'static str, usize, bool),
+}
+
+/// The items of a round: what is compared runs in a row.
+pub fn items() -> Vec<Item> {
+    let mut items: Vec<Item> = EVENTFDS.map(|name| Item::Own("limits", name)).into();
+    items.extend(WAKES.map(|name| Item::Own("wake", name)));
+    items.push(Item::Verbs(EVENTS.0, EVENTS.1, true));
+    for c in COMPARED {
+        for &size in c.sizes {
+            let raw = Item::Shared(c.raw, size);
+            // Two programs may have the same limit.
+            if !items.contains(&raw) {
+                items.push(raw);
+            }
+            items.push(Item::Verbs(c.program, size, c.latency));
+            let tests = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (test, tls)));
+            items.extend(tests.map(|(test, tls)| Item::Ucx(test, tls, size, c.latency)));
+        }
+    }
+    items
+}
+
+/// How long one measurement takes, start and end apart.
+pub fn time(quick: bool) -> Duration {
+    Duration::from_millis(if quick { 100 } else { 300 })
+}
+
+/// What a series of values is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// A program, a test of UCX with its transports, a limit.
+    pub name: String,
+    /// Bytes of a message; 0 where there is none.
+    pub size: usize,
+    /// In which unit.
+    pub what: What,
+}
+
+/// Units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Seconds.
+    Latency,
+    /// Bytes a second.
+    Bytes,
+    /// Messages a second.
+    Messages,
+}
+
+impl Key {
+    /// That of a program or limit.
+    pub fn new(name: &str, size: usize, what: What) -> Self {
+        Self { name: name.to_string(), size, what }
+    }
+
+    /// Those of UCX's tests, over all transports.
+    pub fn ucx(tests: &[&str], size: usize, what: What) -> Vec<Self> {
+        let names = tests.iter().flat_map(|test| TRANSPORTS.map(|tls| ucx_name(test, tls)));
+        names.map(|name| Self { name, size, what }).collect()
+    }
+}
+
+/// A test of UCX over one way, in a word.
+pub fn ucx_name(test: &str, tls: &str) -> String {
+    format!("{test} {tls}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_compared_is_measured_once() {
+        let items = items();
+        for (n, item) in items.iter().enumerate() {
+            assert!(!items[..n].contains(item), "{item:?}");
+        }
+        for c in COMPARED {
+            for &size in c.sizes {
+                assert!(items.contains(&Item::Shared(c.raw, size)), "{c:?} {size}");
+                let ucx = |i: &&Item| matches!(i, Item::Ucx(t, _, s, _) if c.ucx.contains(t) && *s == size);
+                assert_eq!(items.iter().filter(ucx).count(), Key::ucx(c.ucx, size, What::Bytes).len());
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The report.
+
+use std::fmt::Write;
+
+use adverb_bench::report::{Bar, cell, number, size_name, table};
+use adverb_bench::series::{Samples, Series};
+
+use super::plan::{COMPARED, Compared, EVENTFDS, EVENTS, Key, TRANSPORTS, WAKES, What, ucx_name};
+use super::run::Once;
+
+/// Messages are counted up to this size; beyond it their bytes tell more.
+const SMALL: usize = 4096;
+/// Bytes that a connected queue pair may take.
+const QP_BYTES: f64 = 8192.0;
+
+/// A comparison: its name, the value, what it is divided by (the best of these), the bar, and whether the divisor is a limit
+/// of the machine.
+struct Ratio {
+    name: &'static str,
+    of: Key,
+    to: Vec<Key>,
+    bar: Option<Bar>,
+    limit: bool,
+}
+
+/// The better of two values in a unit.
+fn better(what: What) -> fn(f64, f64) -> f64 {
+    if what == What::Latency { f64::min } else { f64::max }
+}
+
+fn ratios() -> Vec<Ratio> {
+    let raw = |name, program, size, what, raw, bar| Ratio {
+        name,
+        of: Key::new(program, size, what),
+        to: vec![Key::new(raw, size, what)],
+        bar: Some(bar),
+        limit: true,
+    };
+    let ucx = |name, program, size, what, tests: &[&str], bar| Ratio {
+        name,
+        of: Key::new(program, size, what),
+        to: Key::ucx(tests, size, what),
+        bar: Some(bar),
+        limit: false,
+    };
+    let wake = |name, of: Key, to, bar| Ratio {
+        name,
+        of,
+        to: vec![Key::new(to, 0, What::Latency)],
+        bar,
+        limit: false,
+    };
+    let own = |name| Key::new(name, 0, What::Latency);
+    let (latency, bytes, messages, big) = (What::Latency, What::Bytes, What::Messages, 1 << 20);
+    let (least, most) = (Bar::AtLeast, Bar::AtMost);
+    let events = Key::new(EVENTS.0, EVENTS.1, latency);
+    vec![
+        raw("ib_write_lat -s 8 / memory spin", "ib_write_lat", 8, latency, "shm_spin", most(1.5)),
+        ucx("ib_send_lat -s 8 / UCX active message", "ib_send_lat", 8, latency, &["ucp_am_lat"], most(1.0)),
+        raw("ib_write_bw -s 1048576 / memcpy", "ib_write_bw", big, bytes, "shm_put", least(0.9)),
+        raw("ib_read_bw -s 1048576 / memcpy", "ib_read_bw", big, bytes, "shm_get", least(0.9)),
+        ucx("ib_send_bw -s 65536 / UCX tag", "ib_send_bw", 65536, bytes, &["tag_bw"], least(1.0)),
+        ucx("ib_write_bw -s 8, messages / UCX put", "ib_write_bw", 8, messages, &["ucp_put_bw"], least(1.0)),
+        wake("ib_send_lat -e -s 8 / eventfd wake", events, "eventfd_wake", Some(most(1.0))),
+        wake("completion event, in get-event / eventfd wake", own("cq_wake"), "eventfd_wake", None),
+        wake("completion event, in epoll / eventfd in epoll", own("cq_wake_epoll"), "eventfd_epoll", None),
+    ]
+}
+
+fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
+    let words = ["in the same round", "figure", "bar", "met"];
+    let mut rows = vec![words.map(str::to_string).to_vec()];
+    let mut row = |name: &str, found: Option<Series>, bar: Option<Bar>, limit: bool, rounds: usize| {
+        let met = found.zip(bar).map_or("", |(s, bar)| bar.verdict(s, limit, rounds));
+        let bar = bar.map_or(String::new(), Bar::words);
+        rows.push(vec![name.to_string(), cell(found, rounds), bar, met.to_string()]);
+    };
+    for r in ratios() {
+        let found = samples.ratio(&r.of, &r.to, better(r.of.what));
+        row(r.name, found, r.bar, r.limit, samples.rounds);
+    }
+    // Measured once.
+    let once = |value: Option<f64>| Series::of(value.into_iter());
+    let qp = scale.get("pair_qp_pss_0").zip(scale.get("pair_qp_pss_1")).map(|(a, b)| a.max(b));
+    let qp = qp.zip(scale.get("pair_cq_pss")).map(|(qp, cq)| qp + cq);
+    let qps = scale.get("pair_qps").unwrap_or(0.0);
+    row(
+        &format!("bytes of each of {qps} connected queue pairs"),
+        once(qp),
+        Some(Bar::AtMost(QP_BYTES)),
+        false,
+        1,
+    );
+    for (kind, what) in [("send", "SEND"), ("write", "WRITE")] {
+        let found = once(scale.get(&format!("pair_{kind}_ratio_{qps}")));
+        let name = format!("{what} over {qps} queue pairs in turn / over one");
+        row(&name, found, Some(Bar::AtMost(1.3)), false, 1);
+    }
+    let (count, seconds) = (idle.get("idle_qps").unwrap_or(0.0), idle.get("idle_time").unwrap_or(0.0));
+    let name = format!("CPU seconds of {count} idle queue pairs in {seconds} s");
+    row(&name, once(idle.get("idle_cpu")), Some(Bar::AtMost(0.0)), false, 1);
+    format!("### Same host: bars\n\n{}\n", table(&rows))
+}
+
+/// One program, by size, beside its limit and UCX.
+fn by_size(c: &Compared, what: What, samples: &Samples<Key>) -> String {
+    let (scale, unit) = match what {
+        What::Latency => (1e9, "ns"),
+        What::Bytes => (1e-9, "GB/s"),
+        What::Messages => (1e-6, "million messages a second"),
+    };
+    let tests: Vec<(&str, &str)> = c.ucx.iter().flat_map(|test| TRANSPORTS.map(|tls| (*test, tls))).collect();
+    let mut head = vec![unit.to_string(), format!("`{}`", c.program), raw_name(c.raw).to_string()];
+    head.extend(tests.iter().map(|(test, tls)| format!("`{test}`, {tls}")));
+    head.extend(["to the limit", "to the best of UCX"].map(str::to_string));
+    let mut rows = vec![head];
+    for &size in c.sizes.iter().filter(|size| what != What::Messages || **size <= SMALL) {
+        let key = |name: &str| Key::new(name, size, what);
+        let value = |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(scale)), samples.rounds);
+        let ratio = |to: &[Key]| cell(samples.ratio(&key(c.program), to, better(what)), samples.rounds);
+        let mut row = vec![size_name(size), value(c.program), value(c.raw)];
+        row.extend(tests.iter().map(|(test, tls)| value(&ucx_name(test, tls))));
+        row.extend([ratio(&[key(c.raw)]), ratio(&Key::ucx(c.ucx, size, what))]);
+        rows.push(row);
+    }
+    format!("{}\n", table(&rows))
+}
+
+fn raw_name(raw: &str) -> &str {
+    match raw {
+        "shm_spin" => "memory spin",
+        "shm_put" | "shm_get" => "memcpy",
+        "shm_fadd" => "fetch-and-add",
+        other => other,
+    }
+}
+
+/// Wake-ups of a process that sleeps.
+fn events(samples: &Samples<Key>) -> String {
+    let mut rows = vec![["wake-up of a process, half a round trip", "µs"].map(str::to_string).to_vec()];
+    let mut row = |name: &str, key: &Key| {
+        let found = samples.series(key).map(|s| s.scaled(1e6));
+        rows.push(vec![name.to_string(), cell(found, samples.rounds)]);
+    };
+    row("`ib_send_lat -e -s 8`", &Key::new(EVENTS.0, EVENTS.1, What::Latency));
+    let names = WAKES.iter().chain(&EVENTFDS);
+    let words = [
+        "completion event, asleep in get-event",
+        "completion event, asleep in epoll",
+        "eventfd wake",
+        "eventfd wake, in epoll",
+    ];
+    for (name, words) in names.zip(words) {
+        row(words, &Key::new(name, 0, What::Latency));
+    }
+    format!("### Same host: events\n\n{}\n", table(&rows))
+}
+
+/// Memory, latency by the number of queue pairs, the mesh, and idleness.
+fn scaling(idle: &Once, scale: &Once) -> String {
+    let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
+    let count = |value: Option<f64>| value.map_or("failed".to_string(), |v| v.to_string());
+    let mut rows = vec![
+        ["queue pairs, in turn", "SEND, ns", "to one", "WRITE, ns", "to one"].map(str::to_string).to_vec(),
+    ];
+    for count in scale.endings("pair_send_ratio_") {
+        let value = |what: &str, by| shown(scale.get(&format!("pair_{what}_{count}")), by);
+        rows.push(vec![
+            count.clone(),
+            value("send", 1e9),
+            value("send_ratio", 1.0),
+            value("write", 1e9),
+            value("write_ratio", 1.0),
+        ]);
+    }
+    let mut text = format!("### Same host: scale\n\n{}\n", table(&rows));
+    let kib = 1.0 / 1024.0;
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "- {} connected queue pairs between two processes: {} and {} bytes each in either process, {} s to make and \
+         connect; the first one takes {} KiB in both together.",
+        count(scale.get("pair_qps")),
+        shown(scale.get("pair_qp_pss_0"), 1.0),
+        shown(scale.get("pair_qp_pss_1"), 1.0),
+        shown(scale.get("pair_connect"), 1.0),
+        shown(scale.get("pair_first_pss"), kib),
+    );
+    let _ = writeln!(
+        text,
+        "- {} processes, every two connected: {} messages of 1 KiB in {} s, all verified; the largest has {} KiB (PSS; {} KiB \
+         resident), {} KiB for each other process, and {} descriptors.",
+        count(scale.get("mesh_processes")),
+        count(scale.get("mesh_messages")),
+        shown(scale.get("mesh_exchange"), 1.0),
+        shown(scale.get("mesh_pss"), kib),
+        shown(scale.get("mesh_rss"), kib),
+        shown(scale.get("mesh_peer_pss"), kib),
+        count(scale.get("mesh_fds")),
+    );
+    let _ = writeln!(
+        text,
+        "- {} idle queue pairs, both processes asleep on armed CQs for {} s: {} CPU seconds (`utime` + `stime`), {} by the \
+         processes' own clocks; a thread went to sleep {} times.",
+        count(idle.get("idle_qps")),
+        count(idle.get("idle_time")),
+        shown(idle.get("idle_cpu"), 1.0),
+        shown(idle.get("idle_clock"), 1.0),
+        count(idle.get("idle_sleeps")),
+    );
+    text + "\n"
+}
+
+/// The whole report below the lines that say where it was made.
+pub fn text(where_and_when: &str, samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
+    let mut text = format!("{where_and_when}\n");
+    text += &comparison(samples, idle, scale);
+    text += "### Same host: latency (half a round trip; of READ and atomics the whole)\n\n";
+    let of = |latency: bool| COMPARED.into_iter().filter(move |c| c.latency == latency);
+    of(true).for_each(|c| text += &by_size(&c, What::Latency, samples));
+    text += "### Same host: bandwidth\n\n";
+    of(false).for_each(|c| text += &by_size(&c, What::Bytes, samples));
+    text += "### Same host: messages\n\n";
+    of(false).for_each(|c| text += &by_size(&c, What::Messages, samples));
+    text += &events(samples);
+    text += &scaling(idle, scale);
+    if !samples.failures.is_empty() {
+        let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
+    }
+    text.trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line<'a>(text: &'a str, name: &str) -> &'a str {
+        text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    }
+
+    #[test]
+    fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
+        let none = Once::from("");
+        let text = text("where", &Samples::new(1), &none, &none);
+        assert!(text.contains("failed") && !text.contains("yes"), "{text}");
+    }
+
+    #[test]
+    fn latencies_are_judged_by_the_best_of_ucx_and_streams_too() {
+        let mut samples = Samples::new(1);
+        let mut add = |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
+        add("ib_send_lat", 8, What::Latency, 110e-9);
+        add("ucp_am_lat posix", 8, What::Latency, 120e-9);
+        add("ucp_am_lat posix,cma", 8, What::Latency, 100e-9);
+        add("ib_send_bw", 65536, What::Bytes, 30e9);
+        add("tag_bw posix", 65536, What::Bytes, 20e9);
+        add("tag_bw posix,cma", 65536, What::Bytes, 25e9);
+        let none = Once::from("");
+        let text = comparison(&samples, &none, &none);
+        let send = line(&text, "UCX active message");
+        assert!(send.contains("1.10") && send.contains("no"), "{send}");
+        let stream = line(&text, "UCX tag");
+        assert!(stream.contains("1.20") && stream.contains("yes"), "{stream}");
+    }
+
+    #[test]
+    fn memory_and_idleness_have_bars() {
+        let scale = "pair_qps 10000 1\npair_qp_pss_0 5e3 B\npair_qp_pss_1 8e3 B\npair_cq_pss 1e2 B\n\
+                     pair_send_ratio_10000 1.5 1\n";
+        let idle =
+            |cpu: &str| Once::from(format!("idle_qps 1000 1\nidle_time 60 s\nidle_cpu {cpu} s\n").as_str());
+        let text = |cpu| comparison(&Samples::new(1), &idle(cpu), &Once::from(scale));
+        assert!(line(&text("0e0"), "bytes of each of 10000").contains("8100"), "{}", text("0e0"));
+        assert!(line(&text("0e0"), "bytes of each of 10000").contains("yes"));
+        assert!(line(&text("0e0"), "SEND over 10000").contains("no"));
+        assert!(line(&text("0e0"), "idle queue pairs").contains("yes"));
+        assert!(line(&text("1e-2"), "idle queue pairs").contains("no"));
+    }
+}

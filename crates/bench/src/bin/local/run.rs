@@ -1,0 +1,178 @@
+//! Runs one item and reads what it prints.
+
+use std::time::Duration;
+
+use adverb_bench::pair::Cpus;
+use adverb_bench::programs::{
+    Figures, LIMIT, Perftest, both_ok, figure, iterations, number_after, own, shown,
+};
+use adverb_bench::series::Samples;
+use adverb_foreign::device::Loopback;
+use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Program, words};
+
+use super::plan::{Item, Key, What, ucx_name};
+
+/// Most messages of a run: latencies are listed one by one.
+const MOST: [usize; 2] = [20_000_000, 300_000];
+/// Messages of the first run, which tells how many the next is to have, and bytes of them at most.
+const FIRST: usize = 2000;
+const FIRST_BYTES: usize = 1 << 30;
+
+/// Where everything runs.
+pub struct Place {
+    /// The device.
+    pub device: Loopback,
+    /// A processor for each end.
+    pub cpus: Cpus,
+    /// How long one measurement takes.
+    pub time: Duration,
+}
+
+/// Runs an item and adds its values, or its failure.
+pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>) {
+    let result = match *item {
+        Item::Shared(what, size) => shared(what, size, place.time),
+        Item::Own(program, name) => figure(program, name, place.time, None)
+            .map(|seconds| vec![(Key::new(name, 0, What::Latency), seconds)]),
+        Item::Verbs(program, size, latency) => {
+            let perftest = Perftest { program, size, latency, pin: Some(place.cpus), path: None };
+            measured(program, size, latency, place, samples, |n| perftest.run(&place.device, n))
+        }
+        Item::Ucx(test, tls, size, latency) => {
+            let name = ucx_name(test, tls);
+            measured(&name, size, latency, place, samples, |n| ucx(test, tls, size, latency, place.cpus, n))
+        }
+    };
+    match result {
+        Ok(values) => values.into_iter().for_each(|(key, value)| samples.add(key, round, value)),
+        Err(why) => samples.failures.push(format!("round {}: {item:?}: {why}", round + 1)),
+    }
+}
+
+/// A limit of shared memory in all units, so that whatever is beside it finds its own.
+fn shared(what: &str, size: usize, time: Duration) -> Result<Vec<(Key, f64)>, String> {
+    let name = if what == "shm_fadd" { what.to_string() } else { format!("{what}_{size}") };
+    let seconds = figure("limits", &name, time, None)?;
+    let key = |unit| Key::new(what, size, unit);
+    Ok(vec![
+        (key(What::Latency), seconds),
+        (key(What::Bytes), size as f64 / seconds),
+        (key(What::Messages), 1.0 / seconds),
+    ])
+}
+
+/// Runs with as many messages as fill the time, by what earlier rounds showed, or a first run.
+fn measured(
+    name: &str,
+    size: usize,
+    latency: bool,
+    place: &Place,
+    samples: &Samples<Key>,
+    run: impl Fn(usize) -> Result<Figures, String>,
+) -> Result<Vec<(Key, f64)>, String> {
+    let what = if latency { What::Latency } else { What::Messages };
+    let known = samples.series(&Key::new(name, size, what)).map(|s| s.median);
+    let known = match known {
+        Some(known) => known,
+        None => match run(FIRST.min(FIRST_BYTES / size).max(100))? {
+            Figures::Latency(seconds) => seconds,
+            Figures::Stream { messages, .. } => messages,
+        },
+    };
+    // Of a ping-pong it is half a round trip, of the others the run is half as long, which does no harm.
+    let rate = if latency { 0.5 / known } else { known };
+    let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
+    let key = |unit| Key::new(name, size, unit);
+    Ok(match found {
+        Figures::Latency(seconds) => vec![(key(What::Latency), seconds)],
+        Figures::Stream { bytes, messages } => {
+            vec![(key(What::Bytes), bytes), (key(What::Messages), messages)]
+        }
+    })
+}
+
+/// `ucx_perftest`, an end on each processor.
+fn ucx(test: &str, tls: &str, size: usize, latency: bool, cpus: Cpus, n: usize) -> Result<Figures, String> {
+    let end = |cpu: usize, more: &str| {
+        Program::new("taskset", &words(format!("-c {cpu} ucx_perftest {more}"))).bare().env("UCX_TLS", tls)
+    };
+    let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
+    let out = Pair::of(end(cpus.there, ""), end(cpus.here, &client), LIMIT).run()?;
+    let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
+    found.ok_or_else(|| shown(&out))
+}
+
+/// What `ucx_perftest -v -f` prints: a line of names, a line of values.
+fn figures(text: &str, latency: bool) -> Option<Figures> {
+    let mut lines = text.lines().skip_while(|l| !l.starts_with("iterations,"));
+    let names: Vec<&str> = lines.next()?.split(',').collect();
+    let values: Option<Vec<f64>> = lines.next()?.split(',').map(|v| v.trim().parse().ok()).collect();
+    let values = values.filter(|v| v.len() == names.len())?;
+    let value = |name: &str| names.iter().position(|n| *n == name).map(|at| values[at]);
+    // Microseconds; MiB a second.
+    Some(match latency {
+        true => Figures::Latency(value("50.0_percentile_lat")? * 1e-6),
+        false => {
+            Figures::Stream { bytes: value("overall_bw")? * 1_048_576.0, messages: value("overall_mr")? }
+        }
+    })
+}
+
+/// All figures of one of our own programs that verifies what it does.
+pub struct Once(String);
+
+impl Once {
+    /// Runs it; a failure is kept.
+    pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
+        let out = own(program, args).and_then(|p| p.run(limit));
+        match out {
+            Ok(out) if out.ok() => return Self(out.text),
+            Ok(out) => failures.push(format!("{program}: {}", out.describe())),
+            Err(why) => failures.push(format!("{program}: {why}")),
+        }
+        Self(String::new())
+    }
+
+    /// One by its name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        number_after(&self.0, name)
+    }
+
+    /// All names that begin so, with what follows.
+    pub fn endings(&self, beginning: &str) -> Vec<String> {
+        let ending = |l: &str| l.strip_prefix(beginning)?.split(' ').next().map(str::to_string);
+        self.0.lines().filter_map(ending).collect()
+    }
+}
+
+#[cfg(test)]
+impl From<&str> for Once {
+    fn from(text: &str) -> Self {
+        Self(text.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ucx_are_read_by_name() {
+        let text = "[1795277860.1] [vm:1:0] perftest.c:405 UCX WARN something, else\n\
+                    iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n\
+                    1000,0.055,0.059,0.060,129.29,130.00,16946683,17000000\n";
+        assert_eq!(figures(text, true), Some(Figures::Latency(0.055 * 1e-6)));
+        let stream = Figures::Stream { bytes: 130.0 * 1_048_576.0, messages: 17e6 };
+        assert_eq!(figures(text, false), Some(stream));
+        assert_eq!(figures("iterations,overall_bw\n1000\n", false), None);
+        assert_eq!(figures("Failed to run test: Unsupported operation\n", true), None);
+    }
+
+    #[test]
+    fn figures_of_our_own_are_found_by_name() {
+        let once = Once::from("pair_send_1 5e-8 s\npair_send_ratio_1 1 1\npair_send_100 6e-8 s\n");
+        assert_eq!(once.get("pair_send_100"), Some(6e-8));
+        assert_eq!(once.endings("pair_send_ratio_"), ["1"]);
+    }
+}

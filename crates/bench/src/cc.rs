@@ -1,0 +1,34 @@
+//! The C programs of `c/`, compiled when they are first needed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+/// Compiles `c/NAME.c`, unless what was compiled before is newer, and returns the program's path, beside this program.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/{name}.c"));
+    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    let program = exe.with_file_name(format!("{name}-c"));
+    let time = |p: &Path| p.metadata().and_then(|m| m.modified()).ok();
+    if time(&program).is_some_and(|made| time(&source).is_none_or(|written| written < made)) {
+        return Ok(program);
+    }
+    // Under another name first: somebody may be running the program.
+    let fresh = program.with_extension(std::process::id().to_string());
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let out = Command::new(&cc)
+        .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args([&fresh, &source])
+        .output()
+        .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
+    if !out.status.success() {
+        let said = String::from_utf8_lossy(&out.stderr);
+        return Err(format!("{} does not compile:\n{said}", source.display()));
+    }
+    std::fs::rename(&fresh, &program).map_err(|e| format!("{}: {e}", program.display()))?;
+    Ok(program)
+}

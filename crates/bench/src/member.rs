@@ -1,0 +1,244 @@
+//! Processes with many queue pairs that do as they are told: one line is an order, one line the answer.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io::BufRead;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use adverb_device::engine::wr::Remote;
+
+use crate::Result;
+use crate::crowd::{Crowd, Event};
+use crate::pair::{self, Other};
+
+/// Round trips, or writes, that are timed as one: long enough for the clock.
+const BATCH: usize = 64;
+/// The first word of an answer that is none.
+const FAILED: &str = "failed:";
+
+/// A member, seen from the process that gives the orders. Dropping it ends it.
+pub struct Member {
+    other: Other,
+}
+
+/// Numbers as the words of a line.
+#[must_use]
+pub fn line_of<T: Display>(numbers: &[T]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// The numbers of a line.
+///
+/// # Errors
+/// What is none.
+pub fn numbers<T: FromStr>(line: &str) -> Result<Vec<T>> {
+    let number = |w: &str| w.parse().map_err(|_| format!("{w:?} is no number"));
+    line.split_whitespace().map(number).collect()
+}
+
+impl Member {
+    /// Starts one, on a processor of its own or on any.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(cpu: Option<usize>) -> Result<Self> {
+        Ok(Self { other: pair::talk(cpu, &[])? })
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.other.pid()
+    }
+
+    /// Gives an order; [`Member::answer`] has to follow.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn order(&mut self, order: &str) -> Result<()> {
+        self.other.say(order)
+    }
+
+    /// The answer to the last order.
+    ///
+    /// # Errors
+    /// What went wrong there, or that it has gone.
+    pub fn answer(&mut self) -> Result<String> {
+        let line = self.other.line()?;
+        let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match first {
+            "ok" => Ok(rest.to_string()),
+            FAILED => Err(format!("process {}: {rest}", self.pid())),
+            _ => Err(format!("process {} has gone: {line:?}", self.pid())),
+        }
+    }
+
+    /// An order and its answer.
+    ///
+    /// # Errors
+    /// As [`Member::answer`].
+    pub fn ask(&mut self, order: &str) -> Result<String> {
+        self.order(order)?;
+        self.answer()
+    }
+}
+
+/// The same order to all, and the answers.
+///
+/// # Errors
+/// The first that went wrong.
+pub fn ask_all(members: &mut [Member], order: &str) -> Result<Vec<String>> {
+    members.iter_mut().try_for_each(|m| m.order(order))?;
+    members.iter_mut().map(Member::answer).collect()
+}
+
+/// The life of a member: `args` are those behind [`pair::CHILD`]. Orders come on standard input, until it ends.
+///
+/// # Errors
+/// When it cannot be pinned, or its input cannot be read.
+pub fn live(args: &[String]) -> Result<()> {
+    match args {
+        [cpu] if cpu == pair::ANY => {}
+        [cpu] => pair::pin(cpu.parse().map_err(|e| format!("{cpu}: {e}"))?)?,
+        _ => return Err(format!("no such child: {args:?}")),
+    }
+    let mut obedient = Obedient::default();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| format!("orders: {e}"))?;
+        let (order, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match obedient.obey(order, rest) {
+            Ok(answer) => println!("ok {answer}"),
+            Err(why) => println!("{FAILED} {order}: {}", why.replace('\n', " ")),
+        }
+    }
+    Ok(())
+}
+
+/// A member's own view.
+#[derive(Default)]
+struct Obedient {
+    crowd: Option<Crowd>,
+    /// Where the other end's words are.
+    area: Option<Remote>,
+}
+
+impl Obedient {
+    fn obey(&mut self, order: &str, rest: &str) -> Result<String> {
+        let mut words: VecDeque<u64> = numbers(rest)?.into();
+        let mut next = || words.pop_front().ok_or_else(|| "a number is missing".to_string());
+        if order == "open" {
+            self.crowd = Some(Crowd::open(next()? as usize, next()? as usize)?);
+            return Ok(String::new());
+        }
+        let crowd = self.crowd.as_mut().ok_or("nothing is open")?;
+        match order {
+            "cq" => crowd.make_cq().map(|()| String::new()),
+            "make" => crowd.make(next()? as usize).map(|numbers| line_of(&numbers)),
+            "connect" => crowd.connect(&numbers(rest)?).map(|()| String::new()),
+            "exchange" => crowd.exchange(next()?, next()? as usize).map(|n| n.to_string()),
+            "sleep" => crowd.sleep(Duration::from_millis(next()?)).map(|n| n.to_string()),
+            "echo" => echo(crowd).map(|n| n.to_string()),
+            "ping" => ping(crowd, next()? as usize, Duration::from_millis(next()?)),
+            "area" => Ok(line_of(&[crowd.area().va, crowd.area().rkey.into()])),
+            "reach" => {
+                let (va, rkey) = (next()?, next()?);
+                self.area = Some(Remote { va, rkey: rkey.try_into().map_err(|e| format!("{rkey}: {e}"))? });
+                Ok(String::new())
+            }
+            "write" => {
+                let area = self.area.ok_or("the other end's area is unknown")?;
+                write(crowd, area, next()? as usize, Duration::from_millis(next()?))
+            }
+            "written" => Ok(line_of(&crowd.written())),
+            "found" => crowd.found().map(|found| line_of(&found)),
+            _ => Err("no such order".to_string()),
+        }
+    }
+}
+
+/// Answers every message over the queue pair it came by, until the sign to stop; how many.
+fn echo(crowd: &mut Crowd) -> Result<u64> {
+    let mut answered = 0;
+    loop {
+        match crowd.event()? {
+            Event::Received(n) => {
+                crowd.send(n)?;
+                answered += 1;
+            }
+            Event::Completed(_) => {}
+            Event::Stopped => return crowd.settle().map(|()| answered),
+        }
+    }
+}
+
+/// The median of batches of `one`, over `count` queue pairs in turn, each at least once; how many there were as well.
+fn timed(count: usize, time: Duration, mut one: impl FnMut(usize) -> Result<()>) -> Result<String> {
+    let (mut batches, mut made) = (Vec::new(), 0usize);
+    let mut start = Instant::now();
+    let end = start + time;
+    while start < end || made < count {
+        for _ in 0..BATCH {
+            one(made % count)?;
+            made += 1;
+        }
+        let stop = Instant::now();
+        batches.push((stop - start).as_secs_f64() / BATCH as f64);
+        start = stop;
+    }
+    batches.sort_by(f64::total_cmp);
+    Ok(format!("{:e} {made}", batches[batches.len() / 2]))
+}
+
+/// Seconds of a round trip, and round trips.
+fn ping(crowd: &mut Crowd, count: usize, time: Duration) -> Result<String> {
+    let trips = timed(count.min(crowd.len()), time, |n| {
+        crowd.send(n)?;
+        loop {
+            match crowd.event()? {
+                Event::Received(from) if from == n => return Ok(()),
+                Event::Completed(_) => {}
+                other => return Err(format!("{other:?} as the answer over {n}")),
+            }
+        }
+    })?;
+    crowd.settle()?;
+    crowd.send_stop()?;
+    crowd.settle()?;
+    Ok(trips)
+}
+
+/// Seconds of a write from its post to its completion, and writes.
+fn write(crowd: &mut Crowd, area: Remote, count: usize, time: Duration) -> Result<String> {
+    timed(count.min(crowd.len()), time, |n| {
+        crowd.write(n, area)?;
+        match crowd.event()? {
+            Event::Completed(done) if done == n => Ok(()),
+            other => Err(format!("{other:?} while writing over {n}")),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_carry_numbers() {
+        assert_eq!(numbers::<u32>(&line_of(&[7u32, 8])), Ok(vec![7, 8]));
+        assert!(numbers::<u32>("7 x").is_err());
+        assert_eq!(numbers::<u32>(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn batches_are_of_every_queue_pair_in_turn() {
+        let mut seen = [0u32; 100];
+        let said = timed(100, Duration::ZERO, |n| {
+            seen[n] += 1;
+            Ok(())
+        });
+        let made = said.unwrap().split_once(' ').unwrap().1.parse::<u32>().unwrap();
+        assert!(seen.iter().all(|s| *s >= 1) && seen.iter().sum::<u32>() == made, "{made} {seen:?}");
+        assert!(timed(1, Duration::ZERO, |_| Err("why".to_string())).is_err());
+    }
+}

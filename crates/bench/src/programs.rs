@@ -1,0 +1,188 @@
+//! The programs that are measured, and what they print: perftest under `adverb run`, and our own beside this one.
+
+use std::time::Duration;
+
+use adverb_foreign::device::Loopback;
+use adverb_foreign::pair::{Outcome, Pair};
+use adverb_foreign::process::{Program, words};
+
+use crate::Result;
+use crate::pair::Cpus;
+
+/// A run that takes longer hangs, or is too slow to be a figure.
+pub const LIMIT: Duration = Duration::from_secs(15);
+
+/// The variable that chooses the way packets go, for the programs under test.
+pub const PATH: &str = "ADVERB_PATH";
+
+/// One of our own programs, which stand beside this one and need no `adverb run`.
+///
+/// # Errors
+/// When this program's own place is unknown.
+pub fn own(program: &str, args: &[&str]) -> Result<Program> {
+    let exe = std::env::current_exe().map_err(|e| format!("own path: {e}"))?;
+    Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
+}
+
+/// The figure `name` of one of our own programs, measured for about the given time, with [`PATH`] unless it is to be
+/// what it is.
+///
+/// # Errors
+/// What the program says, or that it does not say the figure.
+pub fn figure(program: &str, name: &str, time: Duration, path: Option<&str>) -> Result<f64> {
+    let program = own(program, &["--ms", &time.as_millis().to_string(), name])?;
+    let out = path.into_iter().fold(program, |p, path| p.env(PATH, path)).run(LIMIT)?;
+    out.require_ok()?;
+    number_after(&out.text, name).ok_or_else(|| out.describe())
+}
+
+/// The number behind a name at the beginning of a line.
+#[must_use]
+pub fn number_after(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ')?.split(' ').next()?.parse().ok())
+}
+
+/// What a program of perftest, or of UCX, measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Figures {
+    /// Seconds, the median.
+    Latency(f64),
+    /// Bytes and messages a second, over the whole run.
+    Stream {
+        /// Bytes a second.
+        bytes: f64,
+        /// Messages a second.
+        messages: f64,
+    },
+}
+
+/// How many messages fill `time` at a rate that an earlier run showed.
+#[must_use]
+pub fn iterations(rate: f64, time: Duration, most: usize) -> usize {
+    ((rate * time.as_secs_f64()) as usize).clamp(100, most)
+}
+
+/// A program of perftest for one size of message, at both ends on the loopback device.
+#[derive(Clone, Copy, Debug)]
+pub struct Perftest<'a> {
+    /// Program and options.
+    pub program: &'a str,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Whether it measures latency.
+    pub latency: bool,
+    /// Whether both ends are kept on a processor each.
+    pub pin: Option<Cpus>,
+    /// [`PATH`], unless it is to be what it is.
+    pub path: Option<&'a str>,
+}
+
+impl Perftest<'_> {
+    /// Runs `n` iterations. A latency is the median of all that were measured, which the program's own table rounds to
+    /// hundredths of a microsecond.
+    ///
+    /// # Errors
+    /// When a program fails or prints something else; with what it printed.
+    pub fn run(&self, device: &Loopback, n: usize) -> Result<Figures> {
+        let more = if self.latency { "-H" } else { "-N" };
+        let line =
+            format!("{} -F -d {} -x {} -s {} -n {n} {more}", self.program, device.dev, device.gid, self.size);
+        let end = |cpu: Option<usize>| {
+            let mut argv = words(cpu.map_or(line.clone(), |c| format!("taskset -c {c} {line}")));
+            let program = Program::new(argv.remove(0), &argv);
+            self.path.into_iter().fold(program, |p, path| p.env(PATH, path))
+        };
+        let pair = Pair::of(end(self.pin.map(|c| c.there)), end(self.pin.map(|c| c.here)), LIMIT);
+        let out = pair.run().and_then(|out| if both_ok(&out) { Ok(out) } else { Err(shown(&out)) })?;
+        let text = &out.client.text;
+        let found = if self.latency { latencies(text).and_then(median) } else { row(text, self.size) };
+        found.ok_or_else(|| shown(&out))
+    }
+}
+
+/// Whether both ends ended well.
+#[must_use]
+pub fn both_ok(out: &Outcome) -> bool {
+    out.server.ok() && out.client.ok()
+}
+
+/// Both ends with their output, without the hundred thousand lines that a list of latencies may have.
+#[must_use]
+pub fn shown(out: &Outcome) -> String {
+    let mut out = out.clone();
+    for end in [&mut out.client, &mut out.server] {
+        let kept: Vec<&str> = end.text.lines().filter(|l| one_of_many(l).is_none()).collect();
+        end.text = kept.join("\n");
+    }
+    out.describe()
+}
+
+/// A line of perftest's list of all results: number and microseconds.
+fn one_of_many(line: &str) -> Option<f64> {
+    let (n, value) = line.split_once(", ")?;
+    n.parse::<u64>().ok().and(value.trim().parse().ok())
+}
+
+/// All results that the option -H lists, in seconds.
+fn latencies(text: &str) -> Option<Vec<f64>> {
+    let found: Vec<f64> = text.lines().filter_map(one_of_many).map(|us| us * 1e-6).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+fn median(mut values: Vec<f64>) -> Option<Figures> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().map(Figures::Latency)
+}
+
+/// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, messages in millions a second.
+fn row(text: &str, size: usize) -> Option<Figures> {
+    text.lines().find_map(|line| {
+        let numbers = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        match numbers[..] {
+            [s, _, _, average, rate] if s == size as f64 => {
+                Some(Figures::Stream { bytes: average * 1_048_576.0, messages: rate * 1e6 })
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_perftest_are_read() {
+        let bw = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
+                  65536      1000             0.00               3210.50 \t\t   0.051368\n";
+        let found = Figures::Stream { bytes: 3210.5 * 1_048_576.0, messages: 51_368.0 };
+        assert_eq!(row(bw, 65536), Some(found));
+        assert_eq!(row(bw, 8), None);
+    }
+
+    #[test]
+    fn the_median_of_all_latencies_is_taken() {
+        let list = " GID: 00:00\n#, usec\n1, 0.0571\n2, 0.0578\n3, 12.5\n---\n \
+                    #bytes #iterations    t_min[usec]\n 8       3    0.06    12.50      0.06\n";
+        let found = latencies(list).unwrap();
+        assert_eq!(found.len(), 3);
+        let Some(Figures::Latency(median)) = median(found) else { panic!("no median") };
+        assert!((median - 57.8e-9).abs() < 1e-12, "{median}");
+        assert!(latencies("no list, at all\n").is_none());
+    }
+
+    #[test]
+    fn figures_are_read_by_their_whole_name() {
+        let text = "udp_gso_window_4156 2e9 B/s\nudp_gso_4156 1.5e9 B/s\n";
+        assert_eq!(number_after(text, "udp_gso_4156"), Some(1.5e9));
+        assert_eq!(number_after(text, "udp_gso"), None);
+    }
+
+    #[test]
+    fn iterations_stay_within_bounds() {
+        let second = Duration::from_secs(1);
+        assert_eq!(iterations(5.0, second, 1000), 100);
+        assert_eq!(iterations(500.0, second, 1000), 500);
+        assert_eq!(iterations(1e9, second, 1000), 1000);
+    }
+}

@@ -1,0 +1,155 @@
+//! Tables in Markdown that read well on a terminal too, bars, and the file they are written to.
+
+use std::path::Path;
+
+use crate::series::Series;
+
+/// How much better than a limit of the machine something may come out before the limit is taken to have been disturbed.
+const SLACK: f64 = 1.05;
+
+/// What a ratio is to reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Bar {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bar {
+    /// As it stands in the table.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Bar::AtLeast(b) => format!("≥ {b}"),
+            Bar::AtMost(b) => format!("≤ {b}"),
+        }
+    }
+
+    /// Whether it is met. Not to be told when rounds failed, or when in one of them the limit came out worse than what is
+    /// built on it (`limit`: the ratio is to a limit of the machine): then the machine was busy with something else while
+    /// the limit was measured.
+    #[must_use]
+    pub fn verdict(self, found: Series, limit: bool, rounds: usize) -> &'static str {
+        let (met, beyond) = match self {
+            Bar::AtLeast(b) => (found.median >= b, found.max > SLACK),
+            Bar::AtMost(b) => (found.median <= b, found.min < 1.0 / SLACK),
+        };
+        match found.count < rounds || (limit && beyond) {
+            true => "unclear",
+            false if met => "yes",
+            false => "no",
+        }
+    }
+}
+
+/// A size in bytes, in words.
+#[must_use]
+pub fn size_name(size: usize) -> String {
+    match size {
+        0..1024 => format!("{size} B"),
+        1024..1_048_576 => format!("{} KiB", size / 1024),
+        _ => format!("{} MiB", size >> 20),
+    }
+}
+
+/// Three digits that count.
+#[must_use]
+pub fn number(v: f64) -> String {
+    match v.abs() {
+        0.0 => "0".to_string(),
+        a if a >= 100.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        a if a >= 0.1 => format!("{v:.2}"),
+        _ => format!("{v:.4}"),
+    }
+}
+
+/// Median and range. A median says nothing of the rounds that failed, so their number stands beside it.
+#[must_use]
+pub fn cell(series: Option<Series>, rounds: usize) -> String {
+    match series {
+        None => "failed".to_string(),
+        Some(s) if s.count < rounds => {
+            let (min, max) = (number(s.min), number(s.max));
+            format!("{} ({min}–{max}; {} of {rounds} runs)", number(s.median), s.count)
+        }
+        Some(s) if s.count == 1 => number(s.median),
+        Some(s) => format!("{} ({}–{})", number(s.median), number(s.min), number(s.max)),
+    }
+}
+
+/// A Markdown table, padded so that it is one on a terminal as well.
+#[must_use]
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        for (c, (value, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width - value.chars().count());
+            text += &if c == 0 { format!("| {value}{pad} ") } else { format!("| {pad}{value} ") };
+        }
+        text += "|\n";
+        if n == 0 {
+            for (c, width) in widths.iter().enumerate() {
+                text += &format!("|{}{}", "-".repeat(width + 1), if c == 0 { '-' } else { ':' });
+            }
+            text += "|\n";
+        }
+    }
+    text
+}
+
+/// Puts a report between the markers `<!-- NAME: begin -->` and `<!-- NAME: end -->` of a file.
+///
+/// # Errors
+/// When the file cannot be read or written, or has no markers.
+pub fn write(file: &Path, name: &str, text: &str) -> Result<(), String> {
+    let path = file.display();
+    let old = std::fs::read_to_string(file).map_err(|e| format!("{path}: {e}"))?;
+    let new = replaced(&old, name, text).ok_or_else(|| format!("{path} has no markers of {name:?}"))?;
+    std::fs::write(file, new).map_err(|e| format!("{path}: {e}"))
+}
+
+fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
+    let begin = format!("<!-- {name}: begin -->");
+    let begin = old.find(&begin)? + begin.len();
+    let end = begin + old[begin..].find(&format!("<!-- {name}: end -->"))?;
+    Some(format!("{}\n{text}\n{}", &old[..begin], &old[end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_markers_is_replaced() {
+        let (begin, end) = ("<!-- this: begin -->", "<!-- this: end -->");
+        let other = "<!-- other: begin -->\nkept\n<!-- other: end -->\n";
+        let old = format!("before\n{other}{begin}\nold\n{end}\nafter\n");
+        let new = format!("before\n{other}{begin}\nnew\n{end}\nafter\n");
+        assert_eq!(replaced(&old, "this", "new"), Some(new));
+        assert_eq!(replaced("nothing", "this", "new"), None);
+        assert_eq!(replaced(&format!("{end}{begin}"), "this", "new"), None);
+    }
+
+    #[test]
+    fn a_busy_machine_or_a_failed_round_meets_no_bar() {
+        let series = |min, max, count| Series { median: 0.9, min, max, count };
+        let least = Bar::AtLeast(0.7);
+        assert_eq!(least.verdict(series(0.8, 0.95, 3), true, 3), "yes");
+        assert_eq!(least.verdict(series(0.8, 1.3, 3), true, 3), "unclear");
+        assert_eq!(least.verdict(series(0.8, 1.3, 3), false, 3), "yes");
+        assert_eq!(least.verdict(series(0.8, 0.95, 2), true, 3), "unclear");
+        assert_eq!(Bar::AtLeast(0.91).verdict(series(0.8, 0.95, 3), true, 3), "no");
+        // Of a latency, quicker than the limit is what cannot be.
+        assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), true, 3), "unclear");
+        assert_eq!(Bar::AtMost(1.5).verdict(series(0.8, 1.3, 3), false, 3), "yes");
+        assert_eq!(Bar::AtMost(0.5).verdict(series(0.8, 1.3, 3), false, 3), "no");
+        assert_eq!(Bar::AtMost(0.0).verdict(Series { median: 0.0, ..series(0.0, 0.0, 1) }, false, 1), "yes");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(cell(Some(series(0.8, 1.3, 2)), 3), "0.90 (0.80–1.30; 2 of 3 runs)");
+    }
+}
