@@ -212,3 +212,7 @@ fn parse_line(line: &[u8]) -> Option<(Vma, &[u8])> {
     let (start, end) = (hex(start)?, hex(end)?);
     Some((Vma { start, end, flags, page: 0, offset, inode, dev, kind: kind(inode, name) }, name))
 }
+
+#[cfg(test)]
+#[path = "maps_tests.rs"]
+mod tests;

@@ -11,6 +11,9 @@ use crate::real::{errno, set_errno};
 /// Called after `madvise` with its arguments and its errno, 0 for success; the answer is the errno that the program gets.
 pub type Hook = unsafe extern "C" fn(addr: u64, len: usize, advice: c_int, errno: c_int) -> c_int;
 
+/// The names that this module defines.
+pub const NAMES: &[&str] = &["madvise", "adverb_madvise_hook"];
+
 static HOOK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Calls that set memory apart at `fork`.

@@ -19,7 +19,7 @@ mod advice;
 mod path;
 mod real;
 
-pub use advice::Hook;
+pub use advice::{Hook, NAMES as ADVICE_NAMES};
 pub use path::{Buffer, Look, is_ours, redirect};
 
 use core::ffi::{c_char, c_int, c_uint, c_void};

@@ -126,7 +126,7 @@ fn stock_tools_see_the_tree() {
 #[test]
 fn exactly_the_listed_names_are_interposed() {
     let mut listed: Vec<&str> = NAMES.split_whitespace().collect();
-    let mut defined = adverb_preload::NAMES.to_vec();
+    let mut defined = [adverb_preload::NAMES, adverb_preload::ADVICE_NAMES].concat();
     listed.sort_unstable();
     defined.sort_unstable();
     assert_eq!(listed, defined);

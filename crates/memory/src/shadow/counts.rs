@@ -64,7 +64,7 @@ impl Counts {
     }
 
     fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Run)> + '_ {
-        let before = self.0.range(..start).next_back().filter(|(_, run)| run.end > start);
+        let before = self.0.range(..start).next_back().filter(|(_, run)| start < end && run.end > start);
         before.into_iter().chain(self.0.range(start..end.max(start))).map(|(at, run)| (*at, *run))
     }
 
@@ -127,3 +127,7 @@ impl Counts {
         self.0.len()
     }
 }
+
+#[cfg(test)]
+#[path = "counts_tests.rs"]
+mod tests;

@@ -92,14 +92,14 @@ extern "C" fn child() {
     let (reader, writer) = take_pipe();
     close(reader);
     // SAFETY: the lock was taken by this thread before it forked, and no other thread is here.
-    let pieces = unsafe { &(*shadow.state.data_ptr()).snapshot };
+    let state = unsafe { &*shadow.state.data_ptr() };
     let fd = shadow.raw_fd();
-    for &piece in pieces {
+    for &piece in &state.snapshot {
         // SAFETY: the child has one thread, and its mappings are those that its parent had.
         unsafe { make_private(fd, piece) };
     }
     // The parent's file lives on with the parent alone.
-    replace(shadow);
+    replace(shadow, state);
     if writer >= 0 {
         // SAFETY: one byte from the stack.
         unsafe { libc::write(writer, [0_u8].as_ptr().cast(), 1) };
@@ -127,7 +127,7 @@ unsafe fn make_private(fd: RawFd, piece: Piece) {
 }
 
 /// Puts something harmless in place of the descriptors that belong to the parent.
-fn replace(shadow: &Shadow) {
+fn replace(shadow: &Shadow, state: &super::State) {
     // SAFETY: a new descriptor, copied over ours, which keep their numbers so that nobody closes another's.
     unsafe {
         let nothing = libc::eventfd(0, libc::EFD_CLOEXEC);
@@ -135,7 +135,8 @@ fn replace(shadow: &Shadow) {
             return;
         }
         let maps = shadow.maps.as_fd().as_raw_fd();
-        for fd in [shadow.raw_fd(), maps].into_iter().chain(shadow.asked.fds()) {
+        let held = state.held.iter().flatten().map(super::Held::fd);
+        for fd in [shadow.raw_fd(), maps].into_iter().chain(shadow.asked.fds()).chain(held) {
             libc::dup3(nothing, fd, libc::O_CLOEXEC);
         }
         libc::close(nothing);

@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd;
 
 /// Arenas of glibc's allocator for threads begin at multiples of this.
 const ARENA: u64 = 64 << 20;
-/// From the head of a thread's robust list, which the kernel knows, to the end of what the C library keeps for the thread.
-const THREAD_DATA: u64 = 4096;
+/// From the head of a thread's robust list, which the kernel knows, to behind what the C library keeps for the thread.
+const THREAD_DATA: u64 = 2048;
 
 /// A run of pages that would have to move.
 pub(super) type Runs = Vec<(u64, u64)>;
@@ -139,7 +139,7 @@ pub(super) fn not_under_us(runs: &[(u64, u64)]) -> Result<(), Refusal> {
     // SAFETY: the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() } as u64;
     let head = robust_list(0).unwrap_or(errno);
-    let data = (errno.min(head), errno.max(head) + THREAD_DATA);
+    let data = (errno.min(head), data_end(nix::unistd::gettid().as_raw(), head).max(errno));
     let stack = std::hint::black_box(&raw const here) as u64;
     let hit =
         |(start, end): &(u64, u64)| (*start <= stack && stack < *end) || (*start < data.1 && data.0 < *end);
@@ -154,17 +154,47 @@ pub(super) fn robust_list(tid: libc::pid_t) -> Option<u64> {
     (rc == 0 && head != 0).then_some(head)
 }
 
-/// From the start of the mapping that a thread's stack lies in to the end of the thread's data behind it.
+/// Where a thread's data ends: with its stack's mapping, or, for the main thread, anywhere.
+fn data_end(tid: libc::pid_t, head: u64) -> u64 {
+    if is_main(tid) { head + THREAD_DATA } else { (head + 1).next_multiple_of(crate::page_size()) }
+}
+
+fn is_main(tid: libc::pid_t) -> bool {
+    tid.cast_unsigned() == std::process::id()
+}
+
+/// From the start of the mapping that a thread's stack lies in to the end of the thread's data behind it. The main thread's data lies
+/// elsewhere, among other mappings, so it stands alone.
 pub(super) fn stack_of(maps: &Maps, tid: libc::pid_t) -> Option<(u64, u64)> {
     let head = robust_list(tid)?;
-    let page = crate::page_size();
+    let end = data_end(tid, head);
+    if is_main(tid) {
+        return Some((head, end));
+    }
     let mut found = None;
     maps.walk(head, head + 1, |vma| {
-        found = Some((vma.start, ((head + THREAD_DATA).next_multiple_of(page)).min(vma.end)));
+        found = Some((vma.start, end));
         false
     })
     .ok()?;
     found
+}
+
+/// Refuses the stacks of all threads, and what the C library keeps for them: the kernel wakes whoever joins a thread by the place
+/// of a word there.
+pub(super) fn no_stack(maps: &Maps, runs: &[(u64, u64)]) -> Result<(), Refusal> {
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let tid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(stack) =
+            tid.filter(|tid| *tid != nix::unistd::gettid().as_raw()).and_then(|tid| stack_of(maps, tid))
+        else {
+            continue;
+        };
+        if runs.iter().any(|(start, end)| *start < stack.1 && *end > stack.0) {
+            return Err(Refusal::Stack);
+        }
+    }
+    Ok(())
 }
 
 /// Refuses while requests to the kernel may write at any time: a ring of io_uring or of aio is mapped.
@@ -207,13 +237,6 @@ impl Asked {
         use std::os::unix::fs::MetadataExt;
         // The directory has a link for each thread beside its own two.
         Ok(self.tasks.metadata()?.nlink().saturating_sub(2))
-    }
-
-    /// Their numbers.
-    pub fn thread_ids(&self) -> std::io::Result<Vec<libc::pid_t>> {
-        let ids = std::fs::read_dir("/proc/self/task")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        Ok(ids.collect())
     }
 
     /// Refuses if a device has pinned pages: it may write to them.

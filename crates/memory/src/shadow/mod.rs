@@ -26,9 +26,11 @@ mod counts;
 mod fork;
 mod gate;
 mod hazards;
+mod held;
 mod moving;
 mod own;
 mod refusal;
+mod spare;
 mod stats;
 
 pub use advice::{Hook, advised, madvise_observed};
@@ -40,8 +42,10 @@ use crate::maps::{EXEC, Maps, READ, Vma, WRITE};
 use counts::Counts;
 use gate::Gate;
 use hazards::Asked;
+use held::Held;
 use nix::errno::Errno;
 use parking_lot::Mutex;
+use spare::Spare;
 use stats::Tally;
 use std::cell::Cell;
 use std::io;
@@ -87,6 +91,9 @@ struct State {
     counts: Counts,
     /// Where the next sweep goes on.
     swept: u64,
+    /// None until other threads were met; then whether they can be held up.
+    held: Option<Option<Held>>,
+    spare: Option<Spare>,
     /// Filled before a fork, for the child.
     snapshot: Vec<fork::Piece>,
 }
@@ -253,7 +260,21 @@ impl Shadow {
             if runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end)) {
                 return Err(Refusal::Registered);
             }
-            self.move_in(&runs)?;
+            self.check(&runs)?;
+            if state.spare.is_none() {
+                state.spare = Some(Spare::new().ok_or(Errno::ENOMEM)?);
+            }
+            self.widen(start, end);
+            if let Err(refusal) = self.move_in(&mut state, &runs) {
+                // What has moved goes back, at once or, where others run, when it can.
+                state.spare = None;
+                for (start, end) in runs {
+                    state.counts.share(start, end);
+                    state.counts.unshare(start, end);
+                    self.give_back(&mut state, start, end);
+                }
+                return Err(refusal);
+            }
         }
         self.widen(start, end);
         state.counts.share(start, end);
@@ -261,8 +282,10 @@ impl Shadow {
         Ok(Adopted { shadow: self, start, end })
     }
 
-    fn move_in(&self, runs: &[(u64, u64)]) -> Result<(), Refusal> {
-        if !self.trusting.load(Ordering::Relaxed) {
+    /// Hazards beside those that [`hazards::survey`] and other threads are.
+    fn check(&self, runs: &[(u64, u64)]) -> Result<(), Refusal> {
+        let trusting = self.trusting.load(Ordering::Relaxed);
+        if !trusting {
             advice::observed()?;
         }
         hazards::unlimited_files()?;
@@ -270,28 +293,28 @@ impl Shadow {
         hazards::not_under_us(runs)?;
         hazards::no_async_io(&self.maps)?;
         self.asked.not_pinned()?;
-        if self.trusting.load(Ordering::Relaxed) || advice::asked_special() {
+        if trusting || advice::asked_special() {
             runs.iter().try_for_each(|(start, end)| hazards::unmarked(*start, *end))?;
         }
-        for (start, end) in runs {
-            self.widen(*start, *end);
-        }
-        self.alone(|| {
-            for (n, (start, end)) in runs.iter().enumerate() {
-                // SAFETY: surveyed: private anonymous memory; alone: nobody writes.
-                let moved = unsafe { moving::move_in(self.raw_fd(), *start, *end) };
-                if let Err(errno) = moved {
-                    for (start, end) in &runs[..n] {
-                        // SAFETY: these were moved just now.
-                        let _ = unsafe {
-                            moving::move_out(self.raw_fd(), *start, *end, libc::PROT_READ | libc::PROT_WRITE)
-                        };
-                    }
-                    return Err(Refusal::Kernel(errno));
-                }
-            }
-            Ok(())
-        })?
+        Ok(())
+    }
+
+    /// Moves all, alone or while others are held up; or fails, with some moved.
+    fn move_in(&self, state: &mut State, runs: &[(u64, u64)]) -> Result<(), Refusal> {
+        let fd = self.raw_fd();
+        let alone = self.alone(|| {
+            // SAFETY: surveyed: private anonymous memory, none of this thread's own; and nobody else runs.
+            runs.iter().try_for_each(|(start, end)| unsafe { moving::move_in(fd, *start, *end) })
+        });
+        let refusal = match alone {
+            Ok(done) => return Ok(done?),
+            Err(refusal) => refusal,
+        };
+        let Some(held) = state.held.get_or_insert_with(Held::new) else { return Err(refusal) };
+        hazards::no_stack(&self.maps, runs)?;
+        let _undisturbed = moving::Undisturbed::new();
+        // SAFETY: as above, and whoever touches them is held up.
+        Ok(runs.iter().try_for_each(|(start, end)| unsafe { held.move_in(fd, *start, *end) })?)
     }
 
     /// Does something while nobody else runs in this address space.

@@ -47,25 +47,21 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Moves private anonymous pages into the file, at the offset that is their address, and maps them back in place.
-/// On failure nothing has moved.
+/// Moves private anonymous pages into the file, at the offset that is their address, and maps them back in place. On failure some
+/// may have moved: each page is either as it was or mapped from the file.
 ///
 /// # Safety
 /// `[start, end)` are whole pages of private anonymous memory, readable and writable, which nobody writes to meanwhile.
-/// The file `fd` covers all addresses, and is empty there.
+/// The file `fd` covers all addresses.
 pub(super) unsafe fn move_in(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
     let mut at = start;
     while at < end {
         let next = end.min((at / CHUNK + 1) * CHUNK);
         // SAFETY: a part of the range.
-        let moved = unsafe { copy_to_file(fd, at, next).and_then(|()| map_file(fd, at, next)) };
-        if let Err(errno) = moved {
+        let moved = unsafe { copy_to_file(fd, at, at, next - at).and_then(|()| map_file(fd, at, next)) };
+        if moved.is_err() {
             punch(fd, at, next);
-            // What has moved goes back. Where that is refused as well the pages stay in the file, and work there; they are
-            // private again as soon as they can be.
-            // SAFETY: this part was moved just now.
-            let _ = unsafe { move_out(fd, start, at, RW) };
-            return Err(errno);
+            return moved;
         }
         at = next;
     }
@@ -140,13 +136,18 @@ pub(super) unsafe fn private_copy(
     Ok(())
 }
 
-unsafe fn copy_to_file(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
-    let mut at = start;
-    while at < end {
-        // SAFETY: reads mapped memory; the kernel answers with an error where it cannot.
-        let n = unsafe { libc::pwrite(fd, at as *const libc::c_void, (end - at) as usize, at.cast_signed()) };
+/// Copies `len` bytes of mapped memory at `from` into the file, at `offset`.
+///
+/// # Safety
+/// Nobody writes to the memory meanwhile.
+pub(super) unsafe fn copy_to_file(fd: RawFd, from: u64, offset: u64, len: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < len {
+        let (here, there) = ((from + done) as *const libc::c_void, (offset + done).cast_signed());
+        // SAFETY: reads memory; the kernel answers with an error where it cannot.
+        let n = unsafe { libc::pwrite(fd, here, (len - done) as usize, there) };
         match n {
-            1.. => at += n.cast_unsigned() as u64,
+            1.. => done += n.cast_unsigned() as u64,
             0 => return Err(Errno::ENOSPC),
             _ if Errno::last() == Errno::EINTR => {}
             _ => return Err(Errno::last()),
@@ -155,9 +156,13 @@ unsafe fn copy_to_file(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-unsafe fn map_file(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
+/// Maps the file over `[start, end)`.
+///
+/// # Safety
+/// The file holds the contents of the range, which nobody writes to meanwhile.
+pub(super) unsafe fn map_file(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
     let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
-    // SAFETY: the caller's range; the file has its contents.
+    // SAFETY: the caller's.
     unsafe { map(start, (end - start) as usize, RW, flags, fd, start) }
 }
 

@@ -22,11 +22,11 @@ impl Shadow {
     /// At least `len` zeroed bytes that peers may map, aligned to `align` and to a page.
     pub(crate) fn pages(&'static self, len: usize, align: usize) -> Result<OwnPages, Errno> {
         let page = crate::page_size();
-        let align = (align as u64).max(page);
-        let len = (len.max(1) as u64).checked_next_multiple_of(page).ok_or(Errno::ENOMEM)?;
         if !align.is_power_of_two() || !self.is_ours() {
             return Err(Errno::EINVAL);
         }
+        let align = (align as u64).max(page);
+        let len = (len.max(1) as u64).checked_next_multiple_of(page).ok_or(Errno::ENOMEM)?;
         super::hazards::unlimited_files().map_err(|_| Errno::EFBIG)?;
         let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -114,7 +114,8 @@ impl std::error::Error for Refusal {}
 
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Self {
-        Refusal::Kernel(errno)
+        // What `UFFDIO_MOVE` says of a page that a device may write to.
+        if errno == Errno::EBUSY { Refusal::Pinned } else { Refusal::Kernel(errno) }
     }
 }
 

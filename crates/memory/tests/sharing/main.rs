@@ -3,17 +3,36 @@
 //! Each case is a process of its own, with one thread at first, started from this same program: what it does to threads, signals,
 //! limits and `fork` concerns nobody else.
 mod basics;
+mod forks;
+mod given_up;
+mod peers;
+mod refusals;
+mod threads;
 mod world;
 
 use libtest_mimic::{Arguments, Trial};
-use std::process::{Command, ExitCode};
+use std::io::Read;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 use world::Case;
 
 /// Names the case that a child is to play.
 const CASE: &str = "ADVERB_MEMORY_CASE";
 
+/// Hundredths of a second after which a case counts as hanging.
+const PATIENCE: u32 = 6000;
+
 fn main() -> ExitCode {
-    let cases: Vec<Case> = [basics::CASES].concat();
+    let cases: Vec<Case> = [
+        basics::CASES,
+        forks::CASES,
+        given_up::CASES,
+        given_up::UNSEEN,
+        peers::CASES,
+        refusals::CASES,
+        threads::CASES,
+    ]
+    .concat();
     if let Ok(name) = std::env::var(CASE) {
         let case = cases.iter().find(|case| case.name == name).expect("a case of this name");
         (case.run)();
@@ -27,15 +46,21 @@ fn main() -> ExitCode {
 fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
     let me = std::env::current_exe()?;
     let mut command = Command::new(&me);
-    command.env(CASE, case.name);
+    command.env(CASE, case.name).env("RUST_BACKTRACE", "0");
     if case.preload {
         let preload = me.parent().expect("a directory").join("libadverb_preload.so");
         assert!(preload.is_file(), "{} has not been built", preload.display());
         command.env("LD_PRELOAD", preload);
     }
-    let out = command.output()?;
-    if out.status.success() {
-        return Ok(());
+    let mut child = command.stderr(Stdio::piped()).spawn()?;
+    for _ in 0..PATIENCE {
+        if let Some(status) = child.try_wait()? {
+            let mut said = String::new();
+            child.stderr.take().expect("a pipe").read_to_string(&mut said)?;
+            return if status.success() { Ok(()) } else { Err(format!("{status}: {said}").into()) };
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
-    Err(format!("{}: {}", out.status, String::from_utf8_lossy(&out.stderr)).into())
+    child.kill()?;
+    Err("it hangs".into())
 }

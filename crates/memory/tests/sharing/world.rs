@@ -1,6 +1,7 @@
 //! What the cases have in common.
 use adverb_memory::{PeerMemory, Refusal, Shadow, Window};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 
 /// A case, played in a process of its own.
 #[derive(Clone, Copy)]
@@ -46,7 +47,64 @@ pub fn addr(memory: &[u8]) -> u64 {
     memory.as_ptr() as u64
 }
 
-/// Adopts all of it, for good.
+/// The same with a pattern in them.
+pub fn filled(n: usize) -> &'static mut [u8] {
+    let memory = pages(n);
+    memory.iter_mut().enumerate().for_each(|(n, byte)| *byte = (n % 251) as u8 + 1);
+    memory
+}
+
+pub fn protect(memory: &[u8], prot: i32) {
+    // SAFETY: the case touches the memory no more than the rights allow.
+    assert_eq!(unsafe { libc::mprotect(memory.as_ptr().cast_mut().cast(), memory.len(), prot) }, 0);
+}
+
+/// `madvise`, as a program calls it.
+pub fn advise(memory: &[u8], advice: i32) -> std::io::Result<()> {
+    // SAFETY: the case knows what becomes of the contents.
+    match unsafe { libc::madvise(memory.as_ptr().cast_mut().cast(), memory.len(), advice) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+pub fn limit(what: libc::__rlimit_resource_t, value: u64) {
+    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+    // SAFETY: a structure of ours.
+    assert_eq!(unsafe { libc::setrlimit(what, &raw const limit) }, 0);
+}
+
+/// Gives up root, where that is what the case runs as: then there is no `userfaultfd` that handles the kernel's faults.
+pub fn become_nobody() {
+    // SAFETY: this process has one thread.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!((libc::setgid(65534), libc::setuid(65534)), (0, 0));
+            // So that /proc/self stays its own.
+            assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1), 0);
+        }
+    }
+}
+
+/// A joined thread is seen by the kernel for a moment longer.
+pub fn wait_until_alone() {
+    for _ in 0..10_000 {
+        if std::fs::read_dir("/proc/self/task").unwrap().count() == 1 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("threads are left");
+}
+
+/// A word in memory that others look at.
+pub fn word(memory: &[u8], at: usize) -> &AtomicU64 {
+    assert!(at + 8 <= memory.len() && (addr(memory) as usize + at).is_multiple_of(8));
+    // SAFETY: within the memory, and aligned; all access to it is atomic.
+    unsafe { AtomicU64::from_ptr(memory.as_ptr().cast_mut().add(at).cast()) }
+}
+
+/// Adopts all of it.
 pub fn adopt(memory: &[u8]) -> Result<adverb_memory::Adopted, Refusal> {
     shadow().adopt(addr(memory), memory.len() as u64)
 }
@@ -72,30 +130,58 @@ pub fn file_size() -> u64 {
     nix::sys::stat::fstat(shadow().fd()).expect("a file").st_blocks as u64 * 512
 }
 
-/// Runs `work` in a child of `fork`; its answer.
-pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child only does what the case says, and ends without running anything of its parent's.
+/// New private pages in place of others.
+pub fn map_at(memory: &[u8]) -> &'static mut [u8] {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the case looks at the new pages alone from here on.
     unsafe {
-        let child = libc::fork();
-        assert!(child >= 0);
-        if child == 0 {
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(99);
-            libc::_exit(code);
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-        assert!(libc::WIFEXITED(status), "the child ended by {status:#x}");
-        libc::WEXITSTATUS(status)
+        let at = memory.as_ptr().cast_mut().cast();
+        assert_eq!(libc::mmap(at, memory.len(), libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0), at);
+        std::slice::from_raw_parts_mut(at.cast(), memory.len())
     }
 }
 
-/// A copy of the file's descriptor, as a peer would get it.
+/// Moves the mapping, as `realloc` does.
+pub fn move_elsewhere(memory: &[u8]) -> &'static mut [u8] {
+    let room = map(memory.len(), libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the case looks at the new place alone from here on.
+    unsafe {
+        let (from, to) = (memory.as_ptr().cast_mut().cast(), room.as_mut_ptr().cast::<libc::c_void>());
+        assert_eq!(libc::mremap(from, memory.len(), memory.len(), flags, to), to);
+    }
+    room
+}
+
+/// Waits for a child; what it answers.
+pub fn ended(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "the child ended by {status:#x}");
+    libc::WEXITSTATUS(status)
+}
+
+/// Runs `work` in a child of `fork`; its answer.
+pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child only does what the case says, and ends without running anything of its parent's.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(99);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(code) };
+    }
+    ended(child)
+}
+
+/// A copy of the file's descriptor, as a peer would get it. A child of `fork` inherits it, but not the file as its own.
 pub fn handed_over() -> OwnedFd {
     shadow().fd().as_fd().try_clone_to_owned().expect("a descriptor")
 }
 
-/// A window of this process's memory; only in a child, who is another process.
-pub fn window(memory: &[u8]) -> Window {
-    let peer = PeerMemory::new(handed_over()).expect("a peer's file");
+/// A child's window of its parent's memory, at the address that both know.
+pub fn window(file: &OwnedFd, memory: &[u8]) -> Window {
+    let peer = PeerMemory::new(file.try_clone().expect("a descriptor")).expect("a peer's file");
     peer.window(addr(memory), memory.len() as u64).expect("a window")
 }

@@ -1,0 +1,134 @@
+//! Memory that the program gives up, in whole or by `madvise`, while it is registered.
+use crate::world::*;
+use adverb_memory::{Refusal, madvise_observed};
+
+cases![
+    pages_given_up_are_zero,
+    what_cannot_be_advised_says_so,
+    unmapped_and_mapped_anew,
+    registered_again_at_the_same_place,
+    moved_by_mremap,
+    the_end_of_the_heap_goes_and_comes,
+    a_large_block_is_freed_and_another_comes,
+];
+
+/// These have no preload.
+pub const UNSEEN: &[Case] = &[Case { name: "without_the_preload", preload: false, run: without_the_preload }];
+
+fn pages_given_up_are_zero() {
+    assert!(madvise_observed());
+    for advice in [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE] {
+        let memory = filled(6);
+        let adopted = adopt(&memory[PAGE..5 * PAGE]).unwrap();
+        // From memory that is not adopted into some that is; MADV_REMOVE is for shared memory alone.
+        let from = if advice == libc::MADV_REMOVE { PAGE } else { 0 };
+        advise(&memory[from..3 * PAGE - 100], advice).unwrap();
+        assert!(memory[PAGE..3 * PAGE].iter().all(|byte| *byte == 0), "advice {advice}");
+        if advice == libc::MADV_DONTNEED {
+            assert!(memory[..PAGE].iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(memory[3 * PAGE..], filled(6)[3 * PAGE..]);
+        memory[PAGE] = 3;
+        assert_eq!(in_file(addr(memory) + PAGE as u64, 2), [3, 0], "peers see the same");
+        drop(adopted);
+        assert_eq!((memory[PAGE], &memory[3 * PAGE..]), (3, &filled(6)[3 * PAGE..]));
+        assert!(memory[PAGE + 1..3 * PAGE].iter().all(|byte| *byte == 0));
+    }
+}
+
+fn what_cannot_be_advised_says_so() {
+    let memory = filled(2);
+    let _adopted = adopt(memory).unwrap();
+    for (at, advice, errno) in [(1, libc::MADV_DONTNEED, libc::EINVAL), (0, 12345, libc::EINVAL)] {
+        let error = advise(&memory[at..PAGE], advice).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(errno));
+    }
+    assert_eq!(memory, filled(2));
+    // Whatever is not adopted is as ever.
+    let other = filled(1);
+    assert_eq!(advise(other, libc::MADV_REMOVE).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    advise(other, libc::MADV_WILLNEED).unwrap();
+    assert_eq!(other, filled(1));
+    advise(other, libc::MADV_DONTNEED).unwrap();
+    assert_eq!(other, [0; PAGE]);
+    assert_eq!(memory, filled(2));
+}
+
+fn without_the_preload() {
+    assert!(!madvise_observed());
+    let memory = filled(1);
+    assert_eq!(adopt(memory).err(), Some(Refusal::MadviseUnseen));
+    assert_eq!(file_size(), 0);
+    shadow().trust_allocators(true);
+    drop(adopt(memory).unwrap());
+}
+
+fn unmapped_and_mapped_anew() {
+    let memory = filled(4);
+    let adopted = adopt(memory).unwrap();
+    let anew = map_at(&memory[PAGE..3 * PAGE]);
+    anew.fill(42);
+    drop(adopted);
+    assert_eq!(file_size(), 0);
+    assert!(anew.iter().all(|byte| *byte == 42), "what is there now is nobody else's");
+    assert_eq!((&memory[..PAGE], &memory[3 * PAGE..]), (&filled(4)[..PAGE], &filled(4)[3 * PAGE..]));
+}
+
+fn registered_again_at_the_same_place() {
+    let memory = filled(4);
+    let first = adopt(memory).unwrap();
+    let anew = map_at(memory);
+    anew.fill(42);
+    let second = adopt(anew).unwrap();
+    assert_eq!(in_file(addr(anew), 4 * PAGE), [42; 4 * PAGE], "the second shares what is there now");
+    drop(first);
+    anew[0] = 43;
+    assert_eq!(in_file(addr(anew), 1), [43]);
+    drop(second);
+    assert_eq!((file_size(), anew[0], anew[1]), (0, 43, 42));
+}
+
+/// As `realloc` does with large blocks.
+fn moved_by_mremap() {
+    let memory = filled(4);
+    let adopted = adopt(memory).unwrap();
+    let moved = move_elsewhere(memory);
+    moved[0] = 200;
+    drop(adopted);
+    assert_eq!(file_size(), 0);
+    assert_eq!((moved[0], &moved[1..]), (200, &filled(4)[1..]));
+    moved.fill(1);
+    assert_eq!(file_size(), 0, "private where it is now");
+}
+
+fn the_end_of_the_heap_goes_and_comes() {
+    // SAFETY: the case has the end of the heap to itself as long as it allocates nothing.
+    unsafe {
+        let _ = shadow();
+        let end = (libc::sbrk(0) as usize).next_multiple_of(PAGE);
+        assert_eq!(libc::brk((end + 8 * PAGE) as *mut _), 0);
+        let memory = std::slice::from_raw_parts_mut(end as *mut u8, 8 * PAGE);
+        memory.fill(5);
+        let adopted = adopt(memory);
+        assert_eq!(libc::brk(end as *mut _), 0);
+        assert_eq!(libc::brk((end + 8 * PAGE) as *mut _), 0);
+        let zero = memory.iter().all(|byte| *byte == 0);
+        memory.fill(6);
+        drop(adopted);
+        assert!(zero && memory.iter().all(|byte| *byte == 6));
+        assert_eq!(file_size(), 0);
+    }
+}
+
+fn a_large_block_is_freed_and_another_comes() {
+    for _ in 0..50 {
+        let block = vec![3_u8; 1 << 20];
+        let adopted = adopt(&block).unwrap();
+        drop(block);
+        let next = vec![0_u8; 1 << 20];
+        assert!(next.iter().all(|byte| *byte == 0));
+        drop(adopted);
+        assert!(next.iter().all(|byte| *byte == 0));
+        assert_eq!(file_size(), 0);
+    }
+}

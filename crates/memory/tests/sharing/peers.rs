@@ -1,0 +1,366 @@
+//! The other side: windows into a peer's memory, copies through the kernel, and peers that mean harm.
+use crate::world::*;
+use adverb_engine::memory::RangeKind;
+use adverb_engine::{AtomicOp, Range};
+use adverb_memory::{Cma, CmaError, Pages, PeerError, PeerMemory, Window, WindowFault};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+cases![
+    what_is_no_peers_file,
+    a_window_reads_and_writes,
+    the_edges_of_a_window,
+    atomics_of_two_processes,
+    the_last_byte_comes_last,
+    registered_memory_straight_to_a_peer,
+    a_peer_that_means_harm,
+    a_window_does_not_outlive_a_fork,
+    through_the_kernel,
+    through_the_kernel_in_pieces,
+    through_the_kernel_refused,
+];
+
+fn memfd(flags: u32, size: i64, seals: i32) -> OwnedFd {
+    // SAFETY: a new file of ours.
+    unsafe {
+        let fd = libc::memfd_create(c"test".as_ptr(), flags | libc::MFD_ALLOW_SEALING);
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(libc::ftruncate(fd, size), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+fn what_is_no_peers_file() {
+    let sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    let size = nix::sys::stat::fstat(shadow().fd()).unwrap().st_size;
+    assert!(PeerMemory::new(memfd(0, size, sealed)).is_ok());
+    assert_eq!(PeerMemory::new(memfd(0, 4096, sealed)).err(), Some(PeerError::Size(4096)));
+    for seals in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW] {
+        assert_eq!(PeerMemory::new(memfd(0, size, seals)).err(), Some(PeerError::NotSealed));
+    }
+    assert_eq!(PeerMemory::new(memfd(libc::MFD_HUGETLB, size, sealed)).err(), Some(PeerError::NotSealed));
+    let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+    assert_eq!(PeerMemory::new(file).err(), Some(PeerError::NotSealed));
+    assert_eq!(PeerMemory::new(handed_over()).err(), Some(PeerError::Own));
+    // Without writing it is no use.
+    let constant = PeerMemory::new(memfd(0, size, sealed | libc::F_SEAL_FUTURE_WRITE)).unwrap();
+    assert!(matches!(constant.window(4096, 8), Err(PeerError::Kernel(_))));
+}
+
+fn a_window_reads_and_writes() {
+    let memory = filled(5);
+    let _adopted = adopt(&memory[PAGE..]).unwrap();
+    let file = handed_over();
+    let child = in_child(|| {
+        let window = window(&file, &memory[PAGE + 3..4 * PAGE]);
+        assert_eq!(window.len(), 3 * PAGE as u64 - 3);
+        let mut all = vec![0; 3 * PAGE - 3];
+        window.read(0, &mut all).unwrap();
+        assert_eq!(all, filled(5)[PAGE + 3..4 * PAGE]);
+        for (at, len) in [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)] {
+            window.write(at, &vec![len as u8; len]).unwrap();
+        }
+        0
+    });
+    assert_eq!(child, 0);
+    let mut expected = filled(5).to_vec();
+    for (at, len) in [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)] {
+        expected[PAGE + 3 + at..][..len].fill(len as u8);
+    }
+    assert_eq!(memory, expected);
+}
+
+fn the_edges_of_a_window() {
+    let memory = filled(2);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    let child = in_child(|| {
+        let peer = PeerMemory::new(file.try_clone().unwrap()).unwrap();
+        for (addr, len) in [(4096, 0), (u64::MAX, 2), (1 << 60, 8), (4096, u64::MAX - 4096)] {
+            assert_eq!(peer.window(addr, len).err(), Some(PeerError::Bounds));
+        }
+        let window = peer.window(addr(memory) + 8, 16).unwrap();
+        let mut two = [0; 2];
+        for offset in [15, 16, 17, 5000, u64::MAX, u64::MAX - 1] {
+            assert_eq!(window.write(offset, &two), Err(WindowFault::Bounds));
+            assert_eq!(window.read(offset, &mut two), Err(WindowFault::Bounds));
+        }
+        for offset in [9, 12, 16, u64::MAX - 7, 4] {
+            assert_eq!(window.atomic(offset, AtomicOp::FetchAdd { add: 1 }), Err(WindowFault::Bounds));
+        }
+        assert_eq!(window.write(14, &two), Ok(()));
+        assert_eq!(window.write(16, &[]), Ok(()));
+        0
+    });
+    assert_eq!(child, 0);
+    let mut expected = filled(2).to_vec();
+    expected[22..24].fill(0);
+    assert_eq!(memory, expected);
+}
+
+fn atomics_of_two_processes() {
+    const TIMES: u64 = 200_000;
+    let memory: &[u8] = pages(1);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    // SAFETY: the child adds and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let window = window(&file, memory);
+        let added = (0..TIMES).all(|_| window.atomic(8, AtomicOp::FetchAdd { add: 1 }).is_ok());
+        assert_eq!(window.atomic(16, AtomicOp::CompareSwap { compare: 1, swap: 5 }), Ok(0));
+        assert_eq!(window.atomic(16, AtomicOp::CompareSwap { compare: 0, swap: 5 }), Ok(0));
+        assert_eq!(window.atomic(16, AtomicOp::Write { value: 6 }), Ok(5));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!added)) };
+    }
+    (0..TIMES).for_each(|_| {
+        word(memory, 8).fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(ended(child), 0);
+    assert_eq!(
+        (word(memory, 8).load(Ordering::Relaxed), word(memory, 16).load(Ordering::Relaxed)),
+        (2 * TIMES, 6)
+    );
+}
+
+/// A program that polls the last byte of a message finds the rest there.
+fn the_last_byte_comes_last() {
+    let memory: &[u8] = pages(2);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    let lengths = [2, 7, 8, 9, 16, 31, 64, 65, 100, 255, 256, 257, 511, 1000, 2049, 4096];
+    let byte = |at: usize| {
+        // SAFETY: a byte of the memory.
+        unsafe { memory.as_ptr().add(at).read_volatile() }
+    };
+    // SAFETY: the child writes messages and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let window = window(&file, memory);
+        for (n, (len, skip)) in messages(&lengths).enumerate() {
+            window.write(64 + skip as u64, &vec![n as u8 | 1; len]).unwrap();
+            while first_word(&window) <= n as u64 {
+                std::thread::yield_now();
+            }
+        }
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut torn = None;
+    for (n, (len, skip)) in messages(&lengths).enumerate() {
+        let last = 64 + skip + len - 1;
+        while byte(last) == 0 {
+            std::hint::spin_loop();
+        }
+        // From the end, where what comes too late would be missing.
+        if (64 + skip..=last).rev().any(|at| byte(at) != n as u8 | 1) {
+            torn.get_or_insert((n, len, skip));
+        }
+        // SAFETY: the memory, until the child's turn.
+        unsafe { std::ptr::write_bytes(memory.as_ptr().cast_mut().add(64), 0, 2 * PAGE - 64) };
+        word(memory, 0).store(n as u64 + 1, Ordering::Release);
+    }
+    assert_eq!(ended(child), 0);
+    assert_eq!(torn, None);
+}
+
+fn messages(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    (0..200).flat_map(|round| lengths.iter().map(move |len| (*len, round % 11)))
+}
+
+fn first_word(window: &Window) -> u64 {
+    let mut bytes = [0; 8];
+    window.read(0, &mut bytes).unwrap();
+    u64::from_ne_bytes(bytes)
+}
+
+fn registered_memory_straight_to_a_peer() {
+    let memory = filled(2);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    let child = in_child(|| {
+        let window = window(&file, memory);
+        let local = Pages::new(PAGE).unwrap();
+        assert!(local.write_at(0, b"straight"));
+        let at = |skip: u64, len, kind| Range { addr: local.addr() + skip, len, kind };
+        for kind in [RangeKind::Mapped, RangeKind::OnDemand] {
+            window.write_from(PAGE as u64, at(0, 8, kind)).unwrap();
+            window.read_to(PAGE as u64, at(100, 8, kind)).unwrap();
+            let mut back = [0; 8];
+            assert!(local.read_at(100, &mut back) && &back == b"straight" && local.write_at(100, &[0; 8]));
+        }
+        window.write_from(0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
+        window.read_to(0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
+        let gone = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
+        assert!(matches!(window.write_from(0, gone), Err(WindowFault::Local(_))));
+        assert!(matches!(window.read_to(0, gone), Err(WindowFault::Local(_))));
+        assert!(matches!(
+            window.read_to(0, Range { kind: RangeKind::Paged(1), ..gone }),
+            Err(WindowFault::Local(_))
+        ));
+        assert_eq!(
+            window.write_from(2 * PAGE as u64 - 4, at(0, 8, RangeKind::Mapped)),
+            Err(WindowFault::Bounds)
+        );
+        0
+    });
+    assert_eq!(child, 0);
+    assert!(memory[..5000].iter().all(|byte| *byte == 0));
+    assert_eq!(memory[5000..], filled(2)[5000..]);
+}
+
+/// The owner takes the pages away, writes to them and tries to shrink the file while a peer uses its window.
+fn a_peer_that_means_harm() {
+    let memory: &[u8] = pages(64);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    // SAFETY: the child uses its window and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let window = window(&file, &memory[100..60 * PAGE]);
+        let mut room = vec![0_u8; 3 * PAGE + 2];
+        room[0] = 77;
+        room[3 * PAGE + 1] = 77;
+        let since = Instant::now();
+        let mut n = 0_u64;
+        while since.elapsed() < Duration::from_millis(500) {
+            n += 1;
+            let at = n * 1009 % (56 * PAGE as u64);
+            let room = &mut room[1..=3 * PAGE];
+            window.write(at, room).unwrap();
+            window.read(at, room).unwrap();
+            window.atomic(at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n }).unwrap();
+        }
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(room[0] != 77 || room[3 * PAGE + 1] != 77)) };
+    }
+    let fd = shadow().fd().as_raw_fd();
+    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let mut status = 0;
+    // SAFETY: our own file and child.
+    unsafe {
+        while libc::waitpid(child, &raw mut status, libc::WNOHANG) == 0 {
+            assert_eq!(libc::fallocate(fd, hole, addr(memory) as i64, memory.len() as i64), 0);
+            memory.as_ptr().cast_mut().write_bytes(0xff, memory.len());
+            assert_eq!(libc::ftruncate(fd, 0), -1);
+            assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE), -1);
+        }
+    }
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the peer ended by {status:#x}");
+}
+
+fn a_window_does_not_outlive_a_fork() {
+    let memory = filled(1);
+    let _adopted = adopt(memory).unwrap();
+    let file = handed_over();
+    let child = in_child(|| {
+        let mut window = Some(window(&file, memory));
+        let grandchild = in_child(|| {
+            // What takes its place is not unmapped with it.
+            let others = (0..8).map(|_| pages(1)).collect::<Vec<_>>();
+            drop(window.take());
+            others.into_iter().for_each(|page| page.fill(1));
+            0
+        });
+        window.unwrap().write(0, &[9]).unwrap();
+        grandchild
+    });
+    assert_eq!((child, memory[0]), (0, 9));
+}
+
+/// Runs `work` with the number of a process that has a copy of this one's memory, and sleeps.
+fn with_sleeper(work: impl FnOnce(u32)) {
+    // SAFETY: the child sleeps until it is killed, and is ours.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            loop {
+                libc::pause();
+            }
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(child as u32)));
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        assert_eq!(Cma::new(child as u32).allowed(4096), Err(CmaError::Gone));
+        done.unwrap();
+    }
+}
+
+fn here(memory: &[u8]) -> Range {
+    Range { addr: addr(memory), len: memory.len() as u32, kind: RangeKind::Mapped }
+}
+
+fn through_the_kernel() {
+    let memory = filled(4);
+    let local = pages(4);
+    with_sleeper(|child| {
+        let peer = Cma::new(child);
+        assert_eq!(peer.allowed(addr(memory)), Ok(()));
+        assert_eq!(peer.allowed(4096), Err(CmaError::Fault));
+        memory.fill(0);
+        peer.read(&[here(&local[..3 * PAGE])], &[(addr(memory) + 5, 3 * PAGE as u64)]).unwrap();
+        assert_eq!(local[..3 * PAGE], filled(4)[5..][..3 * PAGE]);
+        peer.write(&[here(&[8; 16])], &[(addr(memory), 16)]).unwrap();
+        peer.read(&[here(&local[..16])], &[(addr(memory), 16)]).unwrap();
+        assert_eq!((&local[..16], memory[0]), (&[8; 16][..], 0));
+        assert_eq!(peer.read(&[here(&local[..16])], &[(addr(memory), 15)]), Err(CmaError::Lengths));
+        let overflow = [(0, u64::MAX), (0, 17)];
+        assert_eq!(peer.read(&[here(&local[..16])], &overflow), Err(CmaError::Lengths));
+        let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
+        assert_eq!(peer.read(&[null], &[(addr(memory), 16)]), Err(CmaError::Fault));
+        assert_eq!(peer.read(&[], &[]), Ok(()));
+    });
+}
+
+/// More pieces than one call takes, of different sizes on both sides, empty ones too; and a fault in the middle.
+fn through_the_kernel_in_pieces() {
+    let memory = filled(16);
+    let local = pages(16);
+    let cut = |start: u64, step: u64| {
+        let sizes = (0..).map(move |n| n * 7 % step).scan(0, |at, len| {
+            let from = *at;
+            *at += len;
+            Some((from, len))
+        });
+        let pieces: Vec<_> =
+            sizes.take_while(|(at, _)| *at < 12 * PAGE as u64).map(|(at, len)| (start + at, len)).collect();
+        pieces
+    };
+    with_sleeper(|child| {
+        let remote = cut(addr(memory), 13);
+        let total: u64 = remote.iter().map(|(_, len)| len).sum();
+        let mut ours: Vec<_> = cut(addr(local), 11);
+        while ours.iter().map(|(_, len)| len).sum::<u64>() > total {
+            ours.pop();
+        }
+        let got: u64 = ours.iter().map(|(_, len)| len).sum();
+        ours.push((addr(local) + got, total - got));
+        let ours: Vec<_> = ours
+            .iter()
+            .map(|(addr, len)| Range { addr: *addr, len: *len as u32, kind: RangeKind::Mapped })
+            .collect();
+        assert!(ours.len() > 2048 && remote.len() > 2048);
+        Cma::new(child).read(&ours, &remote).unwrap();
+        assert_eq!(local[..total as usize], filled(16)[..total as usize]);
+        assert_eq!(local[total as usize..], vec![0; 16 * PAGE - total as usize]);
+        let broken = [(addr(memory), 10), (4096, 10), (addr(memory), 10)];
+        assert_eq!(Cma::new(child).read(&[here(&local[..30])], &broken), Err(CmaError::Fault));
+    });
+}
+
+fn through_the_kernel_refused() {
+    let parent = std::process::id();
+    let memory = filled(1);
+    let child = in_child(|| {
+        become_nobody();
+        assert_eq!(Cma::new(parent).allowed(addr(memory)), Err(CmaError::Forbidden));
+        0
+    });
+    // SAFETY: asks.
+    if unsafe { libc::geteuid() } == 0 {
+        assert_eq!(child, 0);
+    }
+}
