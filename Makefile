@@ -10,7 +10,7 @@ SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) 
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -36,6 +36,12 @@ sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JO
 
 sim-long: ## the same for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(SIM) --seeds $(or $(SEEDS),1000000)
+
+fuzz: ## foreign bytes against parsers and queue pairs: make fuzz TARGET=handle_packet SECONDS=3600, or TARGET=all
+	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),60)
+
+fuzz-short: ## every target for ten seconds
+	scripts/fuzz run all 10
 
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast

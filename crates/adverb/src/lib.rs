@@ -86,6 +86,8 @@ mod cq;
 mod data;
 mod device;
 mod error;
+#[doc(hidden)]
+pub mod foreign;
 mod handle;
 mod mw;
 mod pd;

@@ -45,7 +45,7 @@ pub struct Greeting {
 }
 
 impl Hello {
-    fn emit(&self) -> Vec<u8> {
+    pub(crate) fn emit(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&[KIND_HELLO, VERSION, u8::from(self.wants_answer), 0]);
         out.extend_from_slice(&self.mtu.to_le_bytes());

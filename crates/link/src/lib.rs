@@ -31,6 +31,8 @@ mod admit;
 pub mod capture;
 mod error;
 pub mod faults;
+#[doc(hidden)]
+pub mod foreign;
 mod hello;
 mod icrc;
 mod recv;

@@ -19,6 +19,9 @@ use crate::udp::{Sockets, UdpLink};
 
 /// Length of a BTH, the least a packet has before its ICRC.
 const BTH_LEN: usize = 12;
+/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the largest path MTU. Nothing longer
+/// is summed up, kept or handed on.
+pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
 /// In a spin over all sockets, every how many empty calls those that were not busy last are looked at.
 const LOOK_EVERY: u32 = 4;
 /// The same for calls that found something.
@@ -38,6 +41,10 @@ impl RxBuffers {
     /// Room for that many GRO datagrams of 64 KiB in one system call, 1 to 16.
     pub fn new(datagrams: usize) -> Self {
         RxBuffers { vec: RecvVec::new(datagrams), next: 1, foreign: Vec::new(), solver: Solver::new() }
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
+        (&mut self.solver, &mut self.foreign)
     }
 }
 
@@ -78,7 +85,7 @@ impl OwnedPacket {
     }
 }
 
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
+pub type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
 
 impl UdpLink {
     /// Receives without waiting what a system call or a few give, and hands about `budget` packets at most (a datagram
@@ -213,7 +220,7 @@ impl UdpLink {
 
     #[allow(clippy::too_many_arguments)]
     /// Splits one datagram; gives back how many packets went to the sink.
-    fn take_datagram(
+    pub(crate) fn take_datagram(
         &self,
         sockets: &Sockets,
         socket: &AddressSocket,
@@ -243,6 +250,10 @@ impl UdpLink {
                 add(&self.counters.rx_drop_runt, 1);
                 continue;
             }
+            if packet.len() > MAX_PACKET + ICRC_LEN {
+                add(&self.counters.rx_drop_oversize, 1);
+                continue;
+            }
             let Some(id) = icrc::verify(solver, &meta.src, &socket.local, hint, packet) else {
                 add(&self.counters.rx_drop_icrc, 1);
                 if let Some(capture) = &self.capture {
@@ -255,7 +266,11 @@ impl UdpLink {
             head.bytes = &packet[..packet.len() - ICRC_LEN];
             let qpn = dest_qpn(head.bytes);
             match slot_of_qpn(qpn) {
-                None if qpn == PROBE_QPN => self.answer_probe(sockets, &head),
+                None if qpn == PROBE_QPN => {
+                    if !self.answer_probe(sockets, &head) {
+                        add(&self.counters.rx_drop_probe, 1);
+                    }
+                }
                 Some(slot) if !self.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
                         || foreign.len() + packet.len() > slot::MESSAGE - 128
@@ -327,7 +342,7 @@ impl UdpLink {
         Ok(done)
     }
 
-    fn take_message(
+    pub(crate) fn take_message(
         &self,
         sockets: &Sockets,
         claim: &SlotClaim,
@@ -362,7 +377,8 @@ impl UdpLink {
         for packet in slot::packets(packets) {
             let Some(bytes) = packet
                 .ok()
-                .filter(|bytes| bytes.len() >= BTH_LEN && slot_of_qpn(dest_qpn(bytes)) == Some(claim.slot()))
+                .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
+                .filter(|bytes| slot_of_qpn(dest_qpn(bytes)) == Some(claim.slot()))
             else {
                 // Never handed on again: a packet must not travel in circles.
                 add(&self.counters.handover_drop_malformed, 1);
@@ -387,20 +403,19 @@ impl UdpLink {
         done
     }
 
-    /// Answers a steering probe of another process of this user on this host.
-    fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) {
-        if let Some(claim) = sockets.claims.first()
-            && same_host(&packet.src, &packet.dst)
-            && let Some(probe) = crate::steer::Probe::parse(packet.bytes)
-            && probe.uid == self.uid
-        {
-            let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
-            let answer = slot::answer(probe.nonce, probe.index, &slots);
-            // The prober may be gone; then there is nobody to tell.
-            if sys::send_local(&claim.fd, &probe.reply_name(), &[&answer], &[]).is_ok() {
-                add(&self.counters.probes_answered, 1);
-            }
+    /// Answers a steering probe of another process of this user on this host; `false` if it is none, or if the prober
+    /// is gone.
+    fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) -> bool {
+        let probe = crate::steer::Probe::parse(packet.bytes)
+            .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));
+        let (Some(claim), Some(probe)) = (sockets.claims.first(), probe) else { return false };
+        let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
+        let answer = slot::answer(probe.nonce, probe.index, &slots);
+        let told = sys::send_local(&claim.fd, &probe.reply_name(), &[&answer], &[]).is_ok();
+        if told {
+            add(&self.counters.probes_answered, 1);
         }
+        told
     }
 }
 

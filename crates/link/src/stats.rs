@@ -61,8 +61,12 @@ counters! {
     rx_drop_icrc,
     /// Packets dropped: shorter than a BTH and an ICRC, or cut off.
     rx_drop_runt,
+    /// Packets dropped: longer than any packet.
+    rx_drop_oversize,
     /// Packets dropped: no live process owns the QPN's slot.
     rx_drop_no_owner,
+    /// Packets to the steering probes' number dropped: no probe of a living process of this user and host.
+    rx_drop_probe,
     /// Packets dropped: too many came while a link without a running receiver was being set up.
     rx_drop_pending,
     /// Packets handed on to another process.
@@ -75,7 +79,7 @@ counters! {
     handed_on_in,
     /// Hand-over messages dropped: sent by another user.
     handover_drop_foreign,
-    /// Hand-over messages dropped: malformed, or for a slot that is not ours.
+    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is not ours.
     handover_drop_malformed,
     /// Steering probes answered.
     probes_answered,

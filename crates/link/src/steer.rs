@@ -68,7 +68,7 @@ const PROBE_LEN: usize = Bth::LEN + 24;
 
 impl Probe {
     /// BTH through payload. The PSN is the index the program steers it to.
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let bth = Bth::new(PROBE_OPCODE, PROBE_QPN, Psn::new(self.index));
         let mut out = bth.to_bytes().to_vec();
         out.extend_from_slice(&PROBE_MAGIC);

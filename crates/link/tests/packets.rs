@@ -4,7 +4,7 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use adverb_link::{Config, LinkError, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_link::{Config, LinkError, PROBE_QPN, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
 use common::*;
 
 fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {
@@ -20,7 +20,7 @@ fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {
 fn every_size_arrives(ip: std::net::IpAddr) {
     let (a, b, route) = pair(ip);
     let to = qpn(b.slot(), 5);
-    let sizes: Vec<usize> = (0..70).chain([255, 256, 1023, 1024, 2048, 4095, 4096, 4097, 9000]).collect();
+    let sizes: Vec<usize> = (0..70).chain([255, 256, 1023, 1024, 2048, 4095, 4096, 4097]).collect();
     let mut batch = TxBatch::new();
     for (psn, &len) in sizes.iter().enumerate() {
         push(&mut batch, &a.link, &route, to, psn as u32, len);
@@ -130,6 +130,20 @@ fn damaged_packets_never_reach_the_sink() {
         assert_eq!((stats.rx_drop_icrc, stats.rx_drop_runt, stats.rx_packets), (20, 4, 0));
         assert_eq!(b.count(), 0);
     }
+}
+
+#[test]
+fn packets_longer_than_any_and_probes_of_nobody_are_dropped() {
+    let (a, b, route) = pair(V4);
+    let to = qpn(b.slot(), 5);
+    let mut batch = TxBatch::new();
+    push(&mut batch, &a.link, &route, to, 0, 9000);
+    push(&mut batch, &a.link, &route, PROBE_QPN, 1, 24);
+    push(&mut batch, &a.link, &route, to, 2, 4096);
+    batch.flush(&a.link);
+    assert_eq!(b.take(1)[0].bytes, expected(to, 2, 4096));
+    let stats = b.link.stats();
+    assert_eq!((stats.rx_drop_oversize, stats.rx_drop_probe, stats.rx_packets), (1, 1, 1));
 }
 
 #[test]

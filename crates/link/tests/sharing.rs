@@ -305,7 +305,14 @@ fn malformed_and_circling_messages_are_dropped() {
         socket.send_to_addr(message, &addr).unwrap();
     }
     assert!(wait(|| a.link.stats().handover_drop_malformed == 3), "{:?}", a.link.stats());
+    // Right but for its length: no packet is that long.
     let at = circling.len() - 12;
+    let mut long = circling.clone();
+    long[at - 2..]
+        .copy_from_slice(&[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat());
+    long.resize(at + 5000, 0);
+    socket.send_to_addr(&long, &addr).unwrap();
+    assert!(wait(|| a.link.stats().handover_drop_malformed == 4), "{:?}", a.link.stats());
     circling[at..].copy_from_slice(&bth(u32::from(a.slot()) << SLOT_SHIFT, 1));
     socket.send_to_addr(&circling, &addr).unwrap();
     assert!(a.take(1)[0].handed_on);

@@ -21,6 +21,8 @@ mod cq;
 pub mod direct;
 mod dispatch;
 mod flags;
+#[doc(hidden)]
+pub mod foreign;
 mod info;
 mod lam;
 mod mdl;

@@ -12,6 +12,7 @@ use adverb_wire::{Psn, QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
 mod counters;
+mod inside;
 mod recv_queue;
 mod requester;
 mod responder;
@@ -20,6 +21,8 @@ mod send_queue;
 mod tests;
 
 pub use counters::{Counters, DropReason};
+#[doc(hidden)]
+pub use inside::Inside;
 pub use requester::Direct;
 use requester::{AnswerEnv, Requester, Step, transport_of};
 use responder::Responder;

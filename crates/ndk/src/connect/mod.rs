@@ -29,10 +29,10 @@
 //! One thread an adapter serves all sockets; callbacks run on the adapter's dispatcher.
 mod connector;
 mod endpoint;
-mod handshake;
+pub(crate) mod handshake;
 mod link;
 mod listener;
-mod message;
+pub(crate) mod message;
 mod shared_endpoint;
 mod sockets;
 mod stream;

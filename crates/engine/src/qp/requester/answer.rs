@@ -20,6 +20,9 @@ enum Answer<'a> {
     Old(u64),
 }
 
+/// Why a response told nothing.
+type Taken = Result<(), DropReason>;
+
 /// What a step of the requester works with.
 pub(crate) struct AnswerEnv<'a, 'b, M: ?Sized> {
     pub(crate) ctx: &'a QpCtx<'b>,
@@ -55,23 +58,27 @@ impl Requester {
             return;
         }
         let syndrome = headers.aeth.map_or(Syndrome::ACK_NO_CREDITS, |a| a.syndrome);
-        match (syndrome, headers.bth.opcode.operation()) {
+        let taken = match (syndrome, headers.bth.opcode.operation()) {
             (Syndrome::Ack { .. }, Operation::Acknowledge) => self.ack(env, psn),
             (Syndrome::Ack { .. }, Operation::AtomicAcknowledge) => {
                 let old = headers.atomic_ack.map_or(0, |a| a.original);
-                self.answer(env, psn, &Answer::Old(old));
+                self.answer(env, psn, &Answer::Old(old))
             }
             (Syndrome::Ack { .. }, _) => self.answer(env, psn, &Answer::Data(packet.payload)),
             (Syndrome::RnrNak { timer }, Operation::Acknowledge) => self.rnr_nak(env, psn, timer),
             (Syndrome::Nak(code), Operation::Acknowledge) => self.nak(env, psn, code),
-            _ => env.counters.drop(DropReason::Malformed),
+            _ => Err(DropReason::Malformed),
+        };
+        match taken {
+            Ok(()) => env.counters.answers = env.counters.answers.wrapping_add(1),
+            Err(why) => env.counters.drop(why),
         }
     }
 
-    /// Everything before `to` is acknowledged.
-    fn progress<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, to: u64) {
+    /// Everything before `to` is acknowledged; `false`: it was already.
+    fn progress<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, to: u64) -> bool {
         if to <= self.una {
-            return;
+            return false;
         }
         self.una = to;
         self.retries = 0;
@@ -91,6 +98,7 @@ impl Requester {
             self.seek(to);
         }
         self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| env.now + t) };
+        true
     }
 
     /// First PSN up to `psn` whose request wants more than an ACK and has not got it.
@@ -117,26 +125,26 @@ impl Requester {
         None
     }
 
-    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it really got to. If it
-    /// passes over a request whose response is missing, that response was lost: an implied NAK (IBTA 9.7.7.2.2).
-    fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> u64 {
+    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it really got to, and whether
+    /// it told something. If it passes over a request whose response is missing, that response was lost: an implied NAK
+    /// (IBTA 9.7.7.2.2).
+    fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> (u64, bool) {
         match self.first_unanswered(end - 1) {
-            None => {
-                self.progress(env, end);
-                end
-            }
+            None => (end, self.progress(env, end)),
             Some(missing) => {
-                self.progress(env, missing);
-                if missing < self.cur.psn && self.restart(missing) {
+                let progress = self.progress(env, missing);
+                let lost = missing < self.cur.psn && self.restart(missing);
+                if lost {
                     env.counters.implied_naks += 1;
                 }
-                missing
+                (missing, progress || lost)
             }
         }
     }
 
-    fn ack<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) {
-        self.ack_before(env, psn + 1);
+    fn ack<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> Taken {
+        let (_, told) = self.ack_before(env, psn + 1);
+        if told { Ok(()) } else { Err(DropReason::Stale) }
     }
 
     /// Restarts at `psn` after a loss, once until there is progress or the timer fires.
@@ -150,26 +158,31 @@ impl Requester {
         true
     }
 
-    fn nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, code: NakCode) {
-        if self.ack_before(env, psn) < psn {
-            return;
+    fn nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, code: NakCode) -> Taken {
+        let (reached, told) = self.ack_before(env, psn);
+        let told = if told { Ok(()) } else { Err(DropReason::Stale) };
+        if reached < psn {
+            return told;
         }
         if code == NakCode::PsnSequence {
             // During an RNR wait the responder discards what follows; that says nothing new.
             if self.rnr_until.is_none() && self.restart(psn) {
                 env.counters.seq_naks += 1;
+                return Ok(());
             }
-            return;
+            return told;
         }
         let (status, name) = nak_status(code);
         let cause =
             Cause::RemoteNak { code: name, psn: Psn::new(psn as u32).get(), dest_qpn: env.ctx.attr.dest_qpn };
         self.fail(self.sq.head, status, cause);
+        Ok(())
     }
 
-    fn rnr_nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, timer: u8) {
-        if self.ack_before(env, psn) < psn || self.rnr_until.is_some() {
-            return;
+    fn rnr_nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, timer: u8) -> Taken {
+        let (reached, told) = self.ack_before(env, psn);
+        if reached < psn || self.rnr_until.is_some() {
+            return if told { Ok(()) } else { Err(DropReason::Stale) };
         }
         env.counters.rnr_naks += 1;
         let attr = env.ctx.attr;
@@ -182,7 +195,7 @@ impl Requester {
                     attempts: self.rnr_retries + 1,
                 };
                 self.fail(self.sq.head, WcStatus::RnrRetryExcErr, cause);
-                return;
+                return Ok(());
             }
             self.rnr_retries += 1;
         }
@@ -190,24 +203,30 @@ impl Requester {
         self.recovering = None;
         self.rnr_until = Some(env.now + Duration::from_micros(u64::from(rnr_timer_us(timer))));
         self.ack_deadline = None;
+        Ok(())
     }
 
     /// A READ response or the like.
-    fn answer<M: Memory + ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, answer: &Answer<'_>) {
+    fn answer<M: Memory + ?Sized>(
+        &mut self,
+        env: &mut AnswerEnv<'_, '_, M>,
+        psn: u64,
+        answer: &Answer<'_>,
+    ) -> Taken {
         let Some(read) = self.reads.front().copied().filter(|r| r.next <= psn) else {
-            env.counters.drop(DropReason::GhostResponse);
-            return;
+            return Err(DropReason::GhostResponse);
         };
         // A response acknowledges all before its request.
-        self.progress(env, read.next);
+        let told = if self.progress(env, read.next) { Ok(()) } else { Err(DropReason::Stale) };
         if read.next < psn {
             if self.restart(read.next) {
                 env.counters.implied_naks += 1;
+                return Ok(());
             }
-            return;
+            return told;
         }
         if self.fails_at(read.idx) {
-            return;
+            return told;
         }
         let wqe = self.sq.wqe(read.idx);
         let at = (psn - wqe.first) * self.mtu;
@@ -230,7 +249,7 @@ impl Requester {
         };
         if let Err((status, cause)) = placed {
             self.fail(read.idx, status, cause);
-            return;
+            return Ok(());
         }
         if psn + 1 == read.end {
             self.reads.pop_front();
@@ -238,6 +257,7 @@ impl Requester {
             front.next += 1;
         }
         self.progress(env, psn + 1);
+        Ok(())
     }
 
     /// Writes bytes `at..` of a request's answer to its scatter/gather list.

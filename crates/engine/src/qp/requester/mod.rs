@@ -146,6 +146,11 @@ impl Requester {
         self.high > self.una
     }
 
+    /// Oldest PSN not acknowledged and first never sent; READs and the like on their way.
+    pub(crate) fn inside(&self) -> ([Psn; 2], usize) {
+        ([self.una, self.high].map(|psn| Psn::new(psn as u32)), self.reads.len())
+    }
+
     pub(crate) fn new(config: &QpConfig) -> Self {
         Requester {
             sq: SendQueue::new(config),

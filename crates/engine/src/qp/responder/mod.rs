@@ -216,10 +216,10 @@ impl Responder {
     /// a queue pair in ERR drop it, which leaves the peer with a timeout in place of the reason; over UDP a NAK is as easily
     /// lost as any packet.
     pub(crate) fn end_again(&mut self, counters: &mut Counters) {
+        counters.duplicates = counters.duplicates.wrapping_add(1);
         if let Some((psn, msn, code)) = self.final_nak
             && self.responses.is_empty()
         {
-            counters.duplicates = counters.duplicates.wrapping_add(1);
             self.responses.end_with(psn, msn, code);
         }
     }
@@ -232,6 +232,11 @@ impl Responder {
     /// Nothing waits but a plain ACK.
     pub(crate) fn only_ack_waits(&self) -> bool {
         self.responses.only_ack()
+    }
+
+    /// PSN of the next request; answers that wait; results kept for duplicates.
+    pub(crate) fn inside(&self) -> (Psn, usize, usize) {
+        (self.expected, self.responses.len(), self.saved.len())
     }
 
     #[cfg(test)]

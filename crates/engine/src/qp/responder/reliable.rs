@@ -127,6 +127,7 @@ impl Responder {
         match self.execute(ctx, env, class, packet) {
             Ok(count) => {
                 self.expected += count;
+                counters.executed = counters.executed.wrapping_add(1);
                 if bth.ack_req && matches!(class, Class::Send | Class::Write) {
                     self.respond_to(bth.psn, Body::Ack, false);
                 }

@@ -94,7 +94,6 @@ impl Responses {
         self.queue.is_empty()
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -49,15 +49,23 @@ impl Responder {
                 Err(Refusal::NotReady) => Err(DropReason::NoReceive),
                 // Our own buffers are at fault: class A, the only kind that ends the queue pair.
                 Err(Refusal::Final { code: code @ NakCode::RemoteOperational, cause, status }) => {
+                    counters.drop(DropReason::Buffers);
                     return self.fail(ctx, env.effects, code, cause, status);
                 }
+                Err(
+                    Refusal::Final { code: NakCode::RemoteAccess, .. }
+                    | Refusal::Final { cause: Cause::QpAccessDenied { .. }, .. },
+                ) => Err(DropReason::Access),
                 Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => Err(DropReason::Length),
                 Err(Refusal::Final { .. }) => Err(DropReason::Malformed),
             }
         };
-        if let Err(why) = taken {
-            counters.drop(why);
-            self.message = None;
+        match taken {
+            Ok(()) => counters.executed = counters.executed.wrapping_add(1),
+            Err(why) => {
+                counters.drop(why);
+                self.message = None;
+            }
         }
         Verdict::Ok
     }
@@ -80,11 +88,13 @@ impl Responder {
                 Err(_) => DropReason::NoReceive,
                 Ok(()) => match self.place_datagram(env, packet, len) {
                     Ok(true) => {
+                        counters.executed = counters.executed.wrapping_add(1);
                         self.complete(ctx, env.effects, packet, WcOpcode::Recv, len as u32);
                         return Verdict::Ok;
                     }
                     Ok(false) => DropReason::Length,
                     Err(cause) => {
+                        counters.drop(DropReason::Buffers);
                         let code = NakCode::RemoteOperational;
                         return self.fail(ctx, env.effects, code, cause, WcStatus::LocProtErr);
                     }

@@ -541,7 +541,9 @@ impl Pair {
         let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
         let mut env =
             Env { now: self.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
+        let before = s.qp.counters().handled();
         s.qp.handle_packet(&mut env, packet);
+        assert_eq!(s.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
         s.settle();
     }
 

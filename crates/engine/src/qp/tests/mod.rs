@@ -1,5 +1,6 @@
 //! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that waits.
 mod ends;
+mod forged;
 mod harness;
 mod lifecycle;
 mod loss;

@@ -322,7 +322,9 @@ impl World {
             srq: &mut self.srq,
             effects: &mut self.effects,
         };
+        let before = self.qp.counters().handled();
         self.qp.handle_packet(&mut env, &packet);
+        assert_eq!(self.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
     }
 
     /// One packet out.

@@ -1,0 +1,29 @@
+//! What a queue pair keeps on account of its peer's packets: for tests that send it anything at all.
+use super::Qp;
+use adverb_wire::Psn;
+
+/// A look inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// PSN of the next request.
+    pub expected: Psn,
+    /// Oldest PSN of its own requests that is not acknowledged, and the first not sent yet.
+    pub unacknowledged: [Psn; 2],
+    /// Answers that wait to be sent.
+    pub answers: usize,
+    /// Results of atomics kept for duplicates.
+    pub saved: usize,
+    /// Own reads and atomics on their way.
+    pub reads: usize,
+}
+
+impl Qp {
+    /// A look inside.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn inside(&self) -> Inside {
+        let (unacknowledged, reads) = self.requester.inside();
+        let (expected, answers, saved) = self.responder.inside();
+        Inside { expected, unacknowledged, answers, saved, reads }
+    }
+}

@@ -1,0 +1,29 @@
+//! Foreign bytes against everything that reads them.
+//!
+//! Each target is a function that takes any bytes and panics when something is wrong. A fuzzer drives them (`fuzz/`, `make
+//! fuzz TARGET=wire SECONDS=3600`); the tests here run them over the committed corpus and over random and spoiled inputs, on
+//! the stable toolchain and without a fuzzer, so that what was found once stays found.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod connect;
+pub mod input;
+pub mod link;
+pub mod ndk;
+pub mod queue_pair;
+pub mod text;
+pub mod wire;
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the names of their directories in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("wire", wire::run),
+    ("handle_packet", queue_pair::run),
+    ("datagram", link::datagram),
+    ("hand_over", link::hand_over),
+    ("fault_spec", text::run),
+    ("connect", connect::run),
+    ("ndk_connect", ndk::run),
+];

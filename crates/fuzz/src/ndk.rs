@@ -1,0 +1,25 @@
+//! The stream of an NDKPI connection: bytes of the peer, calls of the consumer, time, in any order.
+use crate::input::Input;
+use adverb_ndk::foreign::{Connection, Step};
+use std::time::Duration;
+
+/// First byte: which side; then steps.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut connection = Connection::new(input.flag());
+    while !input.is_empty() {
+        let step = match input.below(4) {
+            0 | 1 => {
+                let n = usize::from(input.u8());
+                Step::Bytes(input.take(n))
+            }
+            2 => Step::Call(input.u8()),
+            _ => match input.u8() {
+                0 => Step::Lost,
+                s => Step::Pass(Duration::from_secs(u64::from(s) / 4)),
+            },
+        };
+        connection.step(step);
+    }
+    connection.close();
+}

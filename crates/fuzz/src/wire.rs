@@ -1,0 +1,88 @@
+//! Headers and the ICRC: what parses comes out again the same, and the ICRC's solver finds what was covered and nothing else.
+use crate::input::Input;
+use adverb_wire::icrc::{IpMeta, Solver, UdpMeta, icrc, verify};
+use adverb_wire::{GRH_LEN, Grh, Headers, Ipv4InGrh, MAX_HEADER_LEN};
+
+/// First byte: what the rest is.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    match input.below(3) {
+        0 => headers(input.take(usize::MAX)),
+        1 => grh(&mut input),
+        _ => checksum(&mut input),
+    }
+}
+
+fn headers(bytes: &[u8]) {
+    let Ok((headers, payload)) = Headers::parse(bytes) else { return };
+    assert!(headers.is_consistent(), "{headers:?}");
+    let mut out = [0; MAX_HEADER_LEN];
+    let n = headers.emit(&mut out);
+    assert_eq!(n, headers.len());
+    let pad = usize::from(headers.bth.pad);
+    assert_eq!(n + payload.len() + pad, bytes.len(), "{headers:?}");
+    let again = [&out[..n], payload, &[0; 3][..pad]].concat();
+    assert_eq!(Headers::parse(&again), Ok((headers, payload)));
+}
+
+/// A GRH that parses comes out as it was; an IPv4 header may differ in what is not kept.
+fn grh(input: &mut Input<'_>) {
+    let mut bytes = [0; GRH_LEN];
+    let given = input.take(GRH_LEN);
+    bytes[..given.len()].copy_from_slice(given);
+    if let Some(grh) = Grh::parse(&bytes) {
+        assert_eq!(grh.to_bytes(), bytes);
+    }
+    if let Some(ip) = Ipv4InGrh::parse(&bytes) {
+        assert_eq!(Ipv4InGrh::parse(&ip.to_bytes()), Some(ip));
+    }
+}
+
+fn checksum(input: &mut Input<'_>) {
+    let v6 = input.flag();
+    let (id, hint) = (input.u16(), input.u16());
+    let (at, bit) = (usize::from(input.u16()), input.below(8));
+    let udp_ports = (input.u16(), input.u16());
+    let ip = |id| {
+        if v6 {
+            IpMeta::V6 { src: [7; 16], dst: [9; 16] }
+        } else {
+            IpMeta::V4 { src: [10, 0, 0, 1], dst: [10, 0, 0, 2], id, dont_fragment: id & 1 != 0 }
+        }
+    };
+    let packet = input.take(usize::MAX);
+    let udp =
+        UdpMeta { src_port: udp_ports.0, dst_port: udp_ports.1, len: (packet.len() as u16).wrapping_add(12) };
+    let right = ip(id);
+    let sum = icrc(&right, &udp, packet).to_le_bytes();
+    assert!(verify(&right, &udp, packet, sum));
+    // The solver knows all but the identification.
+    let guess = match right {
+        IpMeta::V4 { src, dst, dont_fragment, .. } => IpMeta::V4 { src, dst, id: hint, dont_fragment },
+        v6 => v6,
+    };
+    let mut solver = Solver::new();
+    assert_eq!(solver.verify(&guess, &udp, packet, sum), Some(if v6 { 0 } else { id }));
+    // A damaged packet passes only if there is an identification that makes its ICRC right.
+    if packet.is_empty() {
+        return;
+    }
+    let mut damaged = packet.to_vec();
+    let at = at % damaged.len();
+    damaged[at] ^= 1 << bit;
+    // FECN and BECN are not covered, nor are the reserved bits beside them.
+    let covered = at != 4;
+    match solver.verify(&guess, &udp, &damaged, sum) {
+        None => assert!(covered),
+        Some(found) => {
+            let with = match guess {
+                IpMeta::V4 { src, dst, dont_fragment, .. } => {
+                    IpMeta::V4 { src, dst, id: found, dont_fragment }
+                }
+                v6 => v6,
+            };
+            assert!(verify(&with, &udp, &damaged, sum), "an identification was found that is not right");
+            assert!(!(v6 && covered), "damage went unnoticed");
+        }
+    }
+}
