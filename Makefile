@@ -10,7 +10,7 @@ SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) 
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -20,7 +20,7 @@ build: ## the command and the drop-in libraries, optimised
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
 
-test: deps unit foreign ## everything: install what tests need, then unit tests and foreign programs
+test: deps unit foreign foreign-wire-short ## everything: install what tests need, then unit tests and foreign programs, on both paths
 
 deps:
 	scripts/test-deps
@@ -48,6 +48,12 @@ foreign: build ## unmodified programs of Debian on the drop-in libraries, all of
 
 foreign-short: build ## the same with fewer sizes and shorter runs
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
+
+foreign-wire: build ## all of them again with every packet on the network, which a host otherwise spares itself
+	ADVERB=$(ADVERB) ADVERB_PATH=wire $(FOREIGN) --no-fail-fast
+
+foreign-wire-short: build ## the same with fewer sizes and shorter runs
+	ADVERB=$(ADVERB) ADVERB_PATH=wire ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
 
 interop: build ## against Linux soft-RoCE in a virtual machine, both ways; needs root or user namespaces
 	ADVERB=$(ADVERB) $(INTEROP) --no-fail-fast
