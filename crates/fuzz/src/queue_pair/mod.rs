@@ -255,7 +255,8 @@ impl Pair {
 
     fn take(&mut self, to: usize, src: adverb_engine::Gid, headers: Headers, payload: &[u8]) {
         let side = &mut self.sides[to];
-        let packet = Packet { src, dst: gid(to), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+        let packet =
+            Packet { src, dst: gid(to), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
         let before = side.qp.counters().handled();
         let mut env = Env {
             now: self.now,
