@@ -17,7 +17,6 @@ cases![
     huge_pages,
     locked_memory,
     memory_special_at_fork,
-    memory_special_at_fork_that_the_preload_did_not_see,
     arenas_of_threads,
     rings_of_aio,
     rings_of_io_uring,
@@ -152,16 +151,6 @@ fn memory_special_at_fork() {
         let _ = advise(&memory[PAGE..2 * PAGE], 19); // MADV_KEEPONFORK
     }
     drop(adopt(memory).unwrap());
-}
-
-/// Who trusts the allocators has no preload to ask.
-fn memory_special_at_fork_that_the_preload_did_not_see() {
-    let memory = filled(3);
-    // SAFETY: nobody forks.
-    unsafe { libc::syscall(libc::SYS_madvise, memory.as_ptr(), PAGE, libc::MADV_WIPEONFORK) };
-    shadow().trust_allocators(true);
-    refused(memory, Refusal::Special);
-    drop(adopt(&memory[PAGE..]).unwrap());
 }
 
 fn arenas_of_threads() {
