@@ -40,7 +40,8 @@ impl Shadow {
             at = vma.end;
         }
         self.forget(state, at, end);
-        if there.is_empty() || hazards::no_async_io(&self.maps).is_err() || self.asked.not_pinned().is_err() {
+        let runs: Vec<_> = there.iter().map(|vma| (vma.start, vma.end)).collect();
+        if there.is_empty() || !self.may_leave(&runs) {
             return;
         }
         let fd = self.raw_fd();
@@ -55,6 +56,14 @@ impl Shadow {
         if left.is_ok() {
             there.iter().for_each(|vma| state.counts.left(vma.start, vma.end));
         }
+    }
+
+    /// Can pages become private now? The cheap question first: with other threads about, nothing ever can.
+    fn may_leave(&self, runs: &[(u64, u64)]) -> bool {
+        self.is_alone()
+            && hazards::not_under_us(runs).is_ok()
+            && hazards::no_async_io(&self.maps).is_ok()
+            && self.asked.not_pinned().is_ok()
     }
 
     /// The program has unmapped these pages, replaced them, or moved them elsewhere.
@@ -74,6 +83,10 @@ impl Shadow {
         }
         if !moved.is_empty() {
             // `mremap` took them along. They are the program's, so they become private where they are now.
+            let runs: Vec<_> = moved.iter().map(|vma| (vma.start, vma.end)).collect();
+            if !self.may_leave(&runs) {
+                return;
+            }
             let fd = self.raw_fd();
             let done = self.alone(|| {
                 moved.iter().all(|vma| {

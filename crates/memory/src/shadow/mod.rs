@@ -259,7 +259,7 @@ impl Shadow {
         }
         let (start, end) = pages_of(addr, len).ok_or(Refusal::Range)?;
         let mut state = self.state.lock();
-        let runs = hazards::survey(&self.maps, self.file, start, end)?;
+        let runs = hazards::survey(&self.maps, (self.fd(), self.file), start, end)?;
         if !runs.is_empty() {
             if runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end)) {
                 return Err(Refusal::Registered);
@@ -320,21 +320,22 @@ impl Shadow {
 
     /// Does something while nobody else runs in this address space.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
-        if IS_OWN.get() {
-            return Err(Refusal::Threads);
-        }
-        let others = |own: u32| Ok::<_, Refusal>(self.asked.threads()? != u64::from(own) + 1);
-        // Own threads are counted as long as they live, so that none can hide another.
-        if others(self.own_threads.load(Ordering::SeqCst))? {
+        if !self.is_alone() {
             return Err(Refusal::Threads);
         }
         self.asked.no_twin()?;
         let _closed = self.gate.close()?;
         let _undisturbed = moving::Undisturbed::new();
-        if others(self.own_threads.load(Ordering::SeqCst))? {
-            return Err(Refusal::Threads);
-        }
-        Ok(work())
+        // None has begun meanwhile: a thread that runs could have made it.
+        if self.is_alone() { Ok(work()) } else { Err(Refusal::Threads) }
+    }
+
+    /// Are there no threads but this one, which is the program's, and the library's own?
+    fn is_alone(&self) -> bool {
+        let own = || self.own_threads.load(Ordering::SeqCst);
+        // Own threads are counted while they live; one that ends or begins as we look must not stand for another.
+        let before = own();
+        !IS_OWN.get() && self.asked.threads().is_ok_and(|all| all == u64::from(before) + 1) && own() == before
     }
 }
 

@@ -157,6 +157,9 @@ fn arenas_of_threads() {
     let buffer = std::thread::spawn(|| vec![5_u8; 10_000]).join().unwrap();
     wait_until_alone();
     refused(&buffer, Refusal::Arena);
+    // Whatever its mappings are cut into.
+    advise(&buffer[PAGE - addr(&buffer) as usize % PAGE..][..PAGE], libc::MADV_DONTDUMP).unwrap();
+    assert_eq!(adopt(&buffer[PAGE - addr(&buffer) as usize % PAGE..][..PAGE]).err(), Some(Refusal::Arena));
     // What only begins at such an address is no arena.
     let large = pages((128 << 20) / PAGE);
     let start = addr(large).next_multiple_of(64 << 20) - addr(large);
