@@ -6,7 +6,7 @@ use adverb_engine::AtomicOp;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Up to here words are copied one by one.
-const FEW: usize = 64;
+const FEW: usize = 16;
 
 /// Copies `n` bytes to where others look.
 ///
@@ -26,7 +26,12 @@ pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
         // All but the word that the last byte lies in, which is stored when the others are.
         let most = ((to.addr() + n - 1) & !7) - to.addr();
         std::ptr::copy_nonoverlapping(from, to, most);
-        put_words(to.add(most), from.add(most), n - most);
+        let (to, from, rest) = (to.add(most), from.add(most), n - most);
+        if rest == 8 && to.addr().is_multiple_of(8) {
+            AtomicU64::from_ptr(to.cast()).store(from.cast::<u64>().read_unaligned(), Ordering::Release);
+        } else {
+            put_words(to, from, rest);
+        }
     }
 }
 

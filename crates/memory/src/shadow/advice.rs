@@ -49,10 +49,11 @@ pub fn madvise_observed() -> bool {
     door().is_some()
 }
 
-/// Has the program asked for special treatment of some memory at `fork`?
-pub(super) fn asked_special() -> bool {
+/// Has the program asked for special treatment of some memory at `fork`? Refuses where nobody would know, nor see pages given back.
+pub(super) fn special_asked() -> Result<bool, Refusal> {
+    let door = door().ok_or(Refusal::MadviseUnseen)?;
     // SAFETY: as in `door`: the same hook again.
-    door().is_some_and(|door| unsafe { door(Some(advised)) } > 0)
+    Ok(unsafe { door(Some(advised)) } > 0)
 }
 
 /// What an interposed `madvise` does when the kernel has answered: pages of the file that the program gave up are taken from it, so
@@ -85,8 +86,3 @@ pub extern "C" fn advised(addr: u64, len: usize, advice: c_int, errno: c_int) ->
 
 /// `MADV_DONTNEED_LOCKED`.
 const DONTNEED_LOCKED: c_int = 24;
-
-/// Refuses while a program could give pages back unseen.
-pub(super) fn observed() -> Result<(), Refusal> {
-    if madvise_observed() { Ok(()) } else { Err(Refusal::MadviseUnseen) }
-}

@@ -6,10 +6,12 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Arenas of glibc's allocator for threads begin at multiples of this.
 const ARENA: u64 = 64 << 20;
+/// Stack that what runs from here on may need.
+const DEEPER: u64 = 64 << 10;
 /// From the head of a thread's robust list, which the kernel knows, to behind what the C library keeps for the thread.
 const THREAD_DATA: u64 = 2048;
 
@@ -17,7 +19,12 @@ const THREAD_DATA: u64 = 2048;
 pub(super) type Runs = Vec<(u64, u64)>;
 
 /// Finds what of `[start, end)` is not in `file` yet, or why it cannot be.
-pub(super) fn survey(maps: &Maps, file: ((u32, u32), u64), start: u64, end: u64) -> Result<Runs, Refusal> {
+pub(super) fn survey(
+    maps: &Maps,
+    (fd, file): (BorrowedFd<'_>, ((u32, u32), u64)),
+    start: u64,
+    end: u64,
+) -> Result<Runs, Refusal> {
     let mut runs = Runs::new();
     let mut at = start;
     let mut refusal = None;
@@ -36,7 +43,7 @@ pub(super) fn survey(maps: &Maps, file: ((u32, u32), u64), start: u64, end: u64)
             _ => runs.push((from, to)),
         }
         locked(from, to)?;
-        arena(vma, from, to)
+        arena(fd, from, to)
     };
     maps.walk(start, end, |vma| {
         refusal = look(vma).err();
@@ -79,13 +86,10 @@ fn locked(start: u64, end: u64) -> Result<(), Refusal> {
 }
 
 /// Refuses the heaps of glibc's arenas. Their first words are two pointers and two sizes (`heap_info`).
-fn arena(vma: &Vma, start: u64, end: u64) -> Result<(), Refusal> {
+fn arena(file: BorrowedFd<'_>, start: u64, end: u64) -> Result<(), Refusal> {
     let mut base = start / ARENA * ARENA;
     while base < end {
-        if base >= vma.start {
-            let mut head = [0_u64; 4];
-            peek(base, &mut head)?;
-            let [arena, _, size, mapped] = head;
+        if let Some([arena, _, size, mapped]) = peek(file, base) {
             let whole = |n: u64| n > 0 && n <= ARENA && n.is_multiple_of(crate::page_size());
             if arena != 0 && arena.is_multiple_of(8) && whole(size) && whole(mapped) && size <= mapped {
                 return Err(Refusal::Arena);
@@ -96,21 +100,32 @@ fn arena(vma: &Vma, start: u64, end: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Reads our own memory through the kernel: another thread might unmap it at this moment.
-fn peek(addr: u64, words: &mut [u64; 4]) -> Result<(), Refusal> {
+/// Words of our own memory if they are mapped. The kernel reads them: another thread might unmap them at this moment. Where it is
+/// forbidden to by the direct way it goes through the first page of `file`, which stands for addresses that nobody has.
+fn peek(file: BorrowedFd<'_>, addr: u64) -> Option<[u64; 4]> {
     let mut bytes = [0; 32];
     let from = [RemoteIoVec { base: addr as usize, len: bytes.len() }];
     match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut bytes)], &from) {
         Ok(32) => {}
-        Ok(_) | Err(Errno::EFAULT) => return Err(Refusal::NotMapped),
-        // Where this call is filtered the memory is read directly.
-        // SAFETY: the mapping was there a moment ago, and without this call there is no moving next to other threads.
-        Err(_) => bytes = unsafe { std::ptr::read_volatile(addr as *const [u8; 32]) },
+        Ok(_) | Err(Errno::EFAULT) => return None,
+        Err(_) => {
+            let fd = file.as_raw_fd();
+            // SAFETY: the kernel answers with an error if the memory is not there; then into our own bytes.
+            let n = unsafe {
+                match libc::pwrite(fd, addr as *const libc::c_void, 32, 0) {
+                    32 => libc::pread(fd, bytes.as_mut_ptr().cast(), 32, 0),
+                    _ => 0,
+                }
+            };
+            super::moving::punch(fd, 0, crate::page_size());
+            if n != 32 {
+                return None;
+            }
+        }
     }
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-    }
-    Ok(())
+    let mut words =
+        bytes.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()));
+    Some(std::array::from_fn(|_| words.next().unwrap_or_default()))
 }
 
 /// Refuses what `smaps` says is special: this is slow, so it is asked only where something might be.
@@ -141,8 +156,8 @@ pub(super) fn not_under_us(runs: &[(u64, u64)]) -> Result<(), Refusal> {
     let head = robust_list(0).unwrap_or(errno);
     let data = (errno.min(head), data_end(nix::unistd::gettid().as_raw(), head).max(errno));
     let stack = std::hint::black_box(&raw const here) as u64;
-    let hit =
-        |(start, end): &(u64, u64)| (*start <= stack && stack < *end) || (*start < data.1 && data.0 < *end);
+    let used = (stack.saturating_sub(DEEPER), stack + 1);
+    let hit = |(start, end): &(u64, u64)| [used, data].iter().any(|(from, to)| start < to && from < end);
     if runs.iter().any(hit) { Err(Refusal::Stack) } else { Ok(()) }
 }
 

@@ -25,6 +25,8 @@ mod advice;
 mod counts;
 mod fork;
 mod gate;
+mod giving_back;
+mod handles;
 mod hazards;
 mod held;
 mod moving;
@@ -34,11 +36,12 @@ mod spare;
 mod stats;
 
 pub use advice::{Hook, advised, madvise_observed};
+pub use handles::{Adopted, Barred, OwnThread, Working};
 pub(crate) use own::OwnPages;
 pub use refusal::Refusal;
 pub use stats::ShadowStats;
 
-use crate::maps::{EXEC, Maps, READ, Vma, WRITE};
+use crate::maps::{EXEC, Maps, READ, WRITE};
 use counts::Counts;
 use gate::Gate;
 use hazards::Asked;
@@ -212,7 +215,8 @@ impl Shadow {
         self.enabled.store(on, Ordering::Relaxed);
     }
 
-    /// Adopts although the program's calls of `madvise` are not seen: it is known to make none on registered memory.
+    /// Adopts although the program's calls of `madvise` are not seen: it is known to make none on memory that it registers, nor on
+    /// any that shares pages with it.
     pub fn trust_allocators(&self, trust: bool) {
         self.trusting.store(trust, Ordering::Relaxed);
     }
@@ -255,7 +259,7 @@ impl Shadow {
         }
         let (start, end) = pages_of(addr, len).ok_or(Refusal::Range)?;
         let mut state = self.state.lock();
-        let runs = hazards::survey(&self.maps, self.file, start, end)?;
+        let runs = hazards::survey(&self.maps, (self.fd(), self.file), start, end)?;
         if !runs.is_empty() {
             if runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end)) {
                 return Err(Refusal::Registered);
@@ -279,21 +283,18 @@ impl Shadow {
         self.widen(start, end);
         state.counts.share(start, end);
         self.sweep_some(&mut state, SWEEP_AT_ONCE);
-        Ok(Adopted { shadow: self, start, end })
+        Ok(Adopted::new(self, start, end))
     }
 
     /// Hazards beside those that [`hazards::survey`] and other threads are.
     fn check(&self, runs: &[(u64, u64)]) -> Result<(), Refusal> {
-        let trusting = self.trusting.load(Ordering::Relaxed);
-        if !trusting {
-            advice::observed()?;
-        }
+        let special = if self.trusting.load(Ordering::Relaxed) { false } else { advice::special_asked()? };
         hazards::unlimited_files()?;
         hazards::untagged()?;
         hazards::not_under_us(runs)?;
         hazards::no_async_io(&self.maps)?;
         self.asked.not_pinned()?;
-        if trusting || advice::asked_special() {
+        if special {
             runs.iter().try_for_each(|(start, end)| hazards::unmarked(*start, *end))?;
         }
         Ok(())
@@ -319,142 +320,22 @@ impl Shadow {
 
     /// Does something while nobody else runs in this address space.
     fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refusal> {
-        if IS_OWN.get() {
-            return Err(Refusal::Threads);
-        }
-        let others = |own: u32| Ok::<_, Refusal>(self.asked.threads()? != u64::from(own) + 1);
-        // Own threads are counted as long as they live, so that none can hide another.
-        if others(self.own_threads.load(Ordering::SeqCst))? {
+        if !self.is_alone() {
             return Err(Refusal::Threads);
         }
         self.asked.no_twin()?;
         let _closed = self.gate.close()?;
         let _undisturbed = moving::Undisturbed::new();
-        if others(self.own_threads.load(Ordering::SeqCst))? {
-            return Err(Refusal::Threads);
-        }
-        Ok(work())
+        // None has begun meanwhile: a thread that runs could have made it.
+        if self.is_alone() { Ok(work()) } else { Err(Refusal::Threads) }
     }
 
-    /// Keeps the pages of a registration that peers reach in other ways where they are, be that in the file or not, while it
-    /// lasts: they must not move under a write of the kernel's.
-    pub fn bar(&'static self, addr: u64, len: u64) -> Barred {
-        let (start, end) = if self.is_ours() { pages_of(addr, len).unwrap_or((0, 0)) } else { (0, 0) };
-        if start < end {
-            self.state.lock().counts.bar(start, end);
-        }
-        Barred { shadow: self, start, end }
-    }
-
-    /// Says that the calling thread is the library's own. See [`OwnThread`].
-    pub fn own_thread(&'static self) -> OwnThread {
-        // SAFETY: asks for a number.
-        let tid = unsafe { libc::gettid() };
-        let (start, end) = hazards::stack_of(&self.maps, tid).unwrap_or((0, 0));
-        let stack = self.bar(start, end.saturating_sub(start));
-        IS_OWN.set(true);
-        self.own_threads.fetch_add(1, Ordering::SeqCst);
-        OwnThread { shadow: self, _stack: stack, _here: std::marker::PhantomData }
-    }
-
-    /// Gives back pages that nobody needs in the file any more, as far as that can be done now.
-    pub fn sweep(&self) {
-        if self.is_ours() {
-            self.sweep_some(&mut self.state.lock(), usize::MAX);
-        }
-    }
-
-    fn sweep_some(&self, state: &mut State, most: usize) {
-        let mut runs: Vec<_> = state.counts.idle(state.swept, SPAN).take(most).collect();
-        if runs.len() < most {
-            let left = most - runs.len();
-            runs.extend(state.counts.idle(0, state.swept).take(left));
-        }
-        for (start, end) in runs {
-            self.give_back(state, start, end);
-            state.swept = end;
-        }
-    }
-
-    /// Makes idle pages private again if nobody can interfere, and frees those that the program has no more.
-    fn give_back(&self, state: &mut State, start: u64, end: u64) {
-        let mut there: Vec<Vma> = Vec::new();
-        let walked = self.maps.walk(start, end, |vma| {
-            if vma.is_of(self.file) && vma.offset == vma.start {
-                there.push(Vma { start: vma.start.max(start), end: vma.end.min(end), ..*vma });
-            }
-            true
-        });
-        if walked.is_err() {
-            return;
-        }
-        let mut at = start;
-        for vma in &there {
-            self.forget(state, at, vma.start);
-            at = vma.end;
-        }
-        self.forget(state, at, end);
-        if there.is_empty() || hazards::no_async_io(&self.maps).is_err() || self.asked.not_pinned().is_err() {
-            return;
-        }
-        let fd = self.raw_fd();
-        let left = self.alone(|| {
-            there.iter_mut().for_each(|vma| {
-                // SAFETY: it maps these pages (asked just now), and nobody else runs.
-                if let Err((at, _)) = unsafe { moving::move_out(fd, vma.start, vma.end, prot(vma.flags)) } {
-                    vma.end = at;
-                }
-            });
-        });
-        if left.is_ok() {
-            there.iter().for_each(|vma| state.counts.left(vma.start, vma.end));
-        }
-    }
-
-    /// The program has unmapped these pages, replaced them, or moved them elsewhere.
-    fn forget(&self, state: &mut State, start: u64, end: u64) {
-        if start >= end {
-            return;
-        }
-        let mut moved: Vec<Vma> = Vec::new();
-        let looked = self.maps.kernel_files(|vma, _| {
-            let offset_end = vma.offset + (vma.end - vma.start);
-            if vma.is_of(self.file) && vma.offset != vma.start && vma.offset < end && offset_end > start {
-                moved.push(*vma);
-            }
-        });
-        if looked.is_err() {
-            return;
-        }
-        if !moved.is_empty() {
-            // `mremap` took them along. They are the program's, so they become private where they are now.
-            let fd = self.raw_fd();
-            let done = self.alone(|| {
-                moved.iter().all(|vma| {
-                    // SAFETY: it maps this part of the file, and nobody else runs.
-                    unsafe { moving::private_copy(fd, vma.start, vma.end, vma.offset, prot(vma.flags)) }
-                        .is_ok()
-                })
-            });
-            if done != Ok(true) {
-                return;
-            }
-        }
-        moving::punch(self.raw_fd(), start, end);
-        state.counts.left(start, end);
-    }
-
-    fn unshare(&self, start: u64, end: u64) {
-        if !self.is_ours() {
-            return;
-        }
-        let mut state = self.state.lock();
-        state.counts.unshare(start, end);
-        let idle: Vec<_> = state.counts.idle(start, end).collect();
-        for (start, end) in idle {
-            self.give_back(&mut state, start, end);
-        }
-        self.sweep_some(&mut state, SWEEP_AT_ONCE);
+    /// Are there no threads but this one, which is the program's, and the library's own?
+    fn is_alone(&self) -> bool {
+        let own = || self.own_threads.load(Ordering::SeqCst);
+        // Own threads are counted while they live; one that ends or begins as we look must not stand for another.
+        let before = own();
+        !IS_OWN.get() && self.asked.threads().is_ok_and(|all| all == u64::from(before) + 1) && own() == before
     }
 }
 
@@ -490,89 +371,4 @@ fn new_file() -> io::Result<OwnedFd> {
         }
     }
     Err(Errno::last().into())
-}
-
-/// Pages of the program's that lie in the file while this lives.
-#[derive(Debug)]
-#[must_use = "dropped, the pages are given back"]
-pub struct Adopted {
-    shadow: &'static Shadow,
-    start: u64,
-    end: u64,
-}
-
-impl Adopted {
-    /// First address: that of a page.
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// First address behind it.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.end
-    }
-}
-
-impl Drop for Adopted {
-    fn drop(&mut self) {
-        self.shadow.unshare(self.start, self.end);
-    }
-}
-
-/// Pages that must not move while this lives. See [`Shadow::bar`].
-#[derive(Debug)]
-#[must_use = "dropped, the pages may move"]
-pub struct Barred {
-    shadow: &'static Shadow,
-    start: u64,
-    end: u64,
-}
-
-impl Drop for Barred {
-    fn drop(&mut self) {
-        if self.start < self.end && self.shadow.is_ours() {
-            self.shadow.state.lock().counts.unbar(self.start, self.end);
-        }
-    }
-}
-
-/// Held by a thread of the library's own for as long as it lives.
-///
-/// Such a thread writes to memory that may lie on the same pages as the program's: all that comes from the heap does. So it
-/// works only behind a gate, and outside of it touches nothing but its own stack, in a system call at most; pages move while it
-/// is outside. A thread that runs a program's code, callbacks say, is not one of them.
-#[derive(Debug)]
-pub struct OwnThread {
-    shadow: &'static Shadow,
-    _stack: Barred,
-    /// It stays on its thread.
-    _here: std::marker::PhantomData<*const ()>,
-}
-
-impl OwnThread {
-    /// Begins to work; waits while pages move.
-    #[must_use]
-    pub fn work(&self) -> Working<'_> {
-        self.shadow.gate.enter();
-        Working(self)
-    }
-}
-
-impl Drop for OwnThread {
-    fn drop(&mut self) {
-        IS_OWN.set(false);
-        self.shadow.own_threads.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A thread of the library's own is at work.
-#[derive(Debug)]
-pub struct Working<'a>(&'a OwnThread);
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        self.0.shadow.gate.leave();
-    }
 }

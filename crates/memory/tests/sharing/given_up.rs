@@ -1,6 +1,7 @@
 //! Memory that the program gives up, in whole or by `madvise`, while it is registered.
 use crate::world::*;
 use adverb_memory::{Refusal, madvise_observed};
+use std::sync::Mutex;
 
 cases![
     pages_given_up_are_zero,
@@ -8,6 +9,7 @@ cases![
     unmapped_and_mapped_anew,
     registered_again_at_the_same_place,
     moved_by_mremap,
+    a_stack_in_their_place,
     the_end_of_the_heap_goes_and_comes,
     a_large_block_is_freed_and_another_comes,
 ];
@@ -99,6 +101,29 @@ fn moved_by_mremap() {
     assert_eq!((moved[0], &moved[1..]), (200, &filled(4)[1..]));
     moved.fill(1);
     assert_eq!(file_size(), 0, "private where it is now");
+}
+
+/// A program runs on memory that it has not deregistered: coroutines reuse their stacks.
+fn a_stack_in_their_place() {
+    extern "C" fn on_it(_: libc::c_int) {
+        drop(ADOPTED.lock().unwrap().take());
+        assert_eq!(file_size(), 64 * PAGE as u64, "not under our feet");
+    }
+    static ADOPTED: Mutex<Option<adverb_memory::Adopted>> = Mutex::new(None);
+    let stack = pages(64);
+    let alternative = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
+    *ADOPTED.lock().unwrap() = Some(adopt(stack).unwrap());
+    // SAFETY: the handler runs on memory that is its alone.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_it as *const () as usize;
+        action.sa_flags = libc::SA_ONSTACK;
+        libc::sigaltstack(&raw const alternative, std::ptr::null_mut());
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+        libc::raise(libc::SIGUSR1);
+    }
+    shadow().sweep();
+    assert_eq!(file_size(), 0);
 }
 
 fn the_end_of_the_heap_goes_and_comes() {

@@ -17,7 +17,6 @@ cases![
     huge_pages,
     locked_memory,
     memory_special_at_fork,
-    memory_special_at_fork_that_the_preload_did_not_see,
     arenas_of_threads,
     rings_of_aio,
     rings_of_io_uring,
@@ -154,20 +153,13 @@ fn memory_special_at_fork() {
     drop(adopt(memory).unwrap());
 }
 
-/// Who trusts the allocators has no preload to ask.
-fn memory_special_at_fork_that_the_preload_did_not_see() {
-    let memory = filled(3);
-    // SAFETY: nobody forks.
-    unsafe { libc::syscall(libc::SYS_madvise, memory.as_ptr(), PAGE, libc::MADV_WIPEONFORK) };
-    shadow().trust_allocators(true);
-    refused(memory, Refusal::Special);
-    drop(adopt(&memory[PAGE..]).unwrap());
-}
-
 fn arenas_of_threads() {
     let buffer = std::thread::spawn(|| vec![5_u8; 10_000]).join().unwrap();
     wait_until_alone();
     refused(&buffer, Refusal::Arena);
+    // Whatever its mappings are cut into.
+    advise(&buffer[PAGE - addr(&buffer) as usize % PAGE..][..PAGE], libc::MADV_DONTDUMP).unwrap();
+    assert_eq!(adopt(&buffer[PAGE - addr(&buffer) as usize % PAGE..][..PAGE]).err(), Some(Refusal::Arena));
     // What only begins at such an address is no arena.
     let large = pages((128 << 20) / PAGE);
     let start = addr(large).next_multiple_of(64 << 20) - addr(large);
