@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 mod direct;
@@ -93,8 +93,10 @@ pub(crate) struct Lanes {
     refused: Mutex<HashMap<Slot, Instant>>,
     /// The bell, and the processes' ends.
     control: Epoll,
-    /// Threads that sleep until the bell rings.
-    sleepers: AtomicUsize,
+    /// Threads that sleep until the bell rings; locked while the announcement changes, so that none takes back another's.
+    sleepers: Mutex<usize>,
+    /// Whoever publishes a key or takes one back has the turn.
+    pub(super) publishing: Mutex<()>,
 }
 
 impl Lanes {
@@ -122,7 +124,8 @@ impl Lanes {
             greeting: Mutex::default(),
             refused: Mutex::default(),
             control,
-            sleepers: AtomicUsize::new(0),
+            sleepers: Mutex::default(),
+            publishing: Mutex::default(),
         })
     }
 
@@ -201,23 +204,25 @@ impl Lanes {
     /// A thread is about to sleep until packets come, unless some wait already: it looks into the rings after this, so that
     /// whoever writes to one in between sees the announcement. [`Lanes::awake`] ends it.
     pub(crate) fn sleeps(&self) {
-        if self.sleepers.fetch_add(1, Ordering::SeqCst) == 0 {
+        let mut sleepers = self.sleepers.lock();
+        *sleepers += 1;
+        if *sleepers == 1 {
             self.published.set_sleeping(true);
         }
+        drop(sleepers);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// The thread that slept is awake.
     pub(crate) fn awake(&self) {
-        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let mut sleepers = self.sleepers.lock();
+        *sleepers -= 1;
+        if *sleepers == 0 {
             self.published.set_sleeping(false);
         }
-        self.take_bell();
-    }
-
-    /// Takes the bell's ringing. Threads that still sleep announce it anew, as each announcement is rung for once.
-    fn take_bell(&self) {
-        if self.bell.read().is_ok() && self.sleepers.load(Ordering::SeqCst) > 0 {
+        // For threads that still sleep it is announced anew, as each announcement is rung for once. What came before that is
+        // this thread's to take.
+        if self.bell.read().is_ok() && *sleepers > 0 {
             self.published.set_sleeping(true);
         }
     }
