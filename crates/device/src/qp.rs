@@ -278,8 +278,7 @@ impl Qp {
             inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
-                inner.peer = None;
-                inner.long = false;
+                inner.part();
             }
             if let Some(peer) = peer {
                 inner.engine.leave_network(peer.mtu());
@@ -516,6 +515,7 @@ impl Qp {
             tx.effects.events.clear();
             node.count_handovers(&inner);
             self.publish(&mut inner);
+            inner.part();
         });
         if let Some(lanes) = &node.lanes {
             lanes.settle(SETTLE);
@@ -530,6 +530,13 @@ impl Qp {
 }
 
 impl QpInner {
+    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next one's may number alike.
+    fn part(&mut self) {
+        self.peer = None;
+        self.long = false;
+        self.seen = Seen::default();
+    }
+
     fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
         self.engine.stage_send(wr)?;
         self.waiting.1 += match wr.data {

@@ -14,7 +14,7 @@ use crate::udp::UdpLink;
 /// Kind byte of a greeting.
 pub(crate) const KIND_HELLO: u8 = 4;
 /// What both sides must agree on beside the message itself: layouts of shared memory.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Greetings kept until somebody asks for them.
 const KEPT: usize = 256;
 /// Tries at a peer whose socket is full, 200 µs apart.

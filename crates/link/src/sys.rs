@@ -370,7 +370,7 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
     check_len(unsafe { libc::sendmsg(fd.raw(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
-/// Sends a datagram to an abstract name, with the credentials of the effective user and (up to four) descriptors.
+/// Sends a datagram to an abstract name, with the credentials of the effective user and no or five descriptors.
 pub(crate) fn send_local(
     fd: &Fd,
     to: &RawAddr,
@@ -395,8 +395,8 @@ pub(crate) fn send_local(
     items.put(libc::SOL_SOCKET, libc::SCM_CREDENTIALS, ids);
     match fds {
         [] => {}
-        [a, b, c, d] => {
-            items.put(libc::SOL_SOCKET, libc::SCM_RIGHTS, [a, b, c, d].map(AsRawFd::as_raw_fd));
+        [a, b, c, d, e] => {
+            items.put(libc::SOL_SOCKET, libc::SCM_RIGHTS, [a, b, c, d, e].map(AsRawFd::as_raw_fd));
         }
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }

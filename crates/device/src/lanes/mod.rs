@@ -15,8 +15,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 mod direct;
@@ -59,6 +60,20 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
     }
 }
 
+/// May a program's own pages be moved to where peers reach them (`ADVERB_ADOPT`)?
+///
+/// # Errors
+/// EINVAL for anything but `on` and `off`.
+pub(crate) fn adoption_choice() -> Result<bool, crate::Error> {
+    match std::env::var("ADVERB_ADOPT").as_deref() {
+        Err(_) | Ok("" | "on") => Ok(true),
+        Ok("off") => Ok(false),
+        Ok(other) => {
+            Err(crate::Error::invalid(format!("ADVERB_ADOPT is {other:?}"), "it is \"on\" or \"off\""))
+        }
+    }
+}
+
 /// Pages that peers may map, if the program's packets may stay on this host; private ones otherwise.
 ///
 /// # Errors
@@ -79,6 +94,7 @@ pub(crate) struct Lanes {
     pub(crate) published: Published,
     tables: OwnedFd,
     bell: EventFd,
+    life: Life,
     pub(crate) shadow: &'static Shadow,
     pub(crate) reached: Reached,
     by_slot: RwLock<HashMap<Slot, Arc<Peer>>>,
@@ -93,8 +109,10 @@ pub(crate) struct Lanes {
     refused: Mutex<HashMap<Slot, Instant>>,
     /// The bell, and the processes' ends.
     control: Epoll,
-    /// Threads that sleep until the bell rings.
-    sleepers: AtomicUsize,
+    /// Threads that sleep until the bell rings; locked while the announcement changes, so that none takes back another's.
+    sleepers: Mutex<usize>,
+    /// Whoever publishes a key or takes one back has the turn.
+    pub(super) publishing: Mutex<()>,
 }
 
 impl Lanes {
@@ -102,7 +120,9 @@ impl Lanes {
     ///
     /// # Errors
     /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over the network.
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new(adopts: bool) -> std::io::Result<Self> {
+        let shadow = Shadow::of_process()?;
+        shadow.enable(adopts);
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
         let control = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let bell = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
@@ -112,7 +132,8 @@ impl Lanes {
             published,
             tables,
             bell,
-            shadow: Shadow::of_process()?,
+            life: Life::new()?,
+            shadow,
             reached: Reached::default(),
             by_slot: RwLock::default(),
             all: RwLock::default(),
@@ -122,7 +143,8 @@ impl Lanes {
             greeting: Mutex::default(),
             refused: Mutex::default(),
             control,
-            sleepers: AtomicUsize::new(0),
+            sleepers: Mutex::default(),
+            publishing: Mutex::default(),
         })
     }
 
@@ -193,31 +215,39 @@ impl Lanes {
         let mut all = self.all.write();
         all.retain(|p| !Arc::ptr_eq(p, peer));
         self.version.fetch_add(1, Ordering::AcqRel);
-        if let Some(end) = peer.end_fd() {
+        for end in peer.ends() {
             let _ = self.control.delete(end);
         }
+    }
+
+    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers. Only `close` is called.
+    pub(crate) fn close_after_fork(&self) {
+        // Never dropped: no node is.
+        let _ = nix::unistd::close(self.life.ours.as_raw_fd());
     }
 
     /// A thread is about to sleep until packets come, unless some wait already: it looks into the rings after this, so that
     /// whoever writes to one in between sees the announcement. [`Lanes::awake`] ends it.
     pub(crate) fn sleeps(&self) {
-        if self.sleepers.fetch_add(1, Ordering::SeqCst) == 0 {
+        let mut sleepers = self.sleepers.lock();
+        *sleepers += 1;
+        if *sleepers == 1 {
             self.published.set_sleeping(true);
         }
+        drop(sleepers);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// The thread that slept is awake.
     pub(crate) fn awake(&self) {
-        if self.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let mut sleepers = self.sleepers.lock();
+        *sleepers -= 1;
+        if *sleepers == 0 {
             self.published.set_sleeping(false);
         }
-        self.take_bell();
-    }
-
-    /// Takes the bell's ringing. Threads that still sleep announce it anew, as each announcement is rung for once.
-    fn take_bell(&self) {
-        if self.bell.read().is_ok() && self.sleepers.load(Ordering::SeqCst) > 0 {
+        // For threads that still sleep it is announced anew, as each announcement is rung for once. What came before that is
+        // this thread's to take.
+        if self.bell.read().is_ok() && *sleepers > 0 {
             self.published.set_sleeping(true);
         }
     }
@@ -253,18 +283,33 @@ impl Rings {
     }
 }
 
+/// A pair of sockets whose one end lives as long as this process and what it executes; peers, who have the other, see it go.
+/// The process itself may go on: as another program, after `exec`.
+struct Life {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+}
+
+impl Life {
+    fn new() -> std::io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        Ok(Life { ours: ours.into(), theirs: theirs.into() })
+    }
+}
+
 /// What a greeting carries.
 struct Gifts {
     ring: OwnedFd,
     bell: OwnedFd,
     tables: OwnedFd,
     shadow: OwnedFd,
+    life: OwnedFd,
 }
 
 impl Gifts {
     fn of(fds: Vec<OwnedFd>) -> Option<Self> {
-        let [ring, bell, tables, shadow] = <[OwnedFd; 4]>::try_from(fds).ok()?;
-        Some(Gifts { ring, bell, tables, shadow })
+        let [ring, bell, tables, shadow, life] = <[OwnedFd; 5]>::try_from(fds).ok()?;
+        Some(Gifts { ring, bell, tables, shadow, life })
     }
 }
 
@@ -278,7 +323,11 @@ impl Node {
             return None;
         }
         if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
-            return Some(peer);
+            if !peer.has_ended() {
+                return Some(peer);
+            }
+            // Its slot may be another's by now, before the background thread has come to see its end.
+            self.see_end(&peer);
         }
         if self.link().owns(slot) {
             return self.own_peer(lanes);
@@ -290,11 +339,7 @@ impl Node {
         if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
             return Some(peer);
         }
-        let peer = self.greet(lanes, slot);
-        if peer.is_none() {
-            lanes.refuse(slot);
-        }
-        peer
+        self.greet(lanes, slot)
     }
 
     /// This process as its own peer.
@@ -319,7 +364,13 @@ impl Node {
     /// Makes a ring for a process and gives it to the process, with all the rest.
     fn send_hello(&self, lanes: &Lanes, slot: Slot, wants_answer: bool) -> std::io::Result<Consumer> {
         let (ring, fd) = Consumer::create().map_err(std::io::Error::other)?;
-        let fds = [fd.as_fd(), lanes.bell.as_fd(), lanes.tables.as_fd(), lanes.shadow.fd()];
+        let fds = [
+            fd.as_fd(),
+            lanes.bell.as_fd(),
+            lanes.tables.as_fd(),
+            lanes.shadow.fd(),
+            lanes.life.theirs.as_fd(),
+        ];
         self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
         Ok(ring)
     }
@@ -335,6 +386,10 @@ impl Node {
                 Ok(ring) => greeted.insert(slot, ring),
                 Err(e) => {
                     log::debug!("slot {slot} cannot be greeted: {e}");
+                    // Nobody there now; whoever claims it next is to be asked.
+                    if e.kind() != std::io::ErrorKind::ConnectionRefused {
+                        lanes.refuse(slot);
+                    }
                     return None;
                 }
             };
@@ -355,6 +410,7 @@ impl Node {
             let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
         }
         lanes.greeted.lock().remove(&slot);
+        lanes.refuse(slot);
         log::info!(
             "the process of slot {slot} did not agree to share memory: it is reached over the network"
         );
@@ -418,7 +474,7 @@ impl Node {
             None => self.send_hello(lanes, first, false)?,
         };
         let peer = Arc::new(Peer::new(pid, &hello, ring, gifts)?);
-        if let Some(end) = peer.end_fd() {
+        for end in peer.ends() {
             lanes.control.add(end, EpollEvent::new(EpollFlags::EPOLLIN, end.as_raw_fd() as u64))?;
         }
         lanes.enter(&hello.slots, &peer);

@@ -5,7 +5,7 @@ use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use adverb_link::Hello;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
-use adverb_memory::{Cma, PeerMemory, Window};
+use adverb_memory::{Cma, CmaError, PeerMemory, Window};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ pub(crate) struct Peer {
     chunks: Mutex<HashMap<u64, Arc<Window>>>,
     /// May memory that is not shared be reached by system calls? `None`: not tried yet.
     cma: Mutex<Option<Option<Cma>>>,
-    /// Readable when it has ended.
-    end: Option<OwnedFd>,
+    /// One of them is readable when it has ended: its process, or the program in that.
+    ends: Vec<OwnedFd>,
     gone: AtomicBool,
     /// It cannot read private memory of this process.
     pub(crate) no_references: AtomicBool,
@@ -53,7 +53,7 @@ impl Peer {
         if pid <= 0 {
             return Err(io::Error::other("it lives in another PID namespace"));
         }
-        let Gifts { ring: tx, bell, tables, shadow } = gifts;
+        let Gifts { ring: tx, bell, tables, shadow, life } = gifts;
         Ok(Peer {
             nonce: hello.nonce,
             pid,
@@ -67,7 +67,7 @@ impl Peer {
             memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
             chunks: Mutex::default(),
             cma: Mutex::new(None),
-            end: Some(adverb_link::process_end(pid)?),
+            ends: vec![adverb_link::process_end(pid)?, life],
             gone: AtomicBool::new(false),
             no_references: AtomicBool::new(false),
             qps: Mutex::default(),
@@ -90,7 +90,7 @@ impl Peer {
             memory: None,
             chunks: Mutex::default(),
             cma: Mutex::new(Some(None)),
-            end: None,
+            ends: Vec::new(),
             gone: AtomicBool::new(false),
             no_references: AtomicBool::new(false),
             qps: Mutex::default(),
@@ -111,9 +111,9 @@ impl Peer {
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }
-    /// Readable when it has ended.
-    pub(crate) fn end_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.end.as_ref().map(AsFd::as_fd)
+    /// One of them is readable when it has ended.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ends.iter().map(AsFd::as_fd)
     }
 
     /// The ring that it writes to, for the one who receives; once.
@@ -129,9 +129,8 @@ impl Peer {
 
     /// Has it ended?
     pub(crate) fn has_ended(&self) -> bool {
-        let Some(end) = &self.end else { return false };
-        let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
-        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+        let mut fds: Vec<_> = self.ends().map(|end| PollFd::new(end, PollFlags::POLLIN)).collect();
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
     /// Memory of its that is shared, mapped here, and where `addr` is in the mapping.
@@ -158,15 +157,23 @@ impl Peer {
                 match cma.allowed(addr) {
                     Ok(()) => Some(cma),
                     Err(e) => {
-                        log::warn!(
-                            "private memory of process {} is not reached directly: {e}; data is copied twice instead",
-                            self.pid
-                        );
+                        self.tell_no_cma(&e);
                         None
                     }
                 }
             })
             .to_owned()
+    }
+
+    /// Said once: what forbids it for one process does so for most.
+    fn tell_no_cma(&self, why: &CmaError) {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        let level = if TOLD.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+        log::log!(
+            level,
+            "private memory of process {} is not reached directly: {why}; data is copied twice instead",
+            self.pid
+        );
     }
 
     /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f` looks.

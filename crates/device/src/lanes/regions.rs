@@ -106,6 +106,7 @@ impl Lanes {
             how,
             qpn: 0,
         };
+        let _turn = self.publishing.lock();
         if !self.published.set_key(&entry) {
             log::debug!("key {key:#010x} is not published: no room");
         }
@@ -113,7 +114,9 @@ impl Lanes {
 
     /// Takes a key back and waits until nobody uses it.
     pub(crate) fn withdraw_key(&self, key: Key) {
+        let turn = self.publishing.lock();
         self.published.remove_key(key);
+        drop(turn);
         self.settle(SETTLE);
     }
 }

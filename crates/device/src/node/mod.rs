@@ -122,6 +122,10 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets received.
     pub packets_received: u64,
+    /// Packets written to rings of processes on this host.
+    pub lane_sent: u64,
+    /// Packets taken from their rings.
+    pub lane_received: u64,
 }
 
 /// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
@@ -141,6 +145,9 @@ extern "C" fn in_child_after_fork() {
         && node.generation == old
     {
         node.link.close_after_fork();
+        if let Some(lanes) = &node.lanes {
+            lanes.close_after_fork();
+        }
     }
 }
 
@@ -199,7 +206,8 @@ impl Node {
         let local = crate::lanes::path_choice()? == PathChoice::Local
             && faults.packets.is_none()
             && config.capture.is_none();
-        let lanes = local.then(|| Lanes::new()).transpose();
+        let adopts = crate::lanes::adoption_choice()?;
+        let lanes = local.then(|| Lanes::new(adopts)).transpose();
         let lanes = lanes.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
@@ -345,6 +353,8 @@ impl Node {
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,
             packets_received: link.rx_packets,
+            lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
+            lane_received: self.counters.lane_received.load(Ordering::Relaxed),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Going to sleep where peers on this host see it: they ring a bell then.
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Peer};
 use crate::node::Node;
 use nix::sys::epoll::EpollEvent;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 /// While it lives the thread counts as asleep.
 pub(crate) struct Asleep<'a> {
@@ -40,18 +41,18 @@ impl Node {
         }
         let mut ended = Vec::new();
         lanes.each(|peer| {
-            let named = |e: &EpollEvent| peer.end_fd().is_some_and(|end| end.as_raw_fd() as u64 == e.data());
+            let named = |e: &EpollEvent| peer.ends().any(|end| end.as_raw_fd() as u64 == e.data());
             if events[..n].iter().any(named) && peer.has_ended() {
                 ended.push(peer.clone());
             }
         });
-        if ended.is_empty() {
-            return;
-        }
-        for peer in ended {
-            // What it wrote before it ended counts.
-            self.receive_all(&peer);
-            self.leave(&peer, "has ended");
-        }
+        ended.iter().for_each(|peer| self.see_end(peer));
+    }
+
+    /// Leaves a peer that has ended.
+    pub(crate) fn see_end(&self, peer: &Arc<Peer>) {
+        // What it wrote before it ended counts.
+        self.receive_all(peer);
+        self.leave(peer, "has ended");
     }
 }

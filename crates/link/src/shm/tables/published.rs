@@ -102,15 +102,16 @@ impl Published {
         free
     }
 
-    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it sleeps.
+    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it sleeps. Said again while it
+    /// sleeps, it is a new announcement, for which peers wake it once more.
     ///
     /// Whoever has said that it sleeps looks once more whether something has come, and then sleeps: either it finds what a
     /// peer has sent, or that peer finds it asleep ([`PeerTables::sleeping`](super::PeerTables::sleeping)).
     pub fn set_sleeping(&self, on: bool) -> u32 {
         let word = self.inner.memory.sleeping();
         let mut sequence = word.load(Relaxed);
-        if (sequence % 2 == 1) != on {
-            sequence = sequence.wrapping_add(1);
+        if on || sequence % 2 == 1 {
+            sequence = sequence.wrapping_add(if on && sequence % 2 == 1 { 2 } else { 1 });
             word.store(sequence, Relaxed);
         }
         full_barrier();
