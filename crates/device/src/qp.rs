@@ -414,6 +414,7 @@ impl Qp {
             // An ACK that was held, requests that waited for the next poll.
             node.pump(self, &mut inner, tx);
             log::debug!("queue pair {:#08x} ends: {:?}", self.number, inner.engine.counters());
+            node.keep_counters(inner.engine.counters());
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(

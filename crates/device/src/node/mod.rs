@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::qp::Qp;
 use crate::srq::Srq;
+use adverb_engine::qp::Counters;
 use adverb_engine::{KeyTable, PdId, Time};
 use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
 use nix::errno::Errno;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+mod counters;
 mod inject;
 mod local;
 mod numbers;
@@ -28,6 +30,7 @@ mod pump;
 mod thread;
 mod timers;
 
+pub use counters::{NodeCounters, Stats};
 use local::OwnAddresses;
 pub(crate) use local::{Backlog, Stash};
 use numbers::Numbers;
@@ -79,40 +82,12 @@ pub struct Node {
     /// When the background thread will look at the timers by itself; 0 while it is awake.
     thread_sleeps_until: AtomicU64,
     pub(crate) counters: NodeCounters,
+    /// What queue pairs counted that are gone.
+    gone: Mutex<Counters>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
     held_at: AtomicU64,
-}
-
-/// What the node counts; packets of the link are counted there.
-#[derive(Debug, Default)]
-pub struct NodeCounters {
-    /// Packets whose headers could not be parsed.
-    pub malformed: AtomicU64,
-    /// Packets for a queue pair number of ours that does not exist.
-    pub no_such_qp: AtomicU64,
-    /// Chains of send requests handed over (DEF-8).
-    pub handovers: AtomicU64,
-    /// Requests in these.
-    pub handed_over: AtomicU64,
-}
-
-/// A snapshot of what a process counted, over all its contexts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Chains of send requests handed over (DEF-8).
-    pub handovers: u64,
-    /// Requests in these.
-    pub handed_over: u64,
-    /// System calls that sent packets.
-    pub send_calls: u64,
-    /// System calls that received packets, or looked for some.
-    pub recv_calls: u64,
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Packets received.
-    pub packets_received: u64,
 }
 
 /// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
@@ -218,6 +193,7 @@ impl Node {
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
+            gone: Mutex::default(),
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
         });
@@ -254,48 +230,6 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// Says at level `info` what was counted; counters that are zero are left out.
-    fn log_counters(&self) {
-        if !log::log_enabled!(log::Level::Info) {
-            return;
-        }
-        let mut text = String::new();
-        let own = [
-            ("malformed", &self.counters.malformed),
-            ("no_such_qp", &self.counters.no_such_qp),
-            ("handovers", &self.counters.handovers),
-            ("handed_over", &self.counters.handed_over),
-        ];
-        let injected = self.faults.iter().flat_map(|faults| {
-            let counters = &faults.counters;
-            [
-                ("fault_rnr", &counters.rnr),
-                ("fault_kill_qp", &counters.kill_qp),
-                ("fault_fail", &counters.fail),
-            ]
-        });
-        let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
-        for (name, value) in self.link.stats().named().into_iter().chain(own).filter(|(_, value)| *value != 0)
-        {
-            text += &format!(" {name}={value}");
-        }
-        log::info!("counters:{text}");
-    }
-
-    /// What this process counted so far.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let link = self.link.stats();
-        Stats {
-            handovers: self.counters.handovers.load(Ordering::Relaxed),
-            handed_over: self.counters.handed_over.load(Ordering::Relaxed),
-            send_calls: link.tx_syscalls,
-            recv_calls: link.rx_syscalls,
-            packets_sent: link.tx_packets,
-            packets_received: link.rx_packets,
-        }
     }
 
     /// The link, for its counters.

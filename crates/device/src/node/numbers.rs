@@ -69,6 +69,12 @@ impl Numbers {
         }
     }
 
+    pub(super) fn for_each(&self, f: impl FnMut(&Qp)) {
+        let all: Vec<Arc<Qp>> =
+            self.inner.read().slots.iter().flat_map(|block| block.qps.iter().flatten().cloned()).collect();
+        all.iter().map(|qp| &**qp).for_each(f);
+    }
+
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<Qp>> {
         let inner = self.inner.read();
         let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;
