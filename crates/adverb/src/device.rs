@@ -166,6 +166,13 @@ impl Context {
         self.0.node().stats()
     }
 
+    /// Everything that this process's engine has counted, by name: packets dropped, one counter for each reason, and what became
+    /// of the others. The last line of the log at level `info` has the same.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.0.node().named_counters()
+    }
+
     pub(crate) fn raw(&self) -> &Arc<adverb_device::Context> {
         &self.0
     }

@@ -502,6 +502,7 @@ impl Qp {
             // An ACK that was held, requests that waited for the next poll.
             node.pump(self, &mut inner, tx);
             log::debug!("queue pair {:#08x} ends: {:?}", self.number, inner.engine.counters());
+            node.keep_counters(&inner);
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(
@@ -513,7 +514,6 @@ impl Qp {
             );
             tx.effects.completions.clear();
             tx.effects.events.clear();
-            node.count_handovers(&inner);
             self.publish(&mut inner);
             inner.part();
         });

@@ -6,8 +6,9 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::lanes::{Lanes, PathChoice};
-use crate::qp::{Qp, QpInner};
+use crate::qp::Qp;
 use crate::srq::Srq;
+use adverb_engine::qp::Counters;
 use adverb_engine::{KeyTable, PdId, Time};
 use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
 use nix::errno::Errno;
@@ -21,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+mod counters;
 mod inject;
 mod lane;
 mod local;
@@ -31,6 +33,7 @@ mod sleep;
 mod thread;
 mod timers;
 
+pub use counters::{NodeCounters, Stats};
 use local::OwnAddresses;
 pub(crate) use local::{Backlog, Stash};
 use numbers::Numbers;
@@ -84,48 +87,12 @@ pub struct Node {
     pub(crate) counters: NodeCounters,
     /// Processes of this host that need no network; `None`: everything goes over it.
     pub(crate) lanes: Option<Lanes>,
+    /// What queue pairs counted that are gone.
+    gone: Mutex<Counters>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
     held_at: AtomicU64,
-}
-
-/// What the node counts; packets of the link are counted there.
-#[derive(Debug, Default)]
-pub struct NodeCounters {
-    /// Packets whose headers could not be parsed.
-    pub malformed: AtomicU64,
-    /// Packets for a queue pair number of ours that does not exist.
-    pub no_such_qp: AtomicU64,
-    /// Chains of send requests that queue pairs handed over which have ended since (DEF-8).
-    pub handovers: AtomicU64,
-    /// Requests in these.
-    pub handed_over: AtomicU64,
-    /// Packets written to rings of peers on this host.
-    pub lane_sent: AtomicU64,
-    /// Packets taken from their rings.
-    pub lane_received: AtomicU64,
-}
-
-/// A snapshot of what a process counted, over all its contexts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Chains of send requests handed over (DEF-8).
-    pub handovers: u64,
-    /// Requests in these.
-    pub handed_over: u64,
-    /// System calls that sent packets.
-    pub send_calls: u64,
-    /// System calls that received packets, or looked for some.
-    pub recv_calls: u64,
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Packets received.
-    pub packets_received: u64,
-    /// Packets written to rings of processes on this host.
-    pub lane_sent: u64,
-    /// Packets taken from their rings.
-    pub lane_received: u64,
 }
 
 /// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
@@ -245,6 +212,7 @@ impl Node {
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
             lanes,
+            gone: Mutex::default(),
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
         });
@@ -286,76 +254,6 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// Says at level `info` what was counted; counters that are zero are left out.
-    fn log_counters(&self) {
-        if !log::log_enabled!(log::Level::Info) {
-            return;
-        }
-        let mut text = String::new();
-        let (handovers, handed_over) = self.handovers(false);
-        let (handovers, handed_over) = (AtomicU64::new(handovers), AtomicU64::new(handed_over));
-        let own = [
-            ("malformed", &self.counters.malformed),
-            ("no_such_qp", &self.counters.no_such_qp),
-            ("handovers", &handovers),
-            ("handed_over", &handed_over),
-            ("lane_sent", &self.counters.lane_sent),
-            ("lane_received", &self.counters.lane_received),
-        ];
-        let injected = self.faults.iter().flat_map(|faults| {
-            let counters = &faults.counters;
-            [
-                ("fault_rnr", &counters.rnr),
-                ("fault_kill_qp", &counters.kill_qp),
-                ("fault_fail", &counters.fail),
-            ]
-        });
-        let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
-        for (name, value) in self.link.stats().named().into_iter().chain(own).filter(|(_, value)| *value != 0)
-        {
-            text += &format!(" {name}={value}");
-        }
-        log::info!("counters:{text}");
-    }
-
-    /// A queue pair ends: what it counted stays.
-    pub(crate) fn count_handovers(&self, inner: &QpInner) {
-        self.counters.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
-        self.counters.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
-    }
-
-    /// Chains handed over and requests in them, of all queue pairs; unless `patient`, of those that nobody is busy with.
-    fn handovers(&self, patient: bool) -> (u64, u64) {
-        let mut sum = (
-            self.counters.handovers.load(Ordering::Relaxed),
-            self.counters.handed_over.load(Ordering::Relaxed),
-        );
-        self.qps.each(|qp| {
-            let inner = if patient { Some(qp.inner.lock()) } else { qp.inner.try_lock() };
-            let (chains, requests) = inner.map_or((0, 0), |inner| inner.handovers);
-            sum.0 += chains;
-            sum.1 += requests;
-        });
-        sum
-    }
-
-    /// What this process counted so far.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let link = self.link.stats();
-        let (handovers, handed_over) = self.handovers(true);
-        Stats {
-            handovers,
-            handed_over,
-            send_calls: link.tx_syscalls,
-            recv_calls: link.rx_syscalls,
-            packets_sent: link.tx_packets,
-            packets_received: link.rx_packets,
-            lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
-            lane_received: self.counters.lane_received.load(Ordering::Relaxed),
-        }
     }
 
     /// The link, for its counters.

@@ -69,12 +69,10 @@ impl Numbers {
         }
     }
 
-    /// Calls `f` for every queue pair.
-    pub(super) fn each(&self, f: impl FnMut(&Arc<Qp>)) {
-        // A copy: `f` takes the locks of queue pairs, whose holders may ask for this one.
-        let all: Vec<_> =
-            self.inner.read().slots.iter().flat_map(|b| b.qps.iter().flatten().cloned()).collect();
-        all.iter().for_each(f);
+    pub(super) fn for_each(&self, f: impl FnMut(&Qp)) {
+        let all: Vec<Arc<Qp>> =
+            self.inner.read().slots.iter().flat_map(|block| block.qps.iter().flatten().cloned()).collect();
+        all.iter().map(|qp| &**qp).for_each(f);
     }
 
     pub(super) fn get(&self, qpn: u32) -> Option<Arc<Qp>> {

@@ -24,66 +24,90 @@ macro_rules! reasons {
 
 reasons! {
     /// The queue pair's state does not receive (RESET, INIT, ERR), or a response came before RTS.
-    State: "drop_state",
+    State: "qp_drop_state",
     /// The opcode belongs to another transport.
-    Transport: "drop_transport",
+    Transport: "qp_drop_transport",
     /// The opcode is reserved or not one of this transport's.
-    Opcode: "drop_opcode",
+    Opcode: "qp_drop_opcode",
     /// Partition key does not match.
-    PKey: "drop_pkey",
+    PKey: "qp_drop_pkey",
     /// Queue key does not match (UD).
-    QKey: "drop_qkey",
+    QKey: "qp_drop_qkey",
     /// The packet names another queue pair.
-    DestQpn: "drop_dest_qpn",
+    DestQpn: "qp_drop_dest_qpn",
     /// It did not come from the connected peer.
-    Source: "drop_source",
+    Source: "qp_drop_source",
     /// A request outside the window, or a gap on UC.
-    Sequence: "drop_sequence",
+    Sequence: "qp_drop_sequence",
     /// A response to nothing that is outstanding.
-    GhostResponse: "drop_ghost_response",
+    GhostResponse: "qp_drop_ghost_response",
     /// A response that says nothing new, about a loss that is being made good or a request that has failed.
-    Stale: "drop_stale_response",
+    Stale: "qp_drop_stale_response",
     /// Longer than the path MTU or the receive, or a FIRST or MIDDLE packet that is not exactly as long as the MTU.
-    Length: "drop_length",
+    Length: "qp_drop_length",
     /// Key, bounds or rights forbid it (UC).
-    Access: "drop_access",
+    Access: "qp_drop_access",
     /// No receive was posted (UC, UD).
-    NoReceive: "drop_no_receive",
+    NoReceive: "qp_drop_no_receive",
     /// A receive was, but its own buffers could not be written (UC, UD).
-    Buffers: "drop_buffers",
+    Buffers: "qp_drop_buffers",
     /// Malformed otherwise.
-    Malformed: "drop_malformed",
+    Malformed: "qp_drop_malformed",
 }
 
-/// Counters of a queue pair; they wrap and are never reset while it lives.
-///
-/// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as executed, as an answer, as a
-/// duplicate, with the NAK that refuses it, or with the reason why it was dropped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    drops: [u64; DropReason::COUNT],
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of a queue pair; they wrap and are never reset while it lives.
+        ///
+        /// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as executed, as an answer, as a
+        /// duplicate, with the NAK that refuses it, or with the reason why it was dropped.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            drops: [u64; DropReason::COUNT],
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Adds what another queue pair counted.
+            pub fn add(&mut self, other: &Counters) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+                for (sum, more) in self.drops.iter_mut().zip(&other.drops) {
+                    *sum = sum.wrapping_add(*more);
+                }
+            }
+
+            /// Names and values.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                let drops = DropReason::ALL.iter().map(|why| (why.name(), self.dropped(*why)));
+                [$((concat!("qp_", stringify!($name)), self.$name),)*].into_iter().chain(drops)
+            }
+        }
+    };
+}
+
+counters! {
     /// Request packets executed.
-    pub executed: u64,
+    executed,
     /// Response packets that told something.
-    pub answers: u64,
+    answers,
     /// Request packets handed out, retransmissions included.
-    pub sent: u64,
+    sent,
     /// Request packets handed out again.
-    pub retransmitted: u64,
+    retransmitted,
     /// Local ACK timeouts.
-    pub timeouts: u64,
+    timeouts,
     /// RNR NAKs taken.
-    pub rnr_naks: u64,
+    rnr_naks,
     /// Sequence-error NAKs taken.
-    pub seq_naks: u64,
+    seq_naks,
     /// Restarts because an ACK passed over a read or atomic whose response is missing.
-    pub implied_naks: u64,
+    implied_naks,
     /// Duplicate requests that the responder answered again.
-    pub duplicates: u64,
+    duplicates,
     /// Requests that the host performed in the peer's memory by itself.
-    pub direct: u64,
+    direct,
     /// NAKs of any kind that the responder sent, each for a packet that it refused.
-    pub naks_sent: u64,
+    naks_sent,
 }
 
 impl Counters {
@@ -96,15 +120,15 @@ impl Counters {
     pub fn dropped(&self, why: DropReason) -> u64 {
         self.drops[why as usize]
     }
-    /// Packets taken in all, whatever became of them.
-    #[must_use]
-    pub fn handled(&self) -> u64 {
-        let sums = [self.executed, self.answers, self.duplicates, self.naks_sent, self.dropped_total()];
-        sums.into_iter().fold(0, u64::wrapping_add)
-    }
     /// Packets dropped in all.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
-        self.drops.iter().sum()
+        self.drops.iter().fold(0, |sum, n| sum.wrapping_add(*n))
+    }
+    /// Packets taken in all, whatever became of them.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        let taken = [self.executed, self.answers, self.duplicates, self.naks_sent];
+        taken.into_iter().fold(self.dropped_total(), u64::wrapping_add)
     }
 }

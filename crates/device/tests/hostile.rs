@@ -1,0 +1,300 @@
+//! Packets that nobody of the connection sent, over real sockets, in floods, while a transfer runs: each is counted by the reason
+//! for which it was dropped, memory stays as it was and does not grow, and the transfer goes on.
+mod common;
+use adverb_device::engine::qp::DropReason;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
+use adverb_wire::icrc::icrc_v4;
+use adverb_wire::{
+    Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn, ROCE_PORT, Reth,
+    Syndrome, Transport,
+};
+use common::{End, SIZE, pair, pattern};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Forged packets of each kind.
+const FLOOD: u64 = 100_000;
+/// Sent before it is looked whether they were taken in, so that no socket overflows.
+const BURST: u64 = 500;
+/// First PSN of connections that [`common`] makes.
+const PSN: u32 = 0x00ff_fff0;
+const QKEY: u32 = 0x1111;
+
+/// The counters are the process's, so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A socket like any program can have, at some address of the loopback network.
+struct Forger {
+    socket: UdpSocket,
+    at: SocketAddr,
+}
+
+impl Forger {
+    fn new(ip: [u8; 4]) -> Forger {
+        let socket = UdpSocket::bind((Ipv4Addr::from(ip), 0)).unwrap();
+        Forger { at: socket.local_addr().unwrap(), socket }
+    }
+
+    /// BTH through ICRC; the sum is right.
+    fn packet(&self, headers: &Headers, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; MAX_HEADER_LEN];
+        let n = headers.emit(&mut bytes);
+        bytes.truncate(n);
+        bytes.extend_from_slice(payload);
+        self.sealed(bytes)
+    }
+
+    fn sealed(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        let SocketAddr::V4(from) = self.at else { panic!("an IPv4 address") };
+        let len = (bytes.len() + 12) as u16;
+        let sum = icrc_v4(from.ip().octets(), [127, 0, 0, 1], 0, true, from.port(), ROCE_PORT, len, &bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        self.socket.send_to(bytes, (Ipv4Addr::LOCALHOST, ROCE_PORT)).unwrap();
+    }
+}
+
+fn counters(end: &End) -> BTreeMap<&'static str, u64> {
+    end.context.node().named_counters().into_iter().collect()
+}
+
+/// Sends a packet until it was counted [`FLOOD`] times more, by the queue pair if it is one of its counters: packets get lost where
+/// another process joins or leaves port 4791 just now.
+fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
+    let of_qp = || end.qp.counters().named().find(|(name, _)| *name == reason);
+    let now = || of_qp().map_or_else(|| counters(end)[reason], |(_, value)| value);
+    let (before, in_all) = (now(), counters(end)[reason]);
+    let (mut sent, until) = (0, Instant::now() + Duration::from_secs(60));
+    while now() - before < FLOOD {
+        (0..BURST).for_each(|_| forger.send(bytes));
+        sent += BURST;
+        let patience = Instant::now() + Duration::from_millis(100);
+        while now() - before < sent && Instant::now() < patience {
+            end.context.node().progress();
+        }
+        assert!(
+            Instant::now() < until,
+            "{reason}: {} of {sent} counted: {:?}",
+            now() - before,
+            counters(end)
+        );
+    }
+    assert!(now() - before <= sent, "{reason}: {} counted, {sent} sent", now() - before);
+    assert!(counters(end)[reason] - in_all >= FLOOD, "{reason} in {:?}", counters(end));
+}
+
+fn rc(qpn: u32, operation: Operation, psn: u32) -> Headers {
+    let opcode = Opcode::new(Transport::Rc, operation).unwrap();
+    Headers::new(Bth::new(opcode, qpn, Psn::new(psn)))
+}
+
+/// A WRITE of eight bytes to the start of an end's pages, which would spoil them.
+fn write(end: &End, transport: Transport, psn: u32) -> Headers {
+    let opcode = Opcode::new(transport, Operation::WriteOnly).unwrap();
+    let mut h = Headers::new(Bth::new(opcode, end.qp.number(), Psn::new(psn)));
+    h.reth = Some(Reth { va: end.pages.addr(), rkey: end.pages.key(), len: 8 });
+    h
+}
+
+/// A pair that writes and reads back until it is told to stop; answers how often.
+fn transfer(stop: &AtomicBool, rounds: &AtomicU64) {
+    const LEN: usize = 300_000;
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    let mut back = vec![0; LEN];
+    while !stop.load(Ordering::Relaxed) {
+        let data = pattern(LEN, rounds.load(Ordering::Relaxed) as u8);
+        assert!(a.pages.write_at(0, &data));
+        a.send(1, SendOp::Write(remote), &[a.sge(0, LEN)]);
+        a.send(2, SendOp::Read(remote), &[a.sge(LEN, LEN)]);
+        let ends = a.wait(2);
+        assert!(ends.iter().all(|c| c.status == WcStatus::Success), "{ends:?}");
+        assert!(a.pages.read_at(LEN, &mut back) && back == data, "bytes differ");
+        assert!(b.pages.read_at(0, &mut back) && back == data, "bytes differ");
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `attack` while a transfer runs in another thread, which must make progress meanwhile.
+fn beside_a_transfer(attack: impl FnOnce()) {
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    let wait_for = |n: u64| {
+        let until = Instant::now() + Duration::from_secs(30);
+        while rounds.load(Ordering::Relaxed) < n {
+            assert!(Instant::now() < until, "the transfer stands still");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    std::thread::scope(|scope| {
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        scope.spawn(|| transfer(&stop, &rounds));
+        wait_for(1);
+        let before = rounds.load(Ordering::Relaxed);
+        attack();
+        let during = rounds.load(Ordering::Relaxed) - before;
+        assert!(during > 0, "no progress during the attack");
+        wait_for(before + during + 1);
+    });
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// A datagram queue pair, ready.
+fn datagrams() -> End {
+    let end = End::new(QpType::Ud);
+    let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+    end.qp.modify(&attr, mask).unwrap();
+    end.qp.modify(&QpAttr { state: QpState::Rtr, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+    let attr = QpAttr { state: QpState::Rts, ..QpAttr::default() };
+    end.qp.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN).unwrap();
+    end
+}
+
+/// The pages of an end are filled, so that nothing can be written without being seen.
+fn fill(end: &End) -> Vec<u8> {
+    let data = pattern(SIZE, 0x77);
+    assert!(end.pages.write_at(0, &data));
+    data
+}
+
+fn check(end: &End, data: &[u8]) {
+    let mut back = vec![0; data.len()];
+    assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
+}
+
+#[test]
+fn forged_packets_are_dropped_by_reason_while_others_work() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (_c, uc) = pair(QpType::Uc, PathMtu::Mtu1024);
+    let (ud, idle) = (datagrams(), End::new(QpType::Rc));
+    let ends = [&a, &b, &uc, &ud, &idle];
+    let filled = ends.map(fill);
+    let (stranger, peer) = (Forger::new([127, 0, 0, 2]), Forger::new([127, 0, 0, 1]));
+    let good = write(&b, Transport::Rc, PSN);
+    let bytes = [0xee; 8];
+
+    let mut kinds: Vec<(&End, &str, &Forger, Vec<u8>)> = Vec::new();
+    kinds.push((&b, "qp_drop_source", &stranger, stranger.packet(&good, &bytes)));
+    let nobody = Bth { dest_qpn: b.qp.number() & !0x3fff | (b.qp.number() + 0x2000) & 0x3fff, ..good.bth };
+    kinds.push((&b, "no_such_qp", &peer, peer.packet(&Headers { bth: nobody, ..good }, &bytes)));
+    let pkey = Bth { pkey: 0x1234, ..good.bth };
+    kinds.push((&b, "qp_drop_pkey", &peer, peer.packet(&Headers { bth: pkey, ..good }, &bytes)));
+    let wrong = Opcode::new(Transport::Uc, Operation::WriteOnly).unwrap();
+    let other = Bth { opcode: wrong, ..good.bth };
+    kinds.push((&b, "qp_drop_transport", &peer, peer.packet(&Headers { bth: other, ..good }, &bytes)));
+    let mut late = rc(b.qp.number(), Operation::FetchAdd, PSN - 5000);
+    late.atomic = Some(AtomicEth { va: b.pages.addr(), rkey: b.pages.key(), swap_add: 1, compare: 0 });
+    kinds.push((&b, "qp_drop_sequence", &peer, peer.packet(&late, &[])));
+    let mut ghost = rc(a.qp.number(), Operation::Acknowledge, PSN + 77);
+    ghost.aeth = Some(Aeth { syndrome: Syndrome::Nak(NakCode::RemoteAccess), msn: 0 });
+    kinds.push((&a, "qp_drop_ghost_response", &peer, peer.packet(&ghost, &[])));
+    let mut rkey = write(&uc, Transport::Uc, 5);
+    rkey.reth = rkey.reth.map(|r| Reth { rkey: r.rkey ^ 0x100, ..r });
+    kinds.push((&uc, "qp_drop_access", &peer, peer.packet(&rkey, &bytes)));
+    let send = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
+    let mut datagram = Headers::new(Bth::new(send, ud.qp.number(), Psn::ZERO));
+    datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
+    kinds.push((&ud, "qp_drop_no_receive", &stranger, stranger.packet(&datagram, &bytes)));
+    datagram.deth = Some(Deth { qkey: QKEY + 1, src_qpn: 1 });
+    kinds.push((&ud, "qp_drop_qkey", &stranger, stranger.packet(&datagram, &bytes)));
+    kinds.push((&idle, "qp_drop_state", &peer, peer.packet(&write(&idle, Transport::Rc, PSN), &bytes)));
+    let mut damaged = stranger.packet(&good, &bytes);
+    damaged[20] ^= 4;
+    kinds.push((&b, "rx_drop_icrc", &stranger, damaged));
+    kinds.push((&b, "rx_drop_runt", &stranger, stranger.packet(&good, &[])[..15].to_vec()));
+    kinds.push((&b, "rx_drop_oversize", &stranger, stranger.packet(&good, &[0xee; 5000])));
+    let mut unknown = stranger.packet(&good, &bytes);
+    unknown.truncate(unknown.len() - 4);
+    unknown[0] = 0x1f;
+    kinds.push((&b, "malformed", &stranger, stranger.sealed(unknown)));
+
+    beside_a_transfer(|| {
+        let before = resident();
+        for (target, reason, forger, packet) in &kinds {
+            flood(target, forger, packet, reason);
+        }
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+    });
+    for (end, data) in ends.iter().zip(&filled) {
+        check(end, data);
+        assert_eq!(end.cq.poll(1, |c| panic!("{c:?}")).unwrap(), 0);
+    }
+    assert_eq!(b.qp.query().state, QpState::Rts);
+    // And the connection that all this was aimed at works.
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    a.send(1, SendOp::Write(remote), &[a.sge(64, 8)]);
+    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+}
+
+/// Somebody who guesses where a connection stands, but not its keys, can end it and no more.
+#[test]
+fn a_wrong_key_in_the_right_place_ends_that_connection_alone() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let filled = fill(&b);
+    let peer = Forger::new([127, 0, 0, 1]);
+    let mut h = write(&b, Transport::Rc, PSN);
+    h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
+    let packet = peer.packet(&h, &[0xee; 8]);
+    beside_a_transfer(|| {
+        let until = Instant::now() + Duration::from_secs(20);
+        while b.qp.query().state != QpState::Err {
+            peer.send(&packet);
+            b.context.node().progress();
+            assert!(Instant::now() < until);
+        }
+        // It says why again to whoever asks, and keeps nothing of it.
+        let before = resident();
+        flood(&b, &peer, &packet, "qp_duplicates");
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+    });
+    check(&b, &filled);
+    assert_eq!(a.qp.query().state, QpState::Rts, "the NAKs answered nothing that it had asked");
+}
+
+/// A peer that takes everything and answers nothing: the queue pair ends by its retries, the others go on.
+#[test]
+fn a_peer_that_never_acknowledges_costs_its_own_connection() {
+    let _alone = alone();
+    let (a, silent) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    a.connect(&silent.qp, PathMtu::Mtu1024);
+    beside_a_transfer(|| {
+        let before = resident();
+        let remote = Remote { va: silent.pages.addr(), rkey: silent.pages.key() };
+        for id in 0..512 {
+            a.send(id, SendOp::Write(remote), &[a.sge(0, 1 << 20)]);
+        }
+        let ends = a.wait(512);
+        assert_eq!(ends[0].status, WcStatus::RetryExcErr);
+        assert!(ends[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 16 << 20, "resident memory grew by {grown} bytes");
+        assert!(silent.qp.counters().dropped(DropReason::State) > 0);
+    });
+    assert_eq!(a.qp.query().state, QpState::Err);
+}
