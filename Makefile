@@ -10,7 +10,9 @@ SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) 
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench armed mutants ids install uninstall help
+GIGABYTE = $(BUILD)/gigabyte
+
+.PHONY: all build demo test deps unit loom sim sim-long goodput gigabyte foreign foreign-short interop interop-short interop-bench lint lint-tree tsan bench armed mutants ids install uninstall help
 
 all: build
 
@@ -37,10 +39,19 @@ sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JO
 sim-long: ## the same for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(SIM) --seeds $(or $(SEEDS),1000000)
 
+goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/goodput.md anew
+	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
+	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md
+
+gigabyte: build ## a gigabyte under each fault, every byte checked; a table into BENCHMARKS.md; minutes
+	$(GIGABYTE) --write BENCHMARKS.md
+
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
+	$(GIGABYTE) --mib 64
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
 
 foreign-short: build ## the same with fewer sizes and shorter runs
+	$(GIGABYTE) --mib 64 --short
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
 
 interop: build ## against Linux soft-RoCE in a virtual machine, both ways; needs root or user namespaces

@@ -46,3 +46,11 @@ fn def_8_a_chain_is_one_hand_over() {
         assert_eq!(number(&text, &format!("chain_{length}_singly_handovers")), f64::from(length), "{text}");
     }
 }
+
+/// Every byte comes over in the worst weather, by Write, Send and Read, and faults did strike.
+#[test]
+fn a_few_megabytes_cross_the_storm() {
+    let text = run(env!("CARGO_BIN_EXE_gigabyte"), &["--mib", "4", "--short"]);
+    let good = text.lines().filter(|l| l.contains(" 4 MiB: ") && l.ends_with("packets harmed"));
+    assert_eq!(good.count(), 3, "{text}");
+}

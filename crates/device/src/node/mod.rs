@@ -122,6 +122,8 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets received.
     pub packets_received: u64,
+    /// Packets that a fault on request dropped, damaged, doubled or held.
+    pub packets_harmed: u64,
 }
 
 /// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
@@ -321,6 +323,11 @@ impl Node {
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,
             packets_received: link.rx_packets,
+            packets_harmed: link.fault_drop
+                + link.fault_corrupt
+                + link.fault_dup
+                + link.fault_reorder
+                + link.fault_delay,
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Counters {
     pub retransmitted: u64,
     /// Local ACK timeouts.
     pub timeouts: u64,
+    /// Restarts for want of an answer, before the local ACK timeout.
+    pub probes: u64,
     /// RNR NAKs taken.
     pub rnr_naks: u64,
     /// Sequence-error NAKs taken.
@@ -57,6 +59,10 @@ pub struct Counters {
     pub direct: u64,
     /// NAKs of any kind that the responder sent.
     pub naks_sent: u64,
+    /// Congestion notifications sent.
+    pub cnps_sent: u64,
+    /// Congestion notifications taken.
+    pub cnps: u64,
 }
 
 impl Counters {

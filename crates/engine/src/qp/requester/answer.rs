@@ -86,8 +86,10 @@ impl Requester {
         } else {
             self.pos_next
         };
-        self.window.grow(self.pos_una - before, self.mtu);
-        if self.cur.psn < to {
+        let beyond = self.cur.psn < to;
+        self.window.progress(self.pos_una - before, self.mtu, to, self.high, beyond);
+        self.probe.progress(to, env.now, self.probe_within(), to < self.high);
+        if beyond {
             self.seek(to);
         }
         self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| env.now + t) };
@@ -127,7 +129,7 @@ impl Requester {
             }
             Some(missing) => {
                 self.progress(env, missing);
-                if missing < self.cur.psn && self.restart(missing) {
+                if missing < self.cur.psn && self.restart(missing, env.now, false) {
                     env.counters.implied_naks += 1;
                 }
                 missing
@@ -139,14 +141,15 @@ impl Requester {
         self.ack_before(env, psn + 1);
     }
 
-    /// Restarts at `psn` after a loss, once until there is progress or the timer fires.
-    fn restart(&mut self, psn: u64) -> bool {
-        if self.recovering == Some(psn) {
+    /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet was lost `again`.
+    fn restart(&mut self, psn: u64, now: Time, again: bool) -> bool {
+        if self.recovering == Some(psn) && !(again && self.probe.may_answer(now)) {
             return false;
         }
         self.recovering = Some(psn);
-        self.window.shrink(self.mtu);
+        self.window.lost(self.mtu, self.una, self.high);
         self.go_back(psn);
+        self.probe.restarted(now, self.probe_within());
         true
     }
 
@@ -156,7 +159,7 @@ impl Requester {
         }
         if code == NakCode::PsnSequence {
             // During an RNR wait the responder discards what follows; that says nothing new.
-            if self.rnr_until.is_none() && self.restart(psn) {
+            if self.rnr_until.is_none() && self.restart(psn, env.now, true) {
                 env.counters.seq_naks += 1;
             }
             return;
@@ -190,6 +193,7 @@ impl Requester {
         self.recovering = None;
         self.rnr_until = Some(env.now + Duration::from_micros(u64::from(rnr_timer_us(timer))));
         self.ack_deadline = None;
+        self.probe.disarm();
     }
 
     /// A READ response or the like.
@@ -201,7 +205,8 @@ impl Requester {
         // A response acknowledges all before its request.
         self.progress(env, read.next);
         if read.next < psn {
-            if self.restart(read.next) {
+            let again = self.probe.came_early(psn);
+            if self.restart(read.next, env.now, again) {
                 env.counters.implied_naks += 1;
             }
             return;
