@@ -10,7 +10,9 @@ SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) 
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
 
-.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+GIGABYTE = $(BUILD)/gigabyte
+
+.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short goodput gigabyte foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -43,10 +45,19 @@ fuzz: ## foreign bytes against parsers and queue pairs: make fuzz TARGET=handle_
 fuzz-short: ## every target for ten seconds
 	scripts/fuzz run all 10
 
+goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/goodput.md anew
+	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
+	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md
+
+gigabyte: build ## a gigabyte under each fault, every byte checked; a table into BENCHMARKS.md; minutes
+	$(GIGABYTE) --write BENCHMARKS.md
+
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
+	$(GIGABYTE) --mib 64
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
 
 foreign-short: build ## the same with fewer sizes and shorter runs
+	$(GIGABYTE) --mib 64 --short
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
 
 foreign-wire: build ## all of them again with every packet on the network, which a host otherwise spares itself

@@ -74,3 +74,11 @@ fn limits_of_shared_memory_are_measured() {
         assert!(number(&text, name) > 0.0, "{text}");
     }
 }
+
+/// Every byte comes over in the worst weather, by Write, Send and Read, and faults did strike.
+#[test]
+fn a_few_megabytes_cross_the_storm() {
+    let text = run(env!("CARGO_BIN_EXE_gigabyte"), &["--mib", "4", "--short"]);
+    let good = text.lines().filter(|l| l.contains(" 4 MiB: ") && l.ends_with("packets harmed"));
+    assert_eq!(good.count(), 3, "{text}");
+}

@@ -36,6 +36,8 @@ impl Packet<'_> {
 pub struct Transmit<'a> {
     /// Where to.
     pub path: &'a AddressVector,
+    /// DSCP and ECN: those of the path, and on reliable transports the sign that the queue pair heeds marks (RFC 3168).
+    pub traffic_class: u8,
     /// UDP source port a link should use if it can choose.
     pub source_port: u16,
     /// BTH and extension headers; `bth.pad` is set.

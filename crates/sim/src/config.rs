@@ -66,6 +66,8 @@ pub struct Faults {
     pub late: u32,
     /// Packets of which bits flip; the ICRC finds them.
     pub corrupt: u32,
+    /// Packets marked, of those that may be (ECN).
+    pub mark: u32,
 }
 
 /// A world: devices, queue pairs, network.
@@ -135,6 +137,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
     let mut on = |rates: &[u32]| if rng.chance(400) { rng.pick(rates) } else { 0 };
     let (loss, duplicate, late, corrupt) =
         (on(&[5, 30, 100, 250]), on(&[10, 50, 200]), on(&[10, 50]), on(&[10, 50]));
+    let mark = on(&[20, 300]);
     Faults {
         delay: rng.pick(&[0, 1_000, 20_000, 500_000]),
         jitter: rng.pick(&[0, 0, 500, 30_000, LONGEST_DELAY / 4]),
@@ -142,6 +145,7 @@ fn draw_faults(rng: &mut Rng) -> Faults {
         duplicate,
         late,
         corrupt,
+        mark,
     }
 }
 

@@ -29,6 +29,7 @@
 #![warn(missing_docs)]
 
 mod config;
+pub mod goodput;
 mod memory;
 mod model;
 mod net;

@@ -33,6 +33,9 @@ struct Args {
     /// With --seed: write the packets to this file (pcapng).
     #[arg(long)]
     pcap: Option<PathBuf>,
+    /// Print the table of goodput over loss and round trip, each figure from so many MiB.
+    #[arg(long)]
+    goodput: Option<u64>,
     /// Do not make failing programs smaller.
     #[arg(long)]
     no_shrink: bool,
@@ -144,6 +147,10 @@ fn main() -> ExitCode {
     if args.seed.is_none() || !args.trace {
         // A panic is a failure like others: it is told with its seed. A trace also says where it happens.
         std::panic::set_hook(Box::new(|_| {}));
+    }
+    if let Some(mib) = args.goodput {
+        print!("{}", adverb_sim::goodput::table(mib << 20));
+        return ExitCode::SUCCESS;
     }
     match args.seed {
         Some(seed) => run_one(&args, seed),

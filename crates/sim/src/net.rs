@@ -9,6 +9,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 const IP_AND_UDP: usize = 28;
+/// Congestion experienced, in the traffic class (RFC 3168).
+pub(crate) const CE: u8 = 3;
 /// How long a packet that is held back for long takes: longer than any ACK timeout of a world.
 const LATE: u64 = 60_000_000;
 
@@ -32,6 +34,7 @@ pub(crate) struct Flying {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) source_port: u16,
+    pub(crate) traffic_class: u8,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -71,7 +74,7 @@ impl Flying {
     /// As an IPv4 packet, for a capture.
     pub(crate) fn datagram(&self) -> Vec<u8> {
         let total = (IP_AND_UDP + self.bytes.len()) as u16;
-        let mut out = vec![0x45, 0];
+        let mut out = vec![0x45, self.traffic_class];
         out.extend_from_slice(&total.to_be_bytes());
         out.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
         out.extend_from_slice(&ip(self.from));
@@ -157,6 +160,9 @@ impl Net {
 
     fn launch(&mut self, now: Time, mut flying: Flying) {
         let f = self.faults;
+        if flying.traffic_class & CE != 0 && self.rng.chance(f.mark) {
+            flying.traffic_class |= CE;
+        }
         if self.rng.chance(f.corrupt) {
             self.harmed += 1;
             // Up to three bits: so many the CRC finds for certain in packets of this size.

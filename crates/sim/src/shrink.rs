@@ -39,7 +39,7 @@ fn fewer_actions(mut best: Program, fails: &impl Fn(&Program) -> bool) -> Progra
 
 fn weight(p: &Program) -> u64 {
     let f = &p.config.faults;
-    let faults = f.delay + f.jitter + u64::from(f.loss + f.duplicate + f.late + f.corrupt);
+    let faults = f.delay + f.jitter + u64::from(f.loss + f.duplicate + f.late + f.corrupt + f.mark);
     let posts: u64 = p.actions.iter().map(post_weight).sum();
     faults + p.config.pump_delay + u64::from(p.config.hold_ack) + posts
 }
@@ -51,12 +51,13 @@ fn post_weight(action: &Action) -> u64 {
 }
 
 fn kinder_world(mut best: Program, fails: &impl Fn(&Program) -> bool) -> Program {
-    let changes: [fn(&mut Program); 8] = [
+    let changes: [fn(&mut Program); 9] = [
         |p| p.config.faults = Faults::default(),
         |p| p.config.faults.loss = 0,
         |p| p.config.faults.duplicate = 0,
         |p| p.config.faults.late = 0,
         |p| p.config.faults.corrupt = 0,
+        |p| p.config.faults.mark = 0,
         |p| p.config.faults.jitter = 0,
         |p| p.config.pump_delay = 0,
         |p| p.config.hold_ack = 0,

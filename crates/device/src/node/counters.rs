@@ -40,6 +40,8 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets received.
     pub packets_received: u64,
+    /// Packets that a fault on request dropped, damaged, doubled or held.
+    pub packets_harmed: u64,
     /// Packets written to rings of processes on this host.
     pub lane_sent: u64,
     /// Packets taken from their rings.
@@ -130,6 +132,11 @@ impl Node {
             recv_calls: link.rx_syscalls,
             packets_sent: link.tx_packets,
             packets_received: link.rx_packets,
+            packets_harmed: link.fault_drop
+                + link.fault_corrupt
+                + link.fault_dup
+                + link.fault_reorder
+                + link.fault_delay,
             lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
             lane_received: self.counters.lane_received.load(Ordering::Relaxed),
         }

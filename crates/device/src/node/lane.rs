@@ -10,7 +10,7 @@ use crate::qp::{Qp, QpInner};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{KeyTable, MemoryFault, Output, Packet, Range, Transmit};
+use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_memory::HostMemory;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
@@ -238,13 +238,11 @@ impl Node {
             },
         };
         let mut inner = qp.inner.lock();
-        if !self.is_from(peer, &qp, &mut inner) {
-            self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+        let theirs = self.is_from(peer, &qp, &mut inner);
         let attr = inner.engine.attr();
         let packet = Packet {
-            src: attr.av.dgid,
+            // Of another process than its partner's: the engine drops it, and says why.
+            src: if theirs { attr.av.dgid } else { Gid::default() },
             dst: attr.av.sgid,
             traffic_class: 0,
             hop_limit: 64,

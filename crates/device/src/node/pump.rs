@@ -164,6 +164,7 @@ impl Node {
                 route
             }
         };
+        let route = Route { traffic_class: t.traffic_class, ..route };
         let mut headers = [0; MAX_HEADER_LEN];
         let len = t.headers.emit(&mut headers);
         let mut fault = Ok(());

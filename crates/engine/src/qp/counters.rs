@@ -96,6 +96,8 @@ counters! {
     retransmitted,
     /// Local ACK timeouts.
     timeouts,
+    /// Restarts for want of an answer, before the local ACK timeout.
+    probes,
     /// RNR NAKs taken.
     rnr_naks,
     /// Sequence-error NAKs taken.
@@ -108,6 +110,10 @@ counters! {
     direct,
     /// NAKs of any kind that the responder sent, each for a packet that it refused.
     naks_sent,
+    /// Congestion notifications sent.
+    cnps_sent,
+    /// Congestion notifications taken.
+    cnps,
 }
 
 impl Counters {
@@ -128,7 +134,7 @@ impl Counters {
     /// Packets taken in all, whatever became of them.
     #[must_use]
     pub fn handled(&self) -> u64 {
-        let taken = [self.executed, self.answers, self.duplicates, self.naks_sent];
+        let taken = [self.executed, self.answers, self.duplicates, self.naks_sent, self.cnps];
         taken.into_iter().fold(self.dropped_total(), u64::wrapping_add)
     }
 }

@@ -1,5 +1,5 @@
 //! The queue pair.
-use crate::attr::{AttrError, AttrMask, QpAttr, QpCap, check_modify};
+use crate::attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap, check_modify};
 use crate::cause::Cause;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
@@ -8,9 +8,10 @@ use crate::packet::{Output, Packet, Transmit};
 use crate::time::Time;
 use crate::types::{Limits, PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
-use adverb_wire::{Psn, QPN_MASK, ud_source_port, udp_source_port};
+use adverb_wire::{Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
+mod congestion;
 mod counters;
 mod inside;
 mod recv_queue;
@@ -20,6 +21,7 @@ mod send_queue;
 #[cfg(test)]
 mod tests;
 
+use congestion::{ECN, ECT_0, Notifier};
 pub use counters::{Counters, DropReason};
 #[doc(hidden)]
 pub use inside::Inside;
@@ -119,6 +121,12 @@ pub struct Env<'a, M: ?Sized, S: ?Sized> {
 const MULTICAST_QPN: Qpn = QPN_MASK;
 
 impl QpCtx<'_> {
+    /// DSCP and ECN of its packets.
+    pub(crate) fn traffic_class(&self, path: &AddressVector) -> u8 {
+        let class = path.traffic_class;
+        // What the consumer says counts.
+        if self.config.qp_type.is_reliable() && class & ECN == 0 { class | ECT_0 } else { class }
+    }
     /// UDP source port of its packets.
     pub(crate) fn source_port(&self) -> u16 {
         if self.config.qp_type == QpType::Ud {
@@ -151,6 +159,7 @@ pub struct Qp {
     last_packet: Half,
     /// COMM_EST was raised.
     established: bool,
+    notifier: Notifier,
 }
 
 /// The context of a queue pair, borrowing just those two fields.
@@ -173,6 +182,7 @@ impl Qp {
             counters: Counters::default(),
             last_packet: Half::Requester,
             established: false,
+            notifier: Notifier::default(),
             config,
         }
     }
@@ -275,6 +285,7 @@ impl Qp {
         self.responder.reset();
         self.first_error = None;
         self.established = false;
+        self.notifier = Notifier::default();
         self.attr = QpAttr { cap: self.config.cap, ..QpAttr::default() };
     }
 
@@ -323,9 +334,15 @@ impl Qp {
         env: &mut Env<'_, M, S>,
         packet: &Packet<'_>,
     ) {
+        if packet.headers.bth.opcode == Opcode::CNP {
+            return self.handle_cnp(packet);
+        }
         if let Err(reason) = self.admit(packet) {
             self.counters.drop(reason);
             return;
+        }
+        if packet.traffic_class & ECN == ECN {
+            self.marked(packet, env.now);
         }
         if self.attr.state == QpState::Err {
             self.responder.end_again(&mut self.counters);
@@ -408,6 +425,9 @@ impl Qp {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
+        if self.notifier.is_due() {
+            return Output::Packet(self.notification());
+        }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
         // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner.
         let ack_last = sends && self.responder.only_ack_waits();
@@ -427,9 +447,10 @@ impl Qp {
                     } else {
                         &self.attr.av
                     };
-                    let source_port = ctx!(self).source_port();
+                    let (source_port, traffic_class) =
+                        (ctx!(self).source_port(), ctx!(self).traffic_class(path));
                     let payload = self.requester.payload();
-                    return Output::Packet(Transmit { path, source_port, headers, payload });
+                    return Output::Packet(Transmit { path, traffic_class, source_port, headers, payload });
                 }
                 Step::Key(op) => return Output::Key(op),
                 Step::Idle => self.settle(effects),
@@ -536,9 +557,7 @@ impl Qp {
     }
     /// Time has come. [`Qp::poll_output`] is to be called afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
-        if self.requester.handle_timeout(&ctx!(self), now) {
-            self.counters.timeouts += 1;
-        }
+        self.requester.handle_timeout(&ctx!(self), now, &mut self.counters);
         self.settle(effects);
     }
     /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes, QP_FATAL.

@@ -5,7 +5,7 @@ use crate::memory::{SHARED, Touch};
 use crate::net::Meta;
 use crate::world::{PD, QPN, World};
 use adverb_engine::{Access, QpState, SendOp, WcStatus, wr::Remote};
-use adverb_wire::{Headers, NakCode, Syndrome};
+use adverb_wire::{Headers, NakCode, Psn, Syndrome};
 
 /// How a request ends that draws this NAK.
 fn status_of(code: NakCode) -> WcStatus {
@@ -62,6 +62,17 @@ impl World {
             ensure!(same, "atomic {}: {:#x} is answered, was {:x?}", op.id, ack.original, op.result);
         }
         Ok(meta)
+    }
+
+    /// A congestion notification leaves queue pair `q`: only if a packet came marked, and it says nothing else.
+    pub(crate) fn check_notification(&mut self, q: usize, headers: &Headers, payload: &[u8]) -> Check<Meta> {
+        let end = &mut self.ends[q];
+        let marked = std::mem::replace(&mut end.marked, false);
+        ensure!(marked && end.is_reliable(), "queue pair {q} tells of congestion that there is not");
+        let bth = &headers.bth;
+        let plain = bth.becn && !bth.ack_req && bth.psn == Psn::ZERO && payload == [0; 16];
+        ensure!(plain, "a notification says {headers:?}, {payload:?}");
+        Ok(Meta { qp: q, epoch: u32::MAX, op: usize::MAX, psn: u64::MAX, response: true })
     }
 
     /// Queue pair `q` could not read the payload of its answer, and was told so.

@@ -2,7 +2,7 @@
 //! each step is watched.
 use super::{PD, QPN, Queue, SharedQueue, World};
 use crate::model::{Check, Expect, Op, Rx, Violation, ensure};
-use crate::net::{Flying, gid};
+use crate::net::{CE, Flying, gid};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::NoRecv;
@@ -10,15 +10,22 @@ use adverb_engine::{
     Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent, QpState, RecvSource,
     RecvWqe, Transmit,
 };
-use adverb_wire::{Headers, MAX_HEADER_LEN, Syndrome, pad_for};
+use adverb_wire::{Headers, MAX_HEADER_LEN, Opcode, Syndrome, pad_for};
 use std::time::Duration;
 
 /// Packets that a host takes from a queue pair before it looks at others.
 const BURST: u64 = 40;
 
+/// Where a packet goes, and how.
+struct Ip {
+    to: [u8; 4],
+    source_port: u16,
+    traffic_class: u8,
+}
+
 /// What a poll of a queue pair gave, owned.
 enum Polled {
-    Packet { headers: Headers, payload: Vec<u8>, to: [u8; 4], source_port: u16 },
+    Packet { headers: Headers, payload: Vec<u8>, ip: Ip },
     Fault(Headers, MemoryFault),
     Key(KeyOp),
     Idle,
@@ -65,7 +72,8 @@ fn own<M: Memory>(t: &Transmit<'_>, memory: &M) -> Polled {
         }
     }
     let to = t.path.dgid.ipv4().unwrap_or_default();
-    Polled::Packet { headers: t.headers, payload, to, source_port: t.source_port }
+    let ip = Ip { to, source_port: t.source_port, traffic_class: t.traffic_class };
+    Polled::Packet { headers: t.headers, payload, ip }
 }
 
 impl World {
@@ -84,9 +92,7 @@ impl World {
                 Output::Idle => Polled::Idle,
             };
             match polled {
-                Polled::Packet { headers, payload, to, source_port } => {
-                    self.emit(q, &headers, &payload, to, source_port)?;
-                }
+                Polled::Packet { headers, payload, ip } => self.emit(q, &headers, &payload, &ip)?,
                 Polled::Fault(headers, fault) => self.fault(q, &headers, fault)?,
                 Polled::Key(op) => {
                     let allowed = self.check_key_op(q, &op)?;
@@ -127,21 +133,33 @@ impl World {
         if is_response { self.check_fault(q, headers) } else { Ok(()) }
     }
 
-    fn emit(&mut self, q: usize, headers: &Headers, payload: &[u8], to: [u8; 4], source_port: u16) -> Check {
+    fn emit(&mut self, q: usize, headers: &Headers, payload: &[u8], ip: &Ip) -> Check {
         ensure!(headers.is_consistent(), "headers do not fit their opcode: {headers:?}");
         ensure!(headers.bth.pad == pad_for(payload.len()), "wrong pad: {headers:?}");
-        let meta = if headers.bth.opcode.is_response() {
+        let capable = ip.traffic_class & CE != 0;
+        let meta = if headers.bth.opcode == Opcode::CNP {
+            self.check_notification(q, headers, payload)?
+        } else if headers.bth.opcode.is_response() {
             self.check_response(q, headers)?
         } else {
             self.check_request(q, headers, Some(payload))?
         };
+        let heeds = self.ends[q].is_reliable() && headers.bth.opcode != Opcode::CNP;
+        ensure!(capable == heeds, "{}: marks allowed: {capable}, heeded: {heeds}", headers.bth.opcode);
         let mut bytes = vec![0; MAX_HEADER_LEN];
         let n = headers.emit(&mut bytes);
         bytes.truncate(n);
         bytes.extend_from_slice(payload);
         bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
         let from = self.ends[q].device;
-        let mut flying = Flying { meta, from, to: usize::from(to[3]) - 1, source_port, bytes };
+        let mut flying = Flying {
+            meta,
+            from,
+            to: usize::from(ip.to[3]) - 1,
+            source_port: ip.source_port,
+            traffic_class: ip.traffic_class,
+            bytes,
+        };
         flying.seal();
         self.note(|| {
             let (bth, n) = (&headers.bth, payload.len());
@@ -167,6 +185,7 @@ impl World {
             return Ok(());
         }
         self.note(|| format!("{q} takes {} {}", headers.bth.opcode, headers.bth.psn));
+        self.ends[q].marked |= flying.traffic_class & CE == CE;
         let stale = meta.epoch != self.epoch_of(meta.qp);
         if meta.response
             && !stale
@@ -191,7 +210,7 @@ impl World {
         let packet = Packet {
             src: gid(flying.from),
             dst: gid(flying.to),
-            traffic_class: 0,
+            traffic_class: flying.traffic_class,
             hop_limit: 64,
             mtu: None,
             headers,

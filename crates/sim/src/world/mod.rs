@@ -16,6 +16,7 @@ mod finish;
 mod host;
 mod post;
 mod setup;
+pub(crate) use setup::LIMITS;
 
 pub(crate) const PD: PdId = PdId(1);
 /// Another protection domain.
@@ -102,6 +103,8 @@ pub(crate) struct End {
     pub(crate) connect_at: Option<Time>,
     /// There is a reason for it to be in ERR or SQE.
     pub(crate) doomed: bool,
+    /// A marked packet came since it last told of one.
+    pub(crate) marked: bool,
     /// Bytes of a packet.
     mtu: u64,
 }

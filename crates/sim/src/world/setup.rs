@@ -140,6 +140,7 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         pump_at: None,
         connect_at: None,
         doomed: false,
+        marked: false,
         mtu: (if kind == QpType::Ud { port_mtu } else { link.mtu }).bytes() as u64,
     }
 }

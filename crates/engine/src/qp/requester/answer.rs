@@ -93,8 +93,10 @@ impl Requester {
         } else {
             self.pos_next
         };
-        self.window.grow(self.pos_una - before, self.mtu);
-        if self.cur.psn < to {
+        let beyond = self.cur.psn < to;
+        self.window.progress(self.pos_una - before, self.mtu, to, self.high, beyond);
+        self.probe.progress(to, env.now, self.probe_within(), to < self.high);
+        if beyond {
             self.seek(to);
         }
         self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| env.now + t) };
@@ -133,7 +135,7 @@ impl Requester {
             None => (end, self.progress(env, end)),
             Some(missing) => {
                 let progress = self.progress(env, missing);
-                let lost = missing < self.cur.psn && self.restart(missing);
+                let lost = missing < self.cur.psn && self.restart(missing, env.now, false);
                 if lost {
                     env.counters.implied_naks += 1;
                 }
@@ -147,14 +149,15 @@ impl Requester {
         if told { Ok(()) } else { Err(DropReason::Stale) }
     }
 
-    /// Restarts at `psn` after a loss, once until there is progress or the timer fires.
-    fn restart(&mut self, psn: u64) -> bool {
-        if self.recovering == Some(psn) {
+    /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet was lost `again`.
+    fn restart(&mut self, psn: u64, now: Time, again: bool) -> bool {
+        if self.recovering == Some(psn) && !(again && self.probe.may_answer(now)) {
             return false;
         }
         self.recovering = Some(psn);
-        self.window.shrink(self.mtu);
+        self.window.lost(self.mtu, self.una, self.high);
         self.go_back(psn);
+        self.probe.restarted(now, self.probe_within());
         true
     }
 
@@ -166,7 +169,7 @@ impl Requester {
         }
         if code == NakCode::PsnSequence {
             // During an RNR wait the responder discards what follows; that says nothing new.
-            if self.rnr_until.is_none() && self.restart(psn) {
+            if self.rnr_until.is_none() && self.restart(psn, env.now, true) {
                 env.counters.seq_naks += 1;
                 return Ok(());
             }
@@ -203,6 +206,7 @@ impl Requester {
         self.recovering = None;
         self.rnr_until = Some(env.now + Duration::from_micros(u64::from(rnr_timer_us(timer))));
         self.ack_deadline = None;
+        self.probe.disarm();
         Ok(())
     }
 
@@ -219,7 +223,8 @@ impl Requester {
         // A response acknowledges all before its request.
         let told = if self.progress(env, read.next) { Ok(()) } else { Err(DropReason::Stale) };
         if read.next < psn {
-            if self.restart(read.next) {
+            let again = self.probe.came_early(psn);
+            if self.restart(read.next, env.now, again) {
                 env.counters.implied_naks += 1;
                 return Ok(());
             }

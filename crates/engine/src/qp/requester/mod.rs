@@ -9,6 +9,7 @@ use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
 use crate::keys::KeyOp;
 use crate::memory::Range;
+use crate::qp::counters::Counters;
 use crate::qp::send_queue::SendQueue;
 use crate::qp::{QpConfig, QpCtx};
 use crate::time::Time;
@@ -22,10 +23,13 @@ use core::time::Duration;
 
 mod answer;
 mod direct;
+mod pace;
+mod probe;
 mod send;
 mod window;
 pub(crate) use answer::AnswerEnv;
 pub use direct::Direct;
+use probe::Probe;
 pub(crate) use send::transport_of;
 use window::Window;
 
@@ -104,6 +108,7 @@ pub(crate) struct Requester {
     pos_una: u64,
     pos_next: u64,
     window: Window,
+    probe: Probe,
     reads: VecDeque<ReadReq>,
     /// Where the next READ response of request `.0` at byte `.1` goes.
     sink: (u64, u64, Place),
@@ -131,8 +136,11 @@ pub(crate) struct Requester {
     mtu: u64,
     timeout: Option<Duration>,
     reliable: bool,
-    /// Packets of READ response asked for at a time.
+    /// Packets of READ response asked for at a time at most, and how many such parts share the window.
     read_part: u64,
+    parts: u64,
+    /// Where READ requests ended that were given up to be sent again.
+    asked: Vec<u64>,
 }
 
 impl Requester {
@@ -161,6 +169,7 @@ impl Requester {
             pos_una: 0,
             pos_next: 0,
             window: Window::new(config.max_inflight),
+            probe: Probe::default(),
             reads: VecDeque::new(),
             sink: (0, 0, Place::default()),
             since_ack_req: 0,
@@ -181,6 +190,8 @@ impl Requester {
             timeout: None,
             reliable: config.qp_type.is_reliable(),
             read_part: 1,
+            parts: 1,
+            asked: Vec::new(),
         }
     }
 
@@ -222,6 +233,7 @@ impl Requester {
         self.own_mtu = None;
         self.gone = false;
         self.window = Window::new(config.max_inflight);
+        self.probe = Probe::default();
         self.quiesce();
     }
 
@@ -233,9 +245,7 @@ impl Requester {
         self.cur.psn = psn;
         self.last_progress = now;
         self.update(config, attr);
-        // Two parts at a time keep the path busy, if two are allowed.
-        let part = u64::from(config.max_inflight) / if attr.max_rd_atomic == 1 { 1 } else { 2 };
-        self.read_part = (part / (self.mtu + window::OVERHEAD)).max(1);
+        self.start_parts(config, attr);
     }
 
     /// Attributes changed.
@@ -264,10 +274,7 @@ impl Requester {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        match (self.ack_deadline, self.rnr_until) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.ack_deadline, self.rnr_until, self.probe.due()].into_iter().flatten().min()
     }
 
     /// Marks request `idx` as failed. Of several the earliest counts.
@@ -318,11 +325,13 @@ impl Requester {
         self.pos_una = self.pos_next;
         self.cur = Cursor { idx: self.next_start, psn: self.high, ..Cursor::default() };
         self.reads.clear();
+        self.asked.clear();
         self.recovering = None;
         self.failure = None;
         self.retries = 0;
         self.rnr_retries = 0;
         self.ack_deadline = None;
+        self.probe.disarm();
         self.rnr_until = None;
         self.key_op = None;
         self.sink = (u64::MAX, 0, Place::default());
@@ -381,14 +390,15 @@ impl Requester {
         }
     }
 
-    /// Time has come. Answers whether it was a local ACK timeout.
-    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time) -> bool {
+    /// Time has come.
+    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
         if self.ack_deadline.is_none_or(|t| t > now) {
-            return false;
+            return self.probe_if_due(now, counters);
         }
+        counters.timeouts += 1;
         if self.retries >= u32::from(ctx.attr.retry_cnt) {
             let cause = Cause::RetryExceeded {
                 peer: ctx.attr.av.dgid,
@@ -398,21 +408,19 @@ impl Requester {
                 last_ack_age: now.since(self.last_progress),
             };
             self.ack_deadline = None;
+            self.probe.disarm();
             self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
-            return true;
+            return;
         }
         self.retries += 1;
-        self.window.shrink(self.mtu);
-        self.recovering = None;
-        self.go_back(self.una);
+        self.unheard(now);
         self.ack_deadline = self.timeout.map(|t| now + t);
-        true
     }
 
     /// Sends again from `psn` on. Requests from there on count as never sent.
     fn go_back(&mut self, psn: u64) {
-        while self.reads.back().is_some_and(|r| r.end > psn) {
-            self.reads.pop_back();
+        while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
+            self.ask_again(read.end);
         }
         self.since_ack_req = 0;
         self.seek(psn);

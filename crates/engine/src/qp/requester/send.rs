@@ -18,8 +18,6 @@ use adverb_wire::{
 
 /// Longest message (IBTA 9.7.7.1).
 pub(super) const MAX_MSG: u64 = 1 << 31;
-/// Packets of a long message between two that ask for an ACK.
-const ACK_REQ_EVERY: u32 = 16;
 /// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA 9.7.2).
 const MAX_OUTSTANDING: u64 = 1 << (Psn::BITS - 1);
 
@@ -93,7 +91,8 @@ impl Requester {
             if idx == self.next_start && !self.start_request(ctx, idx) {
                 return Step::Idle;
             }
-            let again = self.cur.psn < self.high;
+            let psn = self.cur.psn;
+            let again = psn < self.high;
             let wqe = self.sq.wqe(idx);
             let headers = match wqe.op {
                 SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) if wqe.done => {
@@ -122,6 +121,10 @@ impl Requester {
                     self.last_progress = now;
                 }
                 self.ack_deadline = self.timeout.map(|t| now + t);
+                self.probe.arm(now, self.probe_within());
+            }
+            if headers.bth.ack_req && !again {
+                self.probe.asked(psn, now);
             }
             return Step::Packet(headers);
         }
@@ -204,7 +207,7 @@ impl Requester {
             }
             // The next one would not go out before an ACK: ask for it now.
             let full = !self.window.admits(in_flight + n + OVERHEAD, self.mtu + OVERHEAD);
-            ack_req = last || full || self.since_ack_req + 1 >= ACK_REQ_EVERY;
+            ack_req = last || full || self.since_ack_req + 1 >= self.window.ack_every();
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
@@ -247,8 +250,7 @@ impl Requester {
         }
         let wqe = self.sq.wqe(idx);
         let left = wqe.end() - self.cur.psn;
-        // The parts are the same each time: a retry may ask for the rest of an earlier request, not for more.
-        let packets = (self.read_part - (self.cur.psn - wqe.first) % self.read_part).min(left);
+        let packets = self.part().min(left);
         let last = packets == left;
         let bytes = (wqe.len - self.cur.at).min(packets * self.mtu);
         if !self.window.admits(self.in_flight(wqe.pos, wqe.first), bytes + packets * OVERHEAD) {

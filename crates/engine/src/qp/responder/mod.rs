@@ -47,6 +47,10 @@ pub(crate) struct Responder {
     msn: u32,
     /// A sequence or RNR NAK was queued for `expected`: later packets draw none.
     awaiting_retry: bool,
+    /// The last packet that came early since a sequence NAK.
+    early: Option<Psn>,
+    /// The last packet of a SEND or WRITE that was executed: an ACK for a duplicate goes up to it (IBTA C9-105).
+    executed: Option<Psn>,
     /// The message whose packets are arriving.
     message: Option<Message>,
     /// The receive being filled, or held for the next message (UC, UD).
@@ -68,6 +72,8 @@ impl Responder {
             expected: Psn::ZERO,
             msn: 0,
             awaiting_retry: false,
+            early: None,
+            executed: None,
             message: None,
             active: None,
             responses: Responses::default(),
@@ -84,6 +90,8 @@ impl Responder {
         self.expected = Psn::ZERO;
         self.msn = 0;
         self.awaiting_retry = false;
+        self.early = None;
+        self.executed = None;
         self.message = None;
         self.active = None;
         self.responses.clear();
@@ -97,6 +105,8 @@ impl Responder {
         self.expected = Psn::new(attr.rq_psn);
         self.msn = 0;
         self.awaiting_retry = false;
+        self.early = None;
+        self.executed = None;
     }
 
     /// Attributes changed in RTR or later. All but the PSN are read where they are used.

@@ -114,22 +114,31 @@ impl Responder {
             return Verdict::Ok;
         }
         if ahead > 0 {
-            // One NAK a gap; after an RNR NAK what follows is dropped until the retry (IBTA 9.7.5.2.8).
-            if !core::mem::replace(&mut self.awaiting_retry, true) {
+            // One NAK a gap; after an RNR NAK what follows is dropped until the retry (IBTA 9.7.5.2.8). But if the packets after
+            // the gap begin anew, the peer has sent again and the first one was lost again: a new gap.
+            let anew =
+                self.early.is_some_and(|before| !before.precedes(bth.psn)) && !self.responses.has_nak();
+            if !core::mem::replace(&mut self.awaiting_retry, true) || anew {
+                self.early = Some(bth.psn);
                 self.queue_nak(Syndrome::Nak(NakCode::PsnSequence), counters);
             } else {
+                self.early = self.early.map(|_| bth.psn);
                 counters.drop(DropReason::Sequence);
             }
             return Verdict::Ok;
         }
         self.responses.revoke_nak();
         self.awaiting_retry = false;
+        self.early = None;
         match self.execute(ctx, env, class, packet) {
             Ok(count) => {
                 self.expected += count;
                 counters.executed = counters.executed.wrapping_add(1);
-                if bth.ack_req && matches!(class, Class::Send | Class::Write) {
-                    self.respond_to(bth.psn, Body::Ack, false);
+                if matches!(class, Class::Send | Class::Write) {
+                    self.executed = Some(bth.psn);
+                    if bth.ack_req {
+                        self.respond_to(bth.psn, Body::Ack, false);
+                    }
                 }
                 Verdict::Ok
             }
@@ -363,7 +372,8 @@ impl Responder {
         let psn = packet.headers.bth.psn;
         let answered = match class {
             Class::Send | Class::Write => {
-                self.respond_to(psn, Body::Ack, true);
+                let newest = self.executed.filter(|newest| psn.precedes(*newest)).unwrap_or(psn);
+                self.respond_to(newest, Body::Ack, true);
                 true
             }
             Class::Read => self.repeat_read(ctx, packet),

@@ -132,6 +132,11 @@ impl Responses {
         }
     }
 
+    /// Does a NAK wait?
+    pub(super) fn has_nak(&self) -> bool {
+        self.queue.back().is_some_and(|r| matches!(r.body, Body::Nak(_)))
+    }
+
     /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it remains.
     pub(super) fn revoke_nak(&mut self) {
         if let Some(r) = self.queue.back_mut()
@@ -255,7 +260,9 @@ impl Responses {
             // Not asked for without `prepare`; a notification without payload does no harm.
             None => (Headers::new(Bth::new(Opcode::CNP, ctx.attr.dest_qpn, Psn::ZERO)), Data::Bytes(&[])),
         };
-        Transmit { path: &ctx.attr.av, source_port: ctx.source_port(), headers, payload }
+        let path = &ctx.attr.av;
+        let (traffic_class, source_port) = (ctx.traffic_class(path), ctx.source_port());
+        Transmit { path, traffic_class, source_port, headers, payload }
     }
 }
 

@@ -127,6 +127,7 @@ pub(crate) struct Side {
 pub(crate) struct Flying {
     /// Sender.
     pub(crate) from: usize,
+    pub(crate) traffic_class: u8,
     pub(crate) headers: Headers,
     pub(crate) bytes: Vec<u8>,
 }
@@ -478,7 +479,8 @@ impl Pair {
                     bytes.resize(bytes.len() + usize::from(t.headers.bth.pad), 0);
                     assert!(t.headers.is_consistent());
                     assert_eq!(t.path.dgid, gid(1 - side));
-                    let flying = Flying { from: side, headers: t.headers, bytes };
+                    let flying =
+                        Flying { from: side, traffic_class: t.traffic_class, headers: t.headers, bytes };
                     if let Some(fault) = fault {
                         s.qp.transmit_failed(fault, self.now, &mut s.effects);
                     } else {
@@ -527,7 +529,7 @@ impl Pair {
         let packet = Packet {
             src: gid(flying.from),
             dst: gid(1 - flying.from),
-            traffic_class: 0,
+            traffic_class: flying.traffic_class,
             hop_limit: 64,
             mtu: None,
             headers,

@@ -8,7 +8,10 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 /// Drops the `n`th packet (from 0) that a predicate picks, once.
-fn drop_nth(n: usize, which: impl Fn(&Flying) -> bool + 'static) -> Box<dyn FnMut(&Flying) -> Fate> {
+pub(super) fn drop_nth(
+    n: usize,
+    which: impl Fn(&Flying) -> bool + 'static,
+) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut seen = 0;
     Box::new(move |f| {
         if !which(f) {
@@ -47,7 +50,7 @@ fn check_all_ops(p: &mut Pair, what: &str) {
     assert_eq!((p.sides[0].u64_at(200_000), p.sides[1].u64_at(900_000)), (5, 8), "{what}: once");
 }
 
-fn small() -> Setup {
+pub(super) fn small() -> Setup {
     Setup { mtu: PathMtu::Mtu1024, ..Setup::new(QpType::Rc) }
 }
 
@@ -171,7 +174,7 @@ fn a_read_goes_on_at_the_first_missing_packet() {
 fn a_silent_peer_is_tried_as_often_as_asked() {
     // Timeout 14 is 67.1 ms.
     let period = Duration::from_nanos(4096 << 14);
-    for retry_cnt in [0, 1, 3, 7] {
+    for retry_cnt in 0..=7 {
         let mut p = Pair::new(Setup { retry_cnt, ..small() });
         p.fate = Box::new(|_| Fate::Drop);
         let to = p.sides[1].remote(0);
@@ -251,7 +254,7 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
 
 #[test]
 fn rnr_retries_end() {
-    for rnr_retry in [0, 2, 6] {
+    for rnr_retry in 0..=6 {
         let mut p = Pair::new(Setup { rnr_retry, ..small() });
         let start = p.now;
         p.post(0, 1, SendOp::Send, 0, 10);

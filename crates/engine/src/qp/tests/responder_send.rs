@@ -164,8 +164,9 @@ fn duplicates_are_acknowledged_and_not_executed() {
     w.out();
     w.completions();
     w.give(&only);
+    // It goes up to the newest request executed (IBTA C9-105): that ACK may have been lost, too.
     let ack = w.one();
-    assert_eq!((ack.psn(), ack.syndrome(), ack.msn()), (0, ACK, 2));
+    assert_eq!((ack.psn(), ack.syndrome(), ack.msn()), (1, ACK, 2));
     assert!(w.completions().is_empty());
     assert_eq!(w.memory.slice(BUFFERS, 8), [2; 8]);
     assert_eq!(w.qp.counters().duplicates, 1);

@@ -1,0 +1,169 @@
+//! A gigabyte between two processes under each fault, every byte checked.
+//!
+//! `gigabyte [--mib N] [--short] [--write FILE]` moves N MiB (1024 unless told otherwise) by RDMA Write, Send and Read for each kind of
+//! weather ([`WEATHER`]; `--short`: only the worst), prints a table of goodput, and ends with status 1 if a byte was wrong, a
+//! request failed, or a fault was asked for and never struck. `--write` puts the table between its markers in FILE.
+//!
+//! Two processes of this program, over the wire path, meet over TCP; one message is a MiB, sixteen are under way
+//! ([`transfer`]). The receiver compares each byte with what the place in the stream demands ([`pattern`]).
+#![forbid(unsafe_code)]
+
+mod pattern;
+mod report;
+mod transfer;
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+
+use adverb_bench::Result;
+use transfer::{Outcome, Verb};
+
+/// What befalls packets: a name, and what `ADVERB_FAULT` says.
+const WEATHER: [(&str, &str); 8] = [
+    ("none", ""),
+    ("loss 0.1 %", "drop=0.1%"),
+    ("loss 1 %", "drop=1%"),
+    ("loss 5 %", "drop=5%"),
+    ("duplication 1 %", "dup=1%"),
+    ("reordering 5 %", "reorder=5%"),
+    ("corruption 0.1 %", "corrupt=0.1%"),
+    MIX,
+];
+const MIX: (&str, &str) =
+    ("loss 5 %, dup 1 %, reorder 5 %, corrupt 0.1 %", "drop=5%,dup=1%,reorder=5%,corrupt=0.1%");
+const USAGE: &str = "usage: gigabyte [--mib N] [--short] [--write FILE]";
+
+struct Options {
+    mib: u64,
+    weather: Vec<(&'static str, &'static str)>,
+    write: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve", verb, mib] => role(verb, mib, None),
+        ["call", verb, mib, address] => role(verb, mib, Some(address)),
+        _ => options(&args).and_then(|o| all(&o)),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("gigabyte: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u64> {
+    text.parse().map_err(|e| format!("{text}: {e}"))
+}
+
+fn options(args: &[String]) -> Result<Options> {
+    let mut found = Options { mib: 1024, weather: WEATHER.to_vec(), write: None };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or(USAGE);
+        match arg.as_str() {
+            "--mib" => found.mib = number(value()?)?,
+            "--short" => found.weather = vec![MIX],
+            "--write" => found.write = Some(value()?.clone()),
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    Ok(found)
+}
+
+/// One of the two processes.
+fn role(verb: &str, mib: &str, address: Option<&str>) -> Result<bool> {
+    let (verb, mib) = (Verb::named(verb)?, number(mib)?);
+    let outcome = match address {
+        None => transfer::serve(verb, mib),
+        Some(address) => transfer::call(verb, mib, address),
+    };
+    outcome.map(|()| true).map_err(|e| e.to_string())
+}
+
+/// Runs every weather and every verb.
+fn all(options: &Options) -> Result<bool> {
+    let mut rows = Vec::new();
+    let mut good = true;
+    for &(name, fault) in &options.weather {
+        let mut cells = Vec::new();
+        for verb in Verb::ALL {
+            let outcome = pair(verb, options.mib, fault);
+            let harmed = outcome.as_ref().map_or(0, |o| o.harmed);
+            let outcome = match outcome {
+                Ok(_) if harmed == 0 && !fault.is_empty() => Err("no packet met a fault".to_owned()),
+                other => other,
+            };
+            match &outcome {
+                Ok(o) => println!("{name}: {} {} MiB: {o}", verb.name(), options.mib),
+                Err(why) => println!("{name}: {} {} MiB FAILED: {why}", verb.name(), options.mib),
+            }
+            good &= outcome.is_ok();
+            cells.push(outcome);
+        }
+        rows.push((name, cells));
+    }
+    let table = report::table(options.mib, &rows);
+    print!("\n{table}");
+    if let Some(file) = &options.write {
+        report::write(file, &table)?;
+    }
+    Ok(good)
+}
+
+/// One of the two processes, and what it says.
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(args: &[&str], fault: &str) -> Result<Process> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = Command::new(&program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).env("ADVERB_PATH", "wire");
+        if fault.is_empty() {
+            command.env_remove("ADVERB_FAULT");
+        } else {
+            command.env("ADVERB_FAULT", format!("{fault},seed=7"));
+        }
+        let mut child = command.spawn().map_err(|e| format!("{}: {e}", program.display()))?;
+        let lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
+        Ok(Process { child, lines })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        self.lines.next().ok_or("a process ended early")?.map_err(|e| e.to_string())
+    }
+
+    /// Lets it go.
+    fn end(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(status.to_string()) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // No harm if it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A transfer between two processes; both are hit by the faults.
+fn pair(verb: Verb, mib: u64, fault: &str) -> Result<Outcome> {
+    let mib = mib.to_string();
+    let mut server = Process::start(&["serve", verb.name(), &mib], fault)?;
+    let address = server.line()?;
+    let mut client = Process::start(&["call", verb.name(), &mib, &address], fault)?;
+    let (one, two) = (Outcome::parse(&client.line()?)?, Outcome::parse(&server.line()?)?);
+    client.end()?;
+    server.end()?;
+    Ok(Outcome { seconds: one.seconds, harmed: one.harmed + two.harmed })
+}

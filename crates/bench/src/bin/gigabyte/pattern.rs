@@ -1,0 +1,36 @@
+//! The stream's bytes: each eight of them depend on their place alone, and no two places near each other are alike, so that bytes that are
+//! lost, doubled, late or in the wrong place show.
+
+/// The eight bytes at word `n` of the stream (the finaliser of SplitMix64).
+fn word(n: u64) -> [u8; 8] {
+    let z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)).to_le_bytes()
+}
+
+/// Writes the bytes from `at` on, a multiple of eight.
+pub(crate) fn fill(at: u64, bytes: &mut [u8]) {
+    for (n, chunk) in (at / 8..).zip(bytes.chunks_exact_mut(8)) {
+        chunk.copy_from_slice(&word(n));
+    }
+}
+
+/// The first byte that is not what the place demands.
+pub(crate) fn first_wrong(at: u64, bytes: &[u8]) -> Option<u64> {
+    let wrong = (at / 8..).zip(bytes.chunks_exact(8)).find(|(n, chunk)| **chunk != word(*n));
+    wrong.map(|(n, _)| n * 8)
+}
+
+#[test]
+fn every_wrong_byte_is_found() {
+    let mut bytes = [0; 4096];
+    fill(1 << 20, &mut bytes);
+    assert_eq!(first_wrong(1 << 20, &bytes), None);
+    for at in 0..bytes.len() {
+        bytes[at] ^= 1;
+        assert_eq!(first_wrong(1 << 20, &bytes), Some((1 << 20) + (at as u64 & !7)));
+        bytes[at] ^= 1;
+    }
+    assert_eq!(first_wrong(0, &bytes), Some(0), "from another place");
+}

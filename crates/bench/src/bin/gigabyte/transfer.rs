@@ -1,0 +1,260 @@
+//! The two ends of a transfer.
+//!
+//! The stream goes through a ring of [`SLOTS`] messages at either end. Whoever has filled a slot for the other to take, or has
+//! taken one and checked it, says so by immediate data with the message's number, so that a slot is filled again only when it was
+//! checked. By Write and Send the client has the stream, by Read the server; the client moves the bytes.
+use std::fmt;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use adverb::connect::{Listener, Options, connect_with};
+use adverb::{Buffer, Completion, Qp, RemoteBuf, WcOpcode};
+use adverb_bench::Result as Text;
+
+use crate::pattern;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Bytes of a message, and messages under way.
+const MESSAGE: u64 = 1 << 20;
+const SLOTS: u64 = 16;
+/// Longest wait for a completion. A peer that is silent for longer has failed its queue pair.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Write,
+    Send,
+    Read,
+}
+
+impl Verb {
+    pub(crate) const ALL: [Verb; 3] = [Verb::Write, Verb::Send, Verb::Read];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Verb::Write => "write",
+            Verb::Send => "send",
+            Verb::Read => "read",
+        }
+    }
+    pub(crate) fn named(name: &str) -> Text<Verb> {
+        let found = Verb::ALL.into_iter().find(|v| v.name() == name);
+        found.ok_or_else(|| format!("{name}: write, send or read"))
+    }
+}
+
+/// How a transfer went, at one end or both.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seconds: f64,
+    /// Packets that met a fault.
+    pub(crate) harmed: u64,
+}
+
+impl Outcome {
+    pub(crate) fn parse(line: &str) -> Text<Outcome> {
+        let mut words = line.split_whitespace();
+        let mut next = || words.next().ok_or_else(|| format!("not an outcome: {line:?}"));
+        let seconds = next()?.parse().map_err(|e| format!("{line:?}: {e}"))?;
+        let harmed = words.nth(1).ok_or("no count")?.parse().map_err(|e| format!("{line:?}: {e}"))?;
+        Ok(Outcome { seconds, harmed })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} s, {} packets harmed", self.seconds, self.harmed)
+    }
+}
+
+/// One end: its ring, and the other's.
+struct End {
+    end: adverb::testing::End,
+    ring: Buffer,
+    scratch: Vec<u8>,
+    messages: u64,
+}
+
+impl End {
+    fn new(mib: u64) -> Result<End> {
+        let depth = 4 * SLOTS as u32;
+        let end = adverb::testing::End::new(|qp| qp.max_send_wr(depth).max_recv_wr(depth))?;
+        let ring = end.buffer((SLOTS * MESSAGE) as usize)?;
+        Ok(End { end, ring, scratch: vec![0; MESSAGE as usize], messages: mib })
+    }
+
+    fn place(message: u64) -> std::ops::Range<usize> {
+        let at = (message % SLOTS * MESSAGE) as usize;
+        at..at + MESSAGE as usize
+    }
+
+    fn fill(&mut self, message: u64) -> Result<()> {
+        pattern::fill(message * MESSAGE, &mut self.scratch);
+        Ok(self.ring.write(Self::place(message).start, &self.scratch)?)
+    }
+
+    /// Checks every byte of a message and wipes its slot.
+    fn check(&mut self, message: u64) -> Result<()> {
+        let at = Self::place(message).start;
+        self.ring.read(at, &mut self.scratch)?;
+        if let Some(wrong) = pattern::first_wrong(message * MESSAGE, &self.scratch) {
+            return Err(format!("byte {wrong} of the stream is wrong").into());
+        }
+        self.scratch.fill(0);
+        Ok(self.ring.write(at, &self.scratch)?)
+    }
+
+    fn qp(&self) -> &Qp {
+        &self.end.qp
+    }
+    fn next(&self) -> Result<Completion> {
+        Ok(self.end.cq.wait(PATIENCE)?.ok()?)
+    }
+
+    /// Posts the receive for one notice; for a Send's bytes, that of the message.
+    fn await_notice(&self, verb: Verb, message: u64, serves: bool) -> Result<()> {
+        if verb == Verb::Send && serves {
+            return Ok(self.qp().recv(self.ring.slice(Self::place(message))).id(message).post()?);
+        }
+        Ok(self.qp().recv(()).post()?)
+    }
+
+    /// Says that a message is ready, or taken.
+    fn notify(&self, message: u64) -> Result<()> {
+        Ok(self.qp().send_imm((), message as u32).signaled(false).post()?)
+    }
+
+    /// The end that takes what the other moves here.
+    fn sink(&mut self, verb: Verb) -> Result<()> {
+        for message in 0..self.messages {
+            let got = self.next()?;
+            let order = got.imm() == Some(message as u32);
+            if !got.is_recv() || !order {
+                return Err(format!("message {message} is due, there came {got:?}").into());
+            }
+            self.check(message)?;
+            self.await_notice(verb, message + SLOTS, true)?;
+            self.notify(message)?;
+        }
+        Ok(())
+    }
+
+    /// The end that moves its own stream to the other.
+    fn source(&mut self, verb: Verb, remote: RemoteBuf) -> Result<()> {
+        let (mut sent, mut done, mut taken) = (0, 0, 0);
+        while taken < self.messages || done < self.messages {
+            while sent < self.messages && sent < taken.min(done) + SLOTS {
+                self.fill(sent)?;
+                let place = Self::place(sent);
+                let slice = self.ring.slice(place.clone());
+                match verb {
+                    Verb::Send => self.qp().send_imm(slice, sent as u32).post()?,
+                    _ => {
+                        let to = remote.slice(place.start as u64..place.end as u64);
+                        self.qp().write_imm(slice, to, sent as u32).post()?;
+                    }
+                }
+                sent += 1;
+            }
+            let got = self.next()?;
+            if got.is_recv() {
+                self.await_notice(verb, 0, false)?;
+                taken += 1;
+            } else {
+                done += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end that has the stream and lets the other read it.
+    fn shelf(&mut self, verb: Verb) -> Result<()> {
+        for message in 0..self.messages + SLOTS {
+            if message >= SLOTS {
+                let got = self.next()?;
+                self.await_notice(verb, 0, true)?;
+                if got.imm() != Some((message - SLOTS) as u32) {
+                    return Err(format!("message {} was to be taken: {got:?}", message - SLOTS).into());
+                }
+            }
+            if message < self.messages {
+                self.fill(message)?;
+                self.notify(message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The end that reads the other's stream.
+    fn reader(&mut self, verb: Verb, remote: RemoteBuf) -> Result<()> {
+        let (mut asked, mut read) = (0, 0);
+        while read < self.messages {
+            let got = self.next()?;
+            if got.is_recv() {
+                self.await_notice(verb, 0, false)?;
+                let place = Self::place(asked);
+                let from = remote.slice(place.start as u64..place.end as u64);
+                self.qp().read(self.ring.slice(place), from).id(asked).post()?;
+                asked += 1;
+            } else if got.opcode() == WcOpcode::RdmaRead {
+                if got.wr_id() != read {
+                    return Err(format!("READ {read} is due, there came {got:?}").into());
+                }
+                self.check(read)?;
+                self.notify(read)?;
+                read += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, started: Instant) -> Outcome {
+        let harmed = self.end.context.stats().packets_harmed;
+        Outcome { seconds: started.elapsed().as_secs_f64(), harmed }
+    }
+}
+
+/// Tells how it went, and stays until told to go: the other end may still wait for an answer that was lost.
+fn part(outcome: &Outcome) -> Result<()> {
+    println!("{outcome}");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// The process that waits.
+pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
+    let listener = Listener::bind("127.0.0.1:0")?;
+    let mut end = End::new(mib)?;
+    for message in 0..SLOTS {
+        end.await_notice(verb, message, true)?;
+    }
+    println!("{}", listener.local_addr()?);
+    let told = Options::private(end.ring.remote().to_bytes());
+    listener.accept()?.accept_with(end.qp(), &told)?;
+    let started = Instant::now();
+    match verb {
+        Verb::Read => end.shelf(verb)?,
+        _ => end.sink(verb)?,
+    }
+    part(&end.outcome(started))
+}
+
+/// The process that calls.
+pub(crate) fn call(verb: Verb, mib: u64, address: &str) -> Result<()> {
+    let address: SocketAddr = address.parse()?;
+    let mut end = End::new(mib)?;
+    for _ in 0..2 * SLOTS {
+        end.await_notice(verb, 0, false)?;
+    }
+    let peer = connect_with(address, end.qp(), &Options::default())?;
+    let told = peer.private_data.as_slice().try_into().map_err(|_| "no buffer was told of")?;
+    let remote = RemoteBuf::from_bytes(told);
+    let started = Instant::now();
+    match verb {
+        Verb::Read => end.reader(verb, remote)?,
+        _ => end.source(verb, remote)?,
+    }
+    part(&end.outcome(started))
+}

@@ -1,0 +1,87 @@
+//! Congestion marks and their notifications (RoCEv2 annex A17.9, RFC 3168).
+//!
+//! Packets of reliable queue pairs say that they may be marked. Whoever takes a marked one tells the sender with a
+//! congestion notification (CNP); the sender's window gives way. A requester whose READ responses are marked asks for
+//! less by itself, too, as responses have no window of their own.
+use super::{DropReason, Half, Qp};
+use crate::packet::{Data, Packet, Transmit};
+use crate::time::Time;
+use crate::types::QpState;
+use adverb_wire::{Bth, Headers, Opcode, Psn};
+use core::time::Duration;
+
+/// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion experienced is both bits.
+pub(super) const ECT_0: u8 = 2;
+pub(super) const ECN: u8 = 3;
+/// At most one notification in so long, as NICs do it.
+const INTERVAL: Duration = Duration::from_micros(50);
+/// A notification's payload (A17.9.3).
+const RESERVED: [u8; 16] = [0; 16];
+
+/// Whether the peer is to be told that its packets were marked.
+#[derive(Debug, Default)]
+pub(super) struct Notifier {
+    due: bool,
+    last: Option<Time>,
+}
+
+impl Notifier {
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    fn marked(&mut self, now: Time) {
+        if self.last.is_none_or(|last| now.since(last) >= INTERVAL) {
+            (self.due, self.last) = (true, Some(now));
+        }
+    }
+}
+
+impl Qp {
+    /// An admitted packet had been marked on its way.
+    #[cold]
+    pub(super) fn marked(&mut self, packet: &Packet<'_>, now: Time) {
+        if !self.config.qp_type.is_reliable() {
+            return;
+        }
+        self.notifier.marked(now);
+        if packet.headers.bth.opcode.is_response() {
+            self.requester.congested();
+        }
+    }
+
+    /// The notification that is due.
+    pub(super) fn notification(&mut self) -> Transmit<'_> {
+        self.notifier.due = false;
+        self.last_packet = Half::Requester;
+        self.counters.cnps_sent = self.counters.cnps_sent.wrapping_add(1);
+        let mut bth = Bth::new(Opcode::CNP, self.attr.dest_qpn, Psn::ZERO);
+        bth.becn = true;
+        let path = &self.attr.av;
+        let source_port = super::QpCtx { config: &self.config, attr: &self.attr }.source_port();
+        let (headers, payload) = (Headers::new(bth), Data::Bytes(&RESERVED));
+        Transmit { path, traffic_class: path.traffic_class & !ECN, source_port, headers, payload }
+    }
+
+    /// The peer's host says that packets of this queue pair were marked.
+    pub(super) fn handle_cnp(&mut self, packet: &Packet<'_>) {
+        let refused = if !self.config.qp_type.is_reliable() {
+            Some(DropReason::Transport)
+        } else if !matches!(self.attr.state, QpState::Rts | QpState::Sqd) {
+            Some(DropReason::State)
+        } else if packet.headers.bth.dest_qpn != self.config.qpn {
+            Some(DropReason::DestQpn)
+        } else if packet.src != self.attr.av.dgid {
+            Some(DropReason::Source)
+        } else {
+            None
+        };
+        match refused {
+            Some(reason) => self.counters.drop(reason),
+            None => {
+                self.counters.cnps = self.counters.cnps.wrapping_add(1);
+                self.requester.congested();
+            }
+        }
+    }
+}

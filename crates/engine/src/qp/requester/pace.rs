@@ -1,0 +1,63 @@
+//! How fast the requester goes when the network loses: early restarts, smaller READs, congestion notifications.
+use super::{Requester, window};
+use crate::attr::QpAttr;
+use crate::qp::QpConfig;
+use crate::qp::counters::Counters;
+use crate::time::Time;
+use core::time::Duration;
+
+impl Requester {
+    /// The wait for an answer, shorter than the local ACK timeout, may be over.
+    pub(super) fn probe_if_due(&mut self, now: Time, counters: &mut Counters) {
+        if self.probe.due().is_some_and(|t| t <= now) {
+            counters.probes += 1;
+            self.unheard(now);
+        }
+    }
+
+    /// The longest wait for a probe; none where nothing is lost on the way.
+    pub(super) fn probe_within(&self) -> Option<Duration> {
+        self.timeout.filter(|_| self.own_mtu.is_none())
+    }
+
+    /// No answer came: from the oldest unacknowledged packet again, a little at first.
+    pub(super) fn unheard(&mut self, now: Time) {
+        self.window.silent(self.mtu, self.high);
+        self.recovering = None;
+        self.go_back(self.una);
+        self.probe.unheard(now, self.probe_within());
+    }
+
+    /// The network marked packets on their way to the peer, or the peer's answers.
+    pub(crate) fn congested(&mut self) {
+        self.window.congested(self.mtu, self.una, self.high);
+    }
+
+    /// How many packets of READ response to ask for at a time: two such parts keep the path busy, if two are allowed.
+    pub(super) fn start_parts(&mut self, config: &QpConfig, attr: &QpAttr) {
+        self.parts = if attr.max_rd_atomic == 1 { 1 } else { 2 };
+        let most = u64::from(config.max_inflight) / self.parts / (self.mtu + window::OVERHEAD);
+        self.read_part = most.max(1);
+    }
+
+    /// Packets of the next part at most: a share of the window. A retry may ask for the rest of an earlier request, not for
+    /// more (IBTA 9.7.5.1.4): it ends where one that was asked for before did, or earlier.
+    pub(super) fn part(&self) -> u64 {
+        let psn = self.cur.psn;
+        let part = (self.window.packets(self.mtu) / self.parts).clamp(1, self.read_part);
+        if psn >= self.high {
+            return part;
+        }
+        let end = self.asked.iter().copied().find(|end| *end > psn).unwrap_or(self.high);
+        part.min(end - psn)
+    }
+
+    /// A READ that was asked for up to this PSN will be asked for again.
+    pub(super) fn ask_again(&mut self, end: u64) {
+        let una = self.una;
+        self.asked.retain(|end| *end > una);
+        if let Err(at) = self.asked.binary_search(&end) {
+            self.asked.insert(at, end);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How fast a connection is over a network that loses: one transfer between two queue pairs under virtual time.
+//!
+//! Unlike a [`World`](crate::World) this has no oracle of every step, so that it can carry megabytes; in the end all bytes are
+//! compared. A [`Path`] has a rate, a way that takes time, and a router with room for a number of packets, which drops what
+//! comes beyond and may mark before. The hosts take no time, so the figures are the protocol's own.
+//!
+//! ```
+//! use adverb_sim::goodput::{Path, Transfer, Verb, measure};
+//! let path = Path { loss: 50, ..Path::new(10_000_000_000, 20_000) };
+//! let one = measure(&Transfer { verb: Verb::Write, bytes: 1 << 20, path, seed: 1 });
+//! assert_eq!(one.failure, None);
+//! assert!(one.retransmitted > 0);
+//! assert_eq!(one, measure(&Transfer { verb: Verb::Write, bytes: 1 << 20, path, seed: 1 }));
+//! ```
+mod end;
+mod path;
+mod table;
+
+pub use path::Path;
+pub use table::table;
+
+use crate::rng::Rng;
+use adverb_engine::qp::Counters;
+use adverb_engine::{Time, WcStatus};
+use end::End;
+use path::Way;
+
+/// Bytes of a message.
+const MESSAGE: u64 = 1 << 20;
+/// Messages posted at a time.
+const DEPTH: u64 = 16;
+/// Virtual time a transfer may take.
+const LIMIT: Time = Time(3_600_000_000_000);
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Verb {
+    Write,
+    Send,
+    Read,
+}
+
+/// A transfer in messages of one MiB, sixteen posted at a time, over RC with a path MTU of 4096.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Operation.
+    pub verb: Verb,
+    /// Bytes in all: whole MiB.
+    pub bytes: u64,
+    /// The network, the same both ways.
+    pub path: Path,
+    /// Decides which packets are hit.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Virtual time it took, in nanoseconds.
+    pub nanos: u64,
+    /// Packets both ends sent.
+    pub packets: u64,
+    /// Request packets sent again.
+    pub retransmitted: u64,
+    /// Local ACK timeouts.
+    pub timeouts: u64,
+    /// Restarts before a timeout, for want of an answer.
+    pub probes: u64,
+    /// Packets that found the router full.
+    pub overflowed: u64,
+    /// Congestion notifications sent.
+    pub cnps: u64,
+    /// Why it is worth nothing: it did not end, failed, or brought wrong bytes.
+    pub failure: Option<String>,
+}
+
+impl Measured {
+    /// Payload bytes in a second.
+    #[must_use]
+    pub fn bytes_per_second(&self, bytes: u64) -> u64 {
+        (u128::from(bytes) * 1_000_000_000 / u128::from(self.nanos.max(1))) as u64
+    }
+}
+
+/// The network between the two ends, and the clock.
+struct World {
+    ends: [End; 2],
+    ways: [Way; 2],
+    rng: Rng,
+    now: Time,
+    packets: u64,
+}
+
+/// Runs a transfer to its end.
+#[must_use]
+pub fn measure(transfer: &Transfer) -> Measured {
+    let mut world = World {
+        ends: [End::new(0, transfer), End::new(1, transfer)],
+        ways: [Way::new(transfer.path), Way::new(transfer.path)],
+        rng: Rng::new(transfer.seed ^ 0x600d),
+        now: Time(1_000_000),
+        packets: 0,
+    };
+    let begin = world.now;
+    world.ends.iter_mut().for_each(|end| end.connect(begin));
+    let failure = world.run(transfer).err();
+    let counters = |f: fn(&Counters) -> u64| world.ends.iter().map(|e| f(e.counters())).sum();
+    Measured {
+        nanos: world.now.since(begin).as_nanos() as u64,
+        packets: world.packets,
+        retransmitted: counters(|c| c.retransmitted),
+        timeouts: counters(|c| c.timeouts),
+        probes: counters(|c| c.probes),
+        overflowed: world.ways.iter().map(|w| w.overflowed).sum(),
+        cnps: counters(|c| c.cnps_sent),
+        failure,
+    }
+}
+
+impl World {
+    fn run(&mut self, transfer: &Transfer) -> Result<(), String> {
+        let messages = transfer.bytes / MESSAGE;
+        let (mut posted, mut done) = (0, 0);
+        loop {
+            while posted < messages && posted < done + DEPTH {
+                self.post(transfer.verb, posted)?;
+                posted += 1;
+            }
+            self.pump(0);
+            self.pump(1);
+            for completion in self.ends[0].take_sends() {
+                if completion.status != WcStatus::Success {
+                    return Err(format!("{:?}: {:?}", completion.status, completion.cause));
+                }
+                done += 1;
+            }
+            if done == messages {
+                break;
+            }
+            if posted == messages || posted == done + DEPTH {
+                self.step()?;
+            }
+        }
+        let (from, to) = if transfer.verb == Verb::Read { (1, 0) } else { (0, 1) };
+        if self.ends[from].bytes() == self.ends[to].bytes() { Ok(()) } else { Err("wrong bytes".to_owned()) }
+    }
+
+    fn post(&mut self, verb: Verb, message: u64) -> Result<(), String> {
+        let at = message * MESSAGE;
+        if verb == Verb::Send {
+            self.ends[1].post_recv(at)?;
+        }
+        let remote = self.ends[1].remote(at);
+        self.ends[0].post(verb, at, remote)
+    }
+
+    /// Sends what an end has to send.
+    fn pump(&mut self, side: usize) {
+        while let Some(packet) = self.ends[side].poll(self.now) {
+            self.packets += 1;
+            self.ways[side].send(self.now, &mut self.rng, packet);
+        }
+    }
+
+    /// Goes to the next thing that happens.
+    fn step(&mut self) -> Result<(), String> {
+        let times =
+            [self.ways[0].next(), self.ways[1].next(), self.ends[0].timeout(), self.ends[1].timeout()];
+        let next = times.into_iter().flatten().min().ok_or("nothing happens any more")?;
+        self.now = self.now.max(next);
+        if self.now > LIMIT {
+            return Err("it does not end".to_owned());
+        }
+        for side in 0..2 {
+            if let Some(packet) = self.ways[side].arrive(self.now) {
+                self.ends[1 - side].take(self.now, &packet);
+            }
+            if self.ends[side].timeout().is_some_and(|at| at <= self.now) {
+                self.ends[side].handle_timeout(self.now);
+            }
+        }
+        Ok(())
+    }
+}

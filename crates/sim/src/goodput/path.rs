@@ -1,0 +1,135 @@
+//! The network: one way of a path.
+use crate::rng::Rng;
+use adverb_engine::Time;
+use adverb_wire::Headers;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// Ethernet, IPv4, UDP and ICRC around a packet.
+const AROUND: u64 = 14 + 20 + 8 + 4 + 4;
+/// So much faster are the hosts than the router.
+const HOST: u32 = 4;
+/// A congestion experienced, an ECN-capable packet (RFC 3168).
+const CE: u8 = 3;
+
+/// A path between two hosts, the same both ways. Rates are in thousandths.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    /// Bits a second.
+    pub rate: u64,
+    /// Time there and back of a packet of no bytes, in nanoseconds.
+    pub round_trip: u64,
+    /// Packets the router has room for.
+    pub room: usize,
+    /// With so many waiting the router marks packets that can be marked.
+    pub mark: Option<usize>,
+    /// Packets lost.
+    pub loss: u32,
+    /// Packets that arrive twice.
+    pub duplicate: u32,
+    /// Packets that others overtake.
+    pub reorder: u32,
+    /// Packets damaged, which the ICRC finds: lost, too.
+    pub corrupt: u32,
+}
+
+impl Path {
+    /// A path without faults and with room for 256 packets.
+    #[must_use]
+    pub const fn new(rate: u64, round_trip: u64) -> Path {
+        Path { rate, round_trip, room: 256, mark: None, loss: 0, duplicate: 0, reorder: 0, corrupt: 0 }
+    }
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) headers: Headers,
+    pub(super) payload: Vec<u8>,
+    pub(super) traffic_class: u8,
+}
+
+/// One direction of a path.
+pub(super) struct Way {
+    path: Path,
+    /// The host's own wire is busy until then, and that behind the router.
+    host: Time,
+    busy: Time,
+    /// When each packet in the router will have left it.
+    leaving: VecDeque<Time>,
+    flying: BinaryHeap<Reverse<(Time, u64)>>,
+    packets: BTreeMap<u64, Packet>,
+    serial: u64,
+    pub(super) overflowed: u64,
+}
+
+impl Way {
+    pub(super) fn new(path: Path) -> Way {
+        Way {
+            path,
+            host: Time::ZERO,
+            busy: Time::ZERO,
+            leaving: VecDeque::new(),
+            flying: BinaryHeap::new(),
+            packets: BTreeMap::new(),
+            serial: 0,
+            overflowed: 0,
+        }
+    }
+
+    /// Takes a packet; what becomes of it is decided now.
+    pub(super) fn send(&mut self, now: Time, rng: &mut Rng, mut packet: Packet) {
+        let mut headers = [0; adverb_wire::MAX_HEADER_LEN];
+        let bytes = (packet.headers.emit(&mut headers) + packet.payload.len()) as u64 + AROUND;
+        let takes = Duration::from_nanos(bytes * 8 * 1_000_000_000 / self.path.rate);
+        self.host = self.host.max(now) + takes / HOST;
+        let now = self.host;
+        while self.leaving.front().is_some_and(|at| *at <= now) {
+            self.leaving.pop_front();
+        }
+        if self.leaving.len() >= self.path.room {
+            self.overflowed += 1;
+            return;
+        }
+        if self.path.mark.is_some_and(|mark| self.leaving.len() >= mark) && packet.traffic_class & CE != 0 {
+            packet.traffic_class |= CE;
+        }
+        self.busy = self.busy.max(now) + takes;
+        self.leaving.push_back(self.busy);
+        let f = self.path;
+        // Each draw is made, so that one fault's rate does not shift another's packets.
+        let [lost, corrupt, twice, late] = [f.loss, f.corrupt, f.duplicate, f.reorder].map(|n| rng.chance(n));
+        let passed_by = rng.range(1, 3) as u32;
+        if lost || corrupt {
+            return;
+        }
+        let mut at = self.busy + Duration::from_nanos(f.round_trip / 2);
+        if late {
+            at = at + takes * passed_by + Duration::from_nanos(1);
+        }
+        if twice {
+            self.launch(at, packet.clone());
+        }
+        self.launch(at, packet);
+    }
+
+    fn launch(&mut self, at: Time, packet: Packet) {
+        self.serial += 1;
+        self.flying.push(Reverse((at, self.serial)));
+        self.packets.insert(self.serial, packet);
+    }
+
+    pub(super) fn next(&self) -> Option<Time> {
+        self.flying.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The next packet, if it is there by now.
+    pub(super) fn arrive(&mut self, now: Time) -> Option<Packet> {
+        if self.next()? > now {
+            return None;
+        }
+        let Reverse((_, serial)) = self.flying.pop()?;
+        self.packets.remove(&serial)
+    }
+}

@@ -1,0 +1,57 @@
+//! The table of goodput over loss and round trip.
+use super::{Measured, Path, Transfer, Verb, measure};
+use std::fmt::Write;
+
+/// The link of the table.
+const RATE: u64 = 10_000_000_000;
+/// Round trips in microseconds: a rack, a hall, a region.
+const ROUND_TRIPS: [u64; 3] = [20, 200, 2000];
+
+/// What befalls packets, in words and as a change to a path on which nothing does.
+type Weather = (&'static str, fn(Path) -> Path);
+
+fn weather() -> [Weather; 8] {
+    [
+        ("none", |p| p),
+        ("loss 0.1 %", |p| Path { loss: 1, ..p }),
+        ("loss 1 %", |p| Path { loss: 10, ..p }),
+        ("loss 5 %", |p| Path { loss: 50, ..p }),
+        ("loss 10 %", |p| Path { loss: 100, ..p }),
+        ("loss 5 %, dup 1 %, reorder 5 %, corrupt 0.1 %", |p| Path {
+            loss: 50,
+            duplicate: 10,
+            reorder: 50,
+            corrupt: 1,
+            ..p
+        }),
+        ("a router with room for 16 packets", |p| Path { room: 16, ..p }),
+        ("the same, marking from 4", |p| Path { room: 16, mark: Some(4), ..p }),
+    ]
+}
+
+/// The table, as text; each figure from a transfer of so many bytes.
+#[must_use]
+pub fn table(bytes: u64) -> String {
+    let mut out =
+        String::from("| what befalls packets | round trip | Write MB/s | Send MB/s | Read MB/s |\n");
+    out.push_str("|---|---:|---:|---:|---:|\n");
+    for (name, change) in weather() {
+        for round_trip in ROUND_TRIPS {
+            let path = change(Path::new(RATE, round_trip * 1000));
+            let cell = |verb| cell(&measure(&Transfer { verb, bytes, path, seed: 1 }), bytes);
+            let [w, s, r] = [Verb::Write, Verb::Send, Verb::Read].map(cell);
+            let _ = writeln!(out, "| {name} | {round_trip} µs | {w} | {s} | {r} |");
+        }
+    }
+    out
+}
+
+fn cell(m: &Measured, bytes: u64) -> String {
+    match &m.failure {
+        Some(why) => format!("failed: {why}"),
+        None => {
+            let tenths = m.bytes_per_second(bytes) / 100_000;
+            format!("{}.{}", tenths / 10, tenths % 10)
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Goodput under loss: figures that do not move unless the protocol does, and the bounds they must keep.
+use adverb_sim::goodput::{Measured, Path, Transfer, Verb, measure, table};
+
+const GIGABIT_10: u64 = 10_000_000_000;
+const VERBS: [Verb; 3] = [Verb::Write, Verb::Send, Verb::Read];
+
+fn goodput(verb: Verb, path: Path, seed: u64) -> (u64, Measured) {
+    const BYTES: u64 = 4 << 20;
+    let m = measure(&Transfer { verb, bytes: BYTES, path, seed });
+    assert_eq!(m.failure, None, "{verb:?} {path:?} seed {seed}");
+    (m.bytes_per_second(BYTES) / 1_000_000, m)
+}
+
+/// The committed table is what this tree does. After a change of the protocol look at the difference, then `make goodput`.
+#[test]
+fn the_table_is_up_to_date() {
+    assert_eq!(table(4 << 20), include_str!("goodput.md"), "the table has changed: see `make goodput`");
+}
+
+/// A loss is repaired in round trips, not in timeouts: what makes the difference between slow and dead.
+#[test]
+fn loss_does_not_become_collapse() {
+    for verb in VERBS {
+        for (loss, round_trip, least) in
+            [(10, 20, 400), (50, 20, 100), (100, 20, 30), (50, 200, 30), (50, 2000, 4)]
+        {
+            let path = Path { loss, ..Path::new(GIGABIT_10, round_trip * 1000) };
+            let sum: u64 = (1..=3).map(|seed| goodput(verb, path, seed).0).sum();
+            assert!(sum / 3 >= least, "{verb:?}, {loss} in 1000 lost, {round_trip} µs: {} MB/s", sum / 3);
+        }
+    }
+}
+
+/// A router with little room does not drop for ever: the window finds its size, and marks keep it there without any loss.
+#[test]
+fn a_small_router_is_not_overrun() {
+    for verb in VERBS {
+        let path = Path { room: 16, ..Path::new(GIGABIT_10, 20_000) };
+        let (fast, dropping) = goodput(verb, path, 1);
+        assert!(fast > 600, "{verb:?}: {fast} MB/s, {dropping:?}");
+        assert!(dropping.overflowed > 0 && dropping.timeouts == 0, "{dropping:?}");
+        let path = Path { mark: Some(4), ..path };
+        let (fast, marking) = goodput(verb, path, 1);
+        assert!(fast > 600 && marking.cnps > 0, "{verb:?}: {fast} MB/s, {marking:?}");
+        assert_eq!((marking.overflowed, marking.retransmitted), (0, 0), "{verb:?}");
+    }
+}
+
+/// Where nothing is lost nothing is sent twice, and nothing is asked twice.
+#[test]
+fn a_whole_network_costs_nothing() {
+    for verb in VERBS {
+        for round_trip in [20, 200, 2000] {
+            let (_, m) = goodput(verb, Path::new(GIGABIT_10, round_trip * 1000), 1);
+            assert_eq!(
+                (m.retransmitted, m.probes, m.timeouts, m.cnps),
+                (0, 0, 0, 0),
+                "{verb:?} {round_trip}"
+            );
+        }
+    }
+}
