@@ -12,7 +12,34 @@
 //!   an error instead of a signal.
 //!
 //! Other threads of the program may touch the same bytes at any time, as they may with a NIC; nothing here makes
-//! decisions on bytes it read twice.
+//! decisions on bytes it read twice. Copies into registered memory end with its last word, since programs poll it.
+//!
+//! # Memory of two processes
+//!
+//! A peer on the same host reaches registered memory by itself, in one of two ways:
+//!
+//! | | the owner | the peer | costs it |
+//! |---|---|---|---|
+//! | shared | [`Shadow::adopt`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; atomics are the CPU's |
+//! | through the kernel | [`Shadow::bar`] | [`Cma`] | a system call and a copy |
+//!
+//! [`Shadow`] is a file that peers get; registered pages lie in it at the offset that is their address. A program's own pages are
+//! moved there and stay where they are for the program, which must never notice: where that is not sure, [`Refusal`] says why. The
+//! owner's part of the protocol is short:
+//!
+//! * Before a key opens memory, `adopt` it; if that is refused, `bar` it, since the kernel writes there for peers and nothing may move
+//!   then. Keep what either gives until no key opens it and no peer uses it any more.
+//! * The library's own threads say so ([`Shadow::own_thread`]) and work behind a gate, as their heap's pages may move.
+//! * Hold no lock meanwhile that such a thread at work waits for.
+//! * Call [`Shadow::sweep`] now and then while [`ShadowStats::idle`] is not zero: with other threads about, pages cannot go back at once.
+//!
+//! A child of `fork` gets private copies, and makes a file of its own when it needs one. What is given up by `madvise` is zero
+//! afterwards because the preload of `adverb run` tells [`advised`] about it; without the preload nothing is adopted, unless
+//! [`Shadow::trust_allocators`] is told to. `examples/share.rs` is all of it in sixty lines, `examples/adopt_cost.rs` what it costs.
+//!
+//! Not guarded against: children made by a bare `clone` or `vfork` that write to registered memory before they execute a program (they
+//! share it); a futex without `FUTEX_PRIVATE_FLAG` on which a thread waits while the page moves; io_uring whose rings are not mapped;
+//! `MADV_HUGEPAGE`, `MADV_DONTDUMP` and NUMA policies, which moved pages lose.
 #![deny(missing_docs)]
 
 mod cma;
