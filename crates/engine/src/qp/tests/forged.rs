@@ -98,7 +98,8 @@ fn flood(p: &mut Pair, forgery: &Forgery) {
     let payload: &[u8] = if forgery.headers.bth.opcode.carries_payload() { &[0xee; 8] } else { &[] };
     for _ in 0..FLOOD {
         let Forgery { src, headers, .. } = *forgery;
-        let packet = Packet { src, dst: gid(1), traffic_class: 0, hop_limit: 64, headers, payload };
+        let packet =
+            Packet { src, dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
         p.inject_packet(1, &packet);
     }
     let after = p.sides[1].qp.counters();
@@ -169,6 +170,7 @@ fn requests_ahead_of_the_window_draw_one_nak() {
             dst: gid(1),
             traffic_class: 0,
             hop_limit: 64,
+            mtu: None,
             headers,
             payload: &[0xee; 8],
         };
@@ -199,7 +201,8 @@ fn a_wrong_key_touches_nothing() {
             [headers.reth.as_mut().map(|r| &mut r.rkey), headers.atomic.as_mut().map(|a| &mut a.rkey)];
         rkeys.into_iter().flatten().for_each(|rkey| *rkey = key);
         let payload: &[u8] = if operation == Operation::WriteOnly { &[0xee; 8] } else { &[] };
-        let packet = Packet { src: gid(0), dst: gid(1), traffic_class: 0, hop_limit: 64, headers, payload };
+        let packet =
+            Packet { src: gid(0), dst: gid(1), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
         for _ in 0..FLOOD {
             p.inject_packet(1, &packet);
         }
