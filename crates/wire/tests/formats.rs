@@ -48,6 +48,40 @@ fn reserved_bits_are_tolerated() {
     assert_eq!(Headers::parse(&bytes), Ok((h, &[][..])));
 }
 
+/// A whole packet is split as `parse` splits it; of a beginning the headers are enough, whatever is to follow.
+#[test]
+fn headers_split_off_the_front() {
+    for byte in 0..=255 {
+        let Some(opcode) = Opcode::from_u8(byte) else {
+            assert_eq!(Headers::parse_front(&[byte; 64]), Err(ParseError::UnknownOpcode(byte)));
+            continue;
+        };
+        let mut bytes = vec![0x11; 128];
+        let mut bth = Bth::new(opcode, 0x00_1234, Psn::new(7));
+        bth.pad = 3;
+        bytes[..12].copy_from_slice(&bth.to_bytes());
+        let need = opcode.header_len();
+        let (headers, rest) = Headers::parse_front(&bytes).unwrap();
+        assert!(headers.is_consistent() && headers.len() == need);
+        assert_eq!(rest, &bytes[need..], "{opcode}: the pad is not taken off");
+        let whole = &bytes[..need + 8];
+        assert_eq!(Headers::parse(whole), Ok((headers, &whole[need..need + 5])));
+        for end in [need, need + 1, need + 3] {
+            assert_eq!(Headers::parse_front(&bytes[..end]), Ok((headers, &bytes[need..end])), "{opcode}");
+            assert!(Headers::parse(&bytes[..end]).is_err(), "{opcode}: no whole packet");
+        }
+        for got in [12, need - 1] {
+            if got < need {
+                let short = Err(ParseError::TooShort { need, got });
+                assert_eq!(Headers::parse_front(&bytes[..got]), short, "{opcode}");
+            }
+        }
+        bytes[1] |= 5;
+        assert_eq!(Headers::parse_front(&bytes), Err(ParseError::BadTransportVersion(5)));
+    }
+    assert_eq!(Headers::parse_front(&[4; 11]), Err(ParseError::TooShort { need: 12, got: 11 }));
+}
+
 #[test]
 fn xrceth_comes_first_and_immediate_last() {
     let h = Headers {

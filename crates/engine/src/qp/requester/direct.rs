@@ -32,6 +32,7 @@ impl Requester {
             && self.cur.idx == head
             && self.una == self.high
             && self.failure.is_none()
+            && !self.gone
             && self.rnr_until.is_none()
             && self.key_op.is_none()
     }

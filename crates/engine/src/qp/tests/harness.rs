@@ -327,6 +327,8 @@ pub(crate) struct Pair {
     pub(crate) log: Vec<Flying>,
     pub(crate) fate: Box<dyn FnMut(&Flying) -> Fate>,
     pub(crate) attr: [QpAttr; 2],
+    /// What the link says of the length of a side's packets.
+    pub(crate) link_mtu: [Option<u32>; 2],
 }
 
 impl Pair {
@@ -374,6 +376,7 @@ impl Pair {
             log: Vec::new(),
             fate: Box::new(|_| Fate::Deliver),
             attr,
+            link_mtu: [None; 2],
         }
     }
 
@@ -531,7 +534,7 @@ impl Pair {
             dst: gid(1 - flying.from),
             traffic_class: flying.traffic_class,
             hop_limit: 64,
-            mtu: None,
+            mtu: self.link_mtu[flying.from],
             headers,
             payload,
         };

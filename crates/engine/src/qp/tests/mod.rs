@@ -1,9 +1,11 @@
 //! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that waits.
 mod congestion;
+mod direct;
 mod ends;
 mod forged;
 mod harness;
 mod lifecycle;
+mod long;
 mod loss;
 mod recovery;
 mod requester_hostile;
