@@ -175,21 +175,18 @@ fn scaling(idle: &Once, scale: &Once) -> String {
     }
     let mut text = format!("### Same host: scale\n\n{}\n", table(&rows));
     let kib = 1.0 / 1024.0;
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
+    let pairs = format!(
         "- {} connected queue pairs between two processes: {} and {} bytes each in either process, {} s to make and \
-         connect; the first one takes {} KiB in both together.",
+         connect; the first one takes {} KiB in both together.\n",
         count(scale.get("pair_qps")),
         shown(scale.get("pair_qp_pss_0"), 1.0),
         shown(scale.get("pair_qp_pss_1"), 1.0),
         shown(scale.get("pair_connect"), 1.0),
         shown(scale.get("pair_first_pss"), kib),
     );
-    let _ = writeln!(
-        text,
+    let mesh = format!(
         "- {} processes, every two connected: {} messages of 1 KiB in {} s, all verified; the largest has {} KiB (PSS; {} KiB \
-         resident), {} KiB for each other process, and {} descriptors.",
+         resident), {} KiB for each other process, and {} descriptors.\n",
         count(scale.get("mesh_processes")),
         count(scale.get("mesh_messages")),
         shown(scale.get("mesh_exchange"), 1.0),
@@ -198,16 +195,24 @@ fn scaling(idle: &Once, scale: &Once) -> String {
         shown(scale.get("mesh_peer_pss"), kib),
         count(scale.get("mesh_fds")),
     );
-    let _ = writeln!(
-        text,
+    let idleness = format!(
         "- {} idle queue pairs, both processes asleep on armed CQs for {} s: {} CPU seconds (`utime` + `stime`), {} by the \
-         processes' own clocks; a thread went to sleep {} times.",
+         processes' own clocks; a thread went to sleep {} times.\n",
         count(idle.get("idle_qps")),
         count(idle.get("idle_time")),
         shown(idle.get("idle_cpu"), 1.0),
         shown(idle.get("idle_clock"), 1.0),
         count(idle.get("idle_sleeps")),
     );
+    // A program prints the last of its figures when all was verified.
+    let parts = [
+        (scale.get("pair_qps"), pairs, "Queue pairs between two processes"),
+        (scale.get("mesh_fds"), mesh, "The mesh of processes"),
+        (idle.get("idle_sleeps"), idleness, "Idle queue pairs"),
+    ];
+    for (found, line, name) in parts {
+        text += &found.map_or(format!("- {name}: failed.\n"), |_| line);
+    }
     text + "\n"
 }
 
@@ -243,6 +248,7 @@ mod tests {
         let none = Once::from("");
         let text = text("where", &Samples::new(1), &none, &none);
         assert!(text.contains("failed") && !text.contains("yes"), "{text}");
+        assert!(text.contains("The mesh of processes: failed."), "{text}");
     }
 
     #[test]

@@ -123,15 +123,20 @@ fn figures(text: &str, latency: bool) -> Option<Figures> {
 pub struct Once(String);
 
 impl Once {
-    /// Runs it; a failure is kept.
+    /// Runs it. After a failure, which is kept, there are the figures that it printed before: each was verified first.
     pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
-        let out = own(program, args).and_then(|p| p.run(limit));
-        match out {
-            Ok(out) if out.ok() => return Self(out.text),
-            Ok(out) => failures.push(format!("{program}: {}", out.describe())),
-            Err(why) => failures.push(format!("{program}: {why}")),
+        match own(program, args).and_then(|p| p.run(limit)) {
+            Ok(out) => {
+                if !out.ok() {
+                    failures.push(format!("{program}: {}", out.describe()));
+                }
+                Self(out.text)
+            }
+            Err(why) => {
+                failures.push(format!("{program}: {why}"));
+                Self(String::new())
+            }
         }
-        Self(String::new())
     }
 
     /// One by its name.
