@@ -147,7 +147,7 @@ fn what_goes_as_a_packet_is_not_offered_again() {
     p.fate = std::boxed::Box::new(|_| Fate::Drop);
     p.post(0, 3, SendOp::Write(to), 0, 3000);
     p.pump(0);
-    let later = p.sides[0].qp.poll_timeout().unwrap().since(p.now);
+    let later = p.sides[0].qp.ack_timeout().unwrap().since(p.now);
     p.advance(later);
     assert!(p.sides[0].qp.is_retrying());
     assert!(!is_offered(&mut p, 0));
