@@ -10,7 +10,7 @@
 //! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and everything when the
 //! variable is not set, passes straight through, `errno` included.
 //!
-//! And [`madvise`](advice) is seen here, for the device.
+//! And `madvise` is seen here, for the device (module `advice`).
 //!
 //! Nothing here allocates, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
 //! are looked up as the object is loaded.
