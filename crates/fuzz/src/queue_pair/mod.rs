@@ -3,8 +3,8 @@
 //! An input chooses the transport and the attributes, brings both ends to a state, and then posts, lets packets cross, forges
 //! and damages some, lets time pass, takes keys away and changes states. What must hold at every step:
 //!
-//! - memory is touched only where a key that is registered or a buffer that is posted opens it ([`arena`]);
-//! - a request or receive completes once, in order, and none is forgotten when the queue pair ends ([`side`]);
+//! - memory is touched only where a key that is registered or a buffer that is posted opens it (module `arena`);
+//! - a request or receive completes once, in order, and none is forgotten when the queue pair ends (module `side`);
 //! - what the queue pair keeps on account of its peer stays within its attributes;
 //! - what it sends on is finite;
 //! - a packet is counted once, by what became of it.
