@@ -1,5 +1,6 @@
 //! Memory that a queue pair may use without any promise from the caller: pages of our own, registered while they live.
 use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::pd::{Backing, Mr, Pd};
 use adverb_engine::keys::{Region, RegionKind};
 use adverb_engine::{Access, Key, Sge};
@@ -37,7 +38,7 @@ impl Buffer {
             addr: pages.addr(),
             kind: RegionKind::Mapped,
         };
-        let mr = pd.register(region, Backing::Program)?;
+        let mr = pd.register(region, Backing::Mapping(Mapping::pages(pages.clone())))?;
         Ok(Buffer { pages, mr })
     }
     /// First address, in the key's address space.
