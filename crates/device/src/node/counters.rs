@@ -117,6 +117,14 @@ impl Node {
         for (name, value) in self.named_counters().into_iter().filter(|(_, value)| *value != 0) {
             text += &format!(" {name}={value}");
         }
+        if let Some(lanes) = &self.lanes {
+            // What of the program's memory peers may map, in bytes, and why other regions stayed private.
+            let stats = lanes.shadow.stats();
+            text += &format!(" shared_bytes={}", stats.inside);
+            for (why, times) in stats.refused {
+                text += &format!(" private_{why}={times}");
+            }
+        }
         log::info!("counters:{text}");
     }
 
