@@ -44,7 +44,13 @@ thread_local! {
 impl Node {
     /// Lends the calling thread's scratch.
     pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
-        TX.with(|tx| f(&mut tx.borrow_mut()))
+        let mut f = Some(f);
+        let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
+        match TX.try_with(|tx| run(&mut tx.borrow_mut())) {
+            Ok(Some(result)) => result,
+            // A process that exits has taken its thread's scratch down already when what was held back is sent.
+            _ => run(&mut Tx::new()).expect("not run above"),
+        }
     }
 
     /// Does everything a queue pair wants done: sends its packets, performs its key operations, delivers what came of

@@ -1,0 +1,536 @@
+//! One end of a test: a device with memory of every kind and queue pairs, in this process. What it does by itself it also does for
+//! the process at the other end of a pipe ([`Rig::obey`]).
+use crate::talk::ROLE;
+use adverb_device::buffer::Buffer;
+use adverb_device::context::AhAttr;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::keys::MwType;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{
+    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, Sge,
+};
+use adverb_device::{
+    CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd, device,
+};
+use adverb_memory::{Pages, Shadow};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Silence after which a test counts as hanging.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// What a queue pair allows its peer, unless a test says otherwise.
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::MW_BIND)
+    .union(Access::FLUSH_GLOBAL);
+
+/// Which memory a region is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Pages that the device made.
+    Buffer,
+    /// A program's own, that are moved to where peers map them.
+    Adopted,
+    /// A program's own, that stay.
+    Private,
+    /// A program's own, registered on demand.
+    OnDemand,
+    /// Device memory.
+    Dm,
+    /// No memory.
+    Null,
+}
+
+pub const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Adopted, Kind::Private];
+
+#[derive(Debug)]
+enum Bytes {
+    Buffer(Buffer),
+    Mapping(Mapping),
+    Dm(Arc<Dm>),
+    None,
+}
+
+/// Registered memory.
+#[derive(Debug)]
+pub struct Region {
+    bytes: Bytes,
+    mr: Arc<Mr>,
+    /// First address, as keys see it.
+    pub addr: u64,
+}
+
+impl Region {
+    pub fn key(&self) -> u32 {
+        self.mr.key()
+    }
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge { addr: self.addr.wrapping_add(offset as u64), length: len as u32, lkey: self.key() }
+    }
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        match &self.bytes {
+            Bytes::Buffer(b) => assert!(b.write_at(offset, bytes)),
+            Bytes::Mapping(m) => assert!(m.write_at(offset, bytes)),
+            Bytes::Dm(dm) => dm.write(offset as u64, bytes).unwrap(),
+            Bytes::None => {}
+        }
+    }
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        match &self.bytes {
+            Bytes::Buffer(b) => assert!(b.read_at(offset, &mut bytes)),
+            Bytes::Mapping(m) => assert!(m.read_at(offset, &mut bytes)),
+            Bytes::Dm(dm) => dm.read(offset as u64, &mut bytes).unwrap(),
+            Bytes::None => {}
+        }
+        bytes
+    }
+    pub fn word(&self, offset: usize) -> u64 {
+        u64::from_ne_bytes(self.get(offset, 8).try_into().unwrap())
+    }
+    pub fn dereg(&self) {
+        self.mr.dereg().unwrap();
+    }
+}
+
+/// What a queue pair is like; plain numbers, so that it crosses a pipe.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub ty: QpType,
+    pub access: Access,
+    pub timeout: u8,
+    pub retry: u8,
+    pub rnr_retry: u8,
+    /// Uses the end's SRQ.
+    pub srq: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Shape { ty: QpType::Rc, access: ALL, timeout: 16, retry: 7, rnr_retry: 7, srq: false }
+    }
+}
+
+const TYPES: [QpType; 3] = [QpType::Rc, QpType::XrcSend, QpType::XrcRecv];
+
+impl Shape {
+    pub fn words(&self) -> String {
+        let ty = TYPES.iter().position(|t| *t == self.ty).unwrap();
+        format!(
+            "{ty} {} {} {} {} {}",
+            self.access.bits(),
+            self.timeout,
+            self.retry,
+            self.rnr_retry,
+            u8::from(self.srq)
+        )
+    }
+    fn parse(words: &mut Words<'_>) -> Self {
+        Shape {
+            ty: TYPES[words.next::<usize>()],
+            access: Access::from_bits_truncate(words.next()),
+            timeout: words.next(),
+            retry: words.next(),
+            rnr_retry: words.next(),
+            srq: words.next::<u8>() == 1,
+        }
+    }
+}
+
+pub struct Rig {
+    context: Arc<Context>,
+    /// The domain of the queue pairs, and another.
+    pds: [Arc<Pd>; 2],
+    channel: Arc<CompChannel>,
+    pub cq: Arc<Cq>,
+    xrcd: Arc<Xrcd>,
+    pub srq: Arc<Srq>,
+    xrc_srq: Arc<Srq>,
+    pub qps: Vec<(Arc<Qp>, Shape)>,
+    pub regions: Vec<Region>,
+    windows: Vec<Arc<Mw>>,
+}
+
+/// The bytes of a seed.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+/// Does traffic cross the network?
+pub fn on_wire() -> bool {
+    std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire")
+}
+
+impl Rig {
+    pub fn open() -> Rig {
+        let lo = device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("loopback");
+        let context = lo.open().unwrap();
+        let pds = [Pd::new(&context).unwrap(), Pd::new(&context).unwrap()];
+        let channel = CompChannel::new(&context).unwrap();
+        let cq = Cq::new(&context, 8192, Some(&channel), 0).unwrap();
+        let xrcd = Xrcd::open(&context, None).unwrap();
+        let srq = Srq::new(&pds[0], 64, 4, 0, None).unwrap();
+        let xrc_srq = Srq::new(&pds[0], 64, 4, 0, Some((&xrcd, &cq))).unwrap();
+        let (qps, regions, windows) = Default::default();
+        Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows }
+    }
+
+    /// Registers memory; its place in the list.
+    pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> usize {
+        let pd = &self.pds[pd];
+        let own = || Mapping::pages(Arc::new(Pages::new(len).unwrap()));
+        let (bytes, mr) = match kind {
+            Kind::Buffer => {
+                let buffer = Buffer::new(pd, len, access).unwrap();
+                let mr = buffer.mr().clone();
+                (Bytes::Buffer(buffer), mr)
+            }
+            Kind::Adopted | Kind::Private | Kind::OnDemand => {
+                let mapping = own();
+                let access = if kind == Kind::OnDemand { access | Access::ON_DEMAND } else { access };
+                let before = adopt(kind == Kind::Adopted);
+                let mr = pd.reg_mapping(&mapping, 0, len as u64, mapping.addr(), access).unwrap();
+                if !on_wire() && kind != Kind::OnDemand {
+                    let moved = refused() == before;
+                    assert_eq!(moved, kind == Kind::Adopted && !stays(), "{kind:?}");
+                }
+                (Bytes::Mapping(mapping), mr)
+            }
+            Kind::Dm => {
+                let dm = Dm::alloc(&self.context, len as u64, 3).unwrap();
+                let mr = pd.reg_dm_mr(&dm, 0, len as u64, access | Access::ZERO_BASED).unwrap();
+                (Bytes::Dm(dm), mr)
+            }
+            Kind::Null => (Bytes::None, pd.alloc_null_mr().unwrap()),
+        };
+        let addr = mr.region().iova;
+        self.regions.push(Region { bytes, mr, addr });
+        self.regions.len() - 1
+    }
+
+    /// Makes a queue pair; its number.
+    pub fn qp(&mut self, shape: Shape) -> u32 {
+        let cap = QpCap {
+            max_send_wr: 256,
+            max_recv_wr: 256,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 128,
+        };
+        let init = QpInit {
+            qp_type: shape.ty,
+            cap,
+            signal_all: false,
+            send_cq: Some(self.cq.clone()),
+            recv_cq: Some(self.cq.clone()),
+            srq: shape.srq.then(|| self.srq.clone()),
+            xrcd: (shape.ty == QpType::XrcRecv).then(|| self.xrcd.clone()),
+        };
+        let qp = Qp::new(&self.context, Some(&self.pds[0]), &init).unwrap();
+        let number = qp.number();
+        self.qps.push((qp, shape));
+        number
+    }
+
+    /// Connects the queue pair at a place to another.
+    pub fn connect(&self, at: usize, peer: u32) {
+        let (qp, shape) = &self.qps[at];
+        let init = QpAttr { state: QpState::Init, port_num: 1, access: shape.access, ..QpAttr::default() };
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        qp.modify(&init, mask).unwrap();
+        let index = self.context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
+        let dgid = self.context.gid(1, index.into()).unwrap();
+        let ah = AhAttr {
+            dgid,
+            sgid_index: index,
+            is_global: true,
+            port_num: 1,
+            hop_limit: 64,
+            ..Default::default()
+        };
+        let rtr = QpAttr {
+            state: QpState::Rtr,
+            av: self.context.resolve(&ah).unwrap(),
+            path_mtu: PathMtu::Mtu1024,
+            dest_qpn: peer,
+            rq_psn: 0x00ff_ffe0,
+            max_dest_rd_atomic: 4,
+            min_rnr_timer: 12,
+            ..QpAttr::default()
+        };
+        let mut mask =
+            AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        if shape.ty != QpType::XrcSend {
+            mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+        }
+        qp.modify(&rtr, mask).unwrap();
+        let rts = QpAttr {
+            state: QpState::Rts,
+            sq_psn: 0x00ff_ffe0,
+            timeout: shape.timeout,
+            retry_cnt: shape.retry,
+            rnr_retry: shape.rnr_retry,
+            max_rd_atomic: 4,
+            ..QpAttr::default()
+        };
+        let mut mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT;
+        if shape.ty != QpType::XrcRecv {
+            mask |= AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+        }
+        qp.modify(&rts, mask).unwrap();
+    }
+
+    pub fn to(&self, at: usize, state: QpState) {
+        self.qps[at].0.modify(&QpAttr { state, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+    }
+
+    /// Posts signaled requests as one chain.
+    pub fn post(&self, at: usize, requests: &[SendWr<'_>]) {
+        let mut chain = self.qps[at].0.send_chain().unwrap();
+        requests.iter().for_each(|wr| chain.stage(wr).unwrap());
+        chain.commit();
+    }
+
+    pub fn send(&self, at: usize, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        self.post(at, &[request(wr_id, SendFlags::SIGNALED, op, sges)]);
+    }
+
+    pub fn recv(&self, at: usize, wr_id: u64, sges: &[Sge]) {
+        let wr = RecvWr { wr_id, sges };
+        match &self.qps[at] {
+            (_, Shape { srq: true, .. }) => self.srq.post_recv(&wr).unwrap(),
+            (_, Shape { ty: QpType::XrcRecv, .. }) => self.xrc_srq.post_recv(&wr).unwrap(),
+            (qp, _) => qp.post_recv(&wr).unwrap(),
+        }
+    }
+
+    /// The next completions.
+    pub fn wait(&self, n: usize) -> Vec<Completion> {
+        let (mut got, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while got.len() < n {
+            self.cq.poll(n - got.len(), |c| got.push(c)).unwrap();
+            assert!(Instant::now() < end, "{} of {n} completions: {got:?}", got.len());
+        }
+        got
+    }
+
+    /// Binds a window, made for it, to part of a region; its key.
+    pub fn bind(&mut self, at: usize, ty: MwType, region: usize, offset: u64, len: u64) -> u32 {
+        let mw = self.pds[0].alloc_mw(ty).unwrap();
+        let r = &self.regions[region];
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let bind = mw.bind_request(r.key(), r.addr + offset, len, access);
+        mw.set_key(bind.new_key);
+        self.send(at, 99, SendOp::BindMw(bind), &[]);
+        let done = self.wait(1).remove(0);
+        assert_eq!(done.wr_id, 99, "{done:?}");
+        self.windows.push(mw);
+        bind.new_key
+    }
+
+    /// Looks at memory until somebody has written to its end.
+    fn wait_for_bytes(&self, region: usize, len: usize) {
+        let (end, zeros) = (Instant::now() + PATIENCE, vec![0; 8]);
+        while self.regions[region].get(len - 8, 8) == zeros {
+            assert!(Instant::now() < end, "nothing is written");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Does memory that is nobody's else any more stay as it is? Looked at until a peer at work has had its turn many times.
+    fn stays(&self, region: usize, len: usize) -> bool {
+        let canary = pattern(len, 0x00c0_ffee);
+        self.regions[region].put(0, &canary);
+        (0..50).all(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            self.regions[region].get(0, len) == canary
+        })
+    }
+
+    /// What went which way: requests performed directly, packets through rings, over the network.
+    pub fn ways(&self) -> [u64; 4] {
+        let stats = self.context.node().stats();
+        let direct = self.qps.iter().map(|(qp, _)| qp.counters().direct).sum();
+        [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
+    }
+
+    /// Does as the other process says; one line is an order, the answer is one line.
+    pub fn obey(&mut self, line: &str) -> String {
+        let mut words = Words(line.split_whitespace());
+        let order: String = words.next();
+        let w = &mut words;
+        match order.as_str() {
+            "region" => {
+                let kind: String = w.next();
+                let all = [KINDS.as_slice(), &[Kind::OnDemand, Kind::Dm, Kind::Null]].concat();
+                let kind = all.into_iter().find(|k| format!("{k:?}") == kind).expect("a kind");
+                let at = self.region(kind, w.next(), Access::from_bits_truncate(w.next()), w.next());
+                let region = &self.regions[at];
+                format!("{at} {} {}", region.addr, region.key())
+            }
+            "fill" => {
+                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next(), w.next());
+                self.regions[at].put(offset, &pattern(len, seed));
+                String::new()
+            }
+            "same" => {
+                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
+                (self.regions[at].get(offset, len) == pattern(len, seed)).to_string()
+            }
+            "word" => {
+                let at: usize = w.next();
+                self.regions[at].word(w.next()).to_string()
+            }
+            "put" => {
+                let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
+                self.regions[at].put(offset, &word.to_ne_bytes());
+                String::new()
+            }
+            // Nothing but looks at memory, no verb.
+            "spin" => {
+                let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
+                let end = Instant::now() + PATIENCE;
+                while self.regions[at].word(offset) != word && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                self.regions[at].word(offset).to_string()
+            }
+            "qp" => self.qp(Shape::parse(w)).to_string(),
+            "connect" => {
+                self.connect(w.next(), w.next());
+                String::new()
+            }
+            "recv" => {
+                let (at, wr_id, region) = (w.next(), w.next(), w.next::<usize>());
+                self.recv(at, wr_id, &[self.regions[region].sge(w.next(), w.next())]);
+                String::new()
+            }
+            "wait" => self.wait(w.next()).iter().map(show).collect::<Vec<_>>().join(" "),
+            "ready" => {
+                self.context.node().progress();
+                self.cq.len().to_string()
+            }
+            "arm" => {
+                let kind = if w.next::<u8>() == 1 { ArmKind::Solicited } else { ArmKind::Next };
+                self.cq.req_notify(kind).unwrap();
+                String::new()
+            }
+            "event" => match self.channel.next_event(Some(Instant::now() + PATIENCE)) {
+                Ok(cq) => {
+                    cq.ack_events(1);
+                    "true".into()
+                }
+                Err(Errno::ETIMEDOUT) => "false".into(),
+                Err(e) => panic!("{e}"),
+            },
+            "any_event" => {
+                self.context.node().progress();
+                self.channel.try_event().is_some().to_string()
+            }
+            "bind" => {
+                let at = w.next();
+                let ty = if w.next::<u8>() == 1 { MwType::Type1 } else { MwType::Type2 };
+                self.bind(at, ty, w.next(), w.next(), w.next()).to_string()
+            }
+            "dereg" => {
+                self.regions[w.next::<usize>()].dereg();
+                String::new()
+            }
+            "withdraw" => {
+                let (region, len) = (w.next(), w.next());
+                self.wait_for_bytes(region, len);
+                self.regions[region].dereg();
+                self.stays(region, len).to_string()
+            }
+            "end" => {
+                let how: String = w.next();
+                let (at, region, len) = (w.next::<usize>(), w.next(), w.next());
+                self.wait_for_bytes(region, len);
+                match how.as_str() {
+                    "reset" => self.to(at, QpState::Reset),
+                    "error" => self.to(at, QpState::Err),
+                    _ => self.qps[at].0.destroy().unwrap(),
+                }
+                self.stays(region, len).to_string()
+            }
+            "counters" => {
+                let counters = self.qps[w.next::<usize>()].0.counters();
+                format!("{} {}", counters.naks_sent, counters.duplicates)
+            }
+            // The same process, another program.
+            "exec" => {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                panic!("{}", command.env(ROLE, "other").exec());
+            }
+            "xrc_srq" => self.xrc_srq.number().to_string(),
+            "ways" => self.ways().map(|n| n.to_string()).join(" "),
+            other => panic!("no such order: {other}"),
+        }
+    }
+}
+
+/// Are the program's pages left where they are, on request?
+fn stays() -> bool {
+    std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
+}
+
+/// Registrations so far that moved nothing.
+fn refused() -> u64 {
+    Shadow::of_process().unwrap().stats().refused.values().sum()
+}
+
+/// Has the next registration move its pages, or not; how many did not so far.
+fn adopt(on: bool) -> u64 {
+    if on_wire() {
+        return 0;
+    }
+    let shadow = Shadow::of_process().unwrap();
+    // Nobody here calls madvise on registered memory, and there is no preload to see it.
+    shadow.trust_allocators(true);
+    if !stays() {
+        shadow.enable(on);
+    }
+    refused()
+}
+
+/// A request with data from registered memory.
+pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) -> SendWr<'a> {
+    SendWr { wr_id, flags, op, data: Payload::Sges(sges), ud: None, xrc_srqn: 0 }
+}
+
+pub fn remote(va: u64, rkey: u32) -> Remote {
+    Remote { va, rkey }
+}
+
+/// A completion in one word.
+pub fn show(c: &Completion) -> String {
+    format!("{:?}/{:?}/{}/{}/{:x}/{}", c.status, c.opcode, c.wr_id, c.byte_len, c.imm, c.flags.bits())
+}
+
+/// The words of a line, as what they stand for.
+pub struct Words<'a>(std::str::SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    pub fn of(line: &'a str) -> Self {
+        Words(line.split_whitespace())
+    }
+    pub fn next<T: FromStr>(&mut self) -> T {
+        let word = self.0.next().expect("another word");
+        word.parse().unwrap_or_else(|_| panic!("{word:?} is something else"))
+    }
+}

@@ -1,0 +1,239 @@
+//! Messages that take a receive: SEND in its variants, WRITE with immediate data, over RC, SRQ and XRC.
+use crate::cases;
+use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
+use crate::talk::Pair;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcStatus};
+
+cases!(
+    messages_of_every_size_from_and_to_every_memory,
+    gathered_and_inline,
+    a_shared_receive_queue_and_xrc,
+    windows_and_invalidation,
+    solicited_events,
+    more_than_the_ring_holds,
+);
+
+pub const SIZES: [usize; 8] = [0, 1, 8, 4095, 4096, 65_536, 65_537, (1 << 20) + 3];
+pub const MOST: usize = (1 << 20) + 3;
+
+/// One message from a region here to one there; every byte is looked at.
+fn message(
+    p: &mut Pair,
+    qp: usize,
+    op: SendOp,
+    (mine, theirs): (usize, usize),
+    len: usize,
+    seed: u64,
+) -> String {
+    p.a.regions[mine].put(0, &pattern(len, seed));
+    // A WRITE with immediate data takes a receive, and none of its memory.
+    let room = if matches!(op, SendOp::WriteImm(..)) { 0 } else { len };
+    p.b.ask(&format!("recv {qp} {seed} {theirs} 0 {room}"));
+    let sges = [p.a.regions[mine].sge(0, len)];
+    p.a.send(qp, seed, op, if len == 0 { &[] } else { &sges });
+    let done = p.a.wait(1).remove(0);
+    assert_eq!((done.status, done.wr_id), (WcStatus::Success, seed), "{len} {op:?}: {:?}", done.cause);
+    let got = p.b.ask("wait 1");
+    assert!(p.b.same(theirs, 0, len, seed), "{len} bytes by {op:?}: {got}");
+    got
+}
+
+fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
+    let qp = p.rc();
+    let mine = KINDS.map(|kind| p.a.region(kind, MOST, ALL, 0));
+    let theirs = KINDS.map(|kind| p.b.region(kind, MOST, ALL, 0));
+    let mut seed = 0;
+    for from in mine {
+        for (to, remote) in theirs {
+            for len in SIZES {
+                for (op, expected) in [
+                    (SendOp::Send, "Success/Recv/# * /0/0"),
+                    (SendOp::SendImm(0x1234_5678), "Success/Recv/# * /12345678/2"),
+                    (SendOp::WriteImm(remote, 0x0bad_cafe), "Success/RecvRdmaWithImm/# * /badcafe/2"),
+                ] {
+                    seed += 1;
+                    let got = message(p, qp, op, (from, to), len, seed);
+                    let (head, tail) = expected.split_once(" * ").unwrap();
+                    assert_eq!(got, format!("{}/{len}{tail}", head.replace('#', &seed.to_string())));
+                }
+            }
+        }
+    }
+    p.wants.lane = true;
+}
+
+fn gathered_and_inline(p: &mut Pair) {
+    let qp = p.rc();
+    let kinds = KINDS.map(|kind| p.a.region(kind, 1 << 16, ALL, 0));
+    let (to, remote) = p.b.region(Kind::Buffer, 1 << 18, ALL, 0);
+    let whole = pattern(100_000, 7);
+    for (op, at) in [(SendOp::Send, 0), (SendOp::Write(remote), 0), (SendOp::WriteImm(remote, 1), 0)] {
+        let mut sges = Vec::new();
+        for (n, (from, to)) in [(0, 40_000), (40_000, 40_001), (40_001, 100_000)].into_iter().enumerate() {
+            p.a.regions[kinds[n]].put(n * 11, &whole[from..to]);
+            sges.push(p.a.regions[kinds[n]].sge(n * 11, to - from));
+        }
+        p.b.ask(&format!("fill {to} 0 100000 1"));
+        if !matches!(op, SendOp::Write(_)) {
+            p.b.ask(&format!("recv {qp} 5 {to} {at} 100000"));
+        }
+        p.a.send(qp, 1, op, &sges);
+        let done = p.a.wait(1).remove(0);
+        p.note("gathered", &done);
+        assert_eq!(done.status, WcStatus::Success);
+        if !matches!(op, SendOp::Write(_)) {
+            p.b.ask("wait 1");
+        }
+        assert!(p.b.same(to, at, 100_000, 7), "{op:?}");
+    }
+    // Scattered: a READ into three pieces.
+    let pieces: Vec<_> = (0..3).map(|n| p.a.regions[kinds[n]].sge(100, 30_000 + n)).collect();
+    p.a.send(qp, 2, SendOp::Read(remote), &pieces);
+    assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+    let back: Vec<u8> = (0..3).flat_map(|n| p.a.regions[kinds[n]].get(100, 30_000 + n)).collect();
+    assert!(back == whole[..back.len()]);
+    for len in [0usize, 1, 63, 64, 128] {
+        let data = pattern(len, len as u64);
+        for op in [SendOp::Send, SendOp::Write(remote), SendOp::WriteImm(remote, 3)] {
+            p.b.ask(&format!("fill {to} 0 256 9"));
+            if !matches!(op, SendOp::Write(_)) {
+                p.b.ask(&format!("recv {qp} 5 {to} 0 128"));
+            }
+            // The program may do what it likes with the bytes once they are posted.
+            let mut bytes = data.clone();
+            let parts: [&[u8]; 1] = [&bytes];
+            let flags = SendFlags::SIGNALED | SendFlags::INLINE;
+            let wr = SendWr { wr_id: 3, flags, op, data: Payload::Inline(&parts), ud: None, xrc_srqn: 0 };
+            p.a.post(qp, &[wr]);
+            bytes.fill(0xff);
+            assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+            if !matches!(op, SendOp::Write(_)) {
+                p.b.ask("wait 1");
+            }
+            assert!(p.b.same(to, 0, len, len as u64), "{len} inline by {op:?}");
+        }
+    }
+    (p.wants.lane, p.wants.direct) = (true, true);
+}
+
+fn a_shared_receive_queue_and_xrc(p: &mut Pair) {
+    let shared = Shape { srq: true, ..Shape::default() };
+    let (one, two) = (p.connect(Shape::default(), shared), p.connect(Shape::default(), shared));
+    let xrc = p.xrc();
+    let srqn = p.b.ask("xrc_srq").parse().unwrap();
+    let from = p.a.region(Kind::Buffer, MOST, ALL, 0);
+    let (to, remote) = p.b.region(Kind::Adopted, MOST, ALL, 0);
+    for (n, len) in SIZES.into_iter().enumerate() {
+        for (at, qp) in [one, two].into_iter().enumerate() {
+            let got = message(p, qp, SendOp::Send, (from, to), len, 100 + n as u64 * 2 + at as u64);
+            assert!(got.starts_with("Success/Recv/"), "{got}");
+        }
+        for op in [SendOp::Send, SendOp::SendImm(9), SendOp::Write(remote), SendOp::Read(remote)] {
+            let takes = matches!(op, SendOp::Send | SendOp::SendImm(_));
+            p.a.regions[from].put(0, &pattern(len, 50 + n as u64));
+            if takes {
+                p.b.ask(&format!("recv {xrc} 4 {to} 0 {len}"));
+            }
+            let sges = [p.a.regions[from].sge(0, len)];
+            let mut wr = request(4, SendFlags::SIGNALED, op, if len == 0 { &[] } else { &sges });
+            wr.xrc_srqn = srqn;
+            p.a.post(xrc, &[wr]);
+            let done = p.a.wait(1).remove(0);
+            assert_eq!(done.status, WcStatus::Success, "{op:?} over XRC: {:?}", done.cause);
+            if takes {
+                p.b.ask("wait 1");
+            }
+            assert!(p.b.same(to, 0, len, 50 + n as u64), "{len} bytes by {op:?} over XRC");
+            assert!(p.a.regions[from].get(0, len) == pattern(len, 50 + n as u64));
+        }
+    }
+    p.wants.lane = true;
+}
+
+fn windows_and_invalidation(p: &mut Pair) {
+    let from = p.a.region(Kind::Buffer, 4096, ALL, 0);
+    for (ty, kind) in [(1, Kind::Buffer), (2, Kind::Buffer), (2, Kind::Adopted), (2, Kind::Private)] {
+        let qp = p.rc();
+        let (to, region) = p.b.region(kind, 8192, ALL, 0);
+        let key: u32 = p.b.ask(&format!("bind {qp} {ty} {to} 4096 2048")).parse().unwrap();
+        let window = Remote { va: region.va + 4096, rkey: key };
+        p.a.regions[from].put(0, &pattern(2048, 3));
+        let data = [p.a.regions[from].sge(0, 2048)];
+        for op in [SendOp::Write(window), SendOp::Read(window)] {
+            p.a.send(qp, 1, op, &data);
+            assert_eq!(p.a.wait(1)[0].status, WcStatus::Success, "{op:?} through a window of type {ty}");
+        }
+        assert!(p.b.same(to, 4096, 2048, 3));
+        if ty == 1 {
+            continue;
+        }
+        // The peer takes the window away with a message; the next access through it fails.
+        p.b.ask(&format!("recv {qp} 8 {to} 0 64"));
+        p.a.send(qp, 2, SendOp::SendInv(key), &[p.a.regions[from].sge(0, 64)]);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+        assert_eq!(p.b.ask("wait 1"), format!("Success/Recv/8/64/{key:x}/8"));
+        p.a.regions[from].put(0, &pattern(64, 4));
+        p.a.send(qp, 3, SendOp::Write(window), &[p.a.regions[from].sge(0, 64)]);
+        let done = p.a.wait(1).remove(0);
+        assert_eq!(done.status, WcStatus::RemAccessErr);
+        p.note("a window that was taken away", &done);
+        assert!(p.b.same(to, 4096, 64, 3), "bytes came through a window that was taken away");
+    }
+    p.wants.lane = true;
+}
+
+fn solicited_events(p: &mut Pair) {
+    let qp = p.rc();
+    let from = p.a.region(Kind::Buffer, 64, ALL, 0);
+    let (to, remote) = p.b.region(Kind::Buffer, 64, ALL, 0);
+    let data = [p.a.regions[from].sge(0, 8)];
+    for op in [SendOp::Send, SendOp::SendImm(1), SendOp::WriteImm(remote, 1)] {
+        p.b.ask("arm 1");
+        p.b.ask(&format!("recv {qp} 1 {to} 0 8"));
+        p.b.ask(&format!("recv {qp} 2 {to} 0 8"));
+        p.a.post(qp, &[request(1, SendFlags::SIGNALED, op, &data)]);
+        p.a.wait(1);
+        assert_eq!(p.b.ask("any_event"), "false", "{op:?} without the flag");
+        p.a.post(qp, &[request(2, SendFlags::SIGNALED | SendFlags::SOLICITED, op, &data)]);
+        // It sleeps until then, whichever way the message comes.
+        assert_eq!(p.b.ask("event"), "true", "{op:?} with the flag");
+        p.a.wait(1);
+        p.b.ask("wait 2");
+    }
+    // Asleep without a sign: the next of any kind.
+    for n in 0..200 {
+        p.b.ask("arm 0");
+        p.b.ask(&format!("recv {qp} {n} {to} 0 8"));
+        p.b.order("event");
+        p.a.post(qp, &[request(n, SendFlags::SIGNALED, SendOp::Send, &data)]);
+        assert_eq!(p.b.answer(), "true");
+        p.a.wait(1);
+        p.b.ask("wait 1");
+    }
+    p.wants.lane = true;
+}
+
+/// The peer does not look until everything is posted: its background thread alone takes messages in, and the ring is full again and
+/// again.
+fn more_than_the_ring_holds(p: &mut Pair) {
+    const COUNT: usize = 200;
+    const LEN: usize = 16_000;
+    let qp = p.rc();
+    let from = p.a.region(Kind::Private, COUNT * LEN, ALL, 0);
+    let (to, _) = p.b.region(Kind::Private, COUNT * LEN, ALL, 0);
+    p.a.regions[from].put(0, &pattern(COUNT * LEN, 5));
+    for n in 0..COUNT {
+        p.b.ask(&format!("recv {qp} {n} {to} {} {LEN}", n * LEN));
+    }
+    for n in 0..COUNT {
+        p.a.send(qp, n as u64, SendOp::Send, &[p.a.regions[from].sge(n * LEN, LEN)]);
+    }
+    assert!(p.a.wait(COUNT).iter().all(|c| c.status == WcStatus::Success));
+    let got = p.b.ask(&format!("wait {COUNT}"));
+    let ids: Vec<_> =
+        got.split(' ').map(|c| c.split('/').nth(2).unwrap().parse::<usize>().unwrap()).collect();
+    assert!(ids.iter().copied().eq(0..COUNT), "{ids:?}");
+    assert!(p.b.same(to, 0, COUNT * LEN, 5));
+    p.wants.lane = true;
+}

@@ -1,0 +1,160 @@
+//! What is refused, and what is done instead: seen to be used, and right.
+use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
+use crate::talk::{Other, Pair};
+use crate::two_sided::MOST;
+use crate::{Case, local};
+use adverb_device::engine::{SendFlags, SendOp, WcStatus};
+use nix::sys::signal::Signal;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub const CASES: &[Case] = &[
+    Case { env: &[("ADVERB_ADOPT", "off")], ..local("pages_stay_where_they_are", stay) },
+    Case { env: &[(HIDE, "1")], bare: true, ..local("nobody_looks_into_the_other", forbidden) },
+    local("a_peer_that_never_answers", silent),
+    local("rings_that_are_full", full),
+    local("one_end_wants_the_network", mixed),
+];
+
+/// Set: the process lets nobody read its memory.
+const HIDE: &str = "ADVERB_LANES_HIDE";
+
+/// Messages about memory that cannot be reached, and about processes that do not answer.
+static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
+static SILENT: AtomicUsize = AtomicUsize::new(0);
+
+pub fn heard(record: &log::Record<'_>) {
+    let text = record.args().to_string();
+    if record.level() == log::Level::Warn && text.contains("not reached directly") {
+        FORBIDDEN.fetch_add(1, Ordering::SeqCst);
+    }
+    if text.contains("did not agree to share memory") {
+        SILENT.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub fn hide() {
+    if std::env::var_os(HIDE).is_some() {
+        nix::sys::prctl::set_dumpable(false).unwrap();
+    }
+}
+
+/// Every way of moving bytes between all kinds of memory; requests of these performed directly.
+fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
+    let before = p.a.ways()[0];
+    let mine = p.a.region(from, MOST, ALL, 0);
+    let (theirs, at) = p.b.region(to, MOST, ALL, 0);
+    for (n, len) in [8, 4096, 70_000, MOST].into_iter().enumerate() {
+        for (m, op) in [SendOp::Write(at), SendOp::Send, SendOp::WriteImm(at, 1)].into_iter().enumerate() {
+            let seed = (n * 3 + m) as u64 + 1;
+            p.a.regions[mine].put(0, &pattern(len, seed));
+            if m > 0 {
+                p.b.ask(&format!("recv {qp} 1 {theirs} 0 {len}"));
+            }
+            p.a.post(qp, &[request(1, SendFlags::SIGNALED, op, &[p.a.regions[mine].sge(0, len)])]);
+            let done = p.a.wait(1).remove(0);
+            assert_eq!(done.status, WcStatus::Success, "{:?}", done.cause);
+            if m > 0 {
+                p.b.ask("wait 1");
+            }
+            assert!(p.b.same(theirs, 0, len, seed), "{len} bytes {from:?} to {to:?} by {op:?}");
+        }
+        p.a.regions[mine].put(0, &vec![0; len]);
+        p.a.send(qp, 1, SendOp::Read(at), &[p.a.regions[mine].sge(0, len)]);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+        assert!(p.a.regions[mine].get(0, len) == pattern(len, n as u64 * 3 + 3), "read of {len} {to:?}");
+    }
+    p.b.ask(&format!("put {theirs} 0 5"));
+    p.a.send(qp, 1, SendOp::FetchAdd { remote: at, add: 2 }, &[p.a.regions[mine].sge(0, 8)]);
+    assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+    assert_eq!((p.a.regions[mine].word(0), p.b.word(theirs, 0)), (5, 7));
+    p.a.ways()[0] - before
+}
+
+fn stay(p: &mut Pair) {
+    let qp = p.rc();
+    for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
+        // Writes and reads by system calls; the atomic is the target's own to perform.
+        let direct = if to == Kind::Buffer { 9 } else { 8 };
+        assert_eq!(all_ways(p, qp, from, to), direct, "{from:?} to {to:?}");
+    }
+    p.wants.direct = true;
+}
+
+fn forbidden(p: &mut Pair) {
+    for _ in 0..2 {
+        let qp = p.rc();
+        for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
+            let direct = all_ways(p, qp, from, to);
+            assert_eq!(direct, if to == Kind::Private { 0 } else { 9 }, "{from:?} to {to:?}");
+        }
+    }
+    assert_eq!(FORBIDDEN.load(Ordering::SeqCst), 1, "said once");
+    (p.wants.direct, p.wants.lane) = (true, true);
+}
+
+/// A process of before this path, or one that hangs: bound to its name, and silent.
+fn silent(p: &mut Pair) {
+    let uid = nix::unistd::geteuid();
+    let bind = |slot: u32| {
+        let name = SocketAddr::from_abstract_name(format!("adverb-{uid}-{slot}")).unwrap();
+        UnixDatagram::bind_addr(&name).map(|socket| (slot, socket))
+    };
+    // Some number that nobody has just now.
+    let (slot, _socket) = (900..1000).find_map(|slot| bind(slot).ok()).expect("a free slot");
+    let hasty = Shape { timeout: 8, retry: 1, ..Shape::default() };
+    let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
+    for n in 0..3 {
+        p.a.qp(hasty);
+        p.a.connect(n, slot << 14 | 5);
+        p.a.send(n, 1, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::RetryExcErr);
+        p.b.ask(&format!("qp {}", hasty.words()));
+    }
+    assert!(SILENT.load(Ordering::SeqCst) > 0);
+    // Others do not suffer.
+    let qp = p.rc();
+    assert_eq!(all_ways(p, qp, Kind::Buffer, Kind::Adopted), 9);
+    p.wants.network = true;
+}
+
+/// The peer stands still until its ring is full and requests wait for room.
+fn full(p: &mut Pair) {
+    const COUNT: usize = 200;
+    const LEN: usize = 16_000;
+    for kind in KINDS {
+        let qp = p.rc();
+        let from = p.a.region(kind, COUNT * LEN, ALL, 0);
+        let (to, at) = p.b.region(kind, COUNT * LEN, ALL, 0);
+        p.a.regions[from].put(0, &pattern(COUNT * LEN, 5));
+        (0..COUNT).for_each(|n| drop(p.b.ask(&format!("recv {qp} {n} {to} {} {LEN}", n * LEN))));
+        p.b.signal(Signal::SIGSTOP);
+        for n in 0..COUNT {
+            p.a.send(qp, n as u64, SendOp::Send, &[p.a.regions[from].sge(n * LEN, LEN)]);
+        }
+        // Behind all that, and not ahead of it: what it reads is what was sent.
+        let back = p.a.region(Kind::Buffer, LEN, ALL, 0);
+        let last = adverb_device::engine::wr::Remote { va: at.va + ((COUNT - 1) * LEN) as u64, ..at };
+        p.a.send(qp, COUNT as u64, SendOp::Read(last), &[p.a.regions[back].sge(0, LEN)]);
+        assert_eq!(p.a.cq.len(), 0, "completed by a process that stands still");
+        p.b.signal(Signal::SIGCONT);
+        let done = p.a.wait(COUNT + 1);
+        assert!(done.iter().all(|c| c.status == WcStatus::Success));
+        assert!(done.iter().map(|c| c.wr_id).eq(0..=COUNT as u64));
+        p.b.ask(&format!("wait {COUNT}"));
+        assert!(p.b.same(to, 0, COUNT * LEN, 5), "{kind:?}");
+        assert!(p.a.regions[back].get(0, LEN) == p.a.regions[from].get((COUNT - 1) * LEN, LEN));
+    }
+    p.wants.lane = true;
+}
+
+/// One process of the two was told to use the network.
+fn mixed(p: &mut Pair) {
+    p.b = Other::playing("target", &[("ADVERB_PATH", "wire")]);
+    let qp = p.rc();
+    for (from, to) in KINDS.into_iter().zip([Kind::Adopted, Kind::Private, Kind::Buffer]) {
+        assert_eq!(all_ways(p, qp, from, to), 0);
+    }
+    p.wants.network = true;
+}
