@@ -87,10 +87,17 @@ impl Member {
 /// The same order to all, and the answers.
 ///
 /// # Errors
-/// The first that went wrong.
+/// All that went wrong: what fails in one process may only be the echo of another's.
 pub fn ask_all(members: &mut [Member], order: &str) -> Result<Vec<String>> {
     members.iter_mut().try_for_each(|m| m.order(order))?;
-    members.iter_mut().map(Member::answer).collect()
+    let (mut answers, mut failures) = (Vec::new(), Vec::new());
+    for member in members {
+        match member.answer() {
+            Ok(answer) => answers.push(answer),
+            Err(why) => failures.push(why),
+        }
+    }
+    if failures.is_empty() { Ok(answers) } else { Err(failures.join("; ")) }
 }
 
 /// The life of a member: `args` are those behind [`pair::CHILD`]. Orders come on standard input, until it ends.
