@@ -103,7 +103,8 @@ fn exchange(a: &End) {
     // Each request fits a packet; whatever else was sent had a call of its own at most.
     let end = node.stats();
     let (packets, calls) = (end.packets_sent - before.packets_sent, end.send_calls - before.send_calls);
-    assert!(calls <= 2 + (packets - PIECES), "{packets} packets, {calls} calls");
+    // On one host there are none.
+    assert!(calls <= 2 + packets.saturating_sub(PIECES), "{packets} packets, {calls} calls");
     a.qp.read(40, &[a.sge(u64::from(total), total)], remote, token, NONE).unwrap();
     a.qp.send(41, &[Sge::Bytes(b"done")], OpFlags::INLINE | OpFlags::READ_FENCE).unwrap();
     assert_eq!(short(&a.results(2)), [(40, NtStatus::SUCCESS), (41, NtStatus::SUCCESS)]);
