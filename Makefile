@@ -12,7 +12,7 @@ INTEROP := $(CARGO) test --package adverb-interop
 
 GIGABYTE = $(BUILD)/gigabyte
 
-.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short goodput gigabyte foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short goodput gigabyte gigabyte-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -22,7 +22,7 @@ build: ## the command and the drop-in libraries, optimised
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
 
-test: deps unit foreign foreign-wire-short ## everything: install what tests need, then unit tests and foreign programs, on both paths
+test: deps unit gigabyte-short foreign foreign-wire-short ## everything: install what tests need, then unit tests and foreign programs, on both paths
 
 deps:
 	scripts/test-deps
@@ -49,15 +49,16 @@ goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/
 	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
 	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md
 
+gigabyte-short: build ## 64 MiB under each fault, every byte checked
+	$(GIGABYTE) --mib 64
+
 gigabyte: build ## a gigabyte under each fault, every byte checked; a table into BENCHMARKS.md; minutes
 	$(GIGABYTE) --write BENCHMARKS.md
 
 foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
-	$(GIGABYTE) --mib 64
 	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
 
 foreign-short: build ## the same with fewer sizes and shorter runs
-	$(GIGABYTE) --mib 64 --short
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
 
 foreign-wire: build ## all of them again with every packet on the network, which a host otherwise spares itself

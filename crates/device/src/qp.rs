@@ -96,7 +96,7 @@ pub(crate) struct QpInner {
 /// A queue pair's place in the published table: the bits of its number below the slot.
 const QPN_INDEX: u32 = (1 << adverb_link::SLOT_SHIFT) - 1;
 /// How long peers at work in memory of this process are waited for, when a queue pair or a region ends.
-pub(crate) const SETTLE: Duration = Duration::from_secs(1);
+pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 /// A chain is sent at once when so many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;

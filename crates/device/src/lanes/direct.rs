@@ -128,10 +128,14 @@ impl Lanes {
         else {
             return false;
         };
-        match &target.reach {
+        let done = match &target.reach {
             Reach::Window(window, at) => in_window(window, at + off, request),
             Reach::Cma(cma) => by_calls(cma, entry.addr + off, request),
-        }
+        };
+        // An owner waits for whoever is inside, but not for ever: this thread may have lost the processor for as long. Then what it
+        // copied may be of other memory, and the owner says so to the packet that follows.
+        done && peer.tables.key_unchanged(&target.seen)
+            && seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at))
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the operation.
