@@ -169,6 +169,11 @@ impl Node {
     /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was
     /// busy last, and [`RxFrom::Every`] after a wake-up.
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
+        self.receive_all(from, hold, true)
+    }
+
+    /// As [`Node::receive`]; what peers on this host have written only `with_rings`.
+    pub(super) fn receive_all(&self, from: RxFrom, hold: bool, with_rings: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
         let Rx { buffers, batch, rings, quiet } = &mut *rx;
         batch.hold = false;
@@ -185,7 +190,7 @@ impl Node {
             }
         });
         let mut any = false;
-        if let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) {
+        if let Some(lanes) = self.lanes.as_ref().filter(|lanes| with_rings && lanes.any()) {
             lanes.refresh(rings);
             any = self.receive_lanes(&mut rings.list, batch);
             // A look at the sockets costs a system call, many times what a look at the lanes does.
@@ -204,7 +209,7 @@ impl Node {
     }
 
     /// Takes everything that a peer has written.
-    pub(super) fn receive_all(&self, peer: &Arc<Peer>) {
+    pub(super) fn receive_ring(&self, peer: &Arc<Peer>) {
         let mut rx = self.rx.lock();
         let Rx { batch, rings, .. } = &mut *rx;
         batch.hold = false;

@@ -52,7 +52,7 @@ impl Node {
     /// Leaves a peer that has ended.
     pub(crate) fn see_end(&self, peer: &Arc<Peer>) {
         // What it wrote before it ended counts.
-        self.receive_all(peer);
+        self.receive_ring(peer);
         self.leave(peer, "has ended");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
 //! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
-//! `LONGEST_AWAY`), so that a polling program keeps its core; once the program has not polled during such a while it comes back. For a program that arms its queues and sleeps on their descriptors
+//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on their descriptors
 //! by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
@@ -87,25 +87,16 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
         sleep(&node, away, shift);
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
-        if !away.is_zero()
-            && polls != node.last_polls.swap(polls, Ordering::Relaxed)
-            && !node.sleeps_by_itself()
-        {
-            // The program has polled meanwhile, so it will again: what has come since is its own to take. Two that take
-            // in turns get in each other's way, and a third thread that wants a processor costs one of the two.
-            node.look_for_ends();
-            node.run_timers();
-            node.maintain();
-            away = (away * 2).min(LONGEST_AWAY);
-            continue;
-        }
         let pumped = node.pump_dirty();
         if node.program_runs() && !node.sleeps_by_itself() {
             node.run_timers();
             away = away.max(FIRST_AWAY);
             continue;
         }
-        let worked = node.receive(RxFrom::Every, false);
+        // What peers on this host write the program takes by itself as long as it polls: in a busy ring there is always something,
+        // two that take in turns get in each other's way, and a third thread that wants a processor costs one of the two.
+        let theirs = !away.is_zero() && polls != node.last_polls.load(Ordering::Relaxed);
+        let worked = node.receive_all(RxFrom::Every, false, !theirs);
         node.look_for_ends();
         if worked && away.is_zero() {
             skip = match skip {
