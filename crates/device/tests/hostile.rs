@@ -73,7 +73,19 @@ fn counters(end: &End) -> BTreeMap<&'static str, u64> {
 fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
     let of_qp = || end.qp.counters().named().find(|(name, _)| *name == reason);
     let now = || of_qp().map_or_else(|| counters(end)[reason], |(_, value)| value);
-    let (before, in_all) = (now(), counters(end)[reason]);
+    // What was sent before is not of this flood.
+    let mut before = now();
+    loop {
+        let quiet = Instant::now() + Duration::from_millis(20);
+        while Instant::now() < quiet {
+            end.context.node().progress();
+        }
+        let later = now();
+        if std::mem::replace(&mut before, later) == later {
+            break;
+        }
+    }
+    let in_all = counters(end)[reason];
     let (mut sent, until) = (0, Instant::now() + Duration::from_secs(60));
     while now() - before < FLOOD {
         (0..BURST).for_each(|_| forger.send(bytes));
