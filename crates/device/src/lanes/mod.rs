@@ -487,6 +487,9 @@ impl Node {
             }
             return Ok(());
         }
+        if hello.nonce == lanes.nonce {
+            return Ok(());
+        }
         // Locked to the end: whoever greets this process meanwhile finds it known then, so that each makes one ring.
         let mut greeted = lanes.greeted.lock();
         let ring = hello.slots.iter().find_map(|slot| greeted.remove(slot));

@@ -254,7 +254,7 @@ impl Node {
             payload: &body[at.min(body.len())..],
         };
         self.counters.lane_received.fetch_add(1, Ordering::Relaxed);
-        if tag & BY_REFERENCE == 0 {
+        if tag & BY_REFERENCE == 0 || !theirs {
             self.handle(&mut batch.tx, &qp, &mut inner, &packet);
         } else {
             let Some(reference) = Reference::parse(rest) else {
