@@ -58,8 +58,8 @@ fn the_stopped() {
     let end = End::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
-    end.recv(1, &[end.sge(0, LONG)]);
     end.connect_to(qpn, PathMtu::Mtu4096);
+    end.recv(1, &[end.sge(0, LONG)]);
     tell("ready");
     assert!(listen().is_some());
     // What has come is there with the first few polls.
@@ -122,10 +122,10 @@ fn the_crowded() {
     for tag in 0..3 {
         let end = End::new(QpType::Rc);
         slots.push(end.qp.number() as usize / SLOT);
-        end.recv(0, &[end.sge(0, 5000)]);
         tell(&introduce(&end));
         let (qpn, _) = parse(&listen().unwrap());
         end.connect_to(qpn, PathMtu::Mtu1024);
+        end.recv(0, &[end.sge(0, 5000)]);
         assert_eq!(listen().as_deref(), Some("go"));
         echo(&end);
         if tag == 0 {

@@ -107,8 +107,8 @@ fn the_steady() {
     let end = End::new(QpType::Rc);
     tell(&introduce(&end));
     let (qpn, _) = parse(&listen().unwrap());
-    end.recv(0, &[end.sge(OUT, SIZE)]);
     end.connect_to(qpn, PathMtu::Mtu1024);
+    end.recv(0, &[end.sge(OUT, SIZE)]);
     assert_eq!(listen().as_deref(), Some("go"));
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -56,6 +56,8 @@ pub(crate) struct Peer {
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
+    /// It was waited for in vain.
+    pub(super) stalls: AtomicBool,
     /// Queue pairs of ours that are connected to it.
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
 }
@@ -97,6 +99,7 @@ impl Peer {
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -122,6 +125,7 @@ impl Peer {
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }

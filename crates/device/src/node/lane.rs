@@ -15,6 +15,7 @@ use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, QpState, Range, 
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_memory::HostMemory;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
+use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -51,10 +52,15 @@ impl Node {
             let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
             let QpInner { engine, seen, .. } = inner;
             while let Some(request) = engine.poll_direct(&keys) {
+                let len = request.len;
                 if !lanes.perform(peer, seen, ends, &keys, &request) {
                     break;
                 }
                 engine.direct_done(effects);
+                if len > u64::from(MTU) {
+                    // Who wants to change a key, and all who wait behind that, do not wait for a queue full of these.
+                    RwLockReadGuard::bump(&mut keys);
+                }
             }
         }
         let mut paused = false;
@@ -76,9 +82,17 @@ impl Node {
                     paused = true;
                     break;
                 };
-                if !lane.has_room(LONGEST) {
-                    paused = true;
-                    break;
+                match lane.has_room(LONGEST) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        paused = true;
+                        break;
+                    }
+                    Err(Broken) => {
+                        drop(keys);
+                        self.deliver(qp, inner, effects);
+                        return self.leave(peer, "broke its ring");
+                    }
                 }
                 let memory = PagedMemory { keys: &keys, memory: HostMemory };
                 let long = if inner.long { LONG } else { 0 };

@@ -136,8 +136,8 @@ impl<M: Cells> Writer<M> {
     }
 
     #[inline]
-    pub(super) fn has_room(&mut self, len: usize) -> bool {
-        len <= max_body(self.cells.count()) && matches!(self.place(len), Ok(Some(_)))
+    pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
+        Ok(len <= max_body(self.cells.count()) && self.place(len)?.is_some())
     }
 
     #[inline]

@@ -128,9 +128,9 @@ impl Producer {
         self.0.is_read()
     }
 
-    /// Whether a record with a body of `len` bytes would find room.
+    /// Whether a record with a body of `len` bytes would find room. Err: as from [`push`](Producer::push).
     #[inline]
-    pub fn has_room(&mut self, len: usize) -> bool {
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
         self.0.has_room(len)
     }
 }
