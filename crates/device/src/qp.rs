@@ -511,6 +511,8 @@ impl Qp {
             Ok(_) => return Ok(()),
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
+        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now, and said so.
+        node.take_what_came();
         node.remove_qp(self.number);
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();

@@ -22,7 +22,8 @@ fn def_8_a_chain_is_one_hand_over() {
     a.results(32);
     let end = node.stats();
     // The peer is in this process: each of its acknowledgements is a packet, and a call at most.
-    let acknowledgements = end.packets_sent - held.packets_sent - 32;
+    // Within one host there are no packets at all.
+    let acknowledgements = (end.packets_sent - held.packets_sent).saturating_sub(32);
     let calls = end.send_calls - held.send_calls;
     assert!(calls <= 2 + acknowledgements, "{calls} calls, {acknowledgements} acknowledgements");
 }

@@ -40,6 +40,9 @@ const LOOK_EVERY: u32 = 256;
 /// Rounds of [`BUDGET`] records after which a full ring is read, and more.
 const FULL_RINGS: usize = 128;
 
+/// Receives at most before a queue pair ends.
+const ROUNDS: usize = 64;
+
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
 
@@ -225,6 +228,13 @@ impl Node {
                     break;
                 }
             }
+        }
+    }
+
+    /// Takes what peers on this host had written by now, as far as that ends.
+    pub(crate) fn take_what_came(&self) {
+        if self.lanes.as_ref().is_some_and(Lanes::any) {
+            (0..ROUNDS).take_while(|_| self.receive(RxFrom::All, false)).for_each(drop);
         }
     }
 

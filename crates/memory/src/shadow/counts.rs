@@ -51,6 +51,11 @@ impl Counts {
         self.overlapping(start, end).any(|(_, run)| run.barred > 0)
     }
 
+    /// Is a page of the range in the file?
+    pub fn is_inside(&self, start: u64, end: u64) -> bool {
+        self.overlapping(start, end).any(|(_, run)| run.inside)
+    }
+
     /// Runs of pages in the file that nobody needs there, of the whole address space or of a part.
     pub fn idle(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.overlapping(start, end)

@@ -103,6 +103,16 @@ impl Shadow {
         state.counts.left(start, end);
     }
 
+    /// Sees to it that the file has nothing where the program has nothing: pages that were unmapped while they could not be given
+    /// back. `false`: the program has them elsewhere, and they stay.
+    pub(super) fn vacate(&self, start: u64, end: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.counts.is_inside(start, end) {
+            self.forget(&mut state, start, end);
+        }
+        !state.counts.is_inside(start, end)
+    }
+
     pub(super) fn unshare(&self, start: u64, end: u64) {
         if !self.is_ours() {
             return;

@@ -2,6 +2,9 @@
 use super::{SPAN, Shadow};
 use nix::errno::Errno;
 
+/// Places that are looked at for new pages.
+const TRIES: usize = 16;
+
 /// Zeroed pages in the file, mapped where their offset is. Dropped, they are unmapped, and freed when no registration stands on
 /// them any more.
 #[derive(Debug)]
@@ -18,6 +21,47 @@ impl OwnPages {
     }
 }
 
+/// Addresses of the kernel's choice, that nothing else gets until this is dropped.
+struct Reserved {
+    start: u64,
+    end: u64,
+}
+
+impl Reserved {
+    fn new(len: u64) -> Result<Self, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a reservation at an address of the kernel's choice disturbs nothing.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(Reserved { start: at as u64, end: at as u64 + len })
+    }
+
+    /// Gives the rest back; the part is the caller's from now on.
+    fn keep(self, start: u64, end: u64) -> (u64, u64) {
+        for (from, to) in [(self.start, start), (end, self.end)] {
+            unmap(from, to);
+        }
+        std::mem::forget(self);
+        (start, end)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        unmap(self.start, self.end);
+    }
+}
+
+/// Unmaps a part of a reservation that nobody knows of.
+fn unmap(start: u64, end: u64) {
+    if start < end {
+        // SAFETY: the callers' alone.
+        unsafe { libc::munmap(start as *mut libc::c_void, (end - start) as usize) };
+    }
+}
+
 impl Shadow {
     /// At least `len` zeroed bytes that peers may map, aligned to `align` and to a page.
     pub(crate) fn pages(&'static self, len: usize, align: usize) -> Result<OwnPages, Errno> {
@@ -29,25 +73,24 @@ impl Shadow {
         let len = (len.max(1) as u64).checked_next_multiple_of(page).ok_or(Errno::ENOMEM)?;
         super::hazards::unlimited_files().map_err(|_| Errno::EFBIG)?;
         let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a reservation at an address of the kernel's choice disturbs nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), room as usize, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        let (base, limit) = (base as u64, base as u64 + room);
-        let start = base.next_multiple_of(align);
-        let end = start + len;
-        let made = if limit <= SPAN { self.fill(start, end) } else { Err(Errno::ENOMEM) };
-        // What is too much of the reservation, or all of it.
-        let keep = if made.is_ok() { (start, end) } else { (limit, limit) };
-        for (from, to) in [(base, keep.0), (keep.1, limit)] {
-            if from < to {
-                // SAFETY: a part of the reservation that nobody knows of.
-                unsafe { libc::munmap(from as *mut libc::c_void, (to - from) as usize) };
+        // Reservations where pages of the program's lie in the file that it has elsewhere now.
+        let mut taken = Vec::new();
+        let made = loop {
+            let reserved = Reserved::new(room)?;
+            let start = reserved.start.next_multiple_of(align);
+            let end = start + len;
+            if reserved.end > SPAN {
+                break Err(Errno::ENOMEM);
             }
-        }
-        made?;
+            if self.vacate(start, end) {
+                break self.fill(start, end).map(|()| reserved.keep(start, end));
+            }
+            taken.push(reserved);
+            if taken.len() == TRIES {
+                break Err(Errno::ENOMEM);
+            }
+        };
+        let (start, end) = made?;
         self.widen(start, end);
         self.state.lock().counts.share(start, end);
         Ok(OwnPages { shadow: self, start, end })

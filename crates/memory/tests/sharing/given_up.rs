@@ -12,6 +12,7 @@ cases![
     a_stack_in_their_place,
     the_end_of_the_heap_goes_and_comes,
     a_large_block_is_freed_and_another_comes,
+    new_pages_where_others_were,
 ];
 
 /// These have no preload.
@@ -101,6 +102,35 @@ fn moved_by_mremap() {
     assert_eq!((moved[0], &moved[1..]), (200, &filled(4)[1..]));
     moved.fill(1);
     assert_eq!(file_size(), 0, "private where it is now");
+}
+
+/// While other threads run pages stay in the file; when the program has unmapped them new ones come to their place.
+fn new_pages_where_others_were() {
+    const N: usize = 64;
+    let (gone, moved) = (filled(N), filled(N));
+    let (place, other) = (addr(gone), addr(moved));
+    let adopted = (adopt(gone).unwrap(), adopt(moved).unwrap());
+    let (_ends, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || wait.recv());
+    drop(adopted);
+    assert_eq!(file_size(), (2 * N * PAGE) as u64, "nothing was given back");
+    let moved = move_elsewhere(moved);
+    // SAFETY: the memory is not touched any more.
+    assert_eq!(unsafe { libc::munmap(gone.as_mut_ptr().cast(), N * PAGE) }, 0);
+    let (mut met, mut all) = ([false; 2], Vec::new());
+    for _ in 0..64 {
+        let pages = adverb_memory::Pages::shared(shadow(), N * PAGE, 1).unwrap();
+        let mut bytes = vec![1; N * PAGE];
+        assert!(pages.read_at(0, &mut bytes) && bytes.iter().all(|byte| *byte == 0), "not zeroed");
+        assert!(pages.write_at(0, &[9; N * PAGE]));
+        for (met, place) in met.iter_mut().zip([place, other]) {
+            *met |= pages.addr() < place + (N * PAGE) as u64 && place < pages.addr() + (N * PAGE) as u64;
+        }
+        all.push(pages);
+    }
+    assert!(met[0], "no new page came to where others were");
+    assert!(!met[1], "new pages over some that the program has elsewhere");
+    assert_eq!(moved, filled(N), "what was moved is still the program's");
 }
 
 /// A program runs on memory that it has not deregistered: coroutines reuse their stacks.
