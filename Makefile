@@ -96,6 +96,9 @@ bench-local: build ## between processes of one host, beside shared memory and UC
 scale: ## ten thousand queue pairs and 64 meshed processes, every byte verified (SHORT=1: 500 and 12)
 	$(CARGO) run --release --package adverb-bench --bin scale -- $(if $(SHORT),--short)
 
+scribble: ## two hundred processes, one after the other, that write anything to the memory they share with one that works
+	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
+
 armed: ## ten million armed notifications, each accounted for; about two minutes
 	$(CARGO) run --release --package adverb-bench --bin armed
 

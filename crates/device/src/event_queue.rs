@@ -293,10 +293,13 @@ impl<T> EventQueue<T> {
                 PollFd::new(node.packets_fd(), PollFlags::POLLIN),
             ];
             let asleep = node.sleeps();
-            if !asleep.needless {
-                poll(&mut fds, timeout)?;
-            }
+            let woken = if asleep.needless { Ok(0) } else { poll(&mut fds, timeout) };
             drop(asleep);
+            if let Err(e) = woken {
+                // The bell may have rung, too, and this thread has taken its ringing from others that sleep.
+                node.progress();
+                return Err(e);
+            }
             slept = true;
         }
     }

@@ -85,7 +85,7 @@ pub(crate) struct QpInner {
     pub(crate) peer: Option<Arc<Peer>>,
     /// Its messages are cut by the MTU of that lane.
     pub(crate) long: bool,
-    /// Peers on this host see it.
+    /// Peers on this host see it: they may use it, and payloads that it only points at.
     pub(crate) published: bool,
     /// What it saw of the peer's tables.
     pub(crate) seen: Seen,
@@ -93,8 +93,6 @@ pub(crate) struct QpInner {
     pub(crate) faults: Option<QpFaults>,
 }
 
-/// A queue pair's place in the published table: the bits of its number below the slot.
-const QPN_INDEX: u32 = (1 << adverb_link::SLOT_SHIFT) - 1;
 /// How long peers at work in memory of this process are waited for, when a queue pair or a region ends.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 /// A chain is sent at once when so many requests or bytes wait.
@@ -310,27 +308,40 @@ impl Qp {
     fn publish(&self, inner: &mut QpInner) {
         let Some(lanes) = &self.context.node().lanes else { return };
         let attr = inner.engine.attr();
-        let ready = matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
-            && self.qp_type == QpType::Rc
-            && inner.peer.is_some();
+        let peer = inner.peer.as_ref().filter(|peer| {
+            matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+                && self.qp_type.is_reliable()
+                && !peer.is_gone()
+        });
+        let Some(peer) = peer else { return self.unpublish(inner) };
+        // Of an XRC connection nothing is performed but by packets; that it stands is said all the same.
+        let access = if self.qp_type == QpType::Rc { attr.access.bits() } else { 0 };
         let entry = QpEntry {
             qpn: self.number,
             peer_qpn: attr.dest_qpn,
-            peer_nonce: inner.peer.as_ref().map_or(0, |peer| peer.nonce()),
+            peer_nonce: peer.nonce(),
             pd: self.pd.as_ref().map_or(0, |pd| pd.id().0),
-            access: attr.access.bits(),
-            ready,
+            access,
+            ready: true,
         };
-        if ready || inner.published {
-            lanes.published.set_qp((self.number & QPN_INDEX) as u16, ready.then_some(&entry));
-        }
-        inner.published = ready;
+        let _turn = lanes.publishing.lock();
+        inner.published = lanes.published.set_qp(&entry);
     }
 
-    /// Takes it back if the queue pair has failed.
+    /// Peers do nothing with it any more; those who do it now are waited for by [`Qp::settle`].
+    pub(crate) fn unpublish(&self, inner: &mut QpInner) {
+        if let Some(lanes) = self.context.node().lanes.as_ref().filter(|_| inner.published) {
+            let _turn = lanes.publishing.lock();
+            lanes.published.remove_qp(self.number);
+            inner.published = false;
+        }
+    }
+
+    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its memory for something else.
+    #[inline]
     pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
         if inner.published && inner.engine.state() == QpState::Err {
-            self.publish(inner);
+            self.unpublish(inner);
         }
     }
 
@@ -396,6 +407,10 @@ impl Qp {
     /// on their way anyway, requests wait for its next poll or for [`BATCH`] of them, and leave in one run.
     fn commit(&self, inner: &mut QpInner) {
         let node = self.context.node();
+        if node.is_stale() {
+            // In a child of `fork` there is neither a socket nor a lane.
+            return;
+        }
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
             inner.handovers.0 += u64::from(n > 0);

@@ -32,12 +32,16 @@ fn tables_tell_what_was_published() {
     assert_ne!(ours.identity().start_time, 0);
     let qp = QpEntry { qpn: 0x12_3456, peer_qpn: 0x65_4321, peer_nonce: 5, pd: 1, access: 2, ready: true };
     assert_eq!(theirs.qp(qp.qpn), None);
-    assert!(ours.set_qp((qp.qpn & 0x3fff) as u16, Some(&qp)));
+    assert!(ours.set_qp(&qp));
+    let same_place = QpEntry { qpn: qp.qpn ^ 1 << 14, ..qp };
+    assert!(!ours.set_qp(&same_place), "another has the place");
+    ours.remove_qp(same_place.qpn);
+    assert!(theirs.qp(qp.qpn).is_some());
     let (found, seen) = theirs.qp(qp.qpn).unwrap();
     assert_eq!(found, qp);
     assert_eq!(theirs.qp(qp.qpn ^ 1 << 20), None, "another slot's queue pair at the same index");
     assert!(theirs.qp_unchanged(&seen));
-    ours.set_qp((qp.qpn & 0x3fff) as u16, None);
+    ours.remove_qp(qp.qpn);
     assert!(!theirs.qp_unchanged(&seen));
     assert_eq!(theirs.qp(qp.qpn), None);
 

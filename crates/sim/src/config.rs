@@ -49,6 +49,8 @@ pub struct Link {
     pub psn: [u32; 2],
     /// Send and receive CQ of each end, as indices of its device's.
     pub cqs: [[usize; 2]; 2],
+    /// Bytes of a packet, if the two are of one host, whose packets cross no network.
+    pub lane: Option<u32>,
 }
 
 /// What the network does to packets; rates are in thousandths.
@@ -123,6 +125,11 @@ impl Config {
             let link = draw_link(rng, &config, service);
             config.links.push(link);
         }
+        // Drawn apart, so that worlds without lanes are what they were.
+        let rng = &mut Rng::new(seed ^ 0x1a9e);
+        for link in config.links.iter_mut().filter(|l| matches!(l.service, Service::Rc | Service::Xrc)) {
+            link.lane = rng.chance(150).then(|| rng.pick(&[1000, 6000, 65_536]));
+        }
         config
     }
 
@@ -179,5 +186,6 @@ fn draw_link(rng: &mut Rng, config: &Config, service: Service) -> Link {
         max_inflight: rng.pick(&[1, 4_000, 20_000, 192 * 1024]),
         psn: [psn(rng), psn(rng)],
         cqs: [[cq(rng), cq(rng)], [cq(rng), cq(rng)]],
+        lane: None,
     }
 }

@@ -138,6 +138,17 @@ impl Lanes {
             && seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at))
     }
 
+    /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of its requests with it, until `f`
+    /// has returned: the payload that a record points at is not another's by then.
+    pub(crate) fn while_connected(&self, peer: &Peer, seen: &mut Seen, ends: Ends, f: impl FnOnce()) -> bool {
+        let Some(_busy) = self.published.enter() else { return false };
+        let is_open = self.open(peer, seen, ends, Access::empty()).is_some();
+        if is_open {
+            f();
+        }
+        is_open
+    }
+
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the operation.
     fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<PdId> {
         let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
@@ -165,7 +176,7 @@ fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option
                 let (window, at) = peer.window(entry.addr, entry.len)?;
                 Reach::Window(window, at)
             }
-            PRIVATE => Reach::Cma(peer.cma(entry.addr)?),
+            PRIVATE => Reach::Cma(peer.cma()?),
             _ => return None,
         };
         *known = Some(Target { entry, seen: at, reach });

@@ -25,7 +25,7 @@ mod peer;
 mod regions;
 
 pub(crate) use direct::{Ends, PRIVATE, SHARED, Seen};
-pub(crate) use peer::Peer;
+pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
 pub(crate) use regions::Shared;
 
@@ -34,6 +34,8 @@ pub(crate) use regions::Shared;
 pub(crate) const MTU: u32 = 64 << 10;
 /// How long a process waits for the answer to its greeting; its peer's background thread gives it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Rings of a peer that are read at most: the one it writes to now, and those it was given before.
+const RINGS: usize = 4;
 /// How long a process that did not answer, or did not want to, is not greeted again.
 const REFUSED: Duration = Duration::from_secs(5);
 
@@ -111,8 +113,8 @@ pub(crate) struct Lanes {
     control: Epoll,
     /// Threads that sleep until the bell rings; locked while the announcement changes, so that none takes back another's.
     sleepers: Mutex<usize>,
-    /// Whoever publishes a key or takes one back has the turn.
-    pub(super) publishing: Mutex<()>,
+    /// Whoever publishes something or takes it back has the turn.
+    pub(crate) publishing: Mutex<()>,
 }
 
 impl Lanes {
@@ -177,8 +179,22 @@ impl Lanes {
             rings.version = version;
             let all = self.all.read();
             rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
-            rings.list.extend(all.iter().filter_map(|peer| Some((peer.clone(), peer.take_ring()?))));
+            for peer in all.iter() {
+                rings.list.extend(peer.take_rings().into_iter().map(|ring| (peer.clone(), ring)));
+                // The oldest go, of one that goes on greeting.
+                let of_peer = |(p, _): &(Arc<Peer>, Consumer)| Arc::ptr_eq(p, peer);
+                while rings.list.iter().filter(|entry| of_peer(entry)).count() > RINGS {
+                    let Some(oldest) = rings.list.iter().position(of_peer) else { break };
+                    rings.list.remove(oldest);
+                }
+            }
         }
+    }
+
+    /// A peer writes to one more ring.
+    fn add_ring(&self, peer: &Peer, ring: Consumer) {
+        peer.give_ring(ring);
+        self.version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Calls `f` for every peer.
@@ -195,13 +211,20 @@ impl Lanes {
     }
 
     fn enter(&self, slots: &[Slot], peer: &Arc<Peer>) {
+        let mut all = self.all.write();
+        if peer.is_gone() {
+            return;
+        }
         {
             let mut by_slot = self.by_slot.write();
             for slot in slots {
-                by_slot.insert(*slot, peer.clone());
+                // A slot is its process's until that ends, whatever another says.
+                let is_taken = |p: &Arc<Peer>| !Arc::ptr_eq(p, peer) && !p.is_gone() && !p.has_ended();
+                if !by_slot.get(slot).is_some_and(is_taken) {
+                    by_slot.insert(*slot, peer.clone());
+                }
             }
         }
-        let mut all = self.all.write();
         if !all.iter().any(|p| Arc::ptr_eq(p, peer)) {
             all.push(peer.clone());
             self.version.fetch_add(1, Ordering::AcqRel);
@@ -211,8 +234,8 @@ impl Lanes {
 
     /// Forgets a peer that has ended.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
-        self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
         let mut all = self.all.write();
+        self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
         all.retain(|p| !Arc::ptr_eq(p, peer));
         self.version.fetch_add(1, Ordering::AcqRel);
         for end in peer.ends() {
@@ -252,14 +275,19 @@ impl Lanes {
         }
     }
 
-    /// Waits until those are out who may be inside a table of this process, as it was before a change of it.
+    /// Waits until those are out who may be inside a table of this process, as it was before a change of it, and until payloads are
+    /// fetched that records written before only point at.
     pub(crate) fn settle(&self, patience: Duration) {
         if !self.any() {
             return;
         }
         let all = self.all.read().clone();
         for peer in all.iter().filter(|p| !p.is_own()) {
-            if !peer.tables.wait_quiet(patience, || peer.is_gone()) && !peer.is_gone() {
+            // One that stands still, or marks itself as at work for ever, is waited for in vain once and not each time.
+            let patience = if peer.stalls.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
+            let quiet = peer.wait_fetched(patience) && peer.tables.wait_quiet(patience, || peer.is_gone());
+            let stalled = peer.stalls.swap(!quiet, Ordering::Relaxed);
+            if !quiet && !stalled && !peer.is_gone() {
                 log::warn!(
                     "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
                     peer.pid()
@@ -346,7 +374,7 @@ impl Node {
     fn own_peer(&self, lanes: &Lanes) -> Option<Arc<Peer>> {
         let _one = lanes.greeting.lock();
         let slots = self.link().slots();
-        let known = slots.iter().find_map(|slot| lanes.known(*slot));
+        let known = slots.iter().find_map(|slot| lanes.known(*slot).filter(|p| p.is_own()));
         let peer = match known {
             Some(peer) => peer,
             None => Arc::new(
@@ -398,7 +426,8 @@ impl Node {
         loop {
             self.receive(RxFrom::HandOver, false);
             self.take_greetings();
-            if let Some(peer) = lanes.known(slot) {
+            if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+                lanes.greeted.lock().remove(&slot);
                 return Some(peer);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -422,31 +451,43 @@ impl Node {
         let greetings = self.link().greetings();
         let any = !greetings.is_empty();
         for greeting in greetings {
-            let (pid, slots) = (greeting.pid, greeting.hello.slots.clone());
-            if let Err(e) = self.take_greeting(greeting) {
-                log::info!("process {pid} is reached over the network: {e}");
-                if let Some(lanes) = &self.lanes {
-                    slots.iter().for_each(|slot| lanes.refuse(*slot));
-                }
+            let (pid, hello) = (greeting.pid, greeting.hello.clone());
+            let Err(e) = self.take_greeting(greeting) else { continue };
+            log::info!("process {pid} is reached over the network: {e}");
+            let Some(lanes) = &self.lanes else { continue };
+            hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
+            // It may count on this process by now, which will read nothing of what it writes.
+            if !lanes.all.read().iter().any(|p| p.nonce() == hello.nonce)
+                && let Some(first) = hello.slots.first()
+            {
+                let _ = self.decline(*first);
             }
         }
         any
     }
 
+    /// Tells the process of a slot that this one shares no memory with it.
+    fn decline(&self, slot: Slot) -> std::io::Result<()> {
+        let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots: self.link().slots() };
+        self.link().greet(slot, &no, &[])
+    }
+
     fn take_greeting(&self, greeting: Greeting) -> std::io::Result<()> {
-        let Greeting { hello, pid, fds } = greeting;
+        let Greeting { mut hello, pid, fds } = greeting;
+        // Nobody has a slot of ours.
+        hello.slots.retain(|slot| !self.link().owns(*slot));
         let Some(&first) = hello.slots.first() else { return Ok(()) };
         let Some(lanes) = &self.lanes else {
             // Said once: then it need not wait for an answer that never comes.
-            if hello.wants_answer {
-                let slots = self.link().slots();
-                let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots };
-                self.link().greet(first, &no, &[])?;
-            }
-            return Ok(());
+            return if hello.wants_answer { self.decline(first) } else { Ok(()) };
         };
         if hello.mtu == 0 {
-            hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
+            for slot in &hello.slots {
+                lanes.refuse(*slot);
+                if let Some(peer) = lanes.known(*slot).filter(|p| p.pid() == pid) {
+                    self.leave(&peer, "shares no memory with this one after all");
+                }
+            }
             return Ok(());
         }
         if hello.nonce == lanes.nonce {
@@ -454,22 +495,14 @@ impl Node {
         }
         // Locked to the end: whoever greets this process meanwhile finds it known then, so that each makes one ring.
         let mut greeted = lanes.greeted.lock();
+        let ring = hello.slots.iter().find_map(|slot| greeted.remove(slot));
         let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
         if let Some(peer) = known {
-            // It has one more slot than it had, or looks for one of ours.
-            lanes.enter(&hello.slots, &peer);
-            if let Some(gifts) = Gifts::of(fds) {
-                // Our answer came too late for it. What is in the old ring is lost, and comes again.
-                peer.replace_ring(gifts.ring)?;
-            }
-            if hello.wants_answer {
-                self.link().greet(first, &self.hello(lanes, false), &[])?;
-            }
-            return Ok(());
+            return self.greeted_again(lanes, &peer, &hello, pid, ring, Gifts::of(fds));
         }
         let gifts =
             Gifts::of(fds).ok_or_else(|| std::io::Error::other("a greeting without its descriptors"))?;
-        let ring = match hello.slots.iter().find_map(|slot| greeted.remove(slot)) {
+        let ring = match ring {
             Some(ring) => ring,
             None => self.send_hello(lanes, first, false)?,
         };
@@ -479,6 +512,37 @@ impl Node {
         }
         lanes.enter(&hello.slots, &peer);
         log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
+        Ok(())
+    }
+
+    /// A peer has one more slot than it had, looks for one of ours that it does not know, or has lost what it was given. What
+    /// either was given anew counts from now on; what lies in the old rings is still read.
+    fn greeted_again(
+        &self,
+        lanes: &Lanes,
+        peer: &Arc<Peer>,
+        hello: &Hello,
+        pid: i32,
+        ring: Option<Consumer>,
+        gifts: Option<Gifts>,
+    ) -> std::io::Result<()> {
+        if peer.pid() != pid || peer.is_own() {
+            return Err(std::io::Error::other("it says that it is another process"));
+        }
+        lanes.enter(&hello.slots, peer);
+        if let Some(ring) = ring {
+            lanes.add_ring(peer, ring);
+        }
+        let given = gifts.is_some();
+        if let Some(gifts) = gifts {
+            peer.replace_ring(gifts.ring)?;
+        }
+        let first = hello.slots[0];
+        match hello.wants_answer {
+            true if given => lanes.add_ring(peer, self.send_hello(lanes, first, false)?),
+            true => self.link().greet(first, &self.hello(lanes, false), &[])?,
+            false => {}
+        }
         Ok(())
     }
 }

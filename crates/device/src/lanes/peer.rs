@@ -1,5 +1,5 @@
 //! One process of this host.
-use super::{Gifts, Lanes, MTU};
+use super::{Gifts, Lanes, MTU, PRIVATE};
 use crate::qp::Qp;
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
@@ -11,13 +11,22 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Tries at a lane that another thread holds.
 const TRIES: u32 = 200;
 /// Shared memory is mapped in pieces of so many bytes.
 const CHUNK: u64 = 1 << 30;
+
+/// Pieces that stay mapped.
+const CHUNKS: usize = 64;
+/// Pace of looking whether it has fetched payloads.
+const NAP: Duration = Duration::from_micros(20);
+/// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its one byte is how they would have to
+/// be reached.
+pub(crate) const NO_REFERENCES: u32 = 8;
 
 /// A process that packets reach without a network.
 pub(crate) struct Peer {
@@ -27,8 +36,10 @@ pub(crate) struct Peer {
     own: bool,
     /// What is sent to it.
     tx: Mutex<Producer>,
-    /// What it sends, until the node's receiver has taken the ring over.
-    rx: Mutex<Option<Consumer>>,
+    /// The place in its ring behind the last record that points at a payload elsewhere; written by who has the lane.
+    referred: AtomicU64,
+    /// What it sends, until the node's receiver has taken the rings over.
+    rx: Mutex<Vec<Consumer>>,
     pub(crate) tables: PeerTables,
     bell: OwnedFd,
     /// The announcement of its sleep that it was last rung for.
@@ -36,14 +47,17 @@ pub(crate) struct Peer {
     /// Its memory; `None` of this process itself.
     memory: Option<PeerMemory>,
     /// Its memory, mapped in pieces, by address.
-    chunks: Mutex<HashMap<u64, Arc<Window>>>,
-    /// May memory that is not shared be reached by system calls? `None`: not tried yet.
-    cma: Mutex<Option<Option<Cma>>>,
+    chunks: Mutex<HashMap<(u64, u64), Arc<Window>>>,
+    /// System calls that reach memory which is not shared, if they may.
+    cma: Option<Cma>,
     /// One of them is readable when it has ended: its process, or the program in that.
     ends: Vec<OwnedFd>,
     gone: AtomicBool,
-    /// It cannot read private memory of this process.
-    pub(crate) no_references: AtomicBool,
+    /// It cannot read memory of this process: by system calls; or at all.
+    pub(crate) no_calls: AtomicBool,
+    pub(crate) no_windows: AtomicBool,
+    /// It was waited for in vain.
+    pub(super) stalls: AtomicBool,
     /// Queue pairs of ours that are connected to it.
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
 }
@@ -54,22 +68,38 @@ impl Peer {
             return Err(io::Error::other("it lives in another PID namespace"));
         }
         let Gifts { ring: tx, bell, tables, shadow, life } = gifts;
+        let tables = PeerTables::open(tables).map_err(io::Error::other)?;
+        if tables.identity().nonce != hello.nonce {
+            return Err(io::Error::other("its tables are another process's"));
+        }
+        let mut tx = Producer::open(tx).map_err(io::Error::other)?;
+        let cma = reaches(pid);
+        if cma.is_none() {
+            // The first thing it reads, so that nothing is lost by the attempt.
+            let _ = tx.push(NO_REFERENCES, 1, |body| {
+                body[0] = PRIVATE;
+                true
+            });
+        }
         Ok(Peer {
             nonce: hello.nonce,
             pid,
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
-            tx: Mutex::new(Producer::open(tx).map_err(io::Error::other)?),
-            rx: Mutex::new(Some(ring)),
-            tables: PeerTables::open(tables).map_err(io::Error::other)?,
+            tx: Mutex::new(tx),
+            referred: AtomicU64::new(0),
+            rx: Mutex::new(vec![ring]),
+            tables,
             bell,
             rung: AtomicU32::new(0),
             memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
             chunks: Mutex::default(),
-            cma: Mutex::new(None),
+            cma,
             ends: vec![adverb_link::process_end(pid)?, life],
             gone: AtomicBool::new(false),
-            no_references: AtomicBool::new(false),
+            no_calls: AtomicBool::new(false),
+            no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -83,16 +113,19 @@ impl Peer {
             mtu: MTU,
             own: true,
             tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
-            rx: Mutex::new(Some(rx)),
+            referred: AtomicU64::new(0),
+            rx: Mutex::new(vec![rx]),
             tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
             bell: lanes.bell.as_fd().try_clone_to_owned()?,
             rung: AtomicU32::new(0),
             memory: None,
             chunks: Mutex::default(),
-            cma: Mutex::new(Some(None)),
+            cma: None,
             ends: Vec::new(),
             gone: AtomicBool::new(false),
-            no_references: AtomicBool::new(false),
+            no_calls: AtomicBool::new(false),
+            no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -116,9 +149,14 @@ impl Peer {
         self.ends.iter().map(AsFd::as_fd)
     }
 
-    /// The ring that it writes to, for the one who receives; once.
-    pub(super) fn take_ring(&self) -> Option<Consumer> {
-        self.rx.lock().take()
+    /// The rings that it writes to, for the one who receives; each once.
+    pub(super) fn take_rings(&self) -> Vec<Consumer> {
+        std::mem::take(&mut *self.rx.lock())
+    }
+
+    /// One more that it writes to.
+    pub(super) fn give_ring(&self, ring: Consumer) {
+        self.rx.lock().push(ring);
     }
 
     /// Known to have ended, or broke its ring.
@@ -136,44 +174,24 @@ impl Peer {
     /// Memory of its that is shared, mapped here, and where `addr` is in the mapping.
     pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
         let start = addr & !(CHUNK - 1);
-        if addr.checked_add(len)? > start + CHUNK {
-            return Some((Arc::new(self.memory.as_ref()?.window(addr, len).ok()?), 0));
-        }
+        // What goes over the end of a piece is a piece of its own.
+        let piece = if addr.checked_add(len)? > start + CHUNK { (addr, len) } else { (start, CHUNK) };
         let mut chunks = self.chunks.lock();
-        if let Some(chunk) = chunks.get(&start) {
-            return Some((chunk.clone(), addr - start));
+        if let Some(chunk) = chunks.get(&piece) {
+            return Some((chunk.clone(), addr - piece.0));
         }
-        let chunk = Arc::new(self.memory.as_ref()?.window(start, CHUNK).ok()?);
-        chunks.insert(start, chunk.clone());
-        Some((chunk, addr - start))
+        let chunk = Arc::new(self.memory.as_ref()?.window(piece.0, piece.1).ok()?);
+        if chunks.len() >= CHUNKS {
+            // Those in use stay with who uses them. A process has mappings without end no more than memory.
+            chunks.clear();
+        }
+        chunks.insert(piece, chunk.clone());
+        Some((chunk, addr - piece.0))
     }
 
-    /// System calls that reach its private memory, if they may; `addr` is some address of that.
-    pub(crate) fn cma(&self, addr: u64) -> Option<Cma> {
-        let mut known = self.cma.lock();
-        known
-            .get_or_insert_with(|| {
-                let cma = Cma::new(self.pid.unsigned_abs());
-                match cma.allowed(addr) {
-                    Ok(()) => Some(cma),
-                    Err(e) => {
-                        self.tell_no_cma(&e);
-                        None
-                    }
-                }
-            })
-            .to_owned()
-    }
-
-    /// Said once: what forbids it for one process does so for most.
-    fn tell_no_cma(&self, why: &CmaError) {
-        static TOLD: AtomicBool = AtomicBool::new(false);
-        let level = if TOLD.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
-        log::log!(
-            level,
-            "private memory of process {} is not reached directly: {why}; data is copied twice instead",
-            self.pid
-        );
+    /// System calls that reach its private memory, if they may.
+    pub(crate) fn cma(&self) -> Option<Cma> {
+        self.cma
     }
 
     /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f` looks.
@@ -196,7 +214,7 @@ impl Peer {
         scratch.resize(MTU as usize, 0);
         let bytes = &mut scratch[..len as usize];
         let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
-        let read = self.cma(addr).is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok());
+        let read = self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok());
         if read {
             f(bytes);
         }
@@ -207,9 +225,11 @@ impl Peer {
     pub(crate) fn connect(&self, qp: &Qp) {
         if let Some(me) = qp.me() {
             let mut qps = self.qps.lock();
-            // Those that are gone make room as the list would grow.
+            // Those that are gone, or connected once more, make room as the list would grow.
             if qps.len() == qps.capacity() {
                 qps.retain(|qp| qp.strong_count() > 0);
+                qps.sort_unstable_by_key(Weak::as_ptr);
+                qps.dedup_by(|a, b| Weak::ptr_eq(a, b));
             }
             qps.push(Arc::downgrade(&me));
         }
@@ -217,8 +237,38 @@ impl Peer {
 
     /// What is sent to it goes into another ring from now on.
     pub(super) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
-        *self.tx.lock() = Producer::open(ring).map_err(io::Error::other)?;
+        let ring = Producer::open(ring).map_err(io::Error::other)?;
+        let mut tx = self.tx.lock();
+        *tx = ring;
+        self.referred.store(0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The last record written to the lane points at a payload elsewhere.
+    pub(crate) fn refers(&self, lane: &Producer) {
+        self.referred.store(lane.position(), Ordering::Relaxed);
+    }
+
+    /// Waits until it has fetched every payload that records written so far point at.
+    pub(super) fn wait_fetched(&self, patience: Duration) -> bool {
+        let fetched = || {
+            let mut tx = self.tx.lock();
+            let referred = self.referred.load(Ordering::Relaxed);
+            referred == 0 || tx.has_read(referred)
+        };
+        if fetched() {
+            return true;
+        }
+        // It may sleep over the rest of a batch whose bell is still to be rung.
+        self.ring_bell();
+        let until = Instant::now() + patience;
+        while !fetched() {
+            if self.is_gone() || self.has_ended() || Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(NAP);
+        }
+        true
     }
 
     /// The way to it, unless another thread keeps it for more than a moment.
@@ -249,6 +299,25 @@ impl Peer {
         let sleeping = self.tables.sleeping();
         if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
             let _ = nix::unistd::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What reaches the private memory of a process, if it may.
+fn reaches(pid: i32) -> Option<Cma> {
+    let cma = Cma::new(pid.unsigned_abs());
+    // Nothing is mapped there, but whether it may is asked first.
+    match cma.allowed(0) {
+        Ok(()) | Err(CmaError::Fault) => Some(cma),
+        Err(e) => {
+            // Said once: what forbids it for one process does so for most.
+            static TOLD: AtomicBool = AtomicBool::new(false);
+            let level = if TOLD.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+            log::log!(
+                level,
+                "private memory of process {pid} is not reached directly: {e}; data is copied twice instead"
+            );
+            None
         }
     }
 }

@@ -3,17 +3,19 @@
 //!
 //! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the record says where: whoever
 //! receives it copies it once, into place.
-use crate::lanes::{Ends, MTU, PRIVATE, Peer, SHARED};
+use crate::interfaces::ip_of;
+use crate::lanes::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::node::progress::Batch;
 use crate::node::{Node, Tx};
 use crate::qp::{Qp, QpInner};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, Range, Transmit};
+use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, QpState, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_memory::HostMemory;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
+use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,8 +25,6 @@ const PACKET: u32 = 1;
 const BY_REFERENCE: u32 = 2;
 /// Its sender cuts messages by the MTU of the lane, not by that of the path.
 const LONG: u32 = 4;
-/// Not a packet: the receiver cannot reach the sender's private memory.
-const NO_REFERENCES: u32 = 8;
 
 /// A payload of so many bytes is not copied into the ring if the peer shares the memory it is in.
 const SHARED_FROM: u32 = 4 << 10;
@@ -43,6 +43,7 @@ impl Node {
         let effects = &mut tx.effects;
         inner.waiting = (0, 0);
         if peer.is_gone() {
+            qp.unpublish(inner);
             inner.engine.peer_gone(effects);
             return self.deliver(qp, inner, effects);
         }
@@ -51,10 +52,15 @@ impl Node {
             let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
             let QpInner { engine, seen, .. } = inner;
             while let Some(request) = engine.poll_direct(&keys) {
+                let len = request.len;
                 if !lanes.perform(peer, seen, ends, &keys, &request) {
                     break;
                 }
                 engine.direct_done(effects);
+                if len > u64::from(MTU) {
+                    // Who wants to change a key, and all who wait behind that, do not wait for a queue full of these.
+                    RwLockReadGuard::bump(&mut keys);
+                }
             }
         }
         let mut paused = false;
@@ -76,16 +82,24 @@ impl Node {
                     paused = true;
                     break;
                 };
-                if !lane.has_room(LONGEST) {
-                    paused = true;
-                    break;
+                match lane.has_room(LONGEST) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        paused = true;
+                        break;
+                    }
+                    Err(Broken) => {
+                        drop(keys);
+                        self.deliver(qp, inner, effects);
+                        return self.leave(peer, "broke its ring");
+                    }
                 }
                 let memory = PagedMemory { keys: &keys, memory: HostMemory };
                 let long = if inner.long { LONG } else { 0 };
                 let op = match inner.engine.poll_output(now, &keys, &memory, effects) {
                     Output::Packet(t) => {
                         sent = true;
-                        match self.push(lane, peer, &t, long, &keys) {
+                        match self.push(lane, peer, &t, (long, inner.published), &keys) {
                             Ok(()) => pushed = true,
                             Err(Unsent::Fault(fault)) => {
                                 inner.engine.transmit_failed(fault, now, effects);
@@ -119,7 +133,6 @@ impl Node {
             }
         }
         self.deliver(qp, inner, effects);
-        qp.publish_failure(inner);
         self.keep_timer(qp, inner);
     }
 
@@ -129,7 +142,7 @@ impl Node {
         lane: &mut Producer,
         peer: &Peer,
         t: &Transmit<'_>,
-        long: u32,
+        (long, published): (u32, bool),
         keys: &KeyTable,
     ) -> Result<(), Unsent> {
         let mut headers = t.headers;
@@ -138,7 +151,8 @@ impl Node {
         let head_len = headers.emit(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        let pushed = match self.reference(peer, t.payload) {
+        let reference = self.reference(peer, t.payload).filter(|_| published);
+        let pushed = match reference {
             Some((range, how)) => lane.push(PACKET | BY_REFERENCE | long, head_len + REFERENCE, |out| {
                 out[..head_len].copy_from_slice(head);
                 let at = &mut out[head_len..];
@@ -156,6 +170,9 @@ impl Node {
         };
         match (pushed, fault) {
             (Ok(Pushed::Done), _) => {
+                if reference.is_some() {
+                    peer.refers(lane);
+                }
                 self.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -168,15 +185,14 @@ impl Node {
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
-        if range.len < SHARED_FROM || range.kind != RangeKind::Mapped {
+        if range.len < SHARED_FROM || range.kind != RangeKind::Mapped || peer.is_own() {
             return None;
         }
         let lanes = self.lanes.as_ref()?;
-        if !peer.is_own() && lanes.reached.holds(range.addr, u64::from(range.len)) {
+        if !peer.no_windows.load(Ordering::Relaxed) && lanes.reached.holds(range.addr, u64::from(range.len)) {
             return Some((range, SHARED));
         }
-        (range.len >= PRIVATE_FROM && !peer.no_references.load(Ordering::Relaxed) && !peer.is_own())
-            .then_some((range, PRIVATE))
+        (range.len >= PRIVATE_FROM && !peer.no_calls.load(Ordering::Relaxed)).then_some((range, PRIVATE))
     }
 
     /// Takes what peers have written. `true` if there was anything.
@@ -214,7 +230,8 @@ impl Node {
 
     fn take_record(&self, batch: &mut Batch, peer: &Arc<Peer>, tag: u32, body: &[u8]) {
         if tag == NO_REFERENCES {
-            peer.no_references.store(true, Ordering::Relaxed);
+            let how = if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
+            how.store(true, Ordering::Relaxed);
             return;
         }
         // Read once: the ring is the peer's to write to, whatever it promised.
@@ -251,29 +268,51 @@ impl Node {
             payload: &body[at.min(body.len())..],
         };
         self.counters.lane_received.fetch_add(1, Ordering::Relaxed);
-        if tag & BY_REFERENCE == 0 {
+        if tag & BY_REFERENCE == 0 || !theirs {
             self.handle(&mut batch.tx, &qp, &mut inner, &packet);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.counters.malformed.fetch_add(1, Ordering::Relaxed);
                 return;
             };
-            let Batch { tx, scratch, .. } = batch;
-            let reached =
-                peer.fetch(reference.addr, reference.len, reference.how == SHARED, scratch, |bytes| {
-                    let packet: Packet<'_> = packet;
-                    self.handle(tx, &qp, &mut inner, &Packet { payload: bytes, ..packet });
-                });
-            if !reached {
-                // Dropped; it comes again by another way.
-                if let Some(mut lane) = peer.lane() {
-                    let _ = lane.push(NO_REFERENCES, 0, |_| true);
-                }
-            }
+            self.take_reference(batch, peer, &qp, &mut inner, &packet, &reference);
         }
         drop(inner);
         if !qp.touched.swap(true, Ordering::Relaxed) {
             batch.touched.push(qp);
+        }
+    }
+
+    /// A packet whose payload is still where its sender has it.
+    fn take_reference(
+        &self,
+        batch: &mut Batch,
+        peer: &Peer,
+        qp: &Qp,
+        inner: &mut QpInner,
+        packet: &Packet<'_>,
+        reference: &Reference,
+    ) {
+        let Some(lanes) = &self.lanes else { return };
+        let Batch { tx, scratch, .. } = batch;
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        let mut seen = std::mem::take(&mut inner.seen);
+        let mut reached = true;
+        // A sender whose queue pair has ended may use that memory for something else by now: such a packet is dropped.
+        lanes.while_connected(peer, &mut seen, ends, || {
+            let Reference { addr, len, how } = *reference;
+            reached = peer.fetch(addr, len, how == SHARED, scratch, |bytes| {
+                let packet: Packet<'_> = *packet;
+                self.handle(tx, qp, inner, &Packet { payload: bytes, ..packet });
+            });
+        });
+        inner.seen = seen;
+        if !reached && let Some(mut lane) = peer.lane() {
+            // Dropped; it comes again by another way.
+            let _ = lane.push(NO_REFERENCES, 1, |body| {
+                body[0] = reference.how;
+                true
+            });
         }
     }
 
@@ -282,20 +321,25 @@ impl Node {
         if inner.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
             return true;
         }
-        let slot = adverb_link::slot_of_qpn(inner.engine.attr().dest_qpn);
+        let attr = inner.engine.attr();
+        let slot = adverb_link::slot_of_qpn(attr.dest_qpn);
+        // One of another host may have the same number as one of theirs.
         let theirs = qp.qp_type().is_reliable()
+            && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+            && self.is_own_address(ip_of(&attr.av.dgid))
             && slot
                 .and_then(|slot| self.lanes.as_ref()?.known(slot))
                 .is_some_and(|known| Arc::ptr_eq(&known, peer));
         if theirs {
             peer.connect(qp);
             inner.peer = Some(peer.clone());
+            inner.seen = Seen::default();
         }
         theirs
     }
 
     /// A peer is used no more: it has ended, or cannot be trusted. Its partners' requests fail.
-    pub(super) fn leave(&self, peer: &Arc<Peer>, why: &str) {
+    pub(crate) fn leave(&self, peer: &Arc<Peer>, why: &str) {
         if !peer.leave() {
             return;
         }

@@ -37,6 +37,8 @@ const WAIT: Duration = Duration::from_millis(2);
 const QUIET: u32 = 1024;
 /// Namely every so many receives.
 const LOOK_EVERY: u32 = 256;
+/// Rounds of [`BUDGET`] records after which a full ring is read, and more.
+const FULL_RINGS: usize = 128;
 
 /// Receives at most before a queue pair ends.
 const ROUNDS: usize = 64;
@@ -219,8 +221,13 @@ impl Node {
         if let Some(lanes) = &self.lanes {
             lanes.refresh(rings);
         }
-        if let Some(ring) = rings.list.iter_mut().find(|(p, _)| Arc::ptr_eq(p, peer)) {
-            while self.receive_lanes(std::slice::from_mut(ring), batch) {}
+        for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
+            // A ring holds so much and no more; who goes on writing to that of a process that has ended is not heard.
+            for _ in 0..FULL_RINGS {
+                if !self.receive_lanes(std::slice::from_mut(ring), batch) {
+                    break;
+                }
+            }
         }
     }
 
@@ -338,7 +345,6 @@ impl Node {
             inner.engine.handle_packet(&mut env, packet);
         }
         self.deliver(qp, inner, &mut tx.effects);
-        qp.publish_failure(inner);
     }
 
     /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean that a packet was lost.

@@ -204,6 +204,7 @@ impl Node {
     /// Moves completions to their queues and events to the context, in order. A queue that overflows fails the queue
     /// pair.
     pub(crate) fn deliver(&self, qp: &Qp, inner: &mut QpInner, effects: &mut Effects) {
+        qp.publish_failure(inner);
         while !effects.is_empty() {
             if let Some(op) = effects.key_op.take() {
                 // Checked by the engine under the read lock; a race with another invalidate of the same key is the
@@ -236,6 +237,7 @@ impl Node {
                 && inner.engine.state() != QpState::Err
             {
                 inner.engine.fail(cause, effects);
+                qp.publish_failure(inner);
             }
         }
     }

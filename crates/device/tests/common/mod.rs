@@ -1,6 +1,7 @@
 //! Two connected RC queue pairs in one process, over the wire path of the loopback device.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod child;
+pub mod party;
 
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::{
@@ -66,6 +67,11 @@ impl End {
     }
 
     pub fn connect(&self, peer: &Qp, mtu: adverb_device::engine::PathMtu) {
+        self.connect_to(peer.number(), mtu);
+    }
+
+    /// To a queue pair of this host, by its number.
+    pub fn connect_to(&self, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
         self.qp
@@ -87,7 +93,7 @@ impl End {
             state: QpState::Rtr,
             av,
             path_mtu: mtu,
-            dest_qpn: peer.number(),
+            dest_qpn,
             rq_psn: 0x00ff_fff0,
             max_dest_rd_atomic: 16,
             min_rnr_timer: 1,

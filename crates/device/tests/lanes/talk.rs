@@ -3,6 +3,7 @@ use crate::rig::{Kind, Rig, Shape, Words, on_wire, remote};
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, Completion, QpType};
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -82,7 +83,13 @@ impl Other {
     }
 
     pub fn signal(&self, signal: Signal) {
-        nix::sys::signal::kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        let pid = Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            // A thread may work on for a moment; all of them stand still once the parent can tell.
+            let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+            assert_eq!(stopped, WaitStatus::Stopped(pid, Signal::SIGSTOP));
+        }
     }
 
     /// Runs it to its end.

@@ -212,7 +212,7 @@ impl World {
             dst: gid(flying.to),
             traffic_class: flying.traffic_class,
             hop_limit: 64,
-            mtu: None,
+            mtu: self.config.links[flying.meta.qp / 2].lane,
             headers,
             payload,
         };

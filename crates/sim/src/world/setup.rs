@@ -141,7 +141,10 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         connect_at: None,
         doomed: false,
         marked: false,
-        mtu: (if kind == QpType::Ud { port_mtu } else { link.mtu }).bytes() as u64,
+        mtu: match link.lane {
+            Some(bytes) => u64::from(bytes),
+            None => (if kind == QpType::Ud { port_mtu } else { link.mtu }).bytes() as u64,
+        },
     }
 }
 
@@ -258,6 +261,9 @@ impl World {
         let masks = masks(self.ends[q].kind);
         for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {
             self.modify(q, &QpAttr { state, ..attr }, mask)?;
+            if let (QpState::Rtr, Some(mtu)) = (state, link.lane) {
+                self.ends[q].engine.leave_network(mtu);
+            }
         }
         self.note(|| format!("queue pair {q} connects"));
         self.wake(q);

@@ -116,14 +116,28 @@ impl<M: Cells> Writer<M> {
         Ok(Some(Place { skip, cells }))
     }
 
+    /// Behind all that was written so far.
+    pub(super) fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Has the consumer read all that was written before the position, as far as it has said? One that broke the ring reads nothing
+    /// more.
+    pub(super) fn has_read(&mut self, position: u64) -> bool {
+        if self.consumed >= position {
+            return true;
+        }
+        self.look().is_err() || self.consumed >= position
+    }
+
     /// Has the consumer read all that was written, as far as it has said?
     pub(super) fn is_read(&mut self) -> bool {
         self.look().is_ok() && self.consumed == self.head
     }
 
     #[inline]
-    pub(super) fn has_room(&mut self, len: usize) -> bool {
-        len <= max_body(self.cells.count()) && matches!(self.place(len), Ok(Some(_)))
+    pub(super) fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
+        Ok(len <= max_body(self.cells.count()) && self.place(len)?.is_some())
     }
 
     #[inline]

@@ -113,14 +113,24 @@ impl Producer {
         self.0.push(tag, len, fill)
     }
 
+    /// A place behind all records put in so far.
+    pub fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    /// Has the consumer read all records before such a place? It says so when it finds the ring empty, or has read much.
+    pub fn has_read(&mut self, position: u64) -> bool {
+        self.0.has_read(position)
+    }
+
     /// Has the consumer read all that was written? It says so when it finds the ring empty.
     pub fn is_read(&mut self) -> bool {
         self.0.is_read()
     }
 
-    /// Whether a record with a body of `len` bytes would find room.
+    /// Whether a record with a body of `len` bytes would find room. Err: as from [`push`](Producer::push).
     #[inline]
-    pub fn has_room(&mut self, len: usize) -> bool {
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
         self.0.has_room(len)
     }
 }

@@ -15,7 +15,7 @@ use crate::shm::{ShmError, segment};
 
 /// What this process publishes.
 ///
-/// Writers ([`set_qp`](Self::set_qp), [`set_key`](Self::set_key), [`remove_key`](Self::remove_key),
+/// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp), [`set_key`](Self::set_key), [`remove_key`](Self::remove_key),
 /// [`set_sleeping`](Self::set_sleeping)) take turns by a lock of their caller's.
 pub struct Published {
     inner: Arc<Inner>,
@@ -58,16 +58,29 @@ impl Published {
         self.inner.identity
     }
 
-    /// Publishes a queue pair under the low 14 bits of its number, or takes it back. False: there is no memory for it, and
-    /// it is not published.
-    pub fn set_qp(&self, index: u16, entry: Option<&QpEntry>) -> bool {
-        let slot = usize::from(index) % QPS;
+    /// Publishes a queue pair under the low 14 bits of its number. False: there is no memory for it, or another with the same
+    /// low bits is published, and it is not published.
+    pub fn set_qp(&self, entry: &QpEntry) -> bool {
+        let slot = layout::qp_index(entry.qpn);
         let memory = &self.inner.memory;
-        if !memory.is_allocated(slot) {
-            return entry.is_none();
+        if !memory.is_allocated(slot) || self.other_qp(slot, entry.qpn) {
+            return false;
         }
-        memory.entry(slot).write(&entry.map_or(VACANT, |entry| entry.to_words()));
+        memory.entry(slot).write(&entry.to_words());
         true
+    }
+
+    /// Takes a queue pair back.
+    pub fn remove_qp(&self, qpn: u32) {
+        let slot = layout::qp_index(qpn);
+        let memory = &self.inner.memory;
+        if memory.is_allocated(slot) && !self.other_qp(slot, qpn) {
+            memory.entry(slot).write(&VACANT);
+        }
+    }
+
+    fn other_qp(&self, slot: usize, qpn: u32) -> bool {
+        QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
     }
 
     /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory, and it is not published.

@@ -1,0 +1,103 @@
+//! Another process of this test file, with which the test talks in lines while both use the device.
+use super::End;
+use adverb_device::engine::wr::Remote;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Lines that count begin so; the harness prints others.
+const MARK: &str = "@";
+
+/// The process, killed when dropped.
+pub struct Party {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    name: String,
+}
+
+impl Party {
+    /// Runs the ignored test `name` of this file.
+    pub fn start(name: &str, variables: &[(&str, &str)]) -> Party {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", name, "--ignored", "--nocapture"]).envs(variables.iter().copied());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The harness may have begun the line.
+                if let Some((_, said)) = line.split_once(MARK) {
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        Party { input: child.stdin.take(), child, lines, name: name.to_owned() }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// What it says next.
+    pub fn hear(&mut self) -> String {
+        match self.lines.recv_timeout(LIMIT) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing", self.name),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("{} has ended: {:?}", self.name, self.child.wait())
+            }
+        }
+    }
+
+    /// Has it said something?
+    pub fn has_said(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Lets it end, which it does with success.
+    pub fn finish(mut self) {
+        drop(self.input.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{}: {status:?}", self.name);
+    }
+}
+
+impl Drop for Party {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In the process: says something to the test.
+pub fn tell(line: &str) {
+    println!("{MARK}{line}");
+}
+
+/// In the process: what the test says next; `None` when it has no more to say.
+pub fn listen() -> Option<String> {
+    let mut line = String::new();
+    let n = std::io::stdin().read_line(&mut line).unwrap();
+    (n > 0).then(|| line.trim_end().to_owned())
+}
+
+/// An end as the other process needs to know it.
+pub fn introduce(end: &End) -> String {
+    format!("{} {} {}", end.qp.number(), end.pages.key(), end.pages.addr())
+}
+
+/// What [`introduce`] said: a queue pair's number and where its memory is.
+pub fn parse(line: &str) -> (u32, Remote) {
+    let mut words = line.split(' ');
+    let mut next = || words.next().unwrap().parse::<u64>().unwrap();
+    let (qpn, rkey, va) = (next(), next(), next());
+    (qpn as u32, Remote { va, rkey: rkey as u32 })
+}
