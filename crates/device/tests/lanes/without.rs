@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     Case { env: &[(HIDE, "1")], bare: true, ..local("nobody_looks_into_the_other", forbidden) },
     local("a_peer_that_never_answers", silent),
     local("rings_that_are_full", full),
+    local("a_program_that_exits_while_requests_wait", exits),
     local("one_end_wants_the_network", mixed),
 ];
 
@@ -84,6 +85,7 @@ fn stay(p: &mut Pair) {
 
 fn forbidden(p: &mut Pair) {
     for _ in 0..2 {
+        p.renew();
         let qp = p.rc();
         for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
             let direct = all_ways(p, qp, from, to);
@@ -147,6 +149,23 @@ fn full(p: &mut Pair) {
         assert!(p.a.regions[back].get(0, LEN) == p.a.regions[from].get((COUNT - 1) * LEN, LEN));
     }
     p.wants.lane = true;
+}
+
+/// A program may end without a look at what has become of its requests, full rings or not.
+fn exits(p: &mut Pair) {
+    const COUNT: usize = 200;
+    const LEN: usize = 16_000;
+    let mut leaves = Other::new();
+    let qp = format!("qp {}", Shape::default().words());
+    let (theirs, own) = (p.b.ask(&qp), leaves.ask(&qp));
+    p.b.ask(&format!("connect 0 {own}"));
+    leaves.ask(&format!("connect 0 {theirs}"));
+    let (from, _) = leaves.region(Kind::Private, LEN, ALL, 0);
+    p.b.signal(Signal::SIGSTOP);
+    leaves.ask(&format!("flood 0 {COUNT} {from} {LEN}"));
+    leaves.leave();
+    p.b.signal(Signal::SIGCONT);
+    p.renew();
 }
 
 /// One process of the two was told to use the network.
