@@ -252,14 +252,16 @@ impl Lanes {
         }
     }
 
-    /// Waits until those are out who may be inside a table of this process, as it was before a change of it.
+    /// Waits until those are out who may be inside a table of this process, as it was before a change of it, and have fetched what
+    /// they were sent by reference.
     pub(crate) fn settle(&self, patience: Duration) {
         if !self.any() {
             return;
         }
         let all = self.all.read().clone();
         for peer in all.iter().filter(|p| !p.is_own()) {
-            if !peer.tables.wait_quiet(patience, || peer.is_gone()) && !peer.is_gone() {
+            let quiet = peer.tables.wait_quiet(patience, || peer.is_gone()) && peer.wait_fetched(patience);
+            if !quiet && !peer.is_gone() {
                 log::warn!(
                     "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
                     peer.pid()

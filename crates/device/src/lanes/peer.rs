@@ -11,11 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Tries at a lane that another thread holds.
 const TRIES: u32 = 200;
+/// Pace of looking whether it has fetched what it is to fetch.
+const NAP: Duration = Duration::from_micros(50);
 /// Shared memory is mapped in pieces of so many bytes.
 const CHUNK: u64 = 1 << 30;
 
@@ -42,6 +45,8 @@ pub(crate) struct Peer {
     /// One of them is readable when it has ended: its process, or the program in that.
     ends: Vec<OwnedFd>,
     gone: AtomicBool,
+    /// Behind the last record sent to it whose payload is still to be fetched from memory of this process.
+    referenced: AtomicU64,
     /// It cannot read private memory of this process.
     pub(crate) no_references: AtomicBool,
     /// Queue pairs of ours that are connected to it.
@@ -69,6 +74,7 @@ impl Peer {
             cma: Mutex::new(None),
             ends: vec![adverb_link::process_end(pid)?, life],
             gone: AtomicBool::new(false),
+            referenced: AtomicU64::new(0),
             no_references: AtomicBool::new(false),
             qps: Mutex::default(),
         })
@@ -92,6 +98,7 @@ impl Peer {
             cma: Mutex::new(Some(None)),
             ends: Vec::new(),
             gone: AtomicBool::new(false),
+            referenced: AtomicU64::new(0),
             no_references: AtomicBool::new(false),
             qps: Mutex::default(),
         })
@@ -217,8 +224,34 @@ impl Peer {
 
     /// What is sent to it goes into another ring from now on.
     pub(super) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
-        *self.tx.lock() = Producer::open(ring).map_err(io::Error::other)?;
+        let ring = Producer::open(ring).map_err(io::Error::other)?;
+        let mut tx = self.tx.lock();
+        self.referenced.store(0, Ordering::Relaxed);
+        *tx = ring;
         Ok(())
+    }
+
+    /// A record was put in whose payload it is to fetch.
+    pub(crate) fn refers(&self, lane: &Producer) {
+        self.referenced.store(lane.position(), Ordering::Relaxed);
+    }
+
+    /// Waits until it has fetched every payload that was in memory of this process at the call; `false` if it does not come to it.
+    pub(super) fn wait_fetched(&self, patience: Duration) -> bool {
+        let start = Instant::now();
+        loop {
+            {
+                let mut tx = self.tx.lock();
+                let last = self.referenced.load(Ordering::Relaxed);
+                if last == 0 || tx.is_read_to(last) {
+                    return true;
+                }
+            }
+            if self.is_gone() || start.elapsed() >= patience {
+                return self.is_gone();
+            }
+            std::thread::sleep(NAP);
+        }
     }
 
     /// The way to it, unless another thread keeps it for more than a moment.

@@ -138,7 +138,8 @@ impl Node {
         let head_len = headers.emit(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        let pushed = match self.reference(peer, t.payload) {
+        let reference = self.reference(peer, t.payload);
+        let pushed = match reference {
             Some((range, how)) => lane.push(PACKET | BY_REFERENCE | long, head_len + REFERENCE, |out| {
                 out[..head_len].copy_from_slice(head);
                 let at = &mut out[head_len..];
@@ -156,6 +157,9 @@ impl Node {
         };
         match (pushed, fault) {
             (Ok(Pushed::Done), _) => {
+                if reference.is_some() {
+                    peer.refers(lane);
+                }
                 self.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }

@@ -121,6 +121,16 @@ impl<M: Cells> Writer<M> {
         self.look().is_ok() && self.consumed == self.head
     }
 
+    /// Behind the last record that was written.
+    pub(super) fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Has the consumer read all that was before a position? A broken ring is read no more.
+    pub(super) fn is_read_to(&mut self, position: u64) -> bool {
+        self.look().is_err() || self.consumed >= position
+    }
+
     #[inline]
     pub(super) fn has_room(&mut self, len: usize) -> bool {
         len <= max_body(self.cells.count()) && matches!(self.place(len), Ok(Some(_)))

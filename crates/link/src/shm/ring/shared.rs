@@ -118,6 +118,17 @@ impl Producer {
         self.0.is_read()
     }
 
+    /// Behind the last record that was put in.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    /// Has the consumer read all that was put in before [`position`](Self::position) said so?
+    pub fn is_read_to(&mut self, position: u64) -> bool {
+        self.0.is_read_to(position)
+    }
+
     /// Whether a record with a body of `len` bytes would find room.
     #[inline]
     pub fn has_room(&mut self, len: usize) -> bool {
