@@ -266,13 +266,11 @@ impl Qp {
             self.context.open_all()?;
         }
         let peer = self.choose_path(attr, mask);
+        if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
+            self.part_in_peace();
+        }
         let result = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
-            let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
-            if ends {
-                // An ACK that waits would be lost with the state, and the peer's request would fail although it was served.
-                node.pump(self, &mut inner, tx);
-            }
             inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
@@ -342,6 +340,20 @@ impl Qp {
     pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
         if inner.published && inner.engine.state() == QpState::Err {
             self.unpublish(inner);
+        }
+    }
+
+    /// Before an end: says what is still to be said. An ACK that waits would be lost with the state, and the peer's request would
+    /// fail although it was served; a payload that the peer has still to fetch would be lost, where a network had carried it.
+    fn part_in_peace(&self) {
+        let node = self.context.node();
+        let peer = node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            node.pump(self, &mut inner, tx);
+            inner.peer.clone().filter(|_| inner.published)
+        });
+        if let (Some(lanes), Some(peer)) = (&node.lanes, peer) {
+            lanes.let_fetch(&peer, SETTLE);
         }
     }
 
@@ -513,10 +525,10 @@ impl Qp {
         }
         // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now, and said so.
         node.take_what_came();
+        self.part_in_peace();
         node.remove_qp(self.number);
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();
-            // An ACK that was held, requests that waited for the next poll.
             node.pump(self, &mut inner, tx);
             log::debug!("queue pair {:#08x} ends: {:?}", self.number, inner.engine.counters());
             node.keep_counters(&inner);

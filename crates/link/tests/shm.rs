@@ -73,3 +73,23 @@ fn marks_hold_an_owner_back() {
     let _busy = user.enter().unwrap();
     assert!(!watched.wait_quiet(Duration::MAX, || true), "gone");
 }
+
+#[test]
+fn each_announcement_of_sleep_is_another() {
+    let (ours, fd) = Published::create().unwrap();
+    let theirs = PeerTables::open(fd).unwrap();
+    assert!(theirs.sleeping().is_multiple_of(2), "awake at first");
+    ours.set_sleeping(false);
+    let awake = theirs.sleeping();
+    ours.set_sleeping(true);
+    let first = theirs.sleeping();
+    // Said again while it sleeps: whoever has rung for the first rings once more.
+    ours.set_sleeping(true);
+    let second = theirs.sleeping();
+    assert!(awake.is_multiple_of(2) && first % 2 == 1 && second % 2 == 1, "{awake} {first} {second}");
+    assert_ne!(first, second);
+    ours.set_sleeping(false);
+    let last = theirs.sleeping();
+    ours.set_sleeping(false);
+    assert!(last.is_multiple_of(2) && last != awake && theirs.sleeping() == last);
+}

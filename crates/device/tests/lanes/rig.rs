@@ -420,6 +420,12 @@ impl Rig {
                 self.recv(at, wr_id, &[self.regions[region].sge(w.next(), w.next())]);
                 String::new()
             }
+            "flood" => {
+                let (at, count, region, len) = (w.next(), w.next(), w.next::<usize>(), w.next());
+                let sges = [self.regions[region].sge(0, len)];
+                (0..count).for_each(|n| self.send(at, n, SendOp::Send, &sges));
+                String::new()
+            }
             "wait" => self.wait(w.next()).iter().map(show).collect::<Vec<_>>().join(" "),
             "ready" => {
                 self.context.node().progress();

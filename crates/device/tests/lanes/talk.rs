@@ -24,7 +24,8 @@ pub fn obey() {
 /// The other end, seen from this one.
 pub struct Other {
     child: Child,
-    orders: ChildStdin,
+    /// `None` when it is to leave.
+    orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
@@ -32,7 +33,7 @@ impl Other {
     fn start(mut command: Command) -> Other {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (orders, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (orders, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Other { child, orders, answers }
     }
 
@@ -48,7 +49,7 @@ impl Other {
 
     /// Gives an order; [`Other::answer`] has to follow.
     pub fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
+        writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
 
     pub fn answer(&mut self) -> String {
@@ -92,11 +93,11 @@ impl Other {
         }
     }
 
-    /// Runs it to its end.
-    pub fn finish(mut self) {
-        let (orders, child) = (&mut self.orders, &mut self.child);
-        writeln!(orders, "end").unwrap();
-        assert!(child.wait().unwrap().success());
+    /// Lets it come to its end by itself.
+    pub fn leave(mut self) {
+        drop(self.orders.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -139,6 +140,12 @@ impl Pair {
         self.b.ask(&format!("connect {at} {number}"));
         self.a.connect(at, other);
         at
+    }
+
+    /// Another process in the place of the other end, with as many queue pairs: places are alike from here on.
+    pub fn renew(&mut self) {
+        self.b = Other::new();
+        (0..self.a.qps.len()).for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));
     }
 
     pub fn rc(&mut self) -> usize {

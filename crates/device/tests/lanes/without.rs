@@ -3,17 +3,20 @@ use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
 use crate::talk::{Other, Pair};
 use crate::two_sided::MOST;
 use crate::{Case, local};
-use adverb_device::engine::{SendFlags, SendOp, WcStatus};
+use adverb_device::engine::{QpState, SendFlags, SendOp, WcStatus};
 use nix::sys::signal::Signal;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub const CASES: &[Case] = &[
     Case { env: &[("ADVERB_ADOPT", "off")], ..local("pages_stay_where_they_are", stay) },
     Case { env: &[(HIDE, "1")], bare: true, ..local("nobody_looks_into_the_other", forbidden) },
     local("a_peer_that_never_answers", silent),
     local("rings_that_are_full", full),
+    local("what_is_sent_is_what_was_posted", taken_back),
+    local("a_program_that_exits_while_requests_wait", exits),
     local("one_end_wants_the_network", mixed),
 ];
 
@@ -23,11 +26,16 @@ const HIDE: &str = "ADVERB_LANES_HIDE";
 /// Messages about memory that cannot be reached, and about processes that do not answer.
 static FORBIDDEN: AtomicUsize = AtomicUsize::new(0);
 static SILENT: AtomicUsize = AtomicUsize::new(0);
+/// Messages about a peer that is too late to be waited for.
+static LATE: AtomicUsize = AtomicUsize::new(0);
 
 pub fn heard(record: &log::Record<'_>) {
     let text = record.args().to_string();
     if record.level() == log::Level::Warn && text.contains("not reached directly") {
         FORBIDDEN.fetch_add(1, Ordering::SeqCst);
+    }
+    if text.contains("not waited for any longer") {
+        LATE.fetch_add(1, Ordering::SeqCst);
     }
     if text.contains("did not agree to share memory") {
         SILENT.fetch_add(1, Ordering::SeqCst);
@@ -84,6 +92,7 @@ fn stay(p: &mut Pair) {
 
 fn forbidden(p: &mut Pair) {
     for _ in 0..2 {
+        p.renew();
         let qp = p.rc();
         for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
             let direct = all_ways(p, qp, from, to);
@@ -147,6 +156,58 @@ fn full(p: &mut Pair) {
         assert!(p.a.regions[back].get(0, LEN) == p.a.regions[from].get((COUNT - 1) * LEN, LEN));
     }
     p.wants.lane = true;
+}
+
+/// A payload that the peer has still to fetch when the call returns that takes memory or queue pair back would be one of other bytes.
+fn taken_back(p: &mut Pair) {
+    const LEN: usize = 100_000;
+    for (n, kind) in KINDS.into_iter().enumerate() {
+        for how in ["destroy", "reset", "deregister"] {
+            let (qp, mine) = (p.rc(), p.a.region(kind, LEN, ALL, 0));
+            let (to, _) = p.b.region(Kind::Buffer, LEN, ALL, 0);
+            p.a.regions[mine].put(0, &pattern(LEN, n as u64));
+            p.b.ask(&format!("recv {qp} 1 {to} 0 {LEN}"));
+            p.b.signal(Signal::SIGSTOP);
+            p.a.send(qp, 1, SendOp::Send, &[p.a.regions[mine].sge(0, LEN)]);
+            let late = LATE.load(Ordering::SeqCst);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // So that the call below has begun, most of the time.
+                    std::thread::sleep(Duration::from_millis(20));
+                    p.b.signal(Signal::SIGCONT);
+                });
+                match how {
+                    "destroy" => p.a.qps[qp].0.destroy().unwrap(),
+                    "reset" => p.a.to(qp, QpState::Reset),
+                    _ => p.a.regions[mine].dereg(),
+                }
+                p.a.regions[mine].put(0, &[0xee; LEN]);
+            });
+            assert_eq!(p.b.ask("wait 1"), format!("Success/Recv/1/{LEN}/0/0"), "{kind:?} {how}");
+            // A peer that needs more than a second for it is not waited for, and that is said.
+            let waited = LATE.load(Ordering::SeqCst) == late;
+            assert!(!waited || p.b.same(to, 0, LEN, n as u64), "{kind:?} {how}: other bytes were sent");
+        }
+    }
+    p.a.cq.poll(64, |_| ()).unwrap();
+    p.wants.lane = true;
+}
+
+/// A program may end without a look at what has become of its requests, full rings or not.
+fn exits(p: &mut Pair) {
+    const COUNT: usize = 200;
+    const LEN: usize = 16_000;
+    let mut leaves = Other::new();
+    let qp = format!("qp {}", Shape::default().words());
+    let (theirs, own) = (p.b.ask(&qp), leaves.ask(&qp));
+    p.b.ask(&format!("connect 0 {own}"));
+    leaves.ask(&format!("connect 0 {theirs}"));
+    let (from, _) = leaves.region(Kind::Private, LEN, ALL, 0);
+    p.b.signal(Signal::SIGSTOP);
+    leaves.ask(&format!("flood 0 {COUNT} {from} {LEN}"));
+    leaves.leave();
+    p.b.signal(Signal::SIGCONT);
+    p.renew();
 }
 
 /// One process of the two was told to use the network.
