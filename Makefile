@@ -9,10 +9,11 @@ ADVERB := $(abspath $(BUILD))/adverb
 SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
 FOREIGN := $(CARGO) test --package adverb-foreign
 INTEROP := $(CARGO) test --package adverb-interop
+KILL = $(CARGO) run --release --package adverb-bench --bin kill -- --seed $(or $(SEED),1)
 
 GIGABYTE = $(BUILD)/gigabyte
 
-.PHONY: all build demo test deps unit loom sim sim-long fuzz fuzz-short goodput gigabyte gigabyte-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+.PHONY: all build demo test deps unit loom sim sim-long kill-short kill-long scribble fuzz fuzz-short goodput gigabyte gigabyte-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
 
 all: build
 
@@ -38,6 +39,12 @@ sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JO
 
 sim-long: ## the same for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(SIM) --seeds $(or $(SEEDS),1000000)
+
+kill-short: ## twenty processes killed in the middle of what they do with another, which has to survive them (SEED=)
+	$(KILL) --rounds 20
+
+kill-long: ## a thousand of them (SEED=, ROUNDS=); several minutes
+	$(KILL) --rounds $(or $(ROUNDS),1000)
 
 fuzz: ## foreign bytes against parsers and queue pairs: make fuzz TARGET=handle_packet SECONDS=3600, or TARGET=all
 	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),60)

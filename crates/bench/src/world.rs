@@ -94,7 +94,7 @@ impl World {
         let init = QpAttr {
             state: QpState::Init,
             port_num: 1,
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
+            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             ..QpAttr::default()
         };
         let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;

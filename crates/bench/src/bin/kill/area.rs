@@ -1,0 +1,202 @@
+//! Memory of one end: for each queue pair what it sends, receives, reads and is written, with guards between that nobody is to touch.
+
+use std::sync::Arc;
+
+use adverb_bench::Result;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{Access, Sge};
+use adverb_device::{Mapping, Mr, Pd};
+use adverb_memory::{Pages, Shadow};
+
+/// Bytes of the longest message: more than a packet of a lane.
+pub const LONGEST: usize = 100_000;
+/// Requests of a queue pair that may be under way, and receives it has posted.
+pub const SLOTS: usize = 4;
+
+const ROOM: usize = 104 << 10;
+const GUARD: usize = 4096;
+/// What is sent or written, what reads bring, receives; then what is written here, what is read here, and a counter.
+const PARTS: usize = 3 * SLOTS + 3;
+const ACCESS: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// A place in the memory of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    Out(usize),
+    Into(usize),
+    Receive(usize),
+    Target,
+    Source,
+    Counter,
+}
+
+impl Part {
+    fn number(self) -> usize {
+        match self {
+            Part::Out(slot) => slot,
+            Part::Into(slot) => SLOTS + slot,
+            Part::Receive(slot) => 2 * SLOTS + slot,
+            Part::Target => 3 * SLOTS,
+            Part::Source => 3 * SLOTS + 1,
+            Part::Counter => 3 * SLOTS + 2,
+        }
+    }
+    fn offset(self, qp: usize) -> usize {
+        GUARD + (qp * PARTS + self.number()) * (ROOM + GUARD)
+    }
+}
+
+/// How the memory is shared with the peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Pages that the device made.
+    Shared,
+    /// A program's own, moved.
+    Adopted,
+    /// A program's own, left where they are.
+    Private,
+}
+
+pub const KINDS: [Kind; 3] = [Kind::Shared, Kind::Adopted, Kind::Private];
+
+/// Registered memory for so many queue pairs.
+pub struct Area {
+    memory: Mapping,
+    mr: Arc<Mr>,
+    qps: usize,
+}
+
+/// Words that tell whose they are, which message's, and where in it they stand.
+#[must_use]
+pub fn word(id: u64, qp: usize, seq: u32, place: usize) -> u64 {
+    let mixed = (id ^ ((qp as u64) << 48) ^ u64::from(seq)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed.rotate_left(23).wrapping_add(place as u64)
+}
+
+/// A whole message.
+#[must_use]
+pub fn message(id: u64, qp: usize, seq: u32, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|place| word(id, qp, seq, place).to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// What is read: the same bytes as long as the process lives.
+pub const CONSTANT: u32 = u32::MAX;
+
+/// Words that are written: the upper half names the writer.
+#[must_use]
+pub fn mark(id: u64, seq: u32) -> u64 {
+    (id & !u64::from(u32::MAX)) | u64::from(seq)
+}
+
+fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
+    move |e| format!("{what}: {e}")
+}
+
+fn guard(n: usize) -> Vec<u8> {
+    message(0x6a09_e667_f3bc_c908, n, 7, GUARD)
+}
+
+impl Area {
+    /// Registers memory of a kind.
+    ///
+    /// # Errors
+    /// What the device or the system refuses, in words.
+    pub fn new(pd: &Arc<Pd>, qps: usize, kind: Kind, id: u64) -> Result<Self> {
+        let len = GUARD + qps * PARTS * (ROOM + GUARD);
+        let memory = match kind {
+            Kind::Shared => Mapping::alloc(len).map_err(failed("memory"))?,
+            Kind::Adopted | Kind::Private => {
+                let shadow = Shadow::of_process().map_err(failed("shadow"))?;
+                shadow.enable(matches!(kind, Kind::Adopted));
+                // There is no preload here to see the calls of madvise, and none is made on this memory.
+                shadow.trust_allocators(true);
+                Mapping::pages(Arc::new(Pages::new(len).map_err(failed("pages"))?))
+            }
+        };
+        let mr = pd.reg_mapping(&memory, 0, len as u64, memory.addr(), ACCESS).map_err(failed("register"))?;
+        let area = Area { memory, mr, qps };
+        for n in 0..=qps * PARTS {
+            area.put(n * (ROOM + GUARD), &guard(n))?;
+        }
+        for qp in 0..qps {
+            area.fill(qp, Part::Source, &message(id, qp, CONSTANT, LONGEST))?;
+        }
+        Ok(area)
+    }
+
+    fn put(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.memory.write_at(offset, bytes).then_some(()).ok_or_else(|| "a write outside".to_string())
+    }
+
+    fn get(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.memory.read_at(offset, &mut bytes).then_some(bytes).ok_or_else(|| "a read outside".to_string())
+    }
+
+    /// Writes the beginning of a part.
+    pub fn fill(&self, qp: usize, part: Part, bytes: &[u8]) -> Result<()> {
+        self.put(part.offset(qp), bytes)
+    }
+
+    /// The beginning of a part.
+    pub fn bytes(&self, qp: usize, part: Part, len: usize) -> Result<Vec<u8>> {
+        self.get(part.offset(qp), len)
+    }
+
+    /// The first word of a part.
+    pub fn word(&self, qp: usize, part: Part) -> Result<u64> {
+        let bytes = self.bytes(qp, part, 8)?;
+        Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
+    }
+
+    pub fn sge(&self, qp: usize, part: Part, len: usize) -> Sge {
+        let addr = self.memory.addr() + part.offset(qp) as u64;
+        Sge { addr, length: len as u32, lkey: self.mr.key() }
+    }
+
+    /// Where it is, and its key.
+    pub fn remote(&self) -> Remote {
+        Remote { va: self.memory.addr(), rkey: self.mr.key() }
+    }
+
+    /// A part of the other end's, which is laid out alike.
+    pub fn part_of(other: Remote, qp: usize, part: Part) -> Remote {
+        Remote { va: other.va + part.offset(qp) as u64, ..other }
+    }
+
+    /// Nobody has touched what lies between, nor what is only read, and what was written is the peer's.
+    ///
+    /// # Errors
+    /// What is not as it should be.
+    pub fn verify(&self, id: u64, peer: u64) -> Result<()> {
+        for n in 0..=self.qps * PARTS {
+            if self.get(n * (ROOM + GUARD), GUARD)? != guard(n) {
+                return Err(format!("guard {n} of {} was written to", self.qps * PARTS));
+            }
+        }
+        for qp in 0..self.qps {
+            if self.bytes(qp, Part::Source, LONGEST)? != message(id, qp, CONSTANT, LONGEST) {
+                return Err(format!("what is only read was written to, queue pair {qp}"));
+            }
+            for (at, word) in self.bytes(qp, Part::Target, LONGEST)?.chunks_exact(8).enumerate() {
+                let word = u64::from_ne_bytes(word.try_into().map_err(|_| "a word of eight bytes")?);
+                if word != 0 && word >> 32 != peer >> 32 {
+                    return Err(format!("word {at} of what queue pair {qp} is written is {word:#x}"));
+                }
+            }
+            if self.bytes(qp, Part::Target, ROOM)?[LONGEST..].iter().any(|b| *b != 0) {
+                return Err(format!("bytes behind what queue pair {qp} is written"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the registration.
+    pub fn end(&self) -> Result<()> {
+        self.mr.dereg().map_err(failed("deregister"))
+    }
+}

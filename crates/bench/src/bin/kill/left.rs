@@ -1,0 +1,97 @@
+//! What processes could leave behind: in the system, and in the one that survives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use adverb_bench::Result;
+use adverb_bench::procfs::{Memory, descriptors};
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
+}
+
+/// Sockets that have our names, by their inodes: another process may use a name again, an inode is one socket's.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn sockets() -> Result<BTreeMap<u64, String>> {
+    let text = read("/proc/net/unix")?;
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace().skip(6);
+        let (inode, name) = (words.next()?.parse().ok()?, words.next()?.strip_prefix("@adverb-")?);
+        Some((inode, name.to_string()))
+    };
+    Ok(text.lines().filter_map(of_line).collect())
+}
+
+/// The socket of the process that has the queue pair of this number.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn socket_of(qpn: u32) -> Result<Option<u64>> {
+    let name = format!("{}-{}", nix::unistd::geteuid(), qpn >> 14);
+    Ok(sockets()?.into_iter().find(|(_, n)| *n == name).map(|(inode, _)| inode))
+}
+
+/// Files in `/dev/shm` that could be ours.
+#[must_use]
+pub fn files() -> BTreeSet<String> {
+    let Ok(entries) = std::fs::read_dir("/dev/shm") else { return BTreeSet::new() };
+    let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("adverb")).collect()
+}
+
+/// What this process has.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    descriptors: usize,
+    mappings: usize,
+    address_space: u64,
+    pss: u64,
+}
+
+/// Growth that is the C library's: arenas and stacks that it keeps.
+const MAPPINGS: usize = 24;
+const ADDRESS_SPACE: u64 = 256 << 20;
+const PSS: u64 = 48 << 20;
+
+impl Own {
+    /// As it is now.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn now() -> Result<Self> {
+        let me = std::process::id();
+        let status = read("/proc/self/status")?;
+        let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")?.strip_suffix("kB"));
+        let size: u64 = size.and_then(|s| s.trim().parse().ok()).ok_or("no VmSize")?;
+        Ok(Own {
+            descriptors: descriptors(me)?,
+            mappings: read("/proc/self/maps")?.lines().count(),
+            address_space: size << 10,
+            pss: Memory::of(me)?.pss,
+        })
+    }
+
+    /// No more than before, but for what the C library keeps.
+    ///
+    /// # Errors
+    /// What has grown.
+    pub fn compare(self, before: Self, rounds: usize) -> Result<()> {
+        let grown = self.descriptors > before.descriptors
+            || self.mappings > before.mappings + MAPPINGS
+            || self.address_space > before.address_space + ADDRESS_SPACE
+            || self.pss > before.pss + PSS;
+        if grown { Err(format!("after {rounds} rounds {self:?}, before {before:?}")) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Display for Own {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Own { descriptors, mappings, address_space, pss } = self;
+        let (space, pss) = (address_space >> 20, pss >> 10);
+        write!(
+            f,
+            "{descriptors} descriptors, {mappings} mappings, {space} MiB of addresses, {pss} KiB resident"
+        )
+    }
+}

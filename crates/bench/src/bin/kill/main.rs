@@ -1,0 +1,176 @@
+//! Processes killed in the middle of what they do, one after the other; the one they did it with survives them.
+//!
+//! `kill [--rounds N] [--seed N]`. In each round a new process connects with this one over several queue pairs; both send, write,
+//! read and count in each other's memory as fast as they can, some threads polling, some asleep. At a moment that the seed decides the
+//! other is killed (SIGKILL). This one has to notice, to get one completion for each request, to find every result right and
+//! no byte changed that nobody was to write, and to go on with a process that lives all the while. In the end nothing is left of the dead.
+//! A seed decides the same moments again; what the processors made of them is theirs.
+#![forbid(unsafe_code)]
+
+mod area;
+mod end;
+mod left;
+mod traffic;
+mod witness;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use adverb_bench::Result;
+use adverb_bench::pair::{self, CHILD};
+use adverb_bench::world::World;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use end::End;
+use left::Own;
+use traffic::{Dice, Tally};
+use witness::Witness;
+
+/// What a process says that is connected.
+const RUNNING: &str = "running";
+
+/// Rounds until what this process has is as it is to stay.
+const WARM: usize = 10;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match &args[..] {
+        [child, _cpu, rest @ ..] if child == CHILD => live(rest),
+        _ => options(&args).and_then(|(rounds, seed)| survive(rounds, seed)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("kill: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn options(args: &[String]) -> Result<(usize, u64)> {
+    let (mut rounds, mut seed) = (20, 1);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut number = || {
+            let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
+            value.parse::<u64>().map_err(|e| format!("{arg} {value}: {e}"))
+        };
+        match arg.as_str() {
+            "--rounds" => rounds = number()? as usize,
+            "--seed" => seed = number()?,
+            _ => return Err(format!("{arg:?} is unknown; there are --rounds and --seed")),
+        }
+    }
+    Ok((rounds, seed))
+}
+
+/// The life of another process: one that is killed, or the witness.
+fn live(args: &[String]) -> Result<()> {
+    match args {
+        [role] if role == "witness" => witness::live(),
+        [seed] => {
+            let world = World::open(4096)?;
+            let end = End::new(&world, seed.parse().map_err(|e| format!("{seed}: {e}"))?)?;
+            println!("{}", end.line());
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).map_err(|e| format!("no orders: {e}"))?;
+            // It ends by being killed, or with its parent.
+            end.run(&world, &line, || println!("{RUNNING}")).map(drop)
+        }
+        _ => Err(format!("no such child: {args:?}")),
+    }
+}
+
+/// What became of one round.
+#[derive(Default)]
+struct Round {
+    tally: Tally,
+    /// There was traffic, or an attempt at it.
+    begun: bool,
+    /// The socket that the other had.
+    socket: Option<u64>,
+}
+
+fn round(world: &World, dice: &mut Dice) -> Result<Round> {
+    let (mine, theirs, patience) = (dice.roll(u64::MAX), dice.roll(u64::MAX), moment(dice));
+    let end = End::new(world, mine)?;
+    let mut other = pair::talk(None, &[theirs.to_string()])?;
+    // Now and then in the middle of its own set-up.
+    let early = dice.roll(8) == 0;
+    let line = if early { String::new() } else { other.line()? };
+    let mut done = Round::default();
+    if let Some(qpn) = line.split(' ').nth(3).and_then(|n| n.parse().ok()) {
+        done.socket = left::socket_of(qpn)?;
+        other.say(&end.line())?;
+        done.begun = true;
+    }
+    let connecting = dice.roll(4) == 0;
+    let killer = std::thread::spawn(move || {
+        if !early && !connecting && other.line()? != RUNNING {
+            return Err("the other process ended by itself".to_string());
+        }
+        std::thread::sleep(patience);
+        let pid = Pid::from_raw(other.pid().cast_signed());
+        kill(pid, Signal::SIGKILL).map_err(|e| format!("kill {pid}: {e}"))?;
+        match other.end() {
+            Err(e) if e.contains("signal: 9") => Ok(()),
+            ended => Err(format!("the other process ended otherwise: {ended:?}")),
+        }
+    });
+    let mut peer = 0;
+    if done.begun {
+        let who;
+        (who, done.tally) = end.run(world, &line, || ())?;
+        peer = who.id;
+    }
+    killer.join().map_err(|_| "the killer panicked")??;
+    end.end(peer)?;
+    Ok(done)
+}
+
+/// Within its first moments, or later.
+fn moment(dice: &mut Dice) -> Duration {
+    let most = [500, 10_000, 150_000][dice.roll(3) as usize];
+    Duration::from_micros(dice.roll(most))
+}
+
+fn survive(rounds: usize, seed: u64) -> Result<()> {
+    let (start, files) = (Instant::now(), left::files());
+    let world = World::open(4096)?;
+    let mut witness = Witness::new()?;
+    let mut dice = Dice(seed);
+    let (mut sum, mut begun, mut warm, mut dead) = (Tally::default(), 0, None, Vec::new());
+    for n in 0..rounds {
+        let said = |what: &str, e| format!("seed {seed}, round {n}: {what}{e}");
+        let done = round(&world, &mut dice).map_err(|e| said("", e))?;
+        sum += done.tally;
+        begun += usize::from(done.begun);
+        dead.extend(done.socket);
+        witness.exchange(n as u64).map_err(|e| said("the witness: ", e))?;
+        if n + 1 == WARM.min(rounds) {
+            warm = Some(Own::now()?);
+        }
+    }
+    let left = left::sockets()?;
+    if let Some(name) = dead.iter().find_map(|inode| left.get(inode)) {
+        return Err(format!("the socket {name:?} of a dead process is left"));
+    }
+    if let Some(file) = left::files().difference(&files).next() {
+        return Err(format!("/dev/shm/{file} is left"));
+    }
+    if let Some(warm) = warm {
+        let now = Own::now()?;
+        println!("after {} rounds: {warm}\nafter {rounds} rounds: {now}", WARM.min(rounds));
+        now.compare(warm, rounds)?;
+    }
+    println!(
+        "killed: {rounds} processes (seed {seed}), {begun} of them in mid-traffic; {} results right; of the survivor's queue \
+         pairs {} failed at once, {} by time-out; {:.0} s",
+        sum.good,
+        sum.gone,
+        sum.silent,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
