@@ -5,8 +5,9 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 
 /// Arenas of glibc's allocator for threads begin at multiples of this.
 const ARENA: u64 = 64 << 20;
@@ -291,11 +292,10 @@ impl Asked {
 /// Room for what is read.
 const ROOM: usize = 4096;
 
-fn read_again<'a>(mut file: &File, room: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
-    file.seek(SeekFrom::Start(0))?;
+fn read_again<'a>(file: &File, room: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
     let mut len = 0;
     while len < room.len() {
-        match file.read(&mut room[len..])? {
+        match file.read_at(&mut room[len..], len as u64)? {
             0 => break,
             n => len += n,
         }

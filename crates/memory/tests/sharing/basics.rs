@@ -76,7 +76,7 @@ fn buffers_of_the_heap_come_and_go() {
         (seed >> 33) % below
     };
     let mut live: Vec<(Vec<u8>, u8, Option<adverb_memory::Adopted>)> = Vec::new();
-    for round in 0..2000 {
+    for round in 0..800 {
         if live.len() < 40 && random(3) > 0 {
             let len = [16, 100, 5000, 70_000, 300_000][random(5) as usize] + random(64);
             let value = round as u8;

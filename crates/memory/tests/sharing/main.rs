@@ -20,7 +20,7 @@ use world::Case;
 const CASE: &str = "ADVERB_MEMORY_CASE";
 
 /// Hundredths of a second after which a case counts as hanging.
-const PATIENCE: u32 = 6000;
+const PATIENCE: u32 = 18_000;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = [

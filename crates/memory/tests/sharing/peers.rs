@@ -152,8 +152,12 @@ fn the_last_byte_comes_last() {
     let mut torn = None;
     for (n, (len, skip)) in messages(&lengths).enumerate() {
         let last = 64 + skip + len - 1;
+        let mut looks = 0_u32;
         while byte(last) == 0 {
-            std::hint::spin_loop();
+            looks += 1;
+            if looks.is_multiple_of(4096) {
+                std::thread::yield_now();
+            }
         }
         // From the end, where what comes too late would be missing.
         if (64 + skip..=last).rev().any(|at| byte(at) != n as u8 | 1) {
@@ -168,7 +172,7 @@ fn the_last_byte_comes_last() {
 }
 
 fn messages(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> {
-    (0..200).flat_map(|round| lengths.iter().map(move |len| (*len, round % 11)))
+    (0..40).flat_map(|round| lengths.iter().map(move |len| (*len, round % 11)))
 }
 
 fn first_word(window: &Window) -> u64 {

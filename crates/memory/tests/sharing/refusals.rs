@@ -186,7 +186,12 @@ fn rings_of_io_uring() {
     let mut parameters = [0_u32; 30];
     // SAFETY: the kernel writes the structure of 120 bytes.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, parameters.as_mut_ptr()) } as i32;
-    assert!(ring >= 0, "io_uring: {}", std::io::Error::last_os_error());
+    let error = std::io::Error::last_os_error();
+    if ring < 0 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
+        eprintln!("no io_uring here: {error}");
+        return;
+    }
+    assert!(ring >= 0, "io_uring: {error}");
     let _mapped = map(PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, ring);
     refused(memory, Refusal::AsyncIo);
 }

@@ -86,6 +86,22 @@ pub fn become_nobody() {
     }
 }
 
+/// Can this kernel hold other threads up for this user? `userfaultfd` for the kernel's own faults, with `UFFDIO_MOVE`. Where it
+/// cannot, memory next to threads must be refused, which `threads_without_userfaultfd` sees to.
+pub fn can_hold_up() -> bool {
+    // `struct uffdio_api`, and `UFFDIO_API`.
+    let mut api = [0xaa_u64, 1 << 16, 0];
+    // SAFETY: a new descriptor, and the structure of the request.
+    let can = unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
+        fd >= 0 && libc::ioctl(fd, 0xc018_aa3f, api.as_mut_ptr()) == 0
+    };
+    if !can {
+        eprintln!("no userfaultfd here");
+    }
+    can
+}
+
 /// A joined thread is seen by the kernel for a moment longer.
 pub fn wait_until_alone() {
     for _ in 0..10_000 {
