@@ -1,7 +1,22 @@
 //! Rings and tables through their descriptors, as two processes use them.
+//!
+//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be the child, and names the
+//! descriptor it opens.
 
-use adverb_link::shm::{Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry};
-use std::time::Duration;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use adverb_link::shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry};
+
+const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
+/// How long a test waits for its other process on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_record_crosses_a_ring() {
@@ -92,4 +107,232 @@ fn each_announcement_of_sleep_is_another() {
     let last = theirs.sleeping();
     ours.set_sleeping(false);
     assert!(last.is_multiple_of(2) && last != awake && theirs.sleeping() == last);
+}
+
+/// A generator good enough for sizes, bytes and places.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 ^ self.0 >> 29
+    }
+
+    /// Mostly short, some as long as can be.
+    fn len(&mut self) -> usize {
+        let most = match self.next() % 16 {
+            0..=9 => 64,
+            10..=13 => 600,
+            14 => 10_000,
+            _ => Producer::MAX_BODY + 1,
+        };
+        self.next() as usize % most
+    }
+}
+
+/// The bytes of record `number`.
+fn fill(number: u64, body: &mut [u8]) {
+    let mut dice = Dice(number);
+    for chunk in body.chunks_mut(8) {
+        let word = dice.next().to_ne_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+}
+
+fn tag(number: u64) -> u32 {
+    number as u32 & 0xff_ffff
+}
+
+/// Starts this binary again as the child of the test, with the path of a descriptor of this process.
+fn child(test: &str, fd: &impl AsRawFd) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// In the child: the descriptor its parent named.
+fn inherited() -> Option<File> {
+    let path = std::env::var_os(CHILD)?;
+    Some(File::options().read(true).write(true).open(path).unwrap())
+}
+
+/// Pushes record after record; ends when it has pushed `count`, or when its parent is gone.
+fn produce(ring: File, count: u64) {
+    let mut producer = Producer::open(ring.into()).unwrap();
+    let mut dice = Dice(1);
+    let parent = std::os::unix::process::parent_id();
+    for number in 0..count {
+        let len = dice.len();
+        let write = |body: &mut [u8]| {
+            fill(number, body);
+            true
+        };
+        while producer.push(tag(number), len, write).unwrap() != Pushed::Done {
+            assert_eq!(std::os::unix::process::parent_id(), parent, "the parent is gone");
+            thread::yield_now();
+        }
+    }
+}
+
+/// Takes the next record, and compares every byte with what it must be. False: there is none.
+fn check(consumer: &mut Consumer, number: u64, dice: &mut Dice, expected: &mut Vec<u8>) -> bool {
+    let taken = consumer.take(|seen, body| {
+        expected.resize(dice.len(), 0);
+        fill(number, expected);
+        assert_eq!((seen, body.len()), (tag(number), expected.len()), "record {number}");
+        assert!(body == expected, "bytes of record {number}");
+    });
+    taken.unwrap().is_some()
+}
+
+#[test]
+fn every_byte_crosses_between_processes() {
+    const RECORDS: u64 = 5_000;
+    if let Some(ring) = inherited() {
+        return produce(ring, RECORDS);
+    }
+    let (mut consumer, fd) = Consumer::create().unwrap();
+    let mut child = child("every_byte_crosses_between_processes", &fd);
+    let (mut dice, mut expected) = (Dice(1), Vec::new());
+    let mut last = Instant::now();
+    let mut number = 0;
+    while number < RECORDS {
+        if check(&mut consumer, number, &mut dice, &mut expected) {
+            (number, last) = (number + 1, Instant::now());
+        } else {
+            assert!(last.elapsed() < PATIENCE, "record {number} does not come");
+            thread::yield_now();
+        }
+    }
+    assert!(child.wait().unwrap().success());
+    assert_eq!(consumer.take(|_, _| ()), Ok(None));
+}
+
+/// A producer that is killed leaves whole records, and then nothing.
+#[test]
+fn a_killed_producer_leaves_whole_records() {
+    if let Some(ring) = inherited() {
+        return produce(ring, u64::MAX);
+    }
+    for turn in 0..10 {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let mut child = child("a_killed_producer_leaves_whole_records", &fd);
+        let (mut dice, mut expected) = (Dice(1), Vec::new());
+        let start = Instant::now();
+        let mut number = 0;
+        while number < turn * 10 + 1 {
+            if check(&mut consumer, number, &mut dice, &mut expected) {
+                number += 1;
+            } else {
+                assert!(start.elapsed() < PATIENCE);
+                thread::yield_now();
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while check(&mut consumer, number, &mut dice, &mut expected) {
+            number += 1;
+        }
+        assert!(consumer.is_empty());
+    }
+}
+
+/// Who is killed while it uses what others published is found out by its process, not by its mark.
+#[test]
+fn a_killed_user_does_not_hold_an_owner_for_ever() {
+    if let Some(peer) = inherited() {
+        drop(peer);
+        let (tables, fd) = Published::create().unwrap();
+        let _busy = tables.enter().unwrap();
+        println!("fd {}", fd.as_raw_fd());
+        std::io::stdout().flush().unwrap();
+        thread::sleep(PATIENCE);
+        return;
+    }
+    let null = File::open("/dev/null").unwrap();
+    let mut child = child("a_killed_user_does_not_hold_an_owner_for_ever", &null);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let number = lines.filter_map(|line| line.strip_prefix("fd ").map(str::to_owned)).next().unwrap();
+    let path = format!("/proc/{}/fd/{number}", child.id());
+    let theirs = PeerTables::open(File::options().read(true).write(true).open(path).unwrap().into()).unwrap();
+    assert_eq!(theirs.identity().pid, child.id());
+    let mut asked = 0;
+    let mut gone = || {
+        asked += 1;
+        if asked == 3 {
+            child.kill().unwrap();
+        }
+        child.try_wait().unwrap().is_some()
+    };
+    assert!(!theirs.wait_quiet(PATIENCE, &mut gone));
+    assert!(asked >= 3);
+}
+
+/// Somebody with the descriptor writes random words all over the ring while both ends use it: wrong records or an error, for
+/// either, and nothing else.
+#[test]
+fn a_scribbled_ring_is_garbage_or_broken() {
+    let (mut consumers, mut producers, mut records) = (0, 0, 0);
+    for turn in 0..40 {
+        let (mut consumer, fd) = Consumer::create().unwrap();
+        let file = File::from(fd.try_clone().unwrap());
+        let mut producer = Producer::open(fd).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut dice, len) = (Dice(turn), file.metadata().unwrap().len());
+                while !stop.load(Relaxed) {
+                    // Anywhere; the consumer's progress; where the first records are.
+                    let place = match dice.next() % 8 {
+                        0 if turn % 2 == 0 => 64,
+                        1..4 => 4096 + dice.next() % 64 * 64,
+                        _ => dice.next() % (len / 8) * 8,
+                    };
+                    // Any word; what a header or a position may look like.
+                    let word = match dice.next() % 4 {
+                        0 => dice.next(),
+                        1 => dice.next() % 8192,
+                        2 => 2 << 56,
+                        _ => (1 << 56) | (dice.next() % 200_000),
+                    };
+                    file.write_all_at(&word.to_ne_bytes(), place).unwrap();
+                }
+            });
+            let mut dice = Dice(!turn);
+            for round in 0..500 {
+                if round == 400 {
+                    // Other writes may have missed what is looked at next; these do not.
+                    let mut garbage = vec![0; 256 << 10];
+                    fill(turn, &mut garbage);
+                    file.write_all_at(&garbage, [4096, 64][turn as usize % 2]).unwrap();
+                }
+                let number = dice.next();
+                let write = |body: &mut [u8]| {
+                    fill(number, body);
+                    true
+                };
+                let pushed = producer.push(tag(number), dice.len(), write);
+                // Where the producer is to look how far the consumer is, this one is behind.
+                let taken = if turn % 2 == 1 && number.is_multiple_of(2) {
+                    Ok(None)
+                } else {
+                    consumer.take(|tag, body| {
+                        assert!(tag < 1 << 24 && body.len() <= Producer::MAX_BODY);
+                        body.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte))
+                    })
+                };
+                records += u64::from(matches!(taken, Ok(Some(_))));
+                producers += u64::from(pushed == Err(Broken));
+                consumers += u64::from(taken == Err(Broken));
+                if pushed.is_err() || taken.is_err() {
+                    break;
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+    }
+    assert!(consumers > 0 && producers > 0 && records > 0, "{consumers} {producers} {records}");
 }

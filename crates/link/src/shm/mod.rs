@@ -21,6 +21,8 @@
 //!
 //! The child of a fork has none of the mappings. It must not call these objects; dropping them does nothing there.
 
+#![cfg_attr(all(test, loom), allow(dead_code))]
+
 mod error;
 mod ring;
 #[cfg(not(all(test, loom)))]
@@ -34,5 +36,4 @@ pub use ring::Pushed;
 #[cfg(not(all(test, loom)))]
 pub use ring::{Consumer, Producer};
 #[cfg(not(all(test, loom)))]
-pub use tables::{Busy, PeerTables, Published};
-pub use tables::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+pub use tables::{Busy, Identity, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};

@@ -8,10 +8,10 @@
 //! Where one side writes A and reads B, while the other writes B and reads A, and one of them must see the other's write,
 //! both have a full barrier in between ([`enter_barrier`], [`full_barrier`]).
 #[cfg(not(all(test, loom)))]
-pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+pub(super) use std::sync::atomic::{AtomicU64, fence};
 
 #[cfg(all(test, loom))]
-pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+pub(super) use loom::sync::atomic::{AtomicU64, fence};
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 

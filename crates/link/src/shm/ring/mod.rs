@@ -10,8 +10,8 @@
 //! # Protocol
 //!
 //! A header word of 0 means that nothing is there yet. Cells hold old bytes, which could look like a header, so before a
-//! record is published the header word behind it is made 0. That is one store to another line; it is spared where the
-//! cell was cleared in advance, behind the record before.
+//! record is published the header word behind it is made 0. That is a store to another line, which the record would wait
+//! for; so the words of the next cells are cleared in advance, behind a record, whenever none is left.
 //!
 //! The consumer publishes how far it has read after every eighth of the ring, and when it finds nothing to read. The
 //! producer looks there only if by what it knows the ring is full.
@@ -21,6 +21,12 @@ mod protocol;
 #[cfg(not(all(test, loom)))]
 #[allow(unsafe_code)]
 mod shared;
+
+#[cfg(all(test, loom))]
+#[allow(unsafe_code)]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use protocol::Pushed;
 #[cfg(not(all(test, loom)))]

@@ -14,18 +14,45 @@ const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
 /// Where the consumer's line is.
 const CONSUMED: usize = 64;
 /// Where the cells begin.
-const DATA: usize = 4096;
+pub(super) const DATA: usize = 4096;
+/// Cells of a ring: with 256 KiB it stays in a processor's cache with all that the program has there.
 const COUNT: u64 = 4096;
-const LEN: usize = DATA + COUNT as usize * CELL;
 
-/// A ring's memory in this process.
-struct Shared {
+/// The memory of a ring of `N` cells in this process.
+pub(super) struct Shared<const N: u64> {
     map: Mapping,
 }
 
-impl Shared {
+impl<const N: u64> Shared<N> {
+    const LEN: usize = DATA + N as usize * CELL;
+
+    pub(super) fn create() -> Result<(Self, OwnedFd), ShmError> {
+        let fd = segment::create(Self::LEN)?;
+        segment::allocate(fd.as_fd(), 0..Self::LEN)?;
+        segment::seal(fd.as_fd(), segment::FIXED)?;
+        let shared = Self::map(&fd)?;
+        shared.word(0).store(MAGIC, Relaxed);
+        Ok((shared, fd))
+    }
+
+    pub(super) fn open(fd: &OwnedFd) -> Result<Self, ShmError> {
+        segment::verify(fd.as_fd(), Self::LEN, segment::FIXED)?;
+        // Whoever made it should have; then this is quick.
+        segment::allocate(fd.as_fd(), 0..Self::LEN)?;
+        let shared = Self::map(fd)?;
+        let found = shared.word(0).load(Relaxed);
+        if found == MAGIC { Ok(shared) } else { Err(ShmError::WrongFormat { expected: MAGIC, found }) }
+    }
+
+    fn map(fd: &OwnedFd) -> Result<Self, ShmError> {
+        let map = Mapping::new(fd.as_fd(), Self::LEN, Access::Write)?;
+        map.populate(Access::Write);
+        Ok(Shared { map })
+    }
+
+    #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at <= LEN - 8);
+        assert!(at.is_multiple_of(8) && at <= Self::LEN - 8);
         // SAFETY: within the mapping and aligned (asserted); while the reference lives nobody of this process accesses
         // the word but by atomics: bodies are lent by `write` and `read` only, from `&mut self` or to the one reader.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(at).cast()) }
@@ -34,22 +61,23 @@ impl Shared {
     /// Where the body of a record is.
     #[inline]
     fn body(&self, index: u64, len: usize) -> *mut u8 {
-        let start = index as usize * CELL + HEADER;
-        assert!(index < COUNT && len <= LEN - DATA - start);
-        // SAFETY: `start` is within the mapping, by the assertion.
-        unsafe { self.map.as_ptr().add(DATA + start) }
+        assert!(index < N);
+        let start = DATA + index as usize * CELL + HEADER;
+        assert!(len <= Self::LEN - start);
+        // SAFETY: `start` is within the mapping, by the first assertion.
+        unsafe { self.map.as_ptr().add(start) }
     }
 }
 
-impl Cells for Shared {
+impl<const N: u64> Cells for Shared<N> {
     #[inline]
     fn count(&self) -> u64 {
-        COUNT
+        N
     }
 
     #[inline]
     fn header(&self, index: u64) -> &AtomicU64 {
-        self.word(DATA + (index % COUNT) as usize * CELL)
+        self.word(DATA + (index % N) as usize * CELL)
     }
 
     #[inline]
@@ -78,7 +106,7 @@ impl Cells for Shared {
 }
 
 /// The end of a ring that messages are put into. Who shares it among threads has a lock for it.
-pub struct Producer(Writer<Shared>);
+pub struct Producer(Writer<Shared<COUNT>>);
 
 impl Producer {
     /// Longest body of a record.
@@ -86,17 +114,7 @@ impl Producer {
 
     /// Takes the producer's end of a ring that another process made. Nobody else may have taken it.
     pub fn open(fd: OwnedFd) -> Result<Producer, ShmError> {
-        segment::verify(fd.as_fd(), LEN, segment::FIXED)?;
-        // Whoever made it should have; then this is quick.
-        segment::allocate(fd.as_fd(), 0..LEN)?;
-        let map = Mapping::new(fd.as_fd(), LEN, Access::Write)?;
-        map.populate(Access::Write);
-        let shared = Shared { map };
-        let found = shared.word(0).load(Relaxed);
-        if found != MAGIC {
-            return Err(ShmError::WrongFormat { expected: MAGIC, found });
-        }
-        Ok(Producer(Writer::new(shared)))
+        Ok(Producer(Writer::new(Shared::open(&fd)?)))
     }
 
     /// Puts a record in: `fill` writes all of the body's `len` bytes, or gives false, and nothing was put in.
@@ -136,18 +154,12 @@ impl Producer {
 }
 
 /// The end of a ring that messages are taken from. Who shares it among threads has a lock for it.
-pub struct Consumer(Reader<Shared>);
+pub struct Consumer(Reader<Shared<COUNT>>);
 
 impl Consumer {
     /// Makes a ring, and a descriptor for the process that is to be its producer.
     pub fn create() -> Result<(Consumer, OwnedFd), ShmError> {
-        let fd = segment::create(LEN)?;
-        segment::allocate(fd.as_fd(), 0..LEN)?;
-        segment::seal(fd.as_fd(), segment::FIXED)?;
-        let map = Mapping::new(fd.as_fd(), LEN, Access::Write)?;
-        map.populate(Access::Read);
-        let shared = Shared { map };
-        shared.word(0).store(MAGIC, Relaxed);
+        let (shared, fd) = Shared::create()?;
         Ok((Consumer(Reader::new(shared)), fd))
     }
 

@@ -8,24 +8,24 @@ use crate::shm::sync::{AtomicU64, fence, load_acquire};
 /// Words of values an entry has.
 pub(super) const WORDS: usize = 7;
 /// How often a reader that meets a writer looks again. A writer needs some nanoseconds, or was stopped or killed.
-const ATTEMPTS: u32 = 128;
+const ATTEMPTS: u32 = if cfg!(all(test, loom)) { 2 } else { 128 };
 
-/// A cache line.
+/// A cache line. (Of `N` words in a model, where each word has many histories.)
 #[repr(C, align(64))]
-pub(super) struct Entry {
+pub(super) struct Entry<const N: usize = WORDS> {
     /// Odd while the owner writes; 0 in an entry that was never written. Does not come round within a life time.
     sequence: AtomicU64,
-    words: [AtomicU64; WORDS],
+    words: [AtomicU64; N],
 }
 
-impl Entry {
+impl<const N: usize> Entry<N> {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
         Entry { sequence: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
     /// The owner's write. Callers take turns.
-    pub(super) fn write(&self, values: &[u64; WORDS]) {
+    pub(super) fn write(&self, values: &[u64; N]) {
         let sequence = self.sequence.load(Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Relaxed);
         fence(Release);
@@ -36,7 +36,7 @@ impl Entry {
     }
 
     /// What the owner has written, without a look at the sequence: for the owner itself.
-    pub(super) fn own(&self) -> [u64; WORDS] {
+    pub(super) fn own(&self) -> [u64; N] {
         std::array::from_fn(|i| self.words[i].load(Relaxed))
     }
 
@@ -46,7 +46,7 @@ impl Entry {
     }
 
     /// The values, all of one write, and the sequence they had. None: the owner is in the middle of a write.
-    pub(super) fn read(&self) -> Option<([u64; WORDS], u64)> {
+    pub(super) fn read(&self) -> Option<([u64; N], u64)> {
         for _ in 0..ATTEMPTS {
             let sequence = load_acquire(&self.sequence);
             if sequence.is_multiple_of(2) {

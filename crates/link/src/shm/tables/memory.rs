@@ -2,14 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::entry::Entry;
 use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use crate::shm::ShmError;
 use crate::shm::segment::{self, Access, Mapping};
-use crate::shm::sync::{AtomicU32, AtomicU64};
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x01");
@@ -132,6 +131,14 @@ impl Memory {
     #[inline]
     pub(super) fn sleeping(&self) -> &AtomicU32 {
         &self.fixed().sleeping.0
+    }
+
+    /// Any word of the segment, as a hostile owner has them at hand.
+    #[cfg(test)]
+    pub(super) fn any_word(&self, index: usize) -> &AtomicU64 {
+        let index = index % (LEN / 8);
+        // SAFETY: within the mapping and aligned; all of it is atomics. For the owner, who can write.
+        unsafe { AtomicU64::from_ptr(self.map.as_ptr().cast::<u64>().add(index)) }
     }
 
     /// Whether this is the process that mapped it, not a child of it.

@@ -12,6 +12,7 @@
 //! of a process are in its own segment, so nobody else can set or hold them.
 
 mod entry;
+#[cfg(not(all(test, loom)))]
 mod layout;
 mod marks;
 #[cfg(not(all(test, loom)))]
@@ -21,6 +22,13 @@ mod peer;
 #[cfg(not(all(test, loom)))]
 mod published;
 
+#[cfg(all(test, loom))]
+#[allow(unsafe_code)]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(all(test, loom)))]
 pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
 pub use peer::PeerTables;

@@ -131,6 +131,20 @@ impl Published {
         sequence
     }
 
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
+    /// What the end of the calling thread does.
+    #[cfg(test)]
+    pub(super) fn end_thread(&self) {
+        CLAIMS.with(|claims| {
+            claims.last.set((0, 0));
+            claims.all.borrow_mut().clear();
+        });
+    }
+
     /// Marks that the calling thread uses tables or memory of others until the result is dropped. What it looks up behind
     /// this stays usable that long. None: as many threads as there are marks use them already.
     #[inline]

@@ -1,0 +1,214 @@
+//! A ring against a queue, and against peers that write what they like.
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use proptest::prelude::*;
+
+use super::protocol::{CELL, Pushed, Reader, Writer, max_body};
+use super::shared::{DATA, Shared};
+use crate::shm::{Broken, Consumer, Producer, ShmError};
+
+/// Small, so that records meet its end all the time.
+const CELLS: u64 = 16;
+type Small = Shared<CELLS>;
+
+fn small() -> (Writer<Small>, Reader<Small>, File) {
+    let (shared, fd) = Small::create().unwrap();
+    let writer = Writer::new(Small::open(&fd).unwrap());
+    (writer, Reader::new(shared), File::from(fd))
+}
+
+fn bytes(number: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number as usize * 31 + at * 7) as u8).collect()
+}
+
+fn push(writer: &mut Writer<Small>, number: u32, len: usize) -> Result<Pushed, Broken> {
+    writer.push(number, len, |body| {
+        body.copy_from_slice(&bytes(number, len));
+        true
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(usize),
+    /// `fill` writes half of what looks like headers, and gives up.
+    Refuse(usize),
+    Take,
+    Release,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let len = || prop_oneof![3 => 0..=56usize, 2 => 57..=300usize, 1 => 0..=max_body(CELLS)];
+    prop_oneof![
+        4 => len().prop_map(Step::Push),
+        1 => len().prop_map(Step::Refuse),
+        4 => Just(Step::Take),
+        1 => Just(Step::Release),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_ring_is_a_queue(steps in proptest::collection::vec(step(), 1..200)) {
+        let (mut writer, mut reader, _) = small();
+        let mut model = VecDeque::new();
+        let mut number = 0;
+        for step in steps {
+            match step {
+                Step::Push(len) => {
+                    number += 1;
+                    let room = writer.has_room(len).unwrap();
+                    let pushed = push(&mut writer, number, len).unwrap();
+                    prop_assert_eq!(pushed, if room { Pushed::Done } else { Pushed::Full });
+                    if room {
+                        model.push_back((number, bytes(number, len)));
+                    }
+                }
+                Step::Refuse(len) => {
+                    let lure = |body: &mut [u8]| {
+                        let end = body.len() / 2;
+                        body[..end].fill(1);
+                        false
+                    };
+                    let room = writer.has_room(len).unwrap();
+                    let pushed = writer.push(1, len, lure).unwrap();
+                    prop_assert_eq!(pushed, if room { Pushed::Refused } else { Pushed::Full });
+                }
+                Step::Take => {
+                    prop_assert_eq!(reader.is_empty(), model.is_empty());
+                    let taken = reader.take(|tag, body| (tag, body.to_vec())).unwrap();
+                    let found_nothing = taken.is_none();
+                    prop_assert_eq!(taken, model.pop_front());
+                    // Then the producer knows that all was read, and anything fits.
+                    prop_assert!(!found_nothing || writer.has_room(max_body(CELLS)).unwrap());
+                }
+                Step::Release => reader.release(),
+            }
+        }
+        for expected in model {
+            prop_assert_eq!(reader.take(|tag, body| (tag, body.to_vec())).unwrap(), Some(expected));
+        }
+        prop_assert_eq!(reader.take(|_, _| ()), Ok(None));
+    }
+
+    /// Whatever stands where a header is expected: a record within the ring, or an error that stays.
+    #[test]
+    fn any_header_is_a_record_or_breaks_the_ring(
+        kind in prop_oneof![0..4u64, any::<u8>().prop_map(u64::from)],
+        tag in 0..1u64 << 24,
+        len in prop_oneof![0..2048u64, any::<u32>().prop_map(u64::from)],
+        second in any::<u64>(),
+        lead in 0..CELLS as usize,
+    ) {
+        let (mut writer, mut reader, file) = small();
+        for _ in 0..lead {
+            prop_assert_eq!(push(&mut writer, 1, 8), Ok(Pushed::Done));
+            prop_assert_eq!(reader.take(|_, _| ()), Ok(Some(())));
+            reader.release();
+        }
+        let header = kind << 56 | tag << 32 | len;
+        file.write_all_at(&second.to_ne_bytes(), DATA as u64).unwrap();
+        file.write_all_at(&header.to_ne_bytes(), (DATA + lead * CELL) as u64).unwrap();
+        let result = reader.take(|tag, body| (tag, body.len()));
+        match result {
+            Ok(None) => prop_assert_eq!(header, 0),
+            Ok(Some((seen, seen_len))) if kind == 1 => {
+                prop_assert_eq!((u64::from(seen), seen_len as u64), (tag, len));
+                prop_assert!(lead * CELL + 8 + seen_len <= CELLS as usize * CELL);
+            }
+            Ok(Some((_, len))) => prop_assert!(kind == 2 && len <= max_body(CELLS)),
+            Err(Broken) => prop_assert_eq!(reader.take(|_, _| ()), Err(Broken)),
+        }
+    }
+
+    /// Whatever the consumer says it has read, the producer overwrites nothing that it may not have.
+    #[test]
+    fn any_progress_is_possible_or_breaks_the_ring(
+        progress in prop_oneof![0..40u64, any::<u64>()],
+        lengths in proptest::collection::vec(0..200usize, 1..12),
+    ) {
+        let (mut writer, _reader, file) = small();
+        let mut pushed = 0;
+        while push(&mut writer, 1, 8) == Ok(Pushed::Done) {
+            pushed += 1;
+        }
+        prop_assert_eq!(pushed, CELLS - 1);
+        file.write_all_at(&progress.to_ne_bytes(), 64).unwrap();
+        let mut cells = 0;
+        for len in lengths {
+            match push(&mut writer, 2, len) {
+                Ok(Pushed::Done) => cells += (len as u64 + 8).div_ceil(CELL as u64),
+                Ok(_) => {}
+                Err(Broken) => {
+                    prop_assert!(progress > pushed, "{} was possible", progress);
+                    prop_assert_eq!(push(&mut writer, 2, 8), Err(Broken));
+                    return Ok(());
+                }
+            }
+        }
+        prop_assert!(progress <= pushed && cells <= progress);
+    }
+}
+
+#[test]
+fn what_no_ring_holds_is_refused() {
+    let (consumer, fd) = Consumer::create().unwrap();
+    let mut producer = Producer::open(fd).unwrap();
+    let never = |_: &mut [u8]| panic!("nothing to fill");
+    assert_eq!(producer.push(0, Producer::MAX_BODY + 1, never), Ok(Pushed::Refused));
+    assert_eq!(producer.push(1 << 24, 8, never), Ok(Pushed::Refused));
+    assert!(!producer.has_room(Producer::MAX_BODY + 1).unwrap());
+    assert!(producer.has_room(Producer::MAX_BODY).unwrap());
+    assert!(consumer.is_empty());
+    const { assert!(Producer::MAX_BODY >= 66 << 10) };
+}
+
+/// A fill that panics leaves the ring as it was, as one that gives up does.
+#[test]
+fn a_panic_while_filling_leaves_nothing_behind() {
+    let (mut writer, mut reader, _) = small();
+    let fill = |body: &mut [u8]| {
+        body.fill(1);
+        panic!("on purpose")
+    };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.push(1, 300, fill)));
+    assert!(caught.is_err());
+    assert_eq!(push(&mut writer, 2, 8), Ok(Pushed::Done));
+    assert_eq!(reader.take(|tag, _| tag), Ok(Some(2)));
+    assert_eq!(reader.take(|tag, _| tag), Ok(None));
+}
+
+#[test]
+fn only_a_sealed_ring_is_opened() {
+    let open = |fd: OwnedFd| Producer::open(fd).err();
+    let unsealed = crate::shm::segment::create(4096).unwrap();
+    assert!(matches!(open(unsealed), Some(ShmError::NotSealed { .. })));
+    let null = File::open("/dev/null").unwrap();
+    assert!(matches!(open(null.into()), Some(ShmError::NotSealed { found: 0, .. })));
+    let (_, fd) = Small::create().unwrap();
+    assert!(matches!(open(fd), Some(ShmError::WrongSize { .. })));
+    let (_, fd) = crate::shm::Published::create().unwrap();
+    assert!(matches!(open(fd), Some(ShmError::WrongSize { .. })));
+    let (_consumer, fd) = Consumer::create().unwrap();
+    let file = File::from(fd);
+    file.write_all_at(b"ADVRING\x02", 0).unwrap();
+    assert!(matches!(open(file.into()), Some(ShmError::WrongFormat { .. })));
+}
+
+/// Nobody who has the descriptor can make an access fail by taking the memory away.
+#[test]
+fn a_ring_keeps_its_size() {
+    let (_consumer, fd) = Consumer::create().unwrap();
+    let file = File::from(fd);
+    let len = file.metadata().unwrap().len();
+    for other in [0, 4096, len - 1, len + 1] {
+        assert_eq!(file.set_len(other).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+    // All of its pages are there, in blocks of 512 bytes.
+    assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512 >= len);
+}

@@ -1,0 +1,358 @@
+//! Tables under threads, forks, exhaustion and hostile owners.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use super::layout::{MARKS, QPS, WAYS, bucket};
+use super::*;
+use crate::shm::{Consumer, ShmError};
+
+const SHORT: Duration = Duration::from_millis(2);
+
+fn key(key: u32, filler: u32) -> KeyEntry {
+    let wide = u64::from(filler) << 32 | u64::from(filler);
+    KeyEntry {
+        key,
+        pd: filler,
+        access: filler,
+        va: wide,
+        len: wide,
+        addr: wide,
+        how: filler as u8,
+        qpn: filler,
+    }
+}
+
+fn tables() -> (Published, PeerTables) {
+    let (ours, fd) = Published::create().unwrap();
+    (ours, PeerTables::open(fd).unwrap())
+}
+
+/// A generator good enough to write anywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 ^ self.0 >> 29
+    }
+}
+
+#[test]
+fn peers_cannot_write_nor_take_pages_away() {
+    let (ours, fd) = Published::create().unwrap();
+    assert!(ours.set_key(&key(0x100, 5)));
+    let file = File::from(fd);
+    let len = file.metadata().unwrap().len();
+    assert!(file.write_at(&[1], 0).is_err());
+    assert!(file.set_len(0).is_err() && file.set_len(len + 1).is_err());
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: plain integers.
+    assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), punch, 0, len as i64) }, -1);
+    let (prot, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping, which is not to come about.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), 4096, prot, shared, file.as_raw_fd(), 0) };
+    assert_eq!(map, libc::MAP_FAILED);
+    // Opened once more by whoever may: the same.
+    let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+    assert!(again.write_at(&[1], 0).is_err());
+    let theirs = PeerTables::open(file.into()).unwrap();
+    assert_eq!(theirs.key(0x100).unwrap().0, key(0x100, 5));
+}
+
+#[test]
+fn only_sealed_tables_are_opened() {
+    let open = |fd: OwnedFd| PeerTables::open(fd).err();
+    let (_consumer, ring) = Consumer::create().unwrap();
+    // Its seals let its producer write.
+    assert!(matches!(open(ring), Some(ShmError::NotSealed { .. })));
+    let (_ours, fd) = Published::create().unwrap();
+    let len = File::from(fd).metadata().unwrap().len() as usize;
+    for (size, right) in [(len, false), (len - 4096, true)] {
+        let fd = crate::shm::segment::create(size).unwrap();
+        crate::shm::segment::seal(std::os::fd::AsFd::as_fd(&fd), crate::shm::segment::READ_ONLY).unwrap();
+        match open(fd) {
+            Some(ShmError::WrongFormat { found: 0, .. }) => assert!(!right),
+            Some(ShmError::WrongSize { .. }) => assert!(right),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Tables are large and mostly empty: only what is used takes memory, and a look at what is not there takes a page at most.
+#[test]
+fn empty_tables_take_little_memory() {
+    let (ours, fd) = Published::create().unwrap();
+    let file = File::from(fd.try_clone().unwrap());
+    let used = || file.metadata().unwrap().blocks() * 512;
+    assert!(used() <= 32 << 10, "{}", used());
+    let before = used();
+    assert!(ours.set_key(&key(0x100, 5)) && ours.set_key(&key(0x100, 6)));
+    assert_eq!(used(), before + 4096);
+    let theirs = PeerTables::open(fd).unwrap();
+    assert!(theirs.key(0x100).is_some());
+    assert_eq!(used(), before + 4096);
+}
+
+#[test]
+fn a_full_bucket_says_so() {
+    let (ours, theirs) = tables();
+    let same: Vec<u32> =
+        (1..).map(|n| n << 8).filter(|key| bucket(*key) == bucket(0x100)).take(WAYS + 1).collect();
+    let (last, fit) = same.split_last().unwrap();
+    assert!(fit.iter().all(|k| ours.set_key(&key(*k, 1))));
+    assert!(!ours.set_key(&key(*last, 1)));
+    assert_eq!(theirs.key(*last), None);
+    assert!(ours.set_key(&key(fit[3], 2)), "a change needs no room");
+    assert!(fit.iter().all(|k| theirs.key(*k).unwrap().0.key == *k));
+    ours.remove_key(fit[0]);
+    assert!(ours.set_key(&key(*last, 1)));
+    assert_eq!(theirs.key(fit[0]), None);
+    assert!(theirs.key(*last).is_some());
+}
+
+/// Keys that differ in the eight bits of their consumer's choice are different keys.
+#[test]
+fn keys_are_whole() {
+    let (ours, theirs) = tables();
+    assert!(ours.set_key(&key(0x1201, 1)) && ours.set_key(&key(0x1202, 2)));
+    assert_eq!(theirs.key(0x1201).unwrap().0, key(0x1201, 1));
+    assert_eq!(theirs.key(0x1202).unwrap().0, key(0x1202, 2));
+    assert_eq!(theirs.key(0x1203), None);
+    ours.remove_key(0x1203);
+    ours.remove_key(0x1201);
+    assert_eq!(theirs.key(0x1201), None);
+    assert_eq!(theirs.key(0x1202).unwrap().0, key(0x1202, 2));
+}
+
+/// A reader gets the values of one write, or nothing; and what it has seen is unchanged only until the next.
+#[test]
+fn what_is_read_was_written_at_once() {
+    let (ours, theirs) = tables();
+    let stop = AtomicBool::new(false);
+    assert!(ours.set_key(&key(0x100, 0)));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for filler in 1..200_000 {
+                match filler % 16 {
+                    0 => ours.remove_key(0x100),
+                    _ => assert!(ours.set_key(&key(0x100, filler))),
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        let mut last = 0;
+        while !stop.load(Relaxed) {
+            if let Some((found, seen)) = theirs.key(0x100) {
+                assert_eq!(found, key(0x100, found.pd));
+                assert!(found.pd >= last, "back in time");
+                last = found.pd;
+                if theirs.key_unchanged(&seen) {
+                    assert!(theirs.key(0x100).is_none_or(|(next, _)| next.pd >= last));
+                }
+            }
+        }
+    });
+}
+
+/// An owner may write anything anywhere in its tables while a peer reads them.
+#[test]
+fn a_hostile_owner_achieves_wrong_entries_at_most() {
+    let (ours, theirs) = tables();
+    let memory = ours.memory();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut dice = Dice(1);
+            while !stop.load(Relaxed) {
+                let value = dice.next();
+                memory.any_word(dice.next() as usize).store(value, Relaxed);
+                // Where they hurt most: sequences that look busy, the number of marks, the marks.
+                memory.any_word(16).store(value, Relaxed);
+                memory.any_word(24 + value as usize % (8 * MARKS)).store(value | 1, Relaxed);
+            }
+        });
+        let mut dice = Dice(2);
+        for _ in 0..200_000 {
+            let number = dice.next() as u32;
+            if let Some((entry, seen)) = theirs.key(number) {
+                assert_eq!(entry.key, number);
+                theirs.key_unchanged(&seen);
+            }
+            if let Some((entry, seen)) = theirs.qp(number) {
+                assert_eq!(entry.qpn, number);
+                theirs.qp_unchanged(&seen);
+            }
+            theirs.sleeping();
+        }
+        for _ in 0..5 {
+            theirs.wait_quiet(SHORT, || false);
+            theirs.wait_quiet(Duration::MAX, || true);
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn marks_are_as_many_as_threads_at_one_time() {
+    let (ours, theirs) = tables();
+    // One after the other, more threads than marks.
+    for _ in 0..MARKS + 10 {
+        thread::scope(|scope| scope.spawn(|| assert!(ours.enter().is_some())).join().unwrap());
+    }
+    // One that forgets to leave has left when it has ended.
+    thread::scope(|scope| scope.spawn(|| std::mem::forget(ours.enter().unwrap())).join().unwrap());
+    assert!(theirs.wait_quiet(Duration::ZERO, || false));
+    // All at once.
+    let barrier = std::sync::Barrier::new(MARKS + 1);
+    thread::scope(|scope| {
+        for _ in 0..MARKS {
+            scope.spawn(|| {
+                let busy = ours.enter();
+                barrier.wait();
+                barrier.wait();
+                assert!(busy.is_some());
+            });
+        }
+        barrier.wait();
+        assert!(ours.enter().is_none());
+        assert!(!theirs.wait_quiet(SHORT, || false));
+        barrier.wait();
+    });
+    assert!(ours.enter().is_some());
+    assert!(theirs.wait_quiet(Duration::ZERO, || false));
+}
+
+/// A thread has a mark in each tables of its process; those of tables that are gone are forgotten.
+#[test]
+fn marks_of_several_tables() {
+    let (a, see_a) = tables();
+    let quiet = |theirs: &PeerTables| theirs.wait_quiet(Duration::ZERO, || false);
+    for _ in 0..3 {
+        let (b, see_b) = tables();
+        let busy_a = a.enter().unwrap();
+        assert!(!quiet(&see_a) && quiet(&see_b));
+        let busy_b = b.enter().unwrap();
+        assert!(!quiet(&see_a) && !quiet(&see_b));
+        drop(busy_a);
+        assert!(quiet(&see_a) && !quiet(&see_b));
+        drop(busy_b);
+        assert!(quiet(&see_b));
+    }
+}
+
+/// What an owner takes back is used by nobody once it has waited: here it is a word that says so.
+#[test]
+fn nobody_uses_what_was_taken_back() {
+    const OWNERS_TURNS: u32 = 3_000;
+    // The owner of the memory, and the peer whose threads use it, each with the other's view.
+    let (owner, owners) = tables();
+    let (user, users) = tables();
+    let valid = AtomicBool::new(true);
+    let stop = AtomicBool::new(false);
+    let uses = std::sync::atomic::AtomicU64::new(0);
+    assert!(owner.set_key(&key(0x100, 1)));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut cached = None;
+                while !stop.load(Relaxed) {
+                    let _busy = user.enter().unwrap();
+                    let seen = match cached.filter(|seen| owners.key_unchanged(seen)) {
+                        Some(seen) => seen,
+                        None => {
+                            let Some((_, seen)) = owners.key(0x100) else { continue };
+                            seen
+                        }
+                    };
+                    for _ in 0..20 {
+                        assert!(valid.load(Relaxed), "used what was taken back");
+                    }
+                    uses.fetch_add(1, Relaxed);
+                    cached = Some(seen);
+                }
+            });
+        }
+        for turn in 0..OWNERS_TURNS {
+            owner.remove_key(0x100);
+            assert!(users.wait_quiet(Duration::from_secs(60), || false));
+            valid.store(false, Relaxed);
+            std::hint::spin_loop();
+            valid.store(true, Relaxed);
+            assert!(owner.set_key(&key(0x100, turn)));
+            while uses.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+/// A child of a fork has no mapping, and dropping what it inherited touches nothing: neither its parent's tables nor what the
+/// child has at those addresses by then.
+#[test]
+fn a_child_drops_what_it_inherited_unharmed() {
+    let (ours, theirs) = tables();
+    let (consumer, _fd) = Consumer::create().unwrap();
+    let _busy = ours.enter().unwrap();
+    let at = ours.memory().any_word(0).as_ptr().cast::<u8>();
+    // SAFETY: the child calls nothing but system calls, and drops that do nothing but such and freeing.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: a new mapping where there is none; then its first byte. `_exit` ends the child, so that nothing is dropped
+        // again.
+        unsafe {
+            let map = libc::mmap(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, fixed, -1, 0);
+            if map != at.cast() {
+                libc::_exit(10); // inherited
+            }
+            *at = 77;
+            ours.end_thread();
+            drop((ptr::read(&ours), ptr::read(&theirs), ptr::read(&consumer)));
+            libc::_exit(i32::from(*at));
+        }
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: `status` has room for the answer.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "status {status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 77);
+    assert!(!theirs.wait_quiet(Duration::ZERO, || false), "the parent's thread is still within");
+}
+
+#[test]
+fn sleeping_is_odd() {
+    let (ours, theirs) = tables();
+    assert_eq!(theirs.sleeping() % 2, 0);
+    let first = ours.set_sleeping(true);
+    assert_eq!((first % 2, theirs.sleeping()), (1, first));
+    // Said again while it sleeps, it is another announcement.
+    let second = ours.set_sleeping(true);
+    assert_eq!((second % 2, theirs.sleeping()), (1, second));
+    assert_ne!(second, first);
+    let awake = ours.set_sleeping(false);
+    assert_eq!((awake % 2, theirs.sleeping()), (0, awake));
+    assert_ne!(ours.set_sleeping(true), first);
+}
+
+#[test]
+fn every_index_of_a_queue_pair_has_a_place() {
+    let (ours, theirs) = tables();
+    let entry = |qpn| QpEntry { qpn, peer_qpn: !qpn, peer_nonce: 9, pd: qpn, access: 1, ready: qpn % 2 == 0 };
+    let qpn = |index: usize| 5 << 14 | index as u32;
+    for index in (0..QPS).step_by(97) {
+        assert!(ours.set_qp(&entry(qpn(index))));
+    }
+    for index in 0..QPS {
+        let found = theirs.qp(qpn(index)).map(|(found, _)| found);
+        assert_eq!(found, index.is_multiple_of(97).then(|| entry(qpn(index))));
+    }
+}
