@@ -80,8 +80,8 @@ interop: build ## against Linux soft-RoCE in a virtual machine, both ways; needs
 interop-short: build ## the same with fewer sizes and programs
 	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(INTEROP) --no-fail-fast
 
-interop-bench: build ## Linux soft-RoCE and Adverb side by side in one virtual machine
-	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside
+interop-bench: build ## Linux soft-RoCE and Adverb side by side in one virtual machine; a table into BENCHMARKS.md
+	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside -- --write BENCHMARKS.md
 
 lint: lint-tree ## format, clippy, documentation
 	$(CARGO) fmt --all --check

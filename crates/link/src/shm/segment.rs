@@ -20,6 +20,16 @@ fn check(doing: &'static str, result: c_int) -> Result<c_int, ShmError> {
     if result < 0 { Err(ShmError::Os { doing, source: io::Error::last_os_error() }) } else { Ok(result) }
 }
 
+/// The system call itself: the function of this name may be the preload's, which counts what programs ask of their memory, and this is
+/// none of theirs.
+///
+/// # Safety
+/// That of the C library's function.
+unsafe fn madvise(at: NonNull<u8>, len: usize, advice: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_madvise, at.as_ptr(), len, advice) as c_int }
+}
+
 /// An anonymous file of the size, without pages and without seals.
 pub(super) fn create(len: usize) -> Result<OwnedFd, ShmError> {
     let name = c"adverb";
@@ -124,9 +134,7 @@ impl Mapping {
         let mapping = Mapping { at, len, process: std::process::id() };
         for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
             // SAFETY: the range is the mapping's; neither advice changes its content.
-            check("keep shared memory from children", unsafe {
-                libc::madvise(at.as_ptr().cast(), len, advice)
-            })?;
+            check("keep shared memory from children", unsafe { madvise(at, len, advice) })?;
         }
         Ok(mapping)
     }
@@ -138,7 +146,7 @@ impl Mapping {
             Access::Write => libc::MADV_POPULATE_WRITE,
         };
         // SAFETY: the range is the mapping's; populating changes no content. Before Linux 5.14 it does nothing.
-        unsafe { libc::madvise(self.at.as_ptr().cast(), self.len, advice) };
+        unsafe { madvise(self.at, self.len, advice) };
     }
 
     #[inline]

@@ -15,7 +15,11 @@ struct Run {
 
 /// Runs of pages by address. No two overlap; neighbours that say the same are one.
 #[derive(Debug, Default)]
-pub(super) struct Counts(BTreeMap<u64, Run>);
+pub(super) struct Counts {
+    runs: BTreeMap<u64, Run>,
+    /// Of these, in the file.
+    inside: usize,
+}
 
 impl Counts {
     /// A registration of pages that lie in the file.
@@ -65,22 +69,27 @@ impl Counts {
 
     /// Runs of pages in the file.
     pub fn inside(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter().filter(|(_, run)| run.inside).map(|(at, run)| (*at, run.end))
+        self.runs.iter().filter(|(_, run)| run.inside).map(|(at, run)| (*at, run.end))
+    }
+
+    /// How many runs there are of pages in the file.
+    pub fn pieces(&self) -> usize {
+        self.inside
     }
 
     fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Run)> + '_ {
-        let before = self.0.range(..start).next_back().filter(|(_, run)| start < end && run.end > start);
-        before.into_iter().chain(self.0.range(start..end.max(start))).map(|(at, run)| (*at, *run))
+        let before = self.runs.range(..start).next_back().filter(|(_, run)| start < end && run.end > start);
+        before.into_iter().chain(self.runs.range(start..end.max(start))).map(|(at, run)| (*at, *run))
     }
 
     /// Makes `at` a border.
     fn cut(&mut self, at: u64) {
-        if let Some((_, run)) = self.0.range_mut(..at).next_back()
+        if let Some((_, run)) = self.runs.range_mut(..at).next_back()
             && run.end > at
         {
             let rest = *run;
             run.end = at;
-            self.0.insert(at, rest);
+            self.runs.insert(at, rest);
         }
     }
 
@@ -88,37 +97,41 @@ impl Counts {
         if start >= end {
             return;
         }
+        let from = self.runs.range(..start).next_back().map_or(start, |(at, _)| *at);
+        let near = |runs: &BTreeMap<u64, Run>| runs.range(from..=end).filter(|(_, run)| run.inside).count();
+        let before = near(&self.runs);
         self.cut(start);
         self.cut(end);
         let mut at = start;
         while at < end {
-            let next = self.0.range(at..end).next().map_or(end, |(next, _)| *next);
+            let next = self.runs.range(at..end).next().map_or(end, |(next, _)| *next);
             if next > at {
-                self.0.insert(at, Run { end: next, shared: 0, barred: 0, inside: false });
+                self.runs.insert(at, Run { end: next, shared: 0, barred: 0, inside: false });
             }
-            let Some(run) = self.0.get_mut(&at) else { break };
+            let Some(run) = self.runs.get_mut(&at) else { break };
             change(run);
             at = run.end;
         }
-        self.tidy(start, end);
+        self.tidy(from, end);
+        self.inside = self.inside + near(&self.runs) - before;
     }
 
-    /// Joins neighbours that say the same around a range, and forgets those that say nothing.
-    fn tidy(&mut self, start: u64, end: u64) {
-        let from = self.0.range(..start).next_back().map_or(start, |(at, _)| *at);
-        let starts: Vec<u64> = self.0.range(from..=end).map(|(at, _)| *at).collect();
+    /// Joins neighbours that say the same, from the one that begins at `from` to the one that begins at `end`, and forgets those that
+    /// say nothing.
+    fn tidy(&mut self, from: u64, end: u64) {
+        let starts: Vec<u64> = self.runs.range(from..=end).map(|(at, _)| *at).collect();
         let mut last: Option<(u64, Run)> = None;
         for at in starts {
-            let Some(run) = self.0.get(&at).copied() else { continue };
+            let Some(run) = self.runs.get(&at).copied() else { continue };
             if !run.inside && run.shared == 0 && run.barred == 0 {
-                self.0.remove(&at);
+                self.runs.remove(&at);
                 last = None;
                 continue;
             }
             match last {
                 Some((before, first)) if first.end == at && Run { end: run.end, ..first } == run => {
-                    self.0.remove(&at);
-                    self.0.insert(before, run);
+                    self.runs.remove(&at);
+                    self.runs.insert(before, run);
                     last = Some((before, run));
                 }
                 _ => last = Some((at, run)),
@@ -129,7 +142,7 @@ impl Counts {
     /// Runs that are kept, for tests.
     #[cfg(test)]
     pub fn runs(&self) -> usize {
-        self.0.len()
+        self.runs.len()
     }
 }
 

@@ -68,6 +68,7 @@ proptest! {
             let barred = naive[first..last].iter().any(|page| page.1 > 0);
             prop_assert_eq!(counts.is_barred(start, end), barred);
             prop_assert_eq!(pages_in(counts.inside()), runs_of(&naive, |page| page.2));
+            prop_assert_eq!(counts.pieces(), counts.inside().count());
             let idle = runs_of(&naive, |page| page.2 && page.0 == 0 && page.1 == 0);
             prop_assert_eq!(pages_in(counts.idle(0, u64::MAX)), idle.clone());
             let part: Vec<_> = idle.into_iter().filter(|page| (first..last).contains(page)).collect();

@@ -19,6 +19,10 @@
 //! | allocators that call `madvise` | seen and answered with zeroes ([`advised`]), or refused |
 //! | memory freed, or mapped anew, while registered | the kernel is asked what is there before anything is given back |
 //!
+//! Each piece of memory apart from the others is a mapping, and the kernel is asked about all of them at every registration; so
+//! that a program with thousands of small ones does not wait for them, only long ones are moved where there are many
+//! (`PIECES`).
+//!
 //! Giving back is not urgent: while other threads run, pages stay in the file, where they work as before, until they can be moved
 //! or are gone ([`Shadow::sweep`]).
 mod advice;
@@ -67,6 +71,10 @@ pub(crate) const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | 
 
 /// Idle runs looked at with each registration.
 const SWEEP_AT_ONCE: usize = 8;
+/// So many pieces may be of any length.
+const PIECES: usize = 256;
+/// Each one more has to be longer by so many bytes.
+const LONGER: u64 = 256;
 
 /// The file of this process. It lives as long as the process, in pages of its own which never move.
 #[derive(Debug)]
@@ -263,6 +271,10 @@ impl Shadow {
         if !runs.is_empty() {
             if runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end)) {
                 return Err(Refusal::Registered);
+            }
+            let least = state.counts.pieces().saturating_sub(PIECES) as u64 * LONGER;
+            if end - start < least {
+                return Err(Refusal::Scattered);
             }
             self.check(&runs)?;
             if state.spare.is_none() {

@@ -44,6 +44,8 @@ pub enum Refusal {
     Pinned,
     /// A registration that is reached in other ways shares pages with it.
     Registered,
+    /// It is small, and there are many pieces apart from each other already, each of which makes the next one dearer.
+    Scattered,
     /// A limit on the size of files stands in the way.
     FileSize,
     /// The kernel said no: out of memory, a limit, a filter.
@@ -74,6 +76,7 @@ impl Refusal {
             Refusal::AsyncIo => "async_io",
             Refusal::Pinned => "pinned",
             Refusal::Registered => "registered",
+            Refusal::Scattered => "scattered",
             Refusal::FileSize => "file_size",
             Refusal::Kernel(_) => "kernel",
         }
@@ -104,6 +107,9 @@ impl fmt::Display for Refusal {
             Refusal::AsyncIo => "asynchronous I/O (io_uring or aio) is in use",
             Refusal::Pinned => "a device has pinned memory of this process",
             Refusal::Registered => "a registration that is not shared has pages in common with it",
+            Refusal::Scattered => {
+                "it is small, and many pieces of memory apart from each other are shared already"
+            }
             Refusal::FileSize => "the size of files is limited (RLIMIT_FSIZE)",
             Refusal::Kernel(errno) => return write!(f, "the kernel refuses: {}", errno.desc()),
         })

@@ -21,6 +21,7 @@ cases![
     rings_of_aio,
     rings_of_io_uring,
     limits_on_files,
+    many_small_pieces,
     twins_without_userfaultfd,
 ];
 
@@ -205,6 +206,23 @@ fn limits_on_files() {
     assert!(adverb_memory::Pages::shared(shadow(), 1, 1).is_err());
     let other = in_child(|| i32::from(Shadow::of_process().is_ok()));
     assert_eq!(other, 0);
+}
+
+/// What a registration costs does not grow with the number of those before it; what is long is worth it all the same.
+fn many_small_pieces() {
+    const COUNT: usize = 400;
+    let memory = filled(2 * COUNT + 64);
+    let pages = |first: usize, count: usize| &memory[first * PAGE..(first + count) * PAGE];
+    let adopted: Vec<_> = (0..COUNT).map(|n| adopt(pages(2 * n, 1))).collect();
+    let refused = adopted.iter().filter(|a| matches!(a, Err(Refusal::Scattered))).count();
+    let inside = adopted.iter().flatten().count();
+    assert_eq!(inside + refused, COUNT);
+    assert!((256..COUNT - 1).contains(&inside), "{inside}");
+    assert_eq!(shadow().stats().refused.get("scattered"), Some(&(refused as u64)));
+    let long = adopt(pages(2 * COUNT, 64)).unwrap();
+    drop(adopted);
+    drop(adopt(pages(1, 1)).unwrap());
+    drop(long);
 }
 
 fn twins_without_userfaultfd() {

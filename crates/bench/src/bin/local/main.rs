@@ -17,7 +17,7 @@ use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::Samples;
 use adverb_bench::{Result, machine, report::write};
 use adverb_foreign::device::loopback;
-use run::{Once, Place};
+use run::{Once, Onces, Place};
 
 /// Rounds of a full run.
 const RUNS: usize = 5;
@@ -47,7 +47,9 @@ fn measure(options: &Options) -> Result<bool> {
     rounds(&plan::items(), BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
         run::run(item, round, &place, samples);
     });
-    eprint!("\ridle and many queue pairs           ");
+    eprint!("\rregistrations, idle and many queue pairs           ");
+    let moved = Once::register(&place, "on", ONCE, &mut samples.failures);
+    let unmoved = Once::register(&place, "off", ONCE, &mut samples.failures);
     let (idle, scale): (&[&str], &[&str]) =
         if options.quick { (&["--seconds", "10"], &["--short"]) } else { (&[], &[]) };
     let idle = Once::run("idle", idle, ONCE, &mut samples.failures);
@@ -57,7 +59,8 @@ fn measure(options: &Options) -> Result<bool> {
     let mut heading = machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
     let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
     heading += &format!("- `{PATH}`: {path}\n");
-    let text = report::text(&heading, &samples, &idle, &scale);
+    let once = Onces { idle, scale, moved, unmoved };
+    let text = report::text(&heading, &samples, &once);
     println!("{text}");
     for failure in &samples.failures {
         eprintln!("bench: {failure}");

@@ -6,7 +6,7 @@ use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{COMPARED, Compared, EVENTFDS, EVENTS, Key, TRANSPORTS, WAKES, What, ucx_name};
-use super::run::Once;
+use super::run::{Once, Onces};
 
 /// Messages are counted up to this size; beyond it their bytes tell more.
 const SMALL: usize = 4096;
@@ -156,6 +156,33 @@ fn events(samples: &Samples<Key>) -> String {
     format!("### Same host: events\n\n{}\n", table(&rows))
 }
 
+/// What `ibv_reg_mr` and `ibv_dereg_mr` take, of a program's own memory that it has written to.
+fn registering(moved: &Once, unmoved: &Once) -> String {
+    let words = ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
+    let mut rows = vec![words.map(str::to_string).to_vec()];
+    let sizes = [
+        ("a page of 500, a page apart", "4096", 4096.0),
+        ("a page of 500, side by side", "again_4096", 4096.0),
+        ("64 KiB of 200", "65536", 65536.0),
+        ("256 MiB", "268435456", 268_435_456.0),
+    ];
+    for (what, name, bytes) in sizes {
+        for (once, adopt) in [(moved, "on"), (unmoved, "off")] {
+            let cells = ["reg", "dereg"].map(|call| {
+                let seconds = once.get(&format!("{call}_{name}"));
+                let shown = |by: fn(f64, f64) -> f64, unit: &str| {
+                    seconds.map_or("failed".to_string(), |s| format!("{} {unit}", number(by(s, bytes))))
+                };
+                [shown(|s, _| s * 1e6, "µs"), shown(|s, bytes| bytes / s * 1e-9, "GB/s")]
+            });
+            let mut row = vec![what.to_string(), adopt.to_string()];
+            row.extend(cells.into_iter().flatten());
+            rows.push(row);
+        }
+    }
+    format!("### Same host: registration\n\n{}\n", table(&rows))
+}
+
 /// Memory, latency by the number of queue pairs, the mesh, and idleness.
 fn scaling(idle: &Once, scale: &Once) -> String {
     let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
@@ -217,7 +244,8 @@ fn scaling(idle: &Once, scale: &Once) -> String {
 }
 
 /// The whole report below the lines that say where it was made.
-pub fn text(where_and_when: &str, samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
+pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> String {
+    let Onces { idle, scale, moved, unmoved } = once;
     let mut text = format!("{where_and_when}\n");
     text += &comparison(samples, idle, scale);
     text += "### Same host: latency (half a round trip; of READ and atomics the whole)\n\n";
@@ -228,6 +256,7 @@ pub fn text(where_and_when: &str, samples: &Samples<Key>, idle: &Once, scale: &O
     text += "### Same host: messages\n\n";
     of(false).for_each(|c| text += &by_size(&c, What::Messages, samples));
     text += &events(samples);
+    text += &registering(moved, unmoved);
     text += &scaling(idle, scale);
     if !samples.failures.is_empty() {
         let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
@@ -245,8 +274,9 @@ mod tests {
 
     #[test]
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
-        let none = Once::from("");
-        let text = text("where", &Samples::new(1), &none, &none);
+        let none = || Once::from("");
+        let none = Onces { idle: none(), scale: none(), moved: none(), unmoved: none() };
+        let text = text("where", &Samples::new(1), &none);
         assert!(text.contains("failed") && !text.contains("yes"), "{text}");
         assert!(text.contains("The mesh of processes: failed."), "{text}");
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use adverb_bench::cc;
 use adverb_bench::pair::Cpus;
 use adverb_bench::programs::{
     Figures, LIMIT, Perftest, both_ok, figure, iterations, number_after, own, shown,
@@ -9,7 +10,7 @@ use adverb_bench::programs::{
 use adverb_bench::series::Samples;
 use adverb_foreign::device::Loopback;
 use adverb_foreign::pair::Pair;
-use adverb_foreign::process::{Program, words};
+use adverb_foreign::process::{Finished, Program, words};
 
 use super::plan::{Item, Key, What, ucx_name};
 
@@ -119,13 +120,38 @@ fn figures(text: &str, latency: bool) -> Option<Figures> {
     })
 }
 
+/// What is measured once.
+pub struct Onces {
+    /// Idle queue pairs.
+    pub idle: Once,
+    /// Many queue pairs and processes.
+    pub scale: Once,
+    /// Registrations that may move a program's pages, and those that may not.
+    pub moved: Once,
+    pub unmoved: Once,
+}
+
 /// All figures of one of our own programs that verifies what it does.
 pub struct Once(String);
 
 impl Once {
     /// Runs it. After a failure, which is kept, there are the figures that it printed before: each was verified first.
     pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
-        match own(program, args).and_then(|p| p.run(limit)) {
+        Self::of(program, own(program, args).and_then(|p| p.run(limit)), failures)
+    }
+
+    /// The same of a verbs program in C under `adverb run`, which may move its pages or not.
+    pub fn register(place: &Place, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
+        let ended = cc::program("register").and_then(|path| {
+            Program::new(path.display().to_string(), &[place.device.dev.as_str()])
+                .env("ADVERB_ADOPT", adopt)
+                .run(limit)
+        });
+        Self::of("register", ended, failures)
+    }
+
+    fn of(program: &str, ended: Result<Finished, String>, failures: &mut Vec<String>) -> Self {
+        match ended {
             Ok(out) => {
                 if !out.ok() {
                     failures.push(format!("{program}: {}", out.describe()));

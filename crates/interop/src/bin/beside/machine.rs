@@ -18,8 +18,11 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so", "libadverb_preload.so"];
 pub enum Side {
     /// The kernel's `rxe0`, whose loopback never leaves the driver.
     Rxe,
-    /// The drop-in libraries. Rxe holds UDP port 4791 of its network namespace, so they get one of their own.
-    Adverb,
+    /// The drop-in libraries, every packet on the network. Rxe holds UDP port 4791 of its network namespace, so they get one of their
+    /// own.
+    Wire,
+    /// The same as it is without being told: two processes of one host.
+    Host,
 }
 
 /// Copies the command, its libraries, and what these load into the machine.
@@ -52,14 +55,22 @@ fn needs(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Its kernel and processors.
+pub fn kernel() -> Result<String, String> {
+    let out = vm::shell("echo Linux $(uname -r), $(nproc) processors").run(LIMIT)?;
+    out.require_ok()?;
+    Ok(out.text.trim().to_string())
+}
+
 /// One server and one client; gives the number in the column of the client's line of results.
 pub fn run(side: Side, program: &str, flags: &str, column: usize) -> Result<f64, String> {
     static NEXT_PORT: AtomicU16 = AtomicU16::new(30_000);
     let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
     let (before, run, device, gid, host) = match side {
         Side::Rxe => ("", String::new(), "rxe0", 1, "10.77.0.2"),
-        Side::Adverb => {
-            let run = format!("{HOME}/adverb run -- ");
+        Side::Wire | Side::Host => {
+            let path = if side == Side::Wire { "wire" } else { "local" };
+            let run = format!("env ADVERB_PATH={path} {HOME}/adverb run -- ");
             ("/usr/bin/ip link set lo up; ", run, "adverb_lo", 0, "127.0.0.1")
         }
     };
@@ -71,7 +82,7 @@ pub fn run(side: Side, program: &str, flags: &str, column: usize) -> Result<f64,
     );
     let out = match side {
         Side::Rxe => vm::shell(&both).run(LIMIT)?,
-        Side::Adverb => vm::program("unshare", &["-n", "sh", "-c", &both]).run(LIMIT)?,
+        Side::Wire | Side::Host => vm::program("unshare", &["-n", "sh", "-c", &both]).run(LIMIT)?,
     };
     out.require_ok()?;
     let row = out

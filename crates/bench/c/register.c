@@ -1,0 +1,109 @@
+// What it costs to register memory that the program has made and written to, and to give it back: any device, plain verbs.
+//
+// register DEVICE: prints `reg_BYTES seconds s` and `dereg_BYTES seconds s`, medians, for a page, for 64 KiB, and for 256 MiB; and
+// `reg_again_4096`, a page beside one that is registered already. The bytes are the same before, meanwhile and after.
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define PAGE 4096
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static int order(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *values, int n)
+{
+	qsort(values, n, sizeof(*values), order);
+	return values[n / 2];
+}
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static unsigned char byte_of(size_t at)
+{
+	return (unsigned char)(at * 2654435761u >> 13);
+}
+
+static void verify(const unsigned char *memory, size_t len, const char *when)
+{
+	for (size_t i = 0; i < len; i += 509)
+		if (memory[i] != byte_of(i)) {
+			fprintf(stderr, "byte %zu is another %s\n", i, when);
+			exit(1);
+		}
+}
+
+// COUNT registrations of LEN bytes each, GAP bytes apart, all at the same time; the medians of one call.
+static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const char *name)
+{
+	size_t all = (len + gap) * count;
+	unsigned char *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr **mrs = calloc(count, sizeof(*mrs));
+	double *in = calloc(count, sizeof(*in)), *out = calloc(count, sizeof(*out));
+	if (memory == MAP_FAILED || !mrs || !in || !out)
+		die("memory");
+	for (size_t i = 0; i < all; i++)
+		memory[i] = byte_of(i);
+	for (int i = 0; i < count; i++) {
+		double begin = now();
+		mrs[i] = ibv_reg_mr(pd, memory + (len + gap) * i, len,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+		in[i] = now() - begin;
+		if (!mrs[i])
+			die("ibv_reg_mr");
+	}
+	verify(memory, all, "after the registrations");
+	for (int i = 0; i < count; i++) {
+		double begin = now();
+		if (ibv_dereg_mr(mrs[i]))
+			die("ibv_dereg_mr");
+		out[i] = now() - begin;
+	}
+	verify(memory, all, "in the end");
+	printf("reg_%s %e s\n", name, median(in, count));
+	printf("dereg_%s %e s\n", name, median(out, count));
+	munmap(memory, all);
+	free(mrs);
+	free(in);
+	free(out);
+}
+
+int main(int argc, char **argv)
+{
+	int n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+	struct ibv_context *context = NULL;
+	for (int i = 0; list && i < n; i++)
+		if (argc == 2 && !strcmp(ibv_get_device_name(list[i]), argv[1]))
+			context = ibv_open_device(list[i]);
+	if (!context)
+		die("usage: register DEVICE");
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	if (!pd)
+		die("ibv_alloc_pd");
+	measure(pd, PAGE, PAGE, 500, "4096");
+	measure(pd, PAGE, 0, 500, "again_4096");
+	measure(pd, 16 * PAGE, PAGE, 200, "65536");
+	measure(pd, 256 << 20, PAGE, 3, "268435456");
+	ibv_dealloc_pd(pd);
+	ibv_close_device(context);
+	ibv_free_device_list(list);
+	return 0;
+}
