@@ -2,9 +2,8 @@
 //!
 //! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
 //! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
-//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. A program that
-//! polls now and then and looks at its memory otherwise, for what a peer writes there, finds it back soon for some time
-//! (`Patience`). For a program that arms its queues and sleeps on their descriptors by itself it never stays away.
+//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on their descriptors
+//! by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_link::RxFrom;
@@ -23,8 +22,6 @@ use std::time::Duration;
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away; a program that stops polling waits at most this long for the thread.
 const LONGEST_AWAY: Duration = Duration::from_millis(1);
-/// Returns in vain after which it dares to stay away for longer than before.
-const IN_VAIN: u32 = 32;
 /// Wake-ups without lingering after the processor was found to be wanted by others.
 const CROWDED: u32 = 256;
 /// How long the thread goes on looking after work of its own.
@@ -80,29 +77,8 @@ impl<'a> Shift<'a> {
     }
 }
 
-/// How long it may stay away at most, by what it found when it came back.
-struct Patience {
-    limit: Duration,
-    in_vain: u32,
-}
-
-impl Patience {
-    /// Packets had waited, and nobody polled.
-    fn was_missed(&mut self) {
-        *self = Patience { limit: FIRST_AWAY, in_vain: 0 };
-    }
-    /// The program had taken everything by itself.
-    fn came_in_vain(&mut self) {
-        self.in_vain += 1;
-        if self.in_vain >= IN_VAIN {
-            *self = Patience { limit: (self.limit * 2).min(LONGEST_AWAY), in_vain: 0 };
-        }
-    }
-}
-
 fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
     let mut away = Duration::ZERO;
-    let mut patience = Patience { limit: LONGEST_AWAY, in_vain: 0 };
     // Wake-ups to go straight back to sleep from.
     let mut skip = 0;
     loop {
@@ -122,13 +98,6 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
         let theirs = !away.is_zero() && polls != node.last_polls.load(Ordering::Relaxed);
         let worked = node.receive_all(RxFrom::Every, false, !theirs);
         node.look_for_ends();
-        if !away.is_zero() {
-            match worked {
-                true if polls == node.polls.load(Ordering::Relaxed) => patience.was_missed(),
-                true => {}
-                false => patience.came_in_vain(),
-            }
-        }
         if worked && away.is_zero() {
             skip = match skip {
                 0 if !linger(&node) => CROWDED,
@@ -141,7 +110,7 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
             // Work of our own. If the program polls too it merely lost a race: come back gradually.
             away / 4
         } else if away.is_zero() || polls != node.last_polls.swap(polls, Ordering::Relaxed) {
-            (away * 2).clamp(FIRST_AWAY, patience.limit)
+            (away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
         } else {
             // Nobody polls: watch the sockets.
             Duration::ZERO
