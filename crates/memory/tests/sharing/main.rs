@@ -22,6 +22,9 @@ const CASE: &str = "ADVERB_MEMORY_CASE";
 /// Hundredths of a second after which a case counts as hanging.
 const PATIENCE: u32 = 18_000;
 
+/// Characters of a message that are shown.
+const MESSAGE: usize = 4000;
+
 fn main() -> ExitCode {
     let cases: Vec<Case> = [
         basics::CASES,
@@ -53,10 +56,16 @@ fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
         command.env("LD_PRELOAD", preload);
     }
     let mut child = command.stderr(Stdio::piped()).spawn()?;
+    let mut stderr = child.stderr.take().expect("a pipe");
+    // Read meanwhile: a long message would fill the pipe, and the child wait for ever.
+    let said = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        stderr.read_to_end(&mut said).map(|_| said)
+    });
     for _ in 0..PATIENCE {
         if let Some(status) = child.try_wait()? {
-            let mut said = String::new();
-            child.stderr.take().expect("a pipe").read_to_string(&mut said)?;
+            let said = said.join().expect("only reads")?;
+            let said: String = String::from_utf8_lossy(&said).chars().take(MESSAGE).collect();
             return if status.success() { Ok(()) } else { Err(format!("{status}: {said}").into()) };
         }
         std::thread::sleep(Duration::from_millis(10));

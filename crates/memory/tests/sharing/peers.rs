@@ -4,7 +4,7 @@ use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Range};
 use adverb_memory::{Cma, CmaError, Pages, PeerError, PeerMemory, Window, WindowFault};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 cases![
@@ -13,6 +13,7 @@ cases![
     the_edges_of_a_window,
     atomics_of_two_processes,
     the_last_byte_comes_last,
+    the_last_byte_waits_for_the_rest,
     registered_memory_straight_to_a_peer,
     a_peer_that_means_harm,
     a_window_does_not_outlive_a_fork,
@@ -169,6 +170,50 @@ fn the_last_byte_comes_last() {
     }
     assert_eq!(ended(child), 0);
     assert_eq!(torn, None);
+}
+
+/// The same without luck: the message ends on a page that cannot be written at first. When the write comes to it, the rest is there.
+fn the_last_byte_waits_for_the_rest() {
+    static PAGE_2: AtomicU64 = AtomicU64::new(0);
+    static START: AtomicU64 = AtomicU64::new(0);
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    static MISSING: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn look(_: libc::c_int) {
+        let end = PAGE_2.load(Ordering::Relaxed);
+        if LOOKS.fetch_add(1, Ordering::Relaxed) > 0 {
+            // SAFETY: this is some other fault, which would come again and again.
+            unsafe { libc::abort() }
+        }
+        for at in START.load(Ordering::Relaxed)..end {
+            // SAFETY: a byte of the first page.
+            let byte = unsafe { (at as *const u8).read_volatile() };
+            MISSING.fetch_add(u64::from(byte != 7), Ordering::Relaxed);
+        }
+        // SAFETY: from here on the write goes on.
+        unsafe { libc::mprotect(end as *mut libc::c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+    let pages = Pages::new(2 * PAGE).unwrap();
+    PAGE_2.store(pages.addr() + PAGE as u64, Ordering::Relaxed);
+    // SAFETY: a handler that touches the case's memory alone.
+    unsafe { libc::signal(libc::SIGSEGV, look as *const () as libc::sighandler_t) };
+    for len in [2, 3, 7, 8, 9, 15, 16, 17, 18, 23, 24, 25, 31, 32, 33, 64, 100, 257, 1000, 2049, 4096] {
+        // As many bytes as one word has, or fewer, come after the others.
+        for beyond in 1..=8.min(len - 1) {
+            assert!(pages.write_at(0, &[0; 2 * PAGE]));
+            let start = PAGE + beyond - len;
+            START.store(pages.addr() + start as u64, Ordering::Relaxed);
+            LOOKS.store(0, Ordering::Relaxed);
+            // SAFETY: the second page, for a moment.
+            let rc = unsafe {
+                let page = PAGE_2.load(Ordering::Relaxed) as *mut libc::c_void;
+                libc::mprotect(page, PAGE, libc::PROT_NONE)
+            };
+            assert_eq!(rc, 0);
+            assert!(pages.write_at(start, &vec![7; len]));
+            let counted = (LOOKS.load(Ordering::Relaxed), MISSING.load(Ordering::Relaxed));
+            assert_eq!((len, beyond, counted), (len, beyond, (1, 0)));
+        }
+    }
 }
 
 fn messages(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> {

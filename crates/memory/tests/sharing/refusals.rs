@@ -20,6 +20,7 @@ cases![
     arenas_of_threads,
     rings_of_aio,
     rings_of_io_uring,
+    pinned_pages,
     limits_on_files,
     many_small_pieces,
     twins_without_userfaultfd,
@@ -172,29 +173,75 @@ fn arenas_of_threads() {
 fn rings_of_aio() {
     let memory = filled(1);
     drop(adopt(memory).unwrap());
-    let mut context = 0_u64;
-    // SAFETY: the kernel writes the word.
-    assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) }, 0);
+    let set_up = || {
+        let mut context = 0_u64;
+        // SAFETY: the kernel writes the word.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) }, 0);
+        context
+    };
+    // SAFETY: ends a ring that nothing uses.
+    let end = |context: u64| unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+    let context = set_up();
     refused(memory, Refusal::AsyncIo);
-    // SAFETY: ends it.
-    unsafe { libc::syscall(libc::SYS_io_destroy, context) };
-    drop(adopt(memory).unwrap());
+    end(context);
+    let adopted = adopt(memory).unwrap();
+    let context = set_up();
+    // Nor does anything go back.
+    drop(adopted);
+    assert_eq!((shadow().stats().idle, file_size()), (PAGE as u64, PAGE as u64));
+    end(context);
+    shadow().sweep();
+    assert_eq!((shadow().stats().inside, file_size()), (0, 0));
+    assert_eq!(memory, filled(1));
 }
 
-fn rings_of_io_uring() {
-    let memory = filled(1);
-    drop(adopt(memory).unwrap());
+/// A ring, if there is io_uring here.
+fn ring() -> Option<i32> {
     let mut parameters = [0_u32; 30];
     // SAFETY: the kernel writes the structure of 120 bytes.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, parameters.as_mut_ptr()) } as i32;
     let error = std::io::Error::last_os_error();
     if ring < 0 && matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
         eprintln!("no io_uring here: {error}");
-        return;
+        return None;
     }
     assert!(ring >= 0, "io_uring: {error}");
+    Some(ring)
+}
+
+fn rings_of_io_uring() {
+    let memory = filled(1);
+    drop(adopt(memory).unwrap());
+    let Some(ring) = ring() else { return };
     let _mapped = map(PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, ring);
     refused(memory, Refusal::AsyncIo);
+}
+
+/// Buffers of a ring that is not mapped are pinned like those of a device: the kernel writes to the pages, wherever they are.
+fn pinned_pages() {
+    let memory = filled(2);
+    let adopted = adopt(memory).unwrap();
+    let Some(ring) = ring() else { return };
+    let buffer = pages(1);
+    let buffers = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: PAGE };
+    let register = |operation: libc::c_int, buffers: Option<&libc::iovec>| {
+        let (buffers, n) =
+            (buffers.map_or(std::ptr::null(), std::ptr::from_ref), u32::from(buffers.is_some()));
+        // SAFETY: pins the pages of the case, or lets go of them.
+        let rc = unsafe { libc::syscall(libc::SYS_io_uring_register, ring, operation, buffers, n) };
+        assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+    };
+    // IORING_REGISTER_BUFFERS, and below IORING_UNREGISTER_BUFFERS.
+    register(0, Some(&buffers));
+    assert_eq!(adopt(buffer).err(), Some(Refusal::Pinned));
+    // Nor does anything go back.
+    drop(adopted);
+    assert_eq!((shadow().stats().idle, file_size()), (2 * PAGE as u64, 2 * PAGE as u64));
+    register(1, None);
+    shadow().sweep();
+    assert_eq!((shadow().stats().inside, file_size()), (0, 0));
+    drop(adopt(buffer).unwrap());
+    assert_eq!(memory, filled(2));
 }
 
 fn limits_on_files() {

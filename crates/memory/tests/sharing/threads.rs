@@ -57,10 +57,10 @@ fn counters_of_other_threads() {
     if !can_hold_up() {
         return;
     }
-    let memory = filled(64 * 16);
+    let memory = filled(256 * 16);
     memory.fill(0);
     let (stop, region) = (AtomicBool::new(false), AtomicU64::new(0));
-    let all: Vec<&[u8]> = memory.chunks(64 * PAGE).collect();
+    let all: Vec<&[u8]> = memory.chunks(256 * PAGE).collect();
     thread::scope(|scope| {
         let count = |thread: usize| {
             let (all, stop, region) = (&all, &stop, &region);
@@ -69,7 +69,7 @@ fn counters_of_other_threads() {
                 while !stop.load(Ordering::Relaxed) {
                     let at = region.load(Ordering::Relaxed) as usize;
                     n = n.wrapping_mul(5).wrapping_add(1);
-                    let place = word(all[at], n % 64 * PAGE + thread * 8);
+                    let place = word(all[at], n % 256 * PAGE + thread * 8);
                     // Neither thread shares a word: plain loads and stores, as programs do.
                     place.store(place.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     counted[at] += 1;
@@ -80,7 +80,14 @@ fn counters_of_other_threads() {
         let counters = [scope.spawn(count(0)), scope.spawn(count(1))];
         for (at, memory) in all.iter().enumerate() {
             region.store(at as u64, Ordering::Relaxed);
-            thread::sleep(Duration::from_millis(3));
+            // Not only begun: where there are processors enough, some thread counts at this moment.
+            for _ in 0..10 {
+                let seen = || [0, 8].map(|at| word(memory, at).load(Ordering::Relaxed));
+                let before = seen();
+                while seen() == before {
+                    std::hint::spin_loop();
+                }
+            }
             std::mem::forget(adopt(memory).unwrap());
             thread::sleep(Duration::from_millis(3));
         }
@@ -88,8 +95,9 @@ fn counters_of_other_threads() {
         for (thread, counter) in counters.into_iter().enumerate() {
             let counted = counter.join().unwrap();
             for (at, counted) in counted.iter().enumerate() {
-                let sum: u64 =
-                    (0..64).map(|page| word(all[at], page * PAGE + thread * 8).load(Ordering::Relaxed)).sum();
+                let sum: u64 = (0..256)
+                    .map(|page| word(all[at], page * PAGE + thread * 8).load(Ordering::Relaxed))
+                    .sum();
                 assert_eq!((at, sum), (at, *counted));
             }
         }
