@@ -13,6 +13,7 @@ const LONG: u32 = 16 * 1024;
 impl World {
     pub(crate) fn finish(&mut self) -> Check {
         self.note(|| "winding up".into());
+        self.begun = self.step;
         self.net.calm(self.now);
         self.winding_up = true;
         for q in 0..self.ends.len() {

@@ -164,6 +164,7 @@ pub(super) fn build(config: &Config) -> World {
     let mut world = World {
         now: START,
         step: 0,
+        begun: 0,
         devices,
         queues,
         srqs: (0..config.devices * 2).map(srq).collect(),

@@ -193,6 +193,11 @@ impl Requester {
         (pos + self.cur.at + (self.cur.psn - first) * OVERHEAD).saturating_sub(self.pos_una)
     }
 
+    /// Does one of the unacknowledged packets before the cursor ask for an answer?
+    fn answer_is_due(&self) -> bool {
+        u64::from(self.since_ack_req) < self.cur.psn - self.una
+    }
+
     /// A packet of a SEND or WRITE.
     fn data_packet(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
         let wqe = self.sq.wqe(idx);
@@ -202,7 +207,9 @@ impl Requester {
         let mut ack_req = false;
         if self.reliable {
             let in_flight = self.in_flight(wqe.pos, wqe.first);
-            if !self.window.admits(in_flight, n + OVERHEAD) {
+            // If the window gave way after they left, none of those on their way may ask for an ACK. Then one more leaves and
+            // asks, or nothing would move until a timeout.
+            if !self.window.admits(in_flight, n + OVERHEAD) && self.answer_is_due() {
                 return None;
             }
             // The next one would not go out before an ACK: ask for it now.

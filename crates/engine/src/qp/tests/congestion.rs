@@ -94,6 +94,27 @@ fn the_window_gives_way_once_a_round_trip_and_comes_back() {
     assert!(at_once(&mut p) > half);
 }
 
+/// A notification comes in the middle of a burst, and more is on its way than the smaller window holds. Every 16th packet asks
+/// for an ACK: if none did, the next one leaves all the same, and asks.
+#[test]
+fn a_window_that_gives_way_never_leaves_silence() {
+    for (burst, more) in [(15, 1), (20, 0)] {
+        let mut p = Pair::new(Setup { max_inflight: 40_000, ..small() });
+        write(&mut p, 30 * 1024);
+        assert_eq!(p.pump_some(0, burst), burst);
+        p.net.iter_mut().for_each(|f| f.traffic_class |= CE);
+        while p.deliver() {}
+        p.pump(1);
+        p.deliver();
+        assert_eq!(p.sides[0].qp.counters().cnps, 1);
+        assert_eq!(p.pump(0), more, "after {burst}");
+        let asked = |p: &Pair| p.log.iter().filter(|f| f.from == 0).position(|f| f.headers.bth.ack_req);
+        assert_eq!(asked(&p), Some(15));
+        p.run();
+        assert_eq!(p.sides[0].sends().len(), 1, "without a timer, after {burst}");
+    }
+}
+
 #[test]
 fn marked_responses_shrink_the_reads_too() {
     let mut p = Pair::new(Setup { arena: 1 << 22, ..small() });

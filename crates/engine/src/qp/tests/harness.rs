@@ -449,8 +449,13 @@ impl Pair {
 
     /// Lets a side hand out everything it wants to send; answers how many packets that was.
     pub(crate) fn pump(&mut self, side: usize) -> usize {
+        self.pump_some(side, usize::MAX)
+    }
+
+    /// The same, for so many packets at most.
+    pub(crate) fn pump_some(&mut self, side: usize, most: usize) -> usize {
         let mut sent = 0;
-        loop {
+        while sent < most {
             let s = &mut self.sides[side];
             let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
             match s.qp.poll_output(self.now, &s.keys, &memory, &mut s.effects) {
