@@ -6,7 +6,8 @@
 //! way a packet went and what befell it.
 //!
 //! What was recorded is written when a run was sent or a batch received, so that little is missing when the process is
-//! killed. A file that cannot be written ends its capture with a line in the log and nothing else.
+//! killed. The kernel may cut that write short then, between two pages: the last packet of a file may be cut, which readers
+//! say and survive, and all before it is whole. A file that cannot be written ends its capture with a line in the log and nothing else.
 
 mod frame;
 mod pcapng;
