@@ -300,7 +300,12 @@ impl Node {
     }
 
     pub(crate) fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
-        self.qps.insert(&self.link, make)
+        let (qp, claimed) = self.qps.insert(&self.link, make)?;
+        if claimed && let Err(e) = self.watch() {
+            self.qps.remove(qp.number());
+            return Err(e);
+        }
+        Ok(qp)
     }
 
     pub(crate) fn remove_qp(&self, qpn: u32) {

@@ -33,8 +33,14 @@ impl Numbers {
         Numbers { inner: RwLock::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
     }
 
-    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes for it.
-    pub(super) fn insert(&self, link: &UdpLink, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
+    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes for it. Answers that, and whether
+    /// it claimed one, whose socket is new.
+    pub(super) fn insert(
+        &self,
+        link: &UdpLink,
+        make: impl FnOnce(u32) -> Arc<Qp>,
+    ) -> Result<(Arc<Qp>, bool), Error> {
+        let mut claimed = false;
         let mut inner = self.inner.write();
         let Inner { slots, next } = &mut *inner;
         let block = match slots.iter().position(|b| b.used < PER_SLOT) {
@@ -42,8 +48,11 @@ impl Numbers {
             None => {
                 let known: Vec<LinkSlot> = slots.iter().map(|b| b.slot).collect();
                 let slot = match link.slots().into_iter().find(|s| !known.contains(s)) {
-                    Some(claimed) => claimed,
-                    None => link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?,
+                    Some(first) => first,
+                    None => {
+                        claimed = true;
+                        link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?
+                    }
                 };
                 slots.push(Block { slot, used: 0, qps: (0..PER_SLOT).map(|_| None).collect() });
                 slots.last_mut().expect("just pushed")
@@ -57,7 +66,7 @@ impl Numbers {
         let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32);
         block.qps[local] = Some(qp.clone());
         block.used += 1;
-        Ok(qp)
+        Ok((qp, claimed))
     }
 
     pub(super) fn remove(&self, qpn: u32) {

@@ -375,25 +375,45 @@ impl Node {
                 }
             };
             let Some(qp) = qp else { continue };
-            self.with_tx(|tx| {
-                let mut inner = qp.inner.lock();
-                qp.timer_at.store(u64::MAX, Ordering::Relaxed);
-                let overdue =
-                    inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
-                if overdue && inner.peer.as_ref().is_some_and(|p| !p.is_gone() && self.is_behind(p)) {
-                    // What is missing lies unread in one of two rings: its reader is late, and nothing was lost.
-                    let again = now + WAIT;
-                    qp.timer_at.store(again.0, Ordering::Relaxed);
-                    self.enter_timer(again, Timed::Qp(qp.number()));
-                } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
-                    inner.engine.handle_timeout(now, &mut tx.effects);
-                    self.pump(&qp, &mut inner, tx);
-                } else {
-                    self.keep_timer(&qp, &inner);
-                }
-            });
+            if !self.timer_due(&qp, now, false) {
+                // The answer may lie in a socket, as its reader is late.
+                self.receive(RxFrom::Every, false);
+                self.timer_due(&qp, now, true);
+            }
         }
         any
+    }
+}
+
+impl Node {
+    /// A queue pair's deadline may have come. `false`: a packet seems to be lost, and what has arrived is to be looked at first.
+    fn timer_due(&self, qp: &Qp, now: Time, looked: bool) -> bool {
+        self.with_tx(|tx| {
+            let mut inner = qp.inner.lock();
+            let overdue =
+                inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
+            if overdue && !looked && inner.peer.is_none() {
+                return false;
+            }
+            qp.timer_at.store(u64::MAX, Ordering::Relaxed);
+            // What is missing lies unread in one of two rings, or another thread is reading just now and was held up: nothing was
+            // lost.
+            let late = || match &inner.peer {
+                Some(peer) => !peer.is_gone() && self.is_behind(peer),
+                None => self.rx.is_locked(),
+            };
+            if overdue && late() {
+                let again = now + WAIT;
+                qp.timer_at.store(again.0, Ordering::Relaxed);
+                self.enter_timer(again, Timed::Qp(qp.number()));
+            } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
+                inner.engine.handle_timeout(now, &mut tx.effects);
+                self.pump(qp, &mut inner, tx);
+            } else {
+                self.keep_timer(qp, &inner);
+            }
+            true
+        })
     }
 }
 
