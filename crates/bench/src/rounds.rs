@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::series::Samples;
+use crate::{Result, report};
 
 /// `[--quick] [--runs N] [--no-write] [FILE]`.
 #[derive(Debug)]
@@ -47,6 +47,22 @@ impl Options {
             found.runs = if found.quick { 1 } else { runs };
         }
         Ok(found)
+    }
+
+    /// Prints a report and its failures, and writes it between the markers of that name; false when something failed.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(&self, name: &str, text: &str, failures: &[String]) -> Result<bool> {
+        println!("{text}");
+        for failure in failures {
+            eprintln!("bench: {failure}");
+        }
+        if self.write {
+            report::write(&self.file, name, text)?;
+            println!("written to {}", self.file.display());
+        }
+        Ok(failures.is_empty())
     }
 }
 

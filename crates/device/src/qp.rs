@@ -352,8 +352,8 @@ impl Qp {
             node.pump(self, &mut inner, tx);
             inner.peer.clone().filter(|_| inner.published)
         });
-        if let (Some(lanes), Some(peer)) = (&node.lanes, peer) {
-            lanes.let_fetch(&peer, SETTLE);
+        if let Some(peer) = peer {
+            peer.let_fetch(SETTLE);
         }
     }
 

@@ -283,27 +283,9 @@ impl Lanes {
         }
         let all = self.all.read().clone();
         for peer in all.iter().filter(|p| !p.is_own()) {
-            self.wait_for(peer, patience, |patience| {
+            peer.patiently(patience, |patience| {
                 peer.wait_fetched(patience) && peer.tables.wait_quiet(patience, || peer.is_gone())
             });
-        }
-    }
-
-    /// Waits until a peer has fetched the payloads that records written before only point at.
-    pub(crate) fn let_fetch(&self, peer: &Peer, patience: Duration) {
-        self.wait_for(peer, patience, |patience| peer.wait_fetched(patience));
-    }
-
-    fn wait_for(&self, peer: &Peer, patience: Duration, wait: impl FnOnce(Duration) -> bool) {
-        // One that stands still, or marks itself as at work for ever, is waited for in vain once and not each time.
-        let patience = if peer.stalls.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
-        let quiet = wait(patience);
-        let stalled = peer.stalls.swap(!quiet, Ordering::Relaxed);
-        if !quiet && !stalled && !peer.is_gone() {
-            log::warn!(
-                "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
-                peer.pid()
-            );
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Peer {
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
     /// It was waited for in vain.
-    pub(super) stalls: AtomicBool,
+    stalls: AtomicBool,
     /// Queue pairs of ours that are connected to it.
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
 }
@@ -269,6 +269,24 @@ impl Peer {
             std::thread::sleep(NAP);
         }
         true
+    }
+
+    /// Waits until it has fetched the payloads that records written before only point at.
+    pub(crate) fn let_fetch(&self, patience: Duration) {
+        self.patiently(patience, |patience| self.wait_fetched(patience));
+    }
+
+    /// Waits for it by `wait`. One that stands still, or marks itself as at work for ever, is waited for in vain once and not each time.
+    pub(super) fn patiently(&self, patience: Duration, wait: impl FnOnce(Duration) -> bool) {
+        let patience = if self.stalls.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
+        let quiet = wait(patience);
+        let stalled = self.stalls.swap(!quiet, Ordering::Relaxed);
+        if !quiet && !stalled && !self.is_gone() {
+            log::warn!(
+                "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
+                self.pid
+            );
+        }
     }
 
     /// The way to it, unless another thread keeps it for more than a moment.

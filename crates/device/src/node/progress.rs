@@ -383,9 +383,7 @@ impl Node {
         }
         any
     }
-}
 
-impl Node {
     /// A queue pair's deadline may have come. `false`: a packet seems to be lost, and what has arrived is to be looked at first.
     fn timer_due(&self, qp: &Qp, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {

@@ -15,7 +15,7 @@ use adverb_bench::pair::Cpus;
 use adverb_bench::programs::PATH;
 use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::Samples;
-use adverb_bench::{Result, machine, report::write};
+use adverb_bench::{Result, machine};
 use adverb_foreign::device::loopback;
 use run::{Once, Onces, Place};
 
@@ -61,13 +61,5 @@ fn measure(options: &Options) -> Result<bool> {
     heading += &format!("- `{PATH}`: {path}\n");
     let once = Onces { idle, scale, moved, unmoved };
     let text = report::text(&heading, &samples, &once);
-    println!("{text}");
-    for failure in &samples.failures {
-        eprintln!("bench: {failure}");
-    }
-    if options.write {
-        write(&options.file, "local", &text)?;
-        println!("written to {}", options.file.display());
-    }
-    Ok(samples.failures.is_empty())
+    options.finish("local", &text, &samples.failures)
 }

@@ -11,9 +11,9 @@ mod run;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use adverb_bench::machine;
 use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::Samples;
-use adverb_bench::{machine, report::write};
 use adverb_foreign::device::loopback;
 use plan::Plan;
 
@@ -53,13 +53,5 @@ fn measure(options: &Options) -> Result<bool, String> {
     let command = if options.quick { "scripts/bench --quick" } else { "make bench" };
     let heading = machine::describe(&revision, command, &["perftest"], start.elapsed());
     let text = report::text(&heading, &samples, armed.as_ref());
-    println!("{text}");
-    for failure in &samples.failures {
-        eprintln!("bench: {failure}");
-    }
-    if options.write {
-        write(&options.file, "table", &text)?;
-        println!("written to {}", options.file.display());
-    }
-    Ok(samples.failures.is_empty())
+    options.finish("table", &text, &samples.failures)
 }
