@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use adverb_foreign::suite::{by_length, short};
 use adverb_foreign::{Verdict, require};
-use adverb_interop::ends::Family;
+use adverb_interop::ends::{End, Family};
 use adverb_interop::pair::{Ends, FROM_RXE, TO_RXE};
 use libtest_mimic::Trial;
 
@@ -25,6 +25,14 @@ struct Run {
     mtu: u32,
     window: u32,
     sizes: String,
+    /// What befalls the packets of our end (`ADVERB_FAULT`).
+    fault: &'static str,
+}
+
+impl Run {
+    fn new(transport: &'static str, operations: &'static str, mtu: u32, window: u32, sizes: &str) -> Self {
+        Run { transport, operations, mtu, window, sizes: sizes.to_string(), fault: "" }
+    }
 }
 
 pub fn push(cases: &mut Vec<Trial>) {
@@ -32,30 +40,27 @@ pub fn push(cases: &mut Vec<Trial>) {
     for &mtu in mtus {
         let sizes = around(mtu);
         for op in RC.split(',') {
-            add(cases, op, Run { transport: "rc", operations: op, mtu, window: 3, sizes: sizes.clone() });
+            add(cases, op, Run::new("rc", op, mtu, 3, &sizes));
         }
-        add(
-            cases,
-            "together",
-            Run { transport: "rc", operations: TOGETHER, mtu, window: 14, sizes: sizes.clone() },
-        );
+        add(cases, "together", Run::new("rc", TOGETHER, mtu, 14, &sizes));
         for op in UC.split(',') {
-            add(cases, op, Run { transport: "uc", operations: op, mtu, window: 3, sizes: sizes.clone() });
+            add(cases, op, Run::new("uc", op, mtu, 3, &sizes));
+        }
+    }
+    // Requests are sent again, READs for what is missing of them.
+    let faults = ["drop=2%,seed=1", "drop=2%,seed=2", "drop=5%,seed=3"];
+    for fault in by_length(&faults[..], &faults[..1]) {
+        for mtu in [256, 1024] {
+            add(cases, fault, Run { fault, ..Run::new("rc", TOGETHER, mtu, 14, &around(mtu)) });
         }
     }
     // UD has the port's MTU, and one packet a message.
     for op in UD.split(',') {
-        let sizes = "0,1,2,3,4,5,255,1024,4095,4096".to_string();
-        add(cases, op, Run { transport: "ud", operations: op, mtu: 4096, window: 8, sizes });
+        add(cases, op, Run::new("ud", op, 4096, 8, "0,1,2,3,4,5,255,1024,4095,4096"));
     }
     for &mtu in by_length(&[256, 1024, 4096][..], &[4096][..]) {
         for op in ["send", "write", "read"] {
-            let sizes = "1048577,8388608".to_string();
-            add(
-                cases,
-                &format!("{op}_large"),
-                Run { transport: "rc", operations: op, mtu, window: 1, sizes },
-            );
+            add(cases, &format!("{op}_large"), Run::new("rc", op, mtu, 1, "1048577,8388608"));
         }
     }
 }
@@ -90,7 +95,9 @@ fn exchange(run: &Run, ends: Ends, family: Family) -> Verdict {
             let (mtu, window) = (run.mtu.to_string(), run.window.to_string());
             let options = ["-a", end.address(family), "-q", run.transport, "-m", &mtu, "-w", &window];
             let work = ["-o", run.operations, "-s", &run.sizes];
-            Ok(end.program(peer(end)?, &[&options[..], &work[..]].concat()))
+            let program = end.program(peer(end)?, &[&options[..], &work[..]].concat());
+            let ours = end == End::Adverb && !run.fault.is_empty();
+            Ok(if ours { program.env("ADVERB_FAULT", run.fault) } else { program })
         },
         LIMIT,
     )?;

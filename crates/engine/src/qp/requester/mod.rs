@@ -69,6 +69,8 @@ struct ReadReq {
     /// PSN of the next response.
     next: u64,
     end: u64,
+    /// Nothing of it was asked for before.
+    fresh: bool,
 }
 
 /// A request that cannot go on. It fails when everything before it has completed, so that completions stay in order.
@@ -139,8 +141,8 @@ pub(crate) struct Requester {
     /// Packets of READ response asked for at a time at most, and how many such parts share the window.
     read_part: u64,
     parts: u64,
-    /// Where READ requests ended that were given up to be sent again.
-    asked: Vec<u64>,
+    /// Where READ requests ended that were given up to be sent again, and whether they were fresh.
+    asked: Vec<(u64, bool)>,
 }
 
 impl Requester {
@@ -420,7 +422,7 @@ impl Requester {
     /// Sends again from `psn` on. Requests from there on count as never sent.
     fn go_back(&mut self, psn: u64) {
         while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
-            self.ask_again(read.end);
+            self.ask_again(read);
         }
         self.since_ack_req = 0;
         self.seek(psn);

@@ -1,5 +1,5 @@
 //! How fast the requester goes when the network loses: early restarts, smaller READs, congestion notifications.
-use super::{Requester, window};
+use super::{ReadReq, Requester, window};
 use crate::attr::QpAttr;
 use crate::qp::QpConfig;
 use crate::qp::counters::Counters;
@@ -48,16 +48,27 @@ impl Requester {
         if psn >= self.high {
             return part;
         }
-        let end = self.asked.iter().copied().find(|end| *end > psn).unwrap_or(self.high);
+        let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
         part.min(end - psn)
     }
 
-    /// A READ that was asked for up to this PSN will be asked for again.
-    pub(super) fn ask_again(&mut self, end: u64) {
+    /// Must the cursor wait for the part just asked for, as both were one request before? A responder may keep of a request
+    /// only what was last asked for again, and from then on drop what begins before that (rxe does). So parts of one request go
+    /// one after the other: none ever begins before one that was asked for earlier.
+    pub(super) fn waits_for_part(&self) -> bool {
+        let psn = self.cur.psn;
+        self.cur.at > 0
+            && self.reads.back().is_some_and(|r| r.end == psn && !r.fresh)
+            && !self.asked.contains(&(psn, true))
+    }
+
+    /// This READ will be asked for again.
+    pub(super) fn ask_again(&mut self, read: ReadReq) {
         let una = self.una;
-        self.asked.retain(|end| *end > una);
-        if let Err(at) = self.asked.binary_search(&end) {
-            self.asked.insert(at, end);
+        self.asked.retain(|(end, _)| *end > una);
+        match self.asked.binary_search_by_key(&read.end, |(end, _)| *end) {
+            Ok(at) => self.asked[at].1 |= read.fresh,
+            Err(at) => self.asked.insert(at, (read.end, read.fresh)),
         }
     }
 }

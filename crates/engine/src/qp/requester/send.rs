@@ -252,7 +252,7 @@ impl Requester {
     /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so that no more is on
     /// its way than the window allows.
     fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<Headers> {
-        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) {
+        if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) || self.waits_for_part() {
             return None;
         }
         let wqe = self.sq.wqe(idx);
@@ -319,7 +319,8 @@ impl Requester {
     }
 
     fn expect(&mut self, idx: u64, packets: u64) {
-        self.reads.push_back(ReadReq { idx, next: self.cur.psn, end: self.cur.psn + packets });
+        let next = self.cur.psn;
+        self.reads.push_back(ReadReq { idx, next, end: next + packets, fresh: next >= self.high });
         self.since_ack_req = 0;
     }
 

@@ -138,6 +138,69 @@ fn heavy_random_loss_only_costs_time() {
     }
 }
 
+/// What a responder knows of a READ that it answered: its packets, and where what was last asked for of it begins.
+struct Resource {
+    psn: core::ops::Range<u32>,
+    from: u64,
+    end: u64,
+}
+
+/// A network that loses `percent` of the packets, before a responder that answers a READ again only from where it was last asked
+/// for or later, and drops what begins before that, as rxe 6.1 does. PSNs must not wrap.
+fn forgetful(seed: u64, percent: u64, mut expected: u32) -> Box<dyn FnMut(&Flying) -> Fate> {
+    let mut resources: Vec<Resource> = Vec::new();
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Box::new(move |f| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        if x % 100 < percent {
+            return Fate::Drop;
+        }
+        let psn = f.psn();
+        if f.from == 1 || psn > expected {
+            return Fate::Deliver;
+        }
+        let Some(reth) = f.headers.reth.filter(|_| f.op() == Operation::ReadRequest) else {
+            expected = expected.max(psn + 1);
+            return Fate::Deliver;
+        };
+        let end = reth.va + u64::from(reth.len);
+        if psn == expected {
+            expected += reth.len.div_ceil(256);
+            resources.push(Resource { psn: psn..expected, from: reth.va, end });
+            return Fate::Deliver;
+        }
+        match resources.iter_mut().find(|r| r.psn.contains(&psn)) {
+            Some(r) if r.from <= reth.va && end <= r.end => {
+                r.from = reth.va;
+                Fate::Deliver
+            }
+            _ => Fate::Drop,
+        }
+    })
+}
+
+/// Two parts of what was one request, asked for again, are never under way together.
+#[test]
+fn a_responder_may_forget_what_lies_before_the_last_part_asked_for() {
+    for seed in 1..400u64 {
+        let setup = Setup {
+            mtu: PathMtu::Mtu256,
+            rd_atomic: 2 + (seed % 4) as u8,
+            max_inflight: [196_608, 40_000, 20_000, 6_000][seed as usize % 4],
+            retry_cnt: 7,
+            psn: 100,
+            ..small()
+        };
+        let mut p = Pair::new(setup);
+        p.fate = forgetful(seed, 4 + seed % 12, 100);
+        all_ops(&mut p);
+        p.run_timed();
+        check_all_ops(&mut p, &std::format!("seed {seed}"));
+    }
+}
+
 #[test]
 fn a_gap_draws_one_nak_and_one_restart() {
     let mut p = Pair::new(small());
