@@ -200,10 +200,12 @@ impl Cq {
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.
     pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        let node = self.context.node();
+        node.program_looks();
         if self.is_empty() {
-            self.context.node().progress_polling();
+            node.progress_polling();
         } else {
-            self.context.node().pump_dirty();
+            node.pump_dirty();
         }
         self.core.poll(max, take)
     }
@@ -222,8 +224,10 @@ impl Cq {
     /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how many. An empty queue
     /// makes the device progress first.
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
+        let node = self.context.node();
+        node.program_looks();
         if self.is_empty() {
-            self.context.node().progress_polling();
+            node.progress_polling();
         }
         self.core.peek(max, show)
     }

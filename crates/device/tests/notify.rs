@@ -3,7 +3,7 @@ mod common;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{PathMtu, QpType, SendOp};
 use adverb_device::{Cq, Errno, Notify, Sink};
-use common::{End, pair};
+use common::{End, child, pair};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -347,4 +347,55 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     assert!(!destroyer.is_finished());
     cq.ack_events(1);
     destroyer.join().unwrap().unwrap();
+}
+
+#[test]
+fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
+    child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);
+}
+
+/// What comes between an event and the poll after it waits for that poll, even if the program loses the processor meanwhile;
+/// afterwards it is received without the program.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_event_in_hand() {
+    // The thread steps in after a while, so a moment in which this one lost the processor shows nothing.
+    const ROUNDS: usize = 100;
+    let (a, b) = rc();
+    let mut shown = 0;
+    for _ in 0..ROUNDS {
+        for i in 0..2 {
+            b.recv(i, &[b.sge(0, 64)]);
+        }
+        // It waits in a get-event call, not on the descriptor by itself.
+        assert!(b.channel.next_event(Some(Instant::now() + Duration::from_millis(1))).is_err());
+        b.cq.req_notify(ArmKind::Next).unwrap();
+        a.send(0, SendOp::Send, &[a.sge(0, 64)]);
+        let cq = b.channel.next_event(Some(Instant::now() + Duration::from_secs(20))).unwrap();
+        let given = Instant::now();
+        cq.ack_events(1);
+        a.send(1, SendOp::Send, &[a.sge(0, 64)]);
+        while given.elapsed() < Duration::from_millis(5) {
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        let waiting = b.cq.len();
+        if given.elapsed() < Duration::from_millis(8) {
+            assert_eq!(waiting, 1, "the second came before the poll");
+            shown += 1;
+        }
+        let mut taken = b.cq.poll(1, drop).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while b.cq.len() + taken < 2 {
+            assert!(Instant::now() < deadline, "nobody received the second");
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        while taken < 2 {
+            taken += b.cq.poll(2, drop).unwrap();
+        }
+        a.wait(2);
+        if shown == 10 {
+            return;
+        }
+    }
+    panic!("{shown} of {ROUNDS} rounds without losing the processor");
 }

@@ -31,7 +31,7 @@ impl Packet<'_> {
     }
 }
 
-/// A packet to send: headers by value, payload by reference.
+/// A packet to send; it stays in the queue pair until the next call.
 #[derive(Debug)]
 pub struct Transmit<'a> {
     /// Where to.
@@ -41,7 +41,7 @@ pub struct Transmit<'a> {
     /// UDP source port a link should use if it can choose.
     pub source_port: u16,
     /// BTH and extension headers; `bth.pad` is set.
-    pub headers: Headers,
+    pub headers: &'a Headers,
     /// Payload.
     pub payload: Data<'a>,
 }

@@ -95,6 +95,9 @@ macro_rules! take {
 }
 
 impl Headers {
+    /// What a place for headers begins with: a congestion notification to nobody.
+    pub const EMPTY: Headers = Headers::new(Bth::new(Opcode::CNP, 0, crate::Psn::ZERO));
+
     /// A BTH and no extension header yet.
     #[must_use]
     pub const fn new(bth: Bth) -> Headers {
@@ -190,13 +193,26 @@ impl Headers {
     /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]); in debug builds also if the
     /// headers do not agree with the opcode.
     pub fn emit(&self, out: &mut [u8]) -> usize {
+        self.emit_with(&self.bth, out)
+    }
+
+    /// As [`Headers::emit`], for a payload that is not padded, whatever `bth.pad` says: a link that is no network may carry such.
+    ///
+    /// # Panics
+    /// As [`Headers::emit`].
+    pub fn emit_unpadded(&self, out: &mut [u8]) -> usize {
+        self.emit_with(&Bth { pad: 0, ..self.bth }, out)
+    }
+
+    #[inline]
+    fn emit_with(&self, bth: &Bth, out: &mut [u8]) -> usize {
         debug_assert!(self.is_consistent(), "extension headers do not fit the opcode: {self:?}");
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             out[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
-        put(&self.bth.to_bytes());
+        put(&bth.to_bytes());
         macro_rules! put {
             ($($field:ident)*) => { $(if let Some(h) = &self.$field { put(&h.to_bytes()); })* };
         }

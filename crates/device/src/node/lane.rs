@@ -65,7 +65,7 @@ impl Node {
         }
         let mut paused = false;
         if inner.engine.wants_output() {
-            let now = self.now();
+            let now = self.at_latest();
             inner.pumped = now;
             let (mut sent, mut pushed) = (false, false);
             // Whoever holds the lane may have lost the processor: nobody waits for it, least of all who receives for all.
@@ -145,10 +145,8 @@ impl Node {
         (long, published): (u32, bool),
         keys: &KeyTable,
     ) -> Result<(), Unsent> {
-        let mut headers = t.headers;
-        headers.bth.pad = 0;
         let mut head = [0; MAX_HEADER_LEN];
-        let head_len = headers.emit(&mut head);
+        let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
         let reference = self.reference(peer, t.payload).filter(|_| published);
@@ -269,7 +267,7 @@ impl Node {
         };
         self.counters.lane_received.fetch_add(1, Ordering::Relaxed);
         if tag & BY_REFERENCE == 0 || !theirs {
-            self.handle(&mut batch.tx, &qp, &mut inner, &packet);
+            self.handle(&mut batch.tx, &qp, &mut inner, &packet, true);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -303,7 +301,7 @@ impl Node {
             let Reference { addr, len, how } = *reference;
             reached = peer.fetch(addr, len, how == SHARED, scratch, |bytes| {
                 let packet: Packet<'_> = *packet;
-                self.handle(tx, qp, inner, &Packet { payload: bytes, ..packet });
+                self.handle(tx, qp, inner, &Packet { payload: bytes, ..packet }, true);
             });
         });
         inner.seen = seen;

@@ -14,13 +14,14 @@ use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::time::ClockId;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod counters;
 mod inject;
@@ -42,10 +43,21 @@ pub(crate) use pump::Tx;
 pub(crate) use timers::Timed;
 use timers::Timers;
 
+/// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy host may deliver late.
+const TICK: Duration = Duration::from_millis(12);
+
+/// The time of the kernel's last tick.
+#[inline]
+fn coarse_clock() -> Duration {
+    ClockId::CLOCK_MONOTONIC_COARSE.now().map_or(Duration::ZERO, Duration::from)
+}
+
 /// The engine of a process.
 pub struct Node {
     generation: u32,
     started: Instant,
+    /// The same on the clock of [`Node::at_latest`].
+    started_coarsely: Duration,
     link: UdpLink,
     epoll: Epoll,
     /// Wakes the background thread.
@@ -80,6 +92,8 @@ pub struct Node {
     arms: AtomicU32,
     /// Until then the program works on an event.
     program_runs_until: AtomicU64,
+    /// It was given one and has not polled since.
+    event_in_hand: AtomicBool,
     /// The background thread stays away from the sockets and will look again within a millisecond by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
@@ -185,6 +199,7 @@ impl Node {
         let node = Arc::new(Node {
             generation,
             started: Instant::now(),
+            started_coarsely: coarse_clock(),
             link,
             epoll,
             wake,
@@ -208,6 +223,7 @@ impl Node {
             any_held: AtomicBool::new(false),
             arms: AtomicU32::new(0),
             program_runs_until: AtomicU64::new(0),
+            event_in_hand: AtomicBool::new(false),
             thread_away: AtomicBool::new(false),
             thread_sleeps_until: AtomicU64::new(0),
             counters: NodeCounters::default(),
@@ -254,6 +270,14 @@ impl Node {
     #[inline]
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds, which may be a little late. Costs
+    /// a fraction of the exact time.
+    #[inline]
+    pub(crate) fn at_latest(&self) -> Time {
+        let passed = coarse_clock().saturating_sub(self.started_coarsely);
+        Time(u64::try_from((passed + TICK).as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The link, for its counters.

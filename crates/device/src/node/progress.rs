@@ -8,7 +8,7 @@ use adverb_engine::qp::Env;
 use adverb_engine::{Gid, Packet, Time};
 use adverb_link::{RxBuffers, RxFrom, RxPacket};
 use adverb_memory::HostMemory;
-use adverb_wire::Headers;
+use adverb_wire::{Headers, Syndrome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,10 @@ const BUDGET: usize = 64;
 /// So many arms without a wait of ours in between tell a program that sleeps on the descriptor by itself.
 const ARMS: u32 = 8;
 
-/// How long a program that was given an event has the sockets for itself.
+/// How long a program that was given an event, or has just begun to poll after it, has the sockets for itself.
 const RUNS: Duration = Duration::from_micros(200);
+/// The same until it begins to poll: it may have lost the processor before.
+const RUNS_LATE: Duration = Duration::from_millis(10);
 
 /// How long a process that ends waits for a thread that receives.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -132,12 +134,22 @@ impl Node {
     /// moment. A completion that the thread added between the two would leave an event behind for a queue that is empty
     /// by the time it is read: legal (CQN-8), but rare on hardware, and some programs take it for an error.
     pub(crate) fn program_has_an_event(&self) {
-        self.program_runs_until.store((self.now() + RUNS).0, Ordering::Relaxed);
+        self.program_runs_until.store((self.now() + RUNS_LATE).0, Ordering::Relaxed);
+        self.event_in_hand.store(true, Ordering::Relaxed);
     }
 
-    /// Is the program at work on an event?
-    pub(super) fn program_runs(&self) -> bool {
-        self.now().0 < self.program_runs_until.load(Ordering::Relaxed)
+    /// The program polls: what it does after an event has begun.
+    #[inline]
+    pub(crate) fn program_looks(&self) {
+        if self.event_in_hand.load(Ordering::Relaxed) {
+            self.event_in_hand.store(false, Ordering::Relaxed);
+            self.program_runs_until.store((self.now() + RUNS).0, Ordering::Relaxed);
+        }
+    }
+
+    /// Is the program at work on an event that it waited for in a get-event call?
+    pub(super) fn leaves_it_to_the_program(&self) -> bool {
+        self.now().0 < self.program_runs_until.load(Ordering::Relaxed) && !self.sleeps_by_itself()
     }
 
     /// A task of the program waits for an event without a thread of its own: only the background thread looks.
@@ -178,7 +190,7 @@ impl Node {
     }
 
     /// As [`Node::receive`]; what peers on this host have written only `with_rings`.
-    pub(super) fn receive_all(&self, from: RxFrom, hold: bool, with_rings: bool) -> bool {
+    pub(super) fn receive_all(&self, mut from: RxFrom, hold: bool, with_rings: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
         let Rx { buffers, batch, rings, quiet } = &mut *rx;
         batch.hold = false;
@@ -191,7 +203,7 @@ impl Node {
         self.unstash(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
                 inner.direct = true;
-                self.handle(&mut batch.tx, qp, inner, &packet_of(p, headers, payload));
+                self.handle(&mut batch.tx, qp, inner, &packet_of(p, headers, payload), false);
             }
         });
         let mut any = false;
@@ -200,8 +212,12 @@ impl Node {
             any = self.receive_lanes(&mut rings.list, batch);
             // A look at the sockets costs a system call, many times what a look at the lanes does.
             *quiet = quiet.saturating_add(1);
-            if from == RxFrom::All && *quiet > QUIET && !quiet.is_multiple_of(LOOK_EVERY) {
-                return any;
+            if from == RxFrom::All && *quiet > QUIET {
+                if !quiet.is_multiple_of(LOOK_EVERY) {
+                    return any;
+                }
+                // At all of them: the link counts its looks, too, and every so many of every so many would be none.
+                from = RxFrom::Every;
             }
         }
         let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
@@ -323,14 +339,16 @@ impl Node {
             return;
         }
         inner.direct = p.handed_on;
-        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload));
+        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), false);
         drop(inner);
         if !qp.touched.swap(true, Ordering::Relaxed) {
             batch.touched.push(qp);
         }
     }
 
-    pub(super) fn handle(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner, packet: &Packet<'_>) {
+    /// Gives a packet to a queue pair; `near`: from a lane, where nothing but a receiver that is not ready has to be timed to the
+    /// microsecond.
+    pub(super) fn handle(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner, packet: &Packet<'_>, near: bool) {
         if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
             return self.deliver(qp, inner, &mut tx.effects);
         }
@@ -339,7 +357,14 @@ impl Node {
             let mut source = SrqSource { node: self, qp };
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             // A responder keeps no time, and a look at the clock costs as much as the rest of a short request.
-            let now = if packet.headers.bth.opcode.is_request() { Time::ZERO } else { self.now() };
+            let headers = &packet.headers;
+            let now = if headers.bth.opcode.is_request() {
+                Time::ZERO
+            } else if near && !headers.aeth.is_some_and(|a| matches!(a.syndrome, Syndrome::RnrNak { .. })) {
+                self.at_latest()
+            } else {
+                self.now()
+            };
             let mut env =
                 Env { now, keys: &keys, memory: &memory, srq: &mut source, effects: &mut tx.effects };
             inner.engine.handle_packet(&mut env, packet);
@@ -354,6 +379,9 @@ impl Node {
 
     /// Runs the timers that are due.
     pub(super) fn run_timers(&self) -> bool {
+        if self.timers.next() > self.at_latest().0 {
+            return false;
+        }
         let now = self.now();
         let mut any = false;
         while let Some(due) = self.timers.pop_due(now) {

@@ -22,10 +22,14 @@ use std::time::Duration;
 const FIRST_AWAY: Duration = Duration::from_micros(50);
 /// Longest stay away; a program that stops polling waits at most this long for the thread.
 const LONGEST_AWAY: Duration = Duration::from_millis(1);
-/// Wake-ups without lingering after the processor was found to be wanted by others.
-const CROWDED: u32 = 256;
+/// A program that polls so often while the thread is away spins.
+const SPINS: u64 = 32;
 /// How long the thread goes on looking after work of its own.
 const LINGER: Duration = Duration::from_micros(30);
+/// Wake-ups without lingering after it was in vain, at most.
+const MOST_SKIPPED: u32 = 256;
+/// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs that spin may have every processor.
+const SLICE: Duration = Duration::from_micros(100);
 /// Pace of trying again what another process had no room for.
 const RETRY: Duration = Duration::from_micros(100);
 /// Pace of link upkeep while packets go astray.
@@ -42,6 +46,9 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
         // Pages that it may write to, its heap's among them, move while it sleeps.
         let own = shadow.map(Shadow::own_thread);
         let mut shift = Shift::begin(own.as_ref());
+        if let Err(e) = adverb_link::short_slices(SLICE.as_nanos() as u64) {
+            log::debug!("the background thread runs in slices of the usual length: {e}");
+        }
         let _ = up.send(());
         run(&weak, &mut shift);
     });
@@ -79,30 +86,37 @@ impl<'a> Shift<'a> {
 
 fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
     let mut away = Duration::ZERO;
-    // Wake-ups to go straight back to sleep from.
-    let mut skip = 0;
+    let mut patience = Patience::default();
     loop {
         let Some(node) = node.upgrade() else { return };
         node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
         sleep(&node, away, shift);
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
+        let polled = polls.wrapping_sub(node.last_polls.load(Ordering::Relaxed));
+        if !away.is_zero() && polled >= SPINS {
+            // Whoever spins does all there is to do, but for a timer that it comes to late. A thread that loses the processor in the
+            // middle of the same would hold it up for a whole slice.
+            node.look_for_ends();
+            node.run_timers();
+            node.maintain();
+            node.last_polls.store(polls, Ordering::Relaxed);
+            away = (away * 2).min(LONGEST_AWAY);
+            continue;
+        }
         let pumped = node.pump_dirty();
-        if node.program_runs() && !node.sleeps_by_itself() {
+        if node.leaves_it_to_the_program() {
             node.run_timers();
             away = away.max(FIRST_AWAY);
             continue;
         }
         // What peers on this host write the program takes by itself as long as it polls: in a busy ring there is always something,
         // two that take in turns get in each other's way, and a third thread that wants a processor costs one of the two.
-        let theirs = !away.is_zero() && polls != node.last_polls.load(Ordering::Relaxed);
+        let theirs = !away.is_zero() && polled > 0;
         let worked = node.receive_all(RxFrom::Every, false, !theirs);
         node.look_for_ends();
-        if worked && away.is_zero() {
-            skip = match skip {
-                0 if !linger(&node) => CROWDED,
-                n => n.saturating_sub(1),
-            };
+        if worked && away.is_zero() && patience.has() {
+            linger(&node).inspect(|found| patience.learn(*found));
         }
         let timed = node.run_timers();
         node.maintain();
@@ -122,29 +136,44 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
     }
 }
 
+/// Whether to linger: where it was in vain, less and less often. A program that waits for its memory to change needs the processor
+/// that a thread in vain looks from.
+#[derive(Default)]
+struct Patience {
+    /// Wake-ups to go straight back to sleep from.
+    skip: u32,
+    /// How many those were the last time.
+    skipped: u32,
+}
+
+impl Patience {
+    fn has(&mut self) -> bool {
+        self.skip = self.skip.saturating_sub(1);
+        self.skip == 0
+    }
+    fn learn(&mut self, found: bool) {
+        self.skipped = if found { 0 } else { (2 * self.skipped + 1).min(MOST_SKIPPED) };
+        self.skip = self.skipped + 1;
+    }
+}
+
 /// After work of its own the thread looks a little longer: more is likely to come, and a wake-up costs more than this
-/// whole stay. It yields all the while; if somebody else takes the processor for longer than that it answers `false` at
-/// once: then a wake-up, which goes ahead of a program that spins, is the quicker way.
-fn linger(node: &Node) -> bool {
-    let mut now = node.now();
-    let mut until = now + LINGER;
+/// whole stay. Answers whether something came, unless the program looks by itself meanwhile. It does not yield meanwhile: the scheduler takes a yield for a wish to run later than
+/// others, and the next wake-up would then wait for a whole slice of a program that spins.
+fn linger(node: &Node) -> Option<bool> {
+    let mut until = node.now() + LINGER;
     let polls = node.polls.load(Ordering::Relaxed);
-    while now < until {
-        std::thread::yield_now();
-        let then = std::mem::replace(&mut now, node.now());
-        if now.since(then) > LINGER {
-            return false;
-        }
-        if node.polls.load(Ordering::Relaxed) != polls {
-            // The program looks by itself.
-            return true;
+    let mut found = false;
+    while node.now() < until {
+        if node.polls.load(Ordering::Relaxed) != polls || node.leaves_it_to_the_program() {
+            return None;
         }
         if node.receive(RxFrom::All, false) {
-            now = node.now();
-            until = now + LINGER;
+            found = true;
+            until = node.now() + LINGER;
         }
     }
-    true
+    Some(found)
 }
 
 /// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.

@@ -7,7 +7,6 @@ use super::{DropReason, Half, Qp};
 use crate::packet::{Data, Packet, Transmit};
 use crate::time::Time;
 use crate::types::QpState;
-use adverb_wire::{Bth, Headers, Opcode, Psn};
 use core::time::Duration;
 
 /// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion experienced is both bits.
@@ -55,11 +54,9 @@ impl Qp {
         self.notifier.due = false;
         self.last_packet = Half::Requester;
         self.counters.cnps_sent = self.counters.cnps_sent.wrapping_add(1);
-        let mut bth = Bth::new(Opcode::CNP, self.attr.dest_qpn, Psn::ZERO);
-        bth.becn = true;
         let path = &self.attr.av;
         let source_port = super::QpCtx { config: &self.config, attr: &self.attr }.source_port();
-        let (headers, payload) = (Headers::new(bth), Data::Bytes(&RESERVED));
+        let (headers, payload) = (self.requester.notify(self.attr.dest_qpn), Data::Bytes(&RESERVED));
         Transmit { path, traffic_class: path.traffic_class & !ECN, source_port, headers, payload }
     }
 

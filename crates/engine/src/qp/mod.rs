@@ -440,7 +440,7 @@ impl Qp {
         }
         if sends {
             match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
-                Step::Packet(headers) => {
+                Step::Packet => {
                     self.last_packet = Half::Requester;
                     let path = if self.config.qp_type == QpType::Ud {
                         self.requester.ud_path()
@@ -449,7 +449,7 @@ impl Qp {
                     };
                     let (source_port, traffic_class) =
                         (ctx!(self).source_port(), ctx!(self).traffic_class(path));
-                    let payload = self.requester.payload();
+                    let (headers, payload) = (self.requester.headers(), self.requester.payload());
                     return Output::Packet(Transmit { path, traffic_class, source_port, headers, payload });
                 }
                 Step::Key(op) => return Output::Key(op),

@@ -207,7 +207,7 @@ impl Pair {
                     let pad = pad_for(bytes.len() - n);
                     assert_eq!(t.headers.bth.pad, pad, "{:?}", t.headers);
                     bytes.resize(bytes.len() + usize::from(pad), 0);
-                    assert_eq!(Headers::parse(&bytes).map(|(h, _)| h), Ok(t.headers));
+                    assert_eq!(Headers::parse(&bytes).map(|(h, _)| h), Ok(*t.headers));
                     match fault {
                         Some(fault) => side.qp.transmit_failed(fault, self.now, &mut side.effects),
                         None => self.flying.push_back((1 - at, bytes)),

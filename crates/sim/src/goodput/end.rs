@@ -170,7 +170,7 @@ impl End {
                 }
             }
         }
-        Some(Packet { headers: t.headers, payload, traffic_class: t.traffic_class })
+        Some(Packet { headers: *t.headers, payload, traffic_class: t.traffic_class })
     }
 
     pub(super) fn take(&mut self, now: Time, packet: &Packet) {

@@ -66,14 +66,14 @@ fn own<M: Memory>(t: &Transmit<'_>, memory: &M) -> Polled {
                 let from = payload.len();
                 payload.resize(from + r.len as usize, 0);
                 if let Err(fault) = memory.read(*r, &mut payload[from..]) {
-                    return Polled::Fault(t.headers, fault);
+                    return Polled::Fault(*t.headers, fault);
                 }
             }
         }
     }
     let to = t.path.dgid.ipv4().unwrap_or_default();
     let ip = Ip { to, source_port: t.source_port, traffic_class: t.traffic_class };
-    Polled::Packet { headers: t.headers, payload, ip }
+    Polled::Packet { headers: *t.headers, payload, ip }
 }
 
 impl World {

@@ -84,8 +84,8 @@ pub(crate) struct Failure {
 /// What the requester wants done.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Send this; [`Requester::payload`] has the bytes.
-    Packet(Headers),
+    /// Send what [`Requester::headers`] and [`Requester::payload`] answer.
+    Packet,
     Key(KeyOp),
     Idle,
 }
@@ -126,6 +126,7 @@ pub(crate) struct Requester {
     last_progress: Time,
     /// Request whose key operation the host performs now.
     key_op: Option<u64>,
+    headers: Headers,
     prepared: Prepared,
     /// Request of the packet just prepared.
     prepared_idx: u64,
@@ -183,6 +184,7 @@ impl Requester {
             rnr_until: None,
             last_progress: Time::ZERO,
             key_op: None,
+            headers: Headers::EMPTY,
             prepared: Prepared::Gather,
             prepared_idx: 0,
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),

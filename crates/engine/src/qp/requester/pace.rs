@@ -44,12 +44,13 @@ impl Requester {
     /// more (IBTA 9.7.5.1.4): it ends where one that was asked for before did, or earlier.
     pub(super) fn part(&self) -> u64 {
         let psn = self.cur.psn;
-        let part = (self.window.packets(self.mtu) / self.parts).clamp(1, self.read_part);
+        let window = self.window.packets(self.mtu);
         if psn >= self.high {
-            return part;
+            return (window / self.parts).clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
-        part.min(end - psn)
+        // All of the rest where it fits, as then only what follows it waits; with room for a router that holds no burst.
+        (window * 3 / 4).clamp(1, end - psn)
     }
 
     /// Must the cursor wait for the part just asked for, as both were one request before? A responder may keep of a request

@@ -9,7 +9,7 @@ use crate::packet::Data;
 use crate::qp::counters::Counters;
 use crate::qp::{QpConfig, QpCtx};
 use crate::time::Time;
-use crate::types::{Access, PathMtu, QpState, QpType};
+use crate::types::{Access, PathMtu, QpState, QpType, Qpn};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{
     AtomicEth, Bth, Deth, Feth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, Reth, Transport, XrcEth,
@@ -94,7 +94,7 @@ impl Requester {
             let psn = self.cur.psn;
             let again = psn < self.high;
             let wqe = self.sq.wqe(idx);
-            let headers = match wqe.op {
+            let made = match wqe.op {
                 SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_) if wqe.done => {
                     self.cur.idx += 1;
                     continue;
@@ -109,9 +109,11 @@ impl Requester {
                 | SendOp::Flush { .. } => self.single_request(ctx, idx, keys),
                 _ => self.data_packet(ctx, idx, keys),
             };
-            let Some(mut headers) = headers else { return Step::Idle };
+            if made.is_none() {
+                return Step::Idle;
+            }
             if ctx.config.qp_type == QpType::XrcSend {
-                headers.xrceth = Some(XrcEth { srqn: self.sq.wqe(idx).xrc_srqn });
+                self.headers.xrceth = Some(XrcEth { srqn: self.sq.wqe(idx).xrc_srqn });
             }
             counters.sent += 1;
             counters.retransmitted += u64::from(again);
@@ -123,11 +125,23 @@ impl Requester {
                 self.ack_deadline = self.timeout.map(|t| now + t);
                 self.probe.arm(now, self.probe_within());
             }
-            if headers.bth.ack_req && !again {
+            if self.headers.bth.ack_req && !again {
                 self.probe.asked(psn, now);
             }
-            return Step::Packet(headers);
+            return Step::Packet;
         }
+    }
+
+    /// Headers of the packet that [`Requester::poll`] has just answered.
+    pub(crate) fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// A congestion notification is the packet just prepared.
+    pub(crate) fn notify(&mut self, dest_qpn: Qpn) -> &Headers {
+        self.headers = Headers::new(Bth::new(Opcode::CNP, dest_qpn, Psn::ZERO));
+        self.headers.bth.becn = true;
+        &self.headers
     }
 
     /// Payload of the packet that [`Requester::poll`] has just answered.
@@ -199,7 +213,7 @@ impl Requester {
     }
 
     /// A packet of a SEND or WRITE.
-    fn data_packet(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
+    fn data_packet(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<()> {
         let wqe = self.sq.wqe(idx);
         let (at, len) = (self.cur.at, wqe.len);
         let n = (len - at).min(self.mtu);
@@ -218,7 +232,8 @@ impl Requester {
         }
         let operation = data_operation(&wqe.op, first, last);
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
-        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        let headers = &mut self.headers;
         headers.bth.ack_req = ack_req;
         headers.bth.pad = pad_for(n as usize);
         if first && let SendOp::Write(remote) | SendOp::WriteImm(remote, _) = &wqe.op {
@@ -246,12 +261,12 @@ impl Requester {
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         self.advance(n, 1, last);
-        Some(headers)
+        Some(())
     }
 
     /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so that no more is on
     /// its way than the window allows.
-    fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<Headers> {
+    fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<()> {
         if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) || self.waits_for_part() {
             return None;
         }
@@ -264,17 +279,17 @@ impl Requester {
             return None;
         }
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), Operation::ReadRequest)?;
-        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
-        headers.bth.ack_req = true;
-        headers.reth = Some(reth(remote, self.cur.at, bytes));
+        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        self.headers.bth.ack_req = true;
+        self.headers.reth = Some(reth(remote, self.cur.at, bytes));
         self.expect(idx, packets);
         self.no_payload();
         self.advance(bytes, packets, last);
-        Some(headers)
+        Some(())
     }
 
     /// A request of one packet that is answered by one packet.
-    fn single_request(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<Headers> {
+    fn single_request(&mut self, ctx: &QpCtx<'_>, idx: u64, keys: &KeyTable) -> Option<()> {
         if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) {
             return None;
         }
@@ -290,9 +305,10 @@ impl Requester {
             _ => Operation::Flush,
         };
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
-        let mut headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
-        headers.bth.ack_req = true;
         self.no_payload();
+        self.headers = Headers::new(Bth::new(opcode, ctx.attr.dest_qpn, Psn::new(self.cur.psn as u32)));
+        let headers = &mut self.headers;
+        headers.bth.ack_req = true;
         match op {
             SendOp::CompareSwap { remote: Remote { va, rkey }, compare, swap } => {
                 headers.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
@@ -315,7 +331,7 @@ impl Requester {
         self.expect(idx, 1);
         let len = self.sq.wqe(idx).len;
         self.advance(len, 1, true);
-        Some(headers)
+        Some(())
     }
 
     fn expect(&mut self, idx: u64, packets: u64) {

@@ -255,10 +255,10 @@ impl Responses {
     /// The packet made ready.
     pub(super) fn transmit<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
         let (headers, payload) = match &self.prepared {
-            Some(p) if p.payload[0].len > 0 => (p.headers, Data::Gather(&p.payload[..])),
-            Some(p) => (p.headers, Data::Bytes(&[])),
+            Some(p) if p.payload[0].len > 0 => (&p.headers, Data::Gather(&p.payload[..])),
+            Some(p) => (&p.headers, Data::Bytes(&[])),
             // Not asked for without `prepare`; a notification without payload does no harm.
-            None => (Headers::new(Bth::new(Opcode::CNP, ctx.attr.dest_qpn, Psn::ZERO)), Data::Bytes(&[])),
+            None => (&Headers::EMPTY, Data::Bytes(&[])),
         };
         let path = &ctx.attr.av;
         let (traffic_class, source_port) = (ctx.traffic_class(path), ctx.source_port());

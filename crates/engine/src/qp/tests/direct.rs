@@ -378,8 +378,15 @@ fn neighbours_by_packets_keep_order_and_numbers() {
                 let (headers, payload) = (t.headers, vec![0; t.payload.len()]);
                 let (src, dst) = (gid(0), gid(1));
                 let payload = &payload[..];
-                let packet =
-                    Packet { src, dst, traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
+                let packet = Packet {
+                    src,
+                    dst,
+                    traffic_class: 0,
+                    hop_limit: 64,
+                    mtu: None,
+                    headers: *headers,
+                    payload,
+                };
                 p.inject_packet(1, &packet);
                 sent += 1;
             }

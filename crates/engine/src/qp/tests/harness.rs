@@ -488,7 +488,7 @@ impl Pair {
                     assert!(t.headers.is_consistent());
                     assert_eq!(t.path.dgid, gid(1 - side));
                     let flying =
-                        Flying { from: side, traffic_class: t.traffic_class, headers: t.headers, bytes };
+                        Flying { from: side, traffic_class: t.traffic_class, headers: *t.headers, bytes };
                     if let Some(fault) = fault {
                         s.qp.transmit_failed(fault, self.now, &mut s.effects);
                     } else {

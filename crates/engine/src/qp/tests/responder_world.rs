@@ -344,7 +344,7 @@ impl World {
                 }
             }
         }
-        let sent = Sent { headers: t.headers, payload };
+        let sent = Sent { headers: *t.headers, payload };
         if let Some(fault) = fault {
             self.qp.transmit_failed(fault, Time::ZERO, &mut self.effects);
             return self.poll();
