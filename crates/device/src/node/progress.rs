@@ -37,8 +37,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(2);
 /// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
 const QUIET: u32 = 1024;
-/// Namely every so many receives.
-const LOOK_EVERY: u32 = 256;
+/// Namely every so many receives, or when the coarse clock moved since the last look, which is looked at every few receives.
+const LOOK_EVERY: u32 = 1024;
+const CLOCK_EVERY: u32 = 16;
 /// Rounds of [`BUDGET`] records after which a full ring is read, and more.
 const FULL_RINGS: usize = 128;
 
@@ -56,6 +57,8 @@ pub(super) struct Rx {
     rings: Rings,
     /// Receives in a row that found nothing on the sockets.
     quiet: u32,
+    /// When they were looked at last.
+    looked: Time,
 }
 
 /// What one batch of packets touched.
@@ -83,6 +86,7 @@ impl Rx {
             },
             rings: Rings::default(),
             quiet: 0,
+            looked: Time::ZERO,
         }
     }
 }
@@ -192,7 +196,7 @@ impl Node {
     /// As [`Node::receive`]; what peers on this host have written only `with_rings`.
     pub(super) fn receive_all(&self, mut from: RxFrom, hold: bool, with_rings: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
-        let Rx { buffers, batch, rings, quiet } = &mut *rx;
+        let Rx { buffers, batch, rings, quiet, looked } = &mut *rx;
         batch.hold = false;
         if !batch.held.is_empty() {
             self.any_held.store(false, Ordering::Relaxed);
@@ -211,11 +215,13 @@ impl Node {
             lanes.refresh(rings);
             any = self.receive_lanes(&mut rings.list, batch);
             // A look at the sockets costs a system call, many times what a look at the lanes does.
-            *quiet = quiet.saturating_add(1);
+            *quiet = quiet.checked_add(1).unwrap_or(QUIET + 1);
             if from == RxFrom::All && *quiet > QUIET {
-                if !quiet.is_multiple_of(LOOK_EVERY) {
+                let moved = quiet.is_multiple_of(CLOCK_EVERY) && self.at_latest() != *looked;
+                if !moved && !quiet.is_multiple_of(LOOK_EVERY) {
                     return any;
                 }
+                *looked = self.at_latest();
                 // At all of them: the link counts its looks, too, and every so many of every so many would be none.
                 from = RxFrom::Every;
             }
