@@ -2,8 +2,8 @@
 //!
 //! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
 //! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
-//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on their descriptors
-//! by itself it never stays away.
+//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that
+//! arms its queues and sleeps on their descriptors by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_link::RxFrom;
@@ -94,7 +94,7 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
         node.thread_away.store(false, Ordering::Relaxed);
         let polls = node.polls.load(Ordering::Relaxed);
         let polled = polls.wrapping_sub(node.last_polls.load(Ordering::Relaxed));
-        if !away.is_zero() && polled >= SPINS {
+        if !away.is_zero() && polled >= SPINS && !node.sleeps_by_itself() {
             // Whoever spins does all there is to do, but for a timer that it comes to late. A thread that loses the processor in the
             // middle of the same would hold it up for a whole slice.
             node.look_for_ends();
@@ -158,8 +158,8 @@ impl Patience {
 }
 
 /// After work of its own the thread looks a little longer: more is likely to come, and a wake-up costs more than this
-/// whole stay. Answers whether something came, unless the program looks by itself meanwhile. It does not yield meanwhile: the scheduler takes a yield for a wish to run later than
-/// others, and the next wake-up would then wait for a whole slice of a program that spins.
+/// whole stay. Answers whether something came, unless the program looks by itself meanwhile. It does not yield: the scheduler takes
+/// a yield for a wish to run later than others, and the next wake-up would then wait for a whole slice of a program that spins.
 fn linger(node: &Node) -> Option<bool> {
     let mut until = node.now() + LINGER;
     let polls = node.polls.load(Ordering::Relaxed);
