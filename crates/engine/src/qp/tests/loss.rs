@@ -87,13 +87,22 @@ fn any_single_repetition_or_delay_is_harmless() {
     }
 }
 
-/// Loses one packet in ten, repeats and delays some.
-fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
+/// Numbers that a seed gives (xorshift).
+fn dice(seed: u64) -> impl FnMut() -> u64 {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Box::new(move |_| {
+    move || {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
+        x
+    }
+}
+
+/// Loses one packet in ten, repeats and delays some.
+fn weather(seed: u64) -> Box<dyn FnMut(&Flying) -> Fate> {
+    let mut dice = dice(seed);
+    Box::new(move |_| {
+        let x = dice();
         match x % 100 {
             0..10 => Fate::Drop,
             10..15 => Fate::Twice,
@@ -149,11 +158,9 @@ struct Resource {
 /// for or later, and drops what begins before that, as rxe 6.1 does. PSNs must not wrap.
 fn forgetful(seed: u64, percent: u64, mut expected: u32) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut resources: Vec<Resource> = Vec::new();
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut dice = dice(seed);
     Box::new(move |f| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
+        let x = dice();
         if x % 100 < percent {
             return Fate::Drop;
         }
