@@ -87,6 +87,8 @@ pub(crate) struct QpInner {
     pub(crate) long: bool,
     /// Peers on this host see it: they may use it, and payloads that it only points at.
     pub(crate) published: bool,
+    /// As what they see it.
+    shown: Option<QpEntry>,
     /// What it saw of the peer's tables.
     pub(crate) seen: Seen,
     /// What is to befall it on request.
@@ -143,6 +145,7 @@ impl Qp {
                     peer: None,
                     long: false,
                     published: false,
+                    shown: None,
                     seen: Seen::default(),
                     faults: context.node().qp_faults(qpn),
                 }),
@@ -322,8 +325,13 @@ impl Qp {
             access,
             ready: true,
         };
+        // Who finds the entry rewritten takes what he has just done for undone.
+        if inner.published && inner.shown.as_ref() == Some(&entry) {
+            return;
+        }
         let _turn = lanes.publishing.lock();
         inner.published = lanes.published.set_qp(&entry);
+        inner.shown = Some(entry);
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by [`Qp::settle`].

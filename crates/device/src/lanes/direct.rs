@@ -132,6 +132,10 @@ impl Lanes {
             Reach::Window(window, at) => in_window(window, at + off, request),
             Reach::Cma(cma) => by_calls(cma, entry.addr + off, request),
         };
+        if atomic {
+            // Once, whatever has changed since: a packet after it would make it two.
+            return done;
+        }
         // An owner waits for whoever is inside, but not for ever: this thread may have lost the processor for as long. Then what it
         // copied may be of other memory, and the owner says so to the packet that follows.
         done && peer.tables.key_unchanged(&target.seen)

@@ -12,6 +12,7 @@ cases!(
     other_memory,
     who_only_looks_at_memory_sees_writes,
     atomics_of_two_processes_and_the_processor,
+    atomics_count_once_whatever_changes,
 );
 
 /// Performs one request; its completion.
@@ -129,6 +130,25 @@ fn who_only_looks_at_memory_sees_writes(p: &mut Pair) {
             assert_eq!(p.b.answer(), n.to_string(), "{kind:?}");
         }
     }
+    p.wants.direct = true;
+}
+
+/// Nothing that changes about a queue pair while a peer is at work through it makes one addition two.
+fn atomics_count_once_whatever_changes(p: &mut Pair) {
+    const ROUNDS: usize = 20;
+    const EACH: usize = 1000;
+    let qp = p.connect(Shape::default(), Shape::default());
+    let mine = p.a.region(Kind::Buffer, 4096, ALL, 0);
+    let (to, at) = p.b.region(Kind::Adopted, 4096, ALL, 0);
+    for _ in 0..ROUNDS {
+        p.b.order(&format!("change {qp} {EACH}"));
+        for _ in 0..EACH {
+            p.a.send(qp, 1, SendOp::FetchAdd { remote: at, add: 1 }, &[p.a.regions[mine].sge(0, 8)]);
+            p.a.wait(1);
+        }
+        p.b.answer();
+    }
+    assert_eq!(p.b.word(to, 0), (EACH * ROUNDS) as u64);
     p.wants.direct = true;
 }
 

@@ -474,6 +474,16 @@ impl Rig {
                 }
                 self.stays(region, len).to_string()
             }
+            // What it allows changes, but for atomics.
+            "change" => {
+                let (at, times) = (w.next::<usize>(), w.next::<usize>());
+                for i in 0..times {
+                    let access = if i % 2 == 0 { ALL - Access::FLUSH_GLOBAL } else { ALL };
+                    let attr = QpAttr { access, ..QpAttr::default() };
+                    self.qps[at].0.modify(&attr, AttrMask::ACCESS_FLAGS).unwrap();
+                }
+                String::new()
+            }
             "counters" => {
                 let counters = self.qps[w.next::<usize>()].0.counters();
                 format!("{} {}", counters.naks_sent, counters.duplicates)
