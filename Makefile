@@ -32,7 +32,7 @@ unit: ids ## tests of our own crates
 	$(CARGO) test --workspace --exclude adverb-foreign --exclude adverb-interop
 
 loom: ## the races of completion queues (CQN-12) and of memory shared between processes, by model checking; takes a minute
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-device --package adverb-link --lib --release loom_
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_
 
 sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JOBS=)
 	$(SIM) --seeds $(or $(SEEDS),1000)

@@ -5,7 +5,7 @@ use crate::handle::{End, Handle};
 use crate::pd::Pd;
 use adverb_device::engine::wr::MwBind;
 use adverb_device::engine::{Access, Key};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::sync::Arc;
 
 pub use adverb_device::engine::keys::MwType;

@@ -1,5 +1,5 @@
 //! Tasks that wait: for completions of a queue without a channel, or for events of a channel.
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 

@@ -4,11 +4,11 @@
 //! free, so that it is readable exactly while something waits (CHN-2) and each event gives an edge of its own.
 use crate::node::Node;
 use crate::sync::Mutex;
+use adverb_sync::Condvar;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::Condvar;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -94,7 +94,7 @@ struct Wakers {
 pub struct EventQueue<T> {
     list: EventList<T, Descriptor>,
     /// Tasks that wait for an event, and whether there are any.
-    wakers: parking_lot::Mutex<Wakers>,
+    wakers: adverb_sync::Mutex<Wakers>,
     has_wakers: AtomicBool,
     /// The next wait is to return.
     interrupted: AtomicBool,
@@ -137,7 +137,7 @@ impl<T> EventQueue<T> {
         let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC)?;
         Ok(EventQueue {
             list: EventList::new(Descriptor(fd)),
-            wakers: parking_lot::Mutex::default(),
+            wakers: adverb_sync::Mutex::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             spin: Spin::new(),
@@ -317,7 +317,7 @@ pub struct Acks {
     read: AtomicU32,
     acked: AtomicU32,
     waiting: AtomicBool,
-    lock: parking_lot::Mutex<()>,
+    lock: adverb_sync::Mutex<()>,
     changed: Condvar,
 }
 
@@ -346,7 +346,7 @@ impl Acks {
         let mut told = false;
         let mut guard = self.lock.lock();
         while self.outstanding() as i32 > 0 {
-            let timed_out = self.changed.wait_for(&mut guard, Duration::from_secs(1)).timed_out();
+            let timed_out = self.changed.wait_for(&mut guard, Duration::from_secs(1));
             if timed_out && !told && started.elapsed() >= Duration::from_secs(1) {
                 told = true;
                 log::warn!(

@@ -5,7 +5,7 @@ use crate::node::random_u32;
 use crate::pd::Pd;
 use adverb_engine::keys::{PAGE, PageListId};
 use adverb_engine::{Access, FastReg, Key};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::sync::Arc;
 
 /// Pages that a fast-registered region holds at most.

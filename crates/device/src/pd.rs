@@ -12,8 +12,8 @@ use adverb_engine::memory::RangeKind;
 use adverb_engine::wr::MwBind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{Pages, ProbeError, probe};
+use adverb_sync::Mutex;
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

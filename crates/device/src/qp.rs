@@ -15,7 +15,7 @@ use adverb_engine::{
 };
 use adverb_link::Route;
 use adverb_link::shm::QpEntry;
-use parking_lot::{Mutex, MutexGuard};
+use adverb_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -85,9 +85,7 @@ pub(crate) struct QpInner {
     pub(crate) peer: Option<Arc<Peer>>,
     /// Its messages are cut by the MTU of that lane.
     pub(crate) long: bool,
-    /// Peers on this host see it: they may use it, and payloads that it only points at.
-    pub(crate) published: bool,
-    /// As what they see it.
+    /// As what peers on this host see it; they may use it then, and payloads that it only points at.
     shown: Option<QpEntry>,
     /// What it saw of the peer's tables.
     pub(crate) seen: Seen,
@@ -144,7 +142,6 @@ impl Qp {
                     pumped: Time::ZERO,
                     peer: None,
                     long: false,
-                    published: false,
                     shown: None,
                     seen: Seen::default(),
                     faults: context.node().qp_faults(qpn),
@@ -325,28 +322,27 @@ impl Qp {
             access,
             ready: true,
         };
-        // Who finds the entry rewritten takes what he has just done for undone.
-        if inner.published && inner.shown.as_ref() == Some(&entry) {
+        // Whoever looks while it is rewritten finds none.
+        if inner.shown.as_ref() == Some(&entry) {
             return;
         }
         let _turn = lanes.publishing.lock();
-        inner.published = lanes.published.set_qp(&entry);
-        inner.shown = Some(entry);
+        inner.shown = lanes.published.set_qp(&entry).then_some(entry);
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by [`Qp::settle`].
     pub(crate) fn unpublish(&self, inner: &mut QpInner) {
-        if let Some(lanes) = self.context.node().lanes.as_ref().filter(|_| inner.published) {
+        if let Some(lanes) = self.context.node().lanes.as_ref().filter(|_| inner.is_shown()) {
             let _turn = lanes.publishing.lock();
             lanes.published.remove_qp(self.number);
-            inner.published = false;
+            inner.shown = None;
         }
     }
 
     /// Takes it back if the queue pair has failed. Before its program hears of that and uses its memory for something else.
     #[inline]
     pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
-        if inner.published && inner.engine.state() == QpState::Err {
+        if inner.is_shown() && inner.engine.state() == QpState::Err {
             self.unpublish(inner);
         }
     }
@@ -358,7 +354,7 @@ impl Qp {
         let peer = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             node.pump(self, &mut inner, tx);
-            inner.peer.clone().filter(|_| inner.published)
+            inner.peer.clone().filter(|_| inner.is_shown())
         });
         if let Some(peer) = peer {
             peer.let_fetch(SETTLE);
@@ -567,6 +563,11 @@ impl Qp {
 }
 
 impl QpInner {
+    /// Peers on this host see it.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.shown.is_some()
+    }
+
     /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next one's may number alike.
     fn part(&mut self) {
         self.peer = None;

@@ -10,7 +10,7 @@ use crate::qp::Qp;
 use crate::uses::Uses;
 use adverb_engine::qp::{NoRecv, RecvSource};
 use adverb_engine::{PdId, PostError, RecvWqe, RecvWr};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
-//! The lock and the atomics of the code that a model checker explores: parking_lot's and the standard library's, but
+//! The lock and the atomics of the code that a model checker explores: those of adverb-sync and the standard library, but
 //! loom's in the tests of `make loom`.
 #[cfg(not(all(test, loom)))]
-pub use parking_lot::Mutex;
+pub use adverb_sync::Mutex;
 #[cfg(not(all(test, loom)))]
 pub use std::sync::atomic::AtomicUsize;
 
@@ -14,7 +14,7 @@ pub use model::Mutex;
 mod model {
     use loom::sync::MutexGuard;
 
-    /// Loom's mutex with parking_lot's interface.
+    /// Loom's mutex with the interface of adverb-sync.
     #[derive(Debug)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 

@@ -2,8 +2,8 @@
 //! (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
+use adverb_sync::Mutex;
 use common::{End, pair, pattern};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -6,10 +6,10 @@
 use crate::abi::*;
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
-use parking_lot::{Mutex, RawMutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

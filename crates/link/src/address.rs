@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use adverb_sync::Mutex;
 use libc::c_int;
-use parking_lot::Mutex;
 
 use crate::LinkError;
 use crate::steer::SteerState;

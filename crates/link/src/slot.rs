@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::hello::{Hello, KIND_HELLO};

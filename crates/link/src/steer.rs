@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use adverb_sync::Mutex;
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
-use parking_lot::Mutex;
 
 use crate::address::{self, AddressSocket};
 use crate::icrc;

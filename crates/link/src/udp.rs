@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use adverb_sync::{Mutex, RwLock};
 
 use crate::address::{self, AddressSocket};
 use crate::capture::{Capture, Flow};

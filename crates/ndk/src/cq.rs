@@ -11,7 +11,7 @@ use adverb_device::Cq as DeviceCq;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Completion, WcFlags, WcOpcode, WcStatus};
 use adverb_device::{Sink, device};
-use parking_lot::{Mutex, RwLock};
+use adverb_sync::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

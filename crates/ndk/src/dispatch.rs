@@ -6,10 +6,10 @@
 use crate::adapter::PendingMode;
 use crate::status::NtStatus;
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq as DeviceCq, Element, Errno};
+use adverb_sync::Mutex;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;

@@ -3,7 +3,7 @@ use crate::mdl::{Mdl, Span};
 use crate::status::NtStatus;
 use adverb_device::engine::Access;
 use adverb_device::{Mr as DeviceMr, Page, Pd as DevicePd};
-use parking_lot::{Mutex, RwLock};
+use adverb_sync::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use crate::pd::Pd;
 use crate::status::NtStatus;
 use adverb_device::engine::{Access, Key};
 use adverb_device::{FastMr, Mr as DeviceMr};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::sync::Arc;
 
 /// A memory region, for registration or for fast registration.

@@ -12,7 +12,7 @@
 use crate::dispatch::Dispatcher;
 use crate::flags::ObjectType;
 use crate::status::NtStatus;
-use parking_lot::{Condvar, Mutex};
+use adverb_sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::srq::Srq;
 use crate::status::NtStatus;
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{AsyncEvent, Qp as DeviceQp, QpInit};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adverb_ndk::NtStatus;
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 
 use crate::abi::*;
 

@@ -6,7 +6,7 @@ use adverb_engine::keys::{Region, RegionKind};
 use adverb_engine::{Access, Key};
 use adverb_link::shm::KeyEntry;
 use adverb_memory::{Adopted, Barred};
-use parking_lot::RwLock;
+use adverb_sync::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -14,8 +14,8 @@ use adverb_engine::packet::Data;
 use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, QpState, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_memory::HostMemory;
+use adverb_sync::RwLockReadGuard;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
-use parking_lot::RwLockReadGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -95,11 +95,11 @@ impl Node {
                     }
                 }
                 let memory = PagedMemory { keys: &keys, memory: HostMemory };
-                let long = if inner.long { LONG } else { 0 };
+                let how = (if inner.long { LONG } else { 0 }, inner.is_shown());
                 let op = match inner.engine.poll_output(now, &keys, &memory, effects) {
                     Output::Packet(t) => {
                         sent = true;
-                        match self.push(lane, peer, &t, (long, inner.published), &keys) {
+                        match self.push(lane, peer, &t, how, &keys) {
                             Ok(()) => pushed = true,
                             Err(Unsent::Fault(fault)) => {
                                 inner.engine.transmit_failed(fault, now, effects);
@@ -142,14 +142,14 @@ impl Node {
         lane: &mut Producer,
         peer: &Peer,
         t: &Transmit<'_>,
-        (long, published): (u32, bool),
+        (long, is_shown): (u32, bool),
         keys: &KeyTable,
     ) -> Result<(), Unsent> {
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        let reference = self.reference(peer, t.payload).filter(|_| published);
+        let reference = self.reference(peer, t.payload).filter(|_| is_shown);
         let pushed = match reference {
             Some((range, how)) => lane.push(PACKET | BY_REFERENCE | long, head_len + REFERENCE, |out| {
                 out[..head_len].copy_from_slice(head);

@@ -3,8 +3,8 @@ use crate::error::Error;
 use crate::node::LinkSlot;
 use crate::qp::Qp;
 use adverb_link::{SLOT_SHIFT, UdpLink};
+use adverb_sync::RwLock;
 use nix::errno::Errno;
-use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// Numbers a slot holds.

@@ -4,7 +4,7 @@
 //! moved its deadline on is put back. So a data path that restarts its timer with every acknowledgement costs
 //! one atomic load.
 use adverb_engine::Time;
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering};

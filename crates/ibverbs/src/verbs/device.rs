@@ -11,9 +11,9 @@ use crate::errno;
 use crate::objects::{ContextObj, DeviceObj};
 use adverb_device::device::COMP_VECTORS;
 use adverb_device::{Device, Error};
+use adverb_sync::Mutex;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
-use parking_lot::Mutex;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 

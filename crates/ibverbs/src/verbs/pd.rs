@@ -4,10 +4,10 @@ use super::{failed, failed_null};
 use crate::abi::*;
 use crate::objects::{ContextObj, CustomMemory, Object, ParentDomain, PdObj};
 use adverb_device::{Error, Pd};
+use adverb_sync::Mutex;
 use core::ffi::c_int;
 use libc::EINVAL;
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,8 +2,8 @@
 use crate::abi::*;
 use crate::objects::{CqObj, Object};
 use adverb_device::engine::Completion;
+use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::c_int;
-use parking_lot::lock_api::RawMutex as _;
 
 /// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {

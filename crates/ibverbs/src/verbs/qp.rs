@@ -6,10 +6,10 @@ use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
 use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{Error, Qp, QpInit};
+use adverb_sync::RawMutex;
+use adverb_sync::lock_api::RawMutex as _;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -8,9 +8,9 @@ use crate::verbs::post::{bind_of, slice, ud_dest};
 use adverb_device::engine::wr::{Remote, UdDest};
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
 use adverb_device::{Error, Qp};
+use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
-use parking_lot::lock_api::RawMutex as _;
 
 /// The request being built, and the first error of the chain. Buffers are reused.
 #[derive(Default)]

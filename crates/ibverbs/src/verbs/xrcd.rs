@@ -3,9 +3,9 @@ use super::{failed, failed_null};
 use crate::abi::*;
 use crate::objects::{ContextObj, Object, XrcdObj};
 use adverb_device::{Error, Xrcd};
+use adverb_sync::Mutex;
 use core::ffi::c_int;
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// Files that domains are open on (device and inode), and how often.

@@ -21,8 +21,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use adverb_sync::Mutex;
 use adverb_wire::Opcode;
-use parking_lot::Mutex;
 
 use crate::recv::OwnedPacket;
 use crate::types::RxPacket;

@@ -46,12 +46,12 @@ pub use refusal::Refusal;
 pub use stats::ShadowStats;
 
 use crate::maps::{EXEC, Maps, READ, WRITE};
+use adverb_sync::Mutex;
 use counts::Counts;
 use gate::Gate;
 use hazards::Asked;
 use held::Held;
 use nix::errno::Errno;
-use parking_lot::Mutex;
 use spare::Spare;
 use stats::Tally;
 use std::cell::Cell;

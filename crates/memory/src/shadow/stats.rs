@@ -1,7 +1,7 @@
 //! What is in the file, and what was refused.
 use super::Refusal;
 use super::counts::Counts;
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -13,7 +13,7 @@ use crate::object::{Completion, Hold, Life, Outcome, complete_creation};
 use crate::qp::Qp;
 use crate::status::NtStatus;
 use adverb_device::engine::QpState;
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -4,7 +4,7 @@ use crate::adapter::Adapter;
 use crate::flags::ObjectType;
 use crate::object::{Hold, Life, Outcome, complete_creation};
 use crate::status::NtStatus;
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

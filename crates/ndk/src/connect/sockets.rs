@@ -3,10 +3,10 @@
 //! It runs no callback of the consumer's: those go to the adapter's dispatcher. A source is locked by its own methods, and
 //! may call the registry while it is; the registry's lock is never held while a source is called.
 use crate::status::NtStatus;
+use adverb_sync::Mutex;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};

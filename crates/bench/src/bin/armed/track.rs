@@ -8,7 +8,7 @@ use adverb_bench::world::World;
 use adverb_device::engine::Completion;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::{CompChannel, Cq};
-use parking_lot::Mutex;
+use adverb_sync::Mutex;
 
 /// Completions that may be under way in a CQ that is not in lockstep.
 pub const WINDOW: u64 = 8;

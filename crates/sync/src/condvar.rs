@@ -1,0 +1,59 @@
+use crate::futex::Word;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Waiting for what another thread changes under a [`crate::Mutex`]. It may also wake for no reason.
+#[derive(Debug)]
+pub struct Condvar {
+    /// Counts what was notified.
+    word: Word,
+}
+
+#[cfg(not(all(test, loom)))]
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Condvar {
+    #[cfg(not(all(test, loom)))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Condvar { word: Word::new(0) }
+    }
+    #[cfg(all(test, loom))]
+    pub(crate) fn new() -> Self {
+        Condvar { word: Word::new(0) }
+    }
+
+    /// Wakes all that wait. What they wait for must have been changed under the lock.
+    pub fn notify_all(&self) {
+        self.word.fetch_add(1, Relaxed);
+        self.word.wake(i32::MAX);
+    }
+
+    /// Lets go of the lock, waits, and takes it again.
+    #[cfg(not(all(test, loom)))]
+    pub fn wait<T: ?Sized>(&self, guard: &mut crate::MutexGuard<'_, T>) {
+        let seen = self.word.load(Relaxed);
+        crate::MutexGuard::unlocked(guard, || self.word.wait(seen, None));
+    }
+
+    /// As [`Condvar::wait`], at most for `timeout`. True if that has passed, whatever else happened.
+    #[cfg(not(all(test, loom)))]
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut crate::MutexGuard<'_, T>, timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let seen = self.word.load(Relaxed);
+        crate::MutexGuard::unlocked(guard, || self.word.wait(seen, deadline));
+        deadline.is_some_and(|at| Instant::now() >= at)
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn wait_raw(&self, lock: &crate::RawMutex) {
+        let seen = self.word.load(Relaxed);
+        lock.release();
+        self.word.wait(seen, None);
+        lock.acquire();
+    }
+}

@@ -1,0 +1,49 @@
+//! Mutex, reader-writer lock and condition variable over futex(2), with the interface of `lock_api`.
+//!
+//! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A child of `fork` inherits the
+//! table with its parent's threads in it, which do not exist there and whose memory the child's own threads come to use; a
+//! lock of the child that falls into the same bucket then follows a list through foreign bytes. Here the whole state of a
+//! lock is in its own words: a child may take any lock that was free at the fork, with whoever waiting, and the one thread
+//! that forked may let go of what it held. The standard library's locks are alike in that, but have neither raw locks (needed
+//! where a C caller locks in one call and unlocks in another) nor waiting for a bounded time.
+//!
+//! None of the locks is fair, but a writer that waits keeps new readers out.
+//!
+//! ```
+//! use adverb_sync::Mutex;
+//! use std::time::Duration;
+//!
+//! let count = Mutex::new(0);
+//! *count.lock() += 1;
+//! let held = count.lock();
+//! assert!(count.try_lock_for(Duration::from_millis(1)).is_none());
+//! assert_eq!(*held, 1);
+//! ```
+
+mod condvar;
+mod futex;
+mod mutex;
+mod rwlock;
+
+pub use condvar::Condvar;
+pub use lock_api;
+pub use mutex::RawMutex;
+pub use rwlock::RawRwLock;
+
+/// Mutual exclusion over a `T`, without poisoning; a word in size.
+pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+/// What a locked [`Mutex`] is used through.
+pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+/// Many readers or one writer of a `T`, without poisoning; two words in size. A thread must not read it twice at once: a
+/// writer may wait in between.
+pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+/// What a [`RwLock`] is read through.
+pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+/// What a [`RwLock`] is written through.
+pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

@@ -1,0 +1,140 @@
+//! The locks in all interleavings of two or three threads (`make loom`).
+use crate::{Condvar, RawMutex, RawRwLock};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(check);
+}
+
+/// What the lock guards; loom ends the model where two threads are in it at once.
+struct Guarded<L> {
+    lock: L,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: that the value is used under the lock alone is what the models check.
+unsafe impl<L> Sync for Guarded<L> {}
+// SAFETY: as above.
+unsafe impl<L> Send for Guarded<L> {}
+
+impl<L> Guarded<L> {
+    fn new(lock: L) -> Arc<Self> {
+        Arc::new(Guarded { lock, value: UnsafeCell::new(0) })
+    }
+    fn add(&self) {
+        // SAFETY: loom checks it.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+    fn get(&self) -> u32 {
+        // SAFETY: loom checks it.
+        self.value.with(|value| unsafe { *value })
+    }
+}
+
+/// Three threads add one each; nobody sleeps for ever (loom finds that all wait) and nobody is in beside another.
+#[test]
+fn loom_sync_mutex_excludes_and_wakes() {
+    model(3, || {
+        let g = Guarded::new(RawMutex::new());
+        let add = |g: Arc<Guarded<RawMutex>>| {
+            g.lock.acquire();
+            g.add();
+            g.lock.release();
+        };
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let g = g.clone();
+                thread::spawn(move || add(g))
+            })
+            .collect();
+        add(g.clone());
+        for t in others {
+            t.join().unwrap();
+        }
+        assert_eq!(g.get(), 3);
+    });
+}
+
+/// A writer, a reader that lets go and comes again, and one more reader or writer.
+#[test]
+fn loom_sync_rwlock_excludes_and_wakes() {
+    for second_writes in [false, true] {
+        model(3, move || {
+            let g = Guarded::new(RawRwLock::new());
+            let writer = |g: Arc<Guarded<RawRwLock>>| {
+                g.lock.write();
+                g.add();
+                g.lock.leave_write();
+            };
+            let reader = |g: Arc<Guarded<RawRwLock>>| {
+                g.lock.read();
+                let seen = g.get();
+                g.lock.leave_read();
+                seen
+            };
+            let (a, b) = (g.clone(), g.clone());
+            let first = thread::spawn(move || writer(a));
+            let second = thread::spawn(move || {
+                if second_writes {
+                    writer(b);
+                } else {
+                    reader(b);
+                }
+            });
+            let before = reader(g.clone());
+            assert!(reader(g.clone()) >= before, "a value was taken back");
+            first.join().unwrap();
+            second.join().unwrap();
+            assert_eq!(reader(g), 1 + u32::from(second_writes));
+        });
+    }
+}
+
+/// Trying never waits, and having tried in vain leaves nothing behind.
+#[test]
+fn loom_sync_trying_leaves_nothing_behind() {
+    model(3, || {
+        let g = Guarded::new(RawRwLock::new());
+        let a = g.clone();
+        let other = thread::spawn(move || {
+            a.lock.read();
+            a.get();
+            a.lock.leave_read();
+        });
+        if g.lock.try_write() {
+            g.add();
+            g.lock.leave_write();
+        }
+        other.join().unwrap();
+        assert!(g.lock.try_write(), "somebody is still counted");
+        g.lock.leave_write();
+        assert!(g.lock.try_read());
+        g.lock.leave_read();
+    });
+}
+
+/// Whoever looks under the lock, finds nothing and waits, is woken by the change.
+#[test]
+fn loom_sync_condvar_loses_no_change() {
+    model(3, || {
+        let g = Guarded::new(RawMutex::new());
+        let changed = Arc::new(Condvar::new());
+        let (a, c) = (g.clone(), changed.clone());
+        let other = thread::spawn(move || {
+            a.lock.acquire();
+            a.add();
+            a.lock.release();
+            c.notify_all();
+        });
+        g.lock.acquire();
+        while g.get() == 0 {
+            changed.wait_raw(&g.lock);
+        }
+        g.lock.release();
+        other.join().unwrap();
+    });
+}

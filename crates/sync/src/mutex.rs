@@ -1,0 +1,98 @@
+use crate::futex::{LOOKS, Word, pause};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may sleep on the word.
+const AWAITED: u32 = 2;
+
+/// A lock without what it guards, for callers that lock in one call and unlock in another.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct RawMutex(Word);
+
+impl RawMutex {
+    #[cfg(all(test, loom))]
+    pub(crate) fn new() -> Self {
+        RawMutex(Word::new(FREE))
+    }
+
+    /// False if the deadline came first.
+    #[cold]
+    fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
+        for _ in 0..LOOKS {
+            match self.0.load(Relaxed) {
+                FREE if self.take(HELD) => return true,
+                // Whoever sleeps was here first.
+                AWAITED => break,
+                _ => pause(),
+            }
+        }
+        // Whether others sleep as well is not known from here on, so the next unlock wakes one.
+        while self.0.swap(AWAITED, Acquire) != FREE {
+            if !self.0.wait(AWAITED, deadline) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn take(&self, as_: u32) -> bool {
+        self.0.compare_exchange(FREE, as_, Acquire, Relaxed).is_ok()
+    }
+
+    pub(crate) fn acquire(&self) {
+        self.acquire_until(None);
+    }
+    pub(crate) fn try_acquire(&self) -> bool {
+        self.take(HELD)
+    }
+    pub(crate) fn acquire_until(&self, deadline: Option<Instant>) -> bool {
+        self.take(HELD) || self.lock_slowly(deadline)
+    }
+    pub(crate) fn release(&self) {
+        if self.0.swap(FREE, Release) == AWAITED {
+            self.0.wake(1);
+        }
+    }
+}
+
+// SAFETY: `FREE` becomes something else by one thread's exchange alone, and `FREE` again only when that thread lets go.
+#[cfg(not(all(test, loom)))]
+unsafe impl lock_api::RawMutex for RawMutex {
+    const INIT: Self = RawMutex(Word::new(FREE));
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        self.acquire();
+    }
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.try_acquire()
+    }
+    #[inline]
+    unsafe fn unlock(&self) {
+        self.release();
+    }
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.load(Relaxed) != FREE
+    }
+}
+
+// SAFETY: as above; who gives up has not taken it.
+#[cfg(not(all(test, loom)))]
+unsafe impl lock_api::RawMutexTimed for RawMutex {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, timeout: Duration) -> bool {
+        // The clock is not read for a free lock; a deadline past the end of time is none.
+        self.try_acquire() || self.acquire_until(Instant::now().checked_add(timeout))
+    }
+    fn try_lock_until(&self, deadline: Instant) -> bool {
+        self.acquire_until(Some(deadline))
+    }
+}
