@@ -38,19 +38,24 @@ impl RawMutex {
         true
     }
 
+    #[inline]
     fn take(&self, as_: u32) -> bool {
         self.0.compare_exchange(FREE, as_, Acquire, Relaxed).is_ok()
     }
 
+    #[inline]
     pub(crate) fn acquire(&self) {
         self.acquire_until(None);
     }
+    #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
         self.take(HELD)
     }
+    #[inline]
     pub(crate) fn acquire_until(&self, deadline: Option<Instant>) -> bool {
         self.take(HELD) || self.lock_slowly(deadline)
     }
+    #[inline]
     pub(crate) fn release(&self) {
         if self.0.swap(FREE, Release) == AWAITED {
             self.0.wake(1);

@@ -22,6 +22,7 @@ impl RawRwLock {
         RawRwLock { word: Word::new(0), writers: RawMutex::new() }
     }
 
+    #[inline]
     pub(crate) fn try_read(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
         while seen & WRITER == 0 && seen & READERS < READERS {
@@ -33,12 +34,14 @@ impl RawRwLock {
         false
     }
 
+    #[inline]
     pub(crate) fn read(&self) {
         while !self.try_read() {
             self.sleep_while(|word| word & WRITER != 0);
         }
     }
 
+    #[inline]
     pub(crate) fn leave_read(&self) {
         if self.word.fetch_sub(1, Release) & (READERS | AWAITED) == 1 | AWAITED {
             // The writer is among those that sleep, and it alone can go on.
@@ -127,6 +130,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 // SAFETY: as above.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawRwLockFair for RawRwLock {
+    #[inline]
     unsafe fn unlock_shared_fair(&self) {
         self.leave_read();
     }
@@ -134,6 +138,7 @@ unsafe impl lock_api::RawRwLockFair for RawRwLock {
         self.leave_write();
     }
     /// A writer that waits gets in between.
+    #[inline]
     unsafe fn bump_shared(&self) {
         if self.word.load(Relaxed) & WRITER != 0 {
             self.leave_read();
