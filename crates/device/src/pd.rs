@@ -357,6 +357,8 @@ impl Mr {
         let mut inner = self.inner.lock();
         let node = inner.pd.context.node();
         if node.is_stale() {
+            // Its end would take locks that threads of the parent may have held at the fork.
+            std::mem::forget(inner.shared.take());
             return Ok(());
         }
         let mut keys = node.keys.write();

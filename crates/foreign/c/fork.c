@@ -57,6 +57,9 @@ static void *parent_traffic(void *arg)
 int main(int argc, char **argv)
 {
 	struct port port;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_wc wc;
 	pthread_t t;
 	pid_t pids[CHILDREN];
 	void *count;
@@ -89,11 +92,24 @@ int main(int argc, char **argv)
 	stop = 1;
 	pthread_join(t, &count);
 	CHECK((uintptr_t)count > 0, "the parent did nothing");
-	// A child that only exits must not take anything away from the parent.
+	// A child that only exits, or cleans up what it inherited first, must not take anything away from the parent.
 	pids[0] = fork();
 	if (!pids[0])
 		exit(0);
 	CHECK(waitpid(pids[0], &status, 0) == pids[0] && status == 0, "idle child");
+	cq = cq_new(&port, 8, NULL, NULL);
+	mr = ibv_reg_mr(port.pd, pages(), SIZE, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr, "mr");
+	pids[0] = fork();
+	if (!pids[0]) {
+		alarm(60);
+		CHECK(ibv_poll_cq(cq, 1, &wc) <= 0, "a completion out of nothing");
+		ibv_dereg_mr(mr);
+		ibv_destroy_cq(cq);
+		exit(0);
+	}
+	CHECK(waitpid(pids[0], &status, 0) == pids[0] && status == 0, "child that cleans up");
+	CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq), "the parent's own");
 	traffic(&port, 98, NULL);
 	port_close(&port);
 	printf("ok fork: %d children with %d messages each, parent %llu beside them\n", CHILDREN, MESSAGES,

@@ -1,5 +1,7 @@
 // Two processes with a connection between them, and what forks on either side do to it: children that exit at once, a child that
 // scribbles over its copies of registered memory, a child that outlives its parent. What a process has registered is its own.
+// usage: fork_peers [heap] (heap: the first process registers its whole heap, where the library has its own things, and forks
+// before it connects)
 #include "rig.h"
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -196,14 +198,33 @@ static void second(int fd)
 	}
 }
 
+// What a child does to its copy of the heap while it forks, its parent must not see.
+static void fork_with_heap(struct port *p)
+{
+	unsigned long start = 0, end = 0;
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	CHECK(maps, "maps");
+	while (fgets(line, sizeof(line), maps))
+		if (strstr(line, "[heap]") && sscanf(line, "%lx-%lx", &start, &end) == 2)
+			break;
+	fclose(maps);
+	CHECK(end > start, "no heap");
+	CHECK(ibv_reg_mr(p->pd, (void *)start, end - start,
+			 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE), "mr of the heap");
+	exiting_child(1);
+}
+
 static void order(int fd, char c)
 {
 	tell(fd, &c, 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static struct end e, again;
+	struct port heap;
 	struct ibv_wc wc;
 	int sv[2], n = 0, i, status;
 	char c;
@@ -219,6 +240,10 @@ int main(void)
 		second(sv[1]);
 	}
 	close(sv[1]);
+	if (argc > 1 && !strcmp(argv[1], "heap")) {
+		port_open(&heap);
+		fork_with_heap(&heap);
+	}
 	end_open(&e, 1, sv[0]);
 	for (i = 0; i < 4; i++) {
 		order(sv[0], 'x');

@@ -181,8 +181,10 @@ fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
 }
 
 /// Has `child` called in every child after `fork`, before `fork` returns there. `child` must be async-signal-safe:
-/// atomics and `close` only.
+/// atomics and `close` only. What it writes its parent does not see: pages that are shared have become the child's own by then.
 pub fn at_fork_child(child: extern "C" fn()) {
+    // Children's handlers run in the order of their registration.
+    shadow::at_fork();
     // SAFETY: registers a function that lives as long as the library (it is never unloaded); no other precondition.
     unsafe {
         libc::pthread_atfork(None, None, Some(child));

@@ -1,5 +1,6 @@
 use crate::futex::Word;
 use std::sync::atomic::Ordering::Relaxed;
+#[cfg(not(all(test, loom)))]
 use std::time::{Duration, Instant};
 
 /// Waiting for what another thread changes under a [`crate::Mutex`]. It may also wake for no reason.

@@ -3,9 +3,10 @@
 //! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A child of `fork` inherits the
 //! table with its parent's threads in it, which do not exist there and whose memory the child's own threads come to use; a
 //! lock of the child that falls into the same bucket then follows a list through foreign bytes. Here the whole state of a
-//! lock is in its own words: a child may take any lock that was free at the fork, with whoever waiting, and the one thread
-//! that forked may let go of what it held. The standard library's locks are alike in that, but have neither raw locks (needed
-//! where a C caller locks in one call and unlocks in another) nor waiting for a bounded time.
+//! lock is in its own words: a child may use locks of its own without fear, take any [`Mutex`] that was free at the fork, and
+//! the thread that forked may let go of one that it held, whoever waited for it. Of a [`RwLock`] that holds only if no other
+//! thread was in it, waited for it or was leaving it. The standard library's locks are alike in that, but have neither raw
+//! locks (needed where a C caller locks in one call and unlocks in another) nor waiting for a bounded time.
 //!
 //! None of the locks is fair, but a writer that waits keeps new readers out.
 //!

@@ -1,6 +1,8 @@
 use crate::futex::{LOOKS, Word, pause};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+#[cfg(not(all(test, loom)))]
+use std::time::Duration;
+use std::time::Instant;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -21,21 +23,29 @@ impl RawMutex {
     /// False if the deadline came first.
     #[cold]
     fn lock_slowly(&self, deadline: Option<Instant>) -> bool {
-        for _ in 0..LOOKS {
-            match self.0.load(Relaxed) {
-                FREE if self.take(HELD) => return true,
-                // Whoever sleeps was here first.
-                AWAITED => break,
-                _ => pause(),
-            }
+        if self.look() == FREE && self.take(HELD) {
+            return true;
         }
         // Whether others sleep as well is not known from here on, so the next unlock wakes one.
-        while self.0.swap(AWAITED, Acquire) != FREE {
+        loop {
+            if self.look() != AWAITED && self.0.swap(AWAITED, Acquire) == FREE {
+                return true;
+            }
             if !self.0.wait(AWAITED, deadline) {
                 return false;
             }
         }
-        true
+    }
+
+    /// Looks a while for the holder to be done, unless somebody sleeps, who was here first. Answers what it saw last.
+    fn look(&self) -> u32 {
+        for _ in 0..LOOKS {
+            match self.0.load(Relaxed) {
+                HELD => pause(),
+                other => return other,
+            }
+        }
+        HELD
     }
 
     #[inline]

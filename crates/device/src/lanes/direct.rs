@@ -140,9 +140,9 @@ impl Lanes {
         }
         // An owner waits for whoever is inside, but not for ever: this thread may have lost the processor for as long. Then what it
         // copied may be of other memory, and the owner says so to the packet that follows. A queue pair that was only shown anew
-        // (with other rights, say) still stands: the bytes would arrive a second time when the target has long used their place.
-        done && peer.tables.key_unchanged(&target.seen)
-            && self.open(peer, seen, ends, Access::empty()).is_some()
+        // still stands: the bytes would arrive a second time when the target has long used their place. (They do if it was
+        // the region that was registered anew, with other rights alone.)
+        done && peer.tables.key_unchanged(&target.seen) && self.open(peer, seen, ends, needed) == Some(pd)
     }
 
     /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of its requests with it, until `f`

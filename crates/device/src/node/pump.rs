@@ -137,7 +137,8 @@ impl Node {
 
     /// Pumps the queue pairs that wait for it.
     pub(crate) fn pump_dirty(&self) -> bool {
-        if !self.any_dirty.load(Ordering::Acquire) {
+        // In a child of `fork` they are its parent's to pump.
+        if !self.any_dirty.load(Ordering::Acquire) || self.is_stale() {
             return false;
         }
         self.any_dirty.store(false, Ordering::Release);

@@ -29,7 +29,7 @@ static FORKING: AtomicPtr<Shadow> = AtomicPtr::new(std::ptr::null_mut());
 const LOOKS: u32 = 600;
 
 /// Has the C library's `fork` call the functions below, from the first call on.
-pub(super) fn register() {
+pub(crate) fn register() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.swap(true, Ordering::SeqCst) {
         // SAFETY: functions that live as long as the library, which is never unloaded; the child's is async-signal-safe.

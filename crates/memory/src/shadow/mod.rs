@@ -28,6 +28,7 @@
 mod advice;
 mod counts;
 mod fork;
+pub(crate) use fork::register as at_fork;
 mod gate;
 mod giving_back;
 mod handles;
