@@ -345,7 +345,7 @@ impl Qp {
             self.marked(packet, env.now);
         }
         if self.attr.state == QpState::Err {
-            self.responder.end_again(&mut self.counters);
+            self.responder.end_again(&ctx!(self), env.keys, packet, &mut self.counters);
             return;
         }
         if packet.headers.bth.opcode.is_response() {

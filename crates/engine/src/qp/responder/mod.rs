@@ -225,11 +225,19 @@ impl Responder {
     /// The request that ended the connection, or one before it, has come again: the NAK was lost and is queued once more. IBTA 10.3.1.7 has
     /// a queue pair in ERR drop it, which leaves the peer with a timeout in place of the reason; over UDP a NAK is as easily
     /// lost as any packet.
-    pub(crate) fn end_again(&mut self, counters: &mut Counters) {
+    pub(crate) fn end_again(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        keys: &KeyTable,
+        packet: &Packet<'_>,
+        counters: &mut Counters,
+    ) {
         counters.duplicates = counters.duplicates.wrapping_add(1);
-        if let Some((psn, msn, code)) = self.final_nak
+        if let Some((at, msn, code)) = self.final_nak
             && self.responses.is_empty()
         {
+            let refused = self.refuse_read(ctx, keys, packet, (at, code));
+            let (psn, code) = refused.unwrap_or((at, code));
             self.responses.end_with(psn, msn, code);
         }
     }

@@ -5,6 +5,7 @@ use super::{Responder, SavedAtomic, fatal};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::effects::Effects;
+use crate::keys::KeyTable;
 use crate::memory::{AtomicOp, Memory};
 use crate::packet::Packet;
 use crate::qp::{Counters, DropReason, Env, QpCtx, RecvSource, Verdict};
@@ -415,6 +416,30 @@ impl Responder {
 
     /// A READ again, or the rest of one. Keys and rights are checked as its packets are made; a failure then is silent,
     /// as a copy that the network kept may name memory long gone.
+    /// A READ that is asked for again when the connection has ended: where the NAK for it stands, and which. At the PSN where the
+    /// connection ended it would say that all responses before were received (IBTA 9.7.7.2.2), so a requester that lost one of
+    /// them asked again and again.
+    pub(super) fn refuse_read(
+        &self,
+        ctx: &QpCtx<'_>,
+        keys: &KeyTable,
+        packet: &Packet<'_>,
+        (at, code): (Psn, NakCode),
+    ) -> Option<(Psn, NakCode)> {
+        let bth = &packet.headers.bth;
+        let reth = packet.headers.reth.filter(|_| bth.opcode.operation() == Operation::ReadRequest)?;
+        let count = packets(reth.len, packet.mtu(ctx.attr.path_mtu));
+        if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
+            return Some((bth.psn, code));
+        }
+        // A part that ends before, of memory that is gone.
+        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
+        keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
+            .err()
+            .filter(|_| reth.len > 0)
+            .map(|_| (bth.psn, NakCode::RemoteAccess))
+    }
+
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;

@@ -529,3 +529,36 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     assert_eq!(p.count(1, |_| true), 0);
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::RetryExcErr);
 }
+
+/// The memory of a READ goes away while it is answered, and a response before the NAK was lost: the READ comes again, and hears why
+/// it fails. A NAK at the place of the first would say that everything before it was received.
+#[test]
+fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
+    for (what, status) in [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)] {
+        for sent in 1..5 {
+            for lost in 0..=sent {
+                let mut p = Pair::new(small());
+                let to = p.sides[1].remote(0);
+                let mut seen = 0;
+                p.fate = Box::new(move |f| {
+                    seen += usize::from(f.from == 1);
+                    if f.from == 1 && seen == lost { Fate::Drop } else { Fate::Deliver }
+                });
+                p.post(0, 1, SendOp::Read(to), 0, 5000);
+                p.pump(0);
+                while p.deliver() {}
+                assert_eq!(p.pump_some(1, sent), sent);
+                if what == "vanished" {
+                    p.sides[1].arena.hole.set(Some(BASE + 1024 * sent as u64 + 1));
+                } else {
+                    let key = p.sides[1].key;
+                    p.sides[1].keys.deregister(key).unwrap();
+                }
+                p.run_timed();
+                let done = p.sides[0].sends();
+                assert_eq!((done.len(), done[0].status), (1, status), "{what} after {sent}, {lost} lost");
+                assert_eq!(p.sides[0].qp.counters().timeouts, 0, "{what} after {sent}, {lost} lost");
+            }
+        }
+    }
+}
