@@ -105,10 +105,9 @@ impl Shadow {
 
     /// Sees to it that the file has nothing where the program has nothing: pages that were unmapped while they could not be given
     /// back. `false`: the program has them elsewhere, and they stay.
-    pub(super) fn vacate(&self, start: u64, end: u64) -> bool {
-        let mut state = self.state.lock();
+    pub(super) fn vacate(&self, state: &mut State, start: u64, end: u64) -> bool {
         if state.counts.is_inside(start, end) {
-            self.forget(&mut state, start, end);
+            self.forget(state, start, end);
         }
         !state.counts.is_inside(start, end)
     }

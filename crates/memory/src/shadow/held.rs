@@ -4,7 +4,7 @@
 //! it refuses pages that a device may be writing to. Whoever looks for them meanwhile, a system call of another thread too, waits,
 //! until the file is mapped there with the same contents. That needs a `userfaultfd` which handles the kernel's own faults: root
 //! has it, others where `vm.unprivileged_userfaultfd` or `/dev/userfaultfd` gives it.
-use super::moving::{CHUNK, copy_to_file, map_file, punch};
+use super::moving::{CHUNK, copy_to_file, map_file, next_part, punch, set_apart};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -107,10 +107,13 @@ impl Held {
         self.register(start, end - start)?;
         let mut at = start;
         while at < end {
-            let next = end.min((at / CHUNK + 1) * CHUNK);
+            let next = next_part(start, at, end);
             // SAFETY: a part of the range.
-            if let Err(errno) = unsafe { self.move_chunk(file, at, next) } {
-                let rest = RangeArg { start: at, len: end - at };
+            let moved = unsafe { self.move_chunk(file, at, next) };
+            let left = if moved.is_ok() { next } else { at };
+            let apart = if at == start { moved.and_then(|()| set_apart(start, end)) } else { moved };
+            if let Err(errno) = apart {
+                let rest = RangeArg { start: left, len: end - left };
                 // Lets everybody go on who waits for a page of the rest.
                 // SAFETY: the structure of this request.
                 unsafe { libc::ioctl(self.fd(), UFFDIO_UNREGISTER, &raw const rest) };

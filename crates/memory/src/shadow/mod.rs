@@ -18,6 +18,7 @@
 //! | children of `fork` | get a private copy as of the fork |
 //! | allocators that call `madvise` | seen and answered with zeroes ([`advised`]), or refused |
 //! | memory freed, or mapped anew, while registered | the kernel is asked what is there before anything is given back |
+//! | `realloc` and `mremap`, which would map the neighbour's pages | what is moved is two mappings, which do not grow |
 //!
 //! Each piece of memory apart from the others is a mapping, and the kernel is asked about all of them at every registration; so
 //! that a program with thousands of small ones does not wait for them, only long ones are moved where there are many
@@ -278,6 +279,9 @@ impl Shadow {
                 return Err(Refusal::Scattered);
             }
             self.check(&runs)?;
+            if !runs.iter().all(|(start, end)| self.vacate(&mut state, *start, *end)) {
+                return Err(Refusal::Taken);
+            }
             if state.spare.is_none() {
                 state.spare = Some(Spare::new().ok_or(Errno::ENOMEM)?);
             }

@@ -56,16 +56,41 @@ impl Drop for Undisturbed {
 pub(super) unsafe fn move_in(fd: RawFd, start: u64, end: u64) -> Result<(), Errno> {
     let mut at = start;
     while at < end {
-        let next = end.min((at / CHUNK + 1) * CHUNK);
+        let next = next_part(start, at, end);
         // SAFETY: a part of the range.
         let moved = unsafe { copy_to_file(fd, at, at, next - at).and_then(|()| map_file(fd, at, next)) };
         if moved.is_err() {
             punch(fd, at, next);
             return moved;
         }
+        if at == start {
+            set_apart(start, end)?;
+        }
         at = next;
     }
     Ok(())
+}
+
+/// Where the part of a run ends that moves into the file next: the first page goes alone, to be [`set_apart`] before others follow.
+pub(super) fn next_part(start: u64, at: u64, end: u64) -> u64 {
+    let next = if at == start { start + crate::page_size() } else { (at / CHUNK + 1) * CHUNK };
+    end.min(next)
+}
+
+/// Makes the first page of a run, which has just been mapped from the file, a mapping of its own, by advice that means nothing to this
+/// file. For `mremap`, which the C library's `realloc` calls for large blocks, makes a mapping longer by the file's next pages, and
+/// those are of the block's neighbour in memory. What is of two mappings it refuses to make longer, and `realloc` copies.
+///
+/// A page alone cannot be two mappings. So that a block registered page by page is some, every other group of pages gets the advice;
+/// the blocks in question are longer than two groups.
+pub(super) fn set_apart(start: u64, end: u64) -> Result<(), Errno> {
+    const GROUP: u64 = 16;
+    let page = crate::page_size();
+    if end - start == page && (start / (GROUP * page)).is_multiple_of(2) {
+        return Ok(());
+    }
+    // SAFETY: changes no contents. Not through the C library, whose function may be stood in for.
+    Errno::result(unsafe { libc::syscall(libc::SYS_madvise, start, page, libc::MADV_RANDOM) }).map(drop)
 }
 
 /// Makes pages of the file, mapped at the address that is their offset, private again. On failure answers how far it came; the

@@ -82,7 +82,7 @@ impl Shadow {
             if reserved.end > SPAN {
                 break Err(Errno::ENOMEM);
             }
-            if self.vacate(start, end) {
+            if self.vacate(&mut self.state.lock(), start, end) {
                 break self.fill(start, end).map(|()| reserved.keep(start, end));
             }
             taken.push(reserved);

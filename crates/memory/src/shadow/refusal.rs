@@ -46,6 +46,8 @@ pub enum Refusal {
     Registered,
     /// It is small, and there are many pieces apart from each other already, each of which makes the next one dearer.
     Scattered,
+    /// The program has moved elsewhere what was there before, and it is in the file still.
+    Taken,
     /// A limit on the size of files stands in the way.
     FileSize,
     /// The kernel said no: out of memory, a limit, a filter.
@@ -77,6 +79,7 @@ impl Refusal {
             Refusal::Pinned => "pinned",
             Refusal::Registered => "registered",
             Refusal::Scattered => "scattered",
+            Refusal::Taken => "taken",
             Refusal::FileSize => "file_size",
             Refusal::Kernel(_) => "kernel",
         }
@@ -110,6 +113,7 @@ impl fmt::Display for Refusal {
             Refusal::Scattered => {
                 "it is small, and many pieces of memory apart from each other are shared already"
             }
+            Refusal::Taken => "what was there before is shared still, where the program has moved it",
             Refusal::FileSize => "the size of files is limited (RLIMIT_FSIZE)",
             Refusal::Kernel(errno) => return write!(f, "the kernel refuses: {}", errno.desc()),
         })

@@ -9,6 +9,10 @@ cases![
     unmapped_and_mapped_anew,
     registered_again_at_the_same_place,
     moved_by_mremap,
+    new_memory_where_moved_memory_was,
+    grown_by_realloc,
+    grown_by_realloc_when_adopted_page_by_page,
+    grown_by_realloc_when_adopted_next_to_threads,
     a_stack_in_their_place,
     the_end_of_the_heap_goes_and_comes,
     a_large_block_is_freed_and_another_comes,
@@ -91,7 +95,6 @@ fn registered_again_at_the_same_place() {
     assert_eq!((file_size(), anew[0], anew[1]), (0, 43, 42));
 }
 
-/// As `realloc` does with large blocks.
 fn moved_by_mremap() {
     let memory = filled(4);
     let adopted = adopt(memory).unwrap();
@@ -102,6 +105,83 @@ fn moved_by_mremap() {
     assert_eq!((moved[0], &moved[1..]), (200, &filled(4)[1..]));
     moved.fill(1);
     assert_eq!(file_size(), 0, "private where it is now");
+}
+
+/// What the program has moved elsewhere is in the file at its old place.
+fn new_memory_where_moved_memory_was() {
+    let memory = filled(4);
+    let adopted = adopt(memory).unwrap();
+    let (end, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || wait.recv().is_err());
+    drop(adopted);
+    let moved = move_elsewhere(memory);
+    let anew = map_at(memory);
+    anew.fill(42);
+    assert_eq!(adopt(anew).err(), Some(Refusal::Taken));
+    assert_eq!(moved, filled(4));
+    drop(end);
+    assert!(thread.join().unwrap());
+    wait_until_alone();
+    let adopted = adopt(anew).unwrap();
+    moved[0] = 7;
+    assert_eq!(in_file(addr(anew), 4 * PAGE), [42; 4 * PAGE]);
+    drop(adopted);
+    assert_eq!((moved[0], &moved[1..], &*anew), (7, &filled(4)[1..], &[42; 4 * PAGE][..]));
+    assert_eq!(file_size(), 0);
+}
+
+fn grown_by_realloc() {
+    grown(false, |memory| vec![adopt(memory).unwrap()]);
+}
+
+fn grown_by_realloc_when_adopted_page_by_page() {
+    grown(false, |memory| {
+        let pages =
+            (addr(memory) / PAGE as u64 * PAGE as u64..addr(memory) + memory.len() as u64).step_by(PAGE);
+        pages.map(|page| shadow().adopt(page, 1).unwrap()).collect()
+    });
+}
+
+fn grown_by_realloc_when_adopted_next_to_threads() {
+    if can_hold_up() {
+        grown(true, |memory| vec![adopt(memory).unwrap()]);
+    }
+}
+
+/// The first of two blocks next to each other grows when it is registered no more, but in the file still, as other threads run.
+fn grown(threads: bool, adopt: impl Fn(&[u8]) -> Vec<adverb_memory::Adopted>) {
+    const LEN: usize = 4 << 20;
+    let _ = shadow();
+    // SAFETY: new memory, of this length.
+    let block = || unsafe { std::slice::from_raw_parts_mut(libc::malloc(LEN).cast::<u8>(), LEN) };
+    let mut blocks = [block(), block()];
+    blocks.sort_by_key(|block| addr(block));
+    let [first, second] = blocks;
+    assert!(addr(second) - addr(first) < (LEN + 2 * PAGE) as u64, "not next to each other");
+    first.fill(1);
+    second.fill(2);
+    let (_end, wait) = std::sync::mpsc::channel::<()>();
+    let run = || std::thread::spawn(move || wait.recv());
+    let (adopted, _other) = if threads {
+        run();
+        (adopt(first), adopt(second))
+    } else {
+        let adopted = (adopt(first), adopt(second));
+        run();
+        adopted
+    };
+    drop(adopted);
+    // SAFETY: the block is used at its new place alone from here on.
+    let grown = unsafe {
+        let at = libc::realloc(first.as_mut_ptr().cast(), 2 * LEN);
+        assert!(!at.is_null());
+        std::slice::from_raw_parts_mut(at.cast::<u8>(), 2 * LEN)
+    };
+    assert!(grown[..LEN].iter().all(|byte| *byte == 1), "the contents were kept");
+    grown.fill(3);
+    assert!(second.iter().all(|byte| *byte == 2), "the other block has changed");
+    second.fill(4);
+    assert!(grown.iter().all(|byte| *byte == 3));
 }
 
 /// While other threads run pages stay in the file; when the program has unmapped them new ones come to their place.

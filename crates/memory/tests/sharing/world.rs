@@ -157,14 +157,16 @@ pub fn map_at(memory: &[u8]) -> &'static mut [u8] {
     }
 }
 
-/// Moves the mapping, as `realloc` does.
+/// Moves memory that is adopted, which is two mappings: its first page, and the rest. Not every kernel moves both at once.
 pub fn move_elsewhere(memory: &[u8]) -> &'static mut [u8] {
     let room = map(memory.len(), libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the case looks at the new place alone from here on.
     unsafe {
-        let (from, to) = (memory.as_ptr().cast_mut().cast(), room.as_mut_ptr().cast::<libc::c_void>());
-        assert_eq!(libc::mremap(from, memory.len(), memory.len(), flags, to), to);
+        for (at, len) in [(0, PAGE), (PAGE, memory.len() - PAGE)] {
+            let to = room.as_mut_ptr().add(at).cast::<libc::c_void>();
+            assert_eq!(libc::mremap(memory.as_ptr().cast_mut().add(at).cast(), len, len, flags, to), to);
+        }
     }
     room
 }
