@@ -84,7 +84,9 @@ impl Shadow {
         if !moved.is_empty() {
             // `mremap` took them along. They are the program's, so they become private where they are now.
             let runs: Vec<_> = moved.iter().map(|vma| (vma.start, vma.end)).collect();
-            if !self.may_leave(&runs) {
+            // Another process may be writing to what is barred.
+            let barred = runs.iter().any(|(start, end)| state.counts.is_barred(*start, *end));
+            if barred || !self.may_leave(&runs) {
                 return;
             }
             let fd = self.raw_fd();

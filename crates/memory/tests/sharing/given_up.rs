@@ -9,6 +9,7 @@ cases![
     unmapped_and_mapped_anew,
     registered_again_at_the_same_place,
     moved_by_mremap,
+    moved_by_mremap_and_barred_there,
     new_memory_where_moved_memory_was,
     grown_by_realloc,
     grown_by_realloc_when_adopted_page_by_page,
@@ -105,6 +106,19 @@ fn moved_by_mremap() {
     assert_eq!((moved[0], &moved[1..]), (200, &filled(4)[1..]));
     moved.fill(1);
     assert_eq!(file_size(), 0, "private where it is now");
+}
+
+/// Others may be writing to what is registered in another way at its new place.
+fn moved_by_mremap_and_barred_there() {
+    let memory = filled(4);
+    let adopted = adopt(memory).unwrap();
+    let moved = move_elsewhere(memory);
+    let barred = shadow().bar(addr(&moved[PAGE..]), 8);
+    drop(adopted);
+    assert_eq!(file_size(), 4 * PAGE as u64, "it stays");
+    drop(barred);
+    shadow().sweep();
+    assert_eq!((file_size(), &*moved), (0, &*filled(4)));
 }
 
 /// What the program has moved elsewhere is in the file at its old place.
