@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 
 /// Rights and kind of a mapping, as `PROCMAP_QUERY` gives them.
 pub(crate) const READ: u64 = 1;
@@ -105,7 +106,7 @@ impl Maps {
     /// Calls `each` with the mappings that meet `[start, end)`, in order, until it answers `false`.
     pub fn walk(&self, start: u64, end: u64, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
         if !self.query {
-            let text = std::fs::read("/proc/self/maps")?;
+            let text = self.text()?;
             for (vma, _) in parse(&text).filter(|(vma, _)| vma.end > start && vma.start < end) {
                 if !each(&vma) {
                     break;
@@ -134,7 +135,7 @@ impl Maps {
     /// Calls `each` with every mapping of a file of the kernel's own making (it lies on no real device), and its name.
     pub fn kernel_files(&self, mut each: impl FnMut(&Vma, &[u8])) -> io::Result<()> {
         if !self.query {
-            let text = std::fs::read("/proc/self/maps")?;
+            let text = self.text()?;
             parse(&text)
                 .filter(|(vma, _)| vma.kind == Kind::File && vma.dev.0 == 0)
                 .for_each(|(v, n)| each(&v, n));
@@ -149,6 +150,28 @@ impl Maps {
             }
         }
         Ok(())
+    }
+
+    fn text(&self) -> io::Result<Vec<u8>> {
+        // The open descriptor does where there are no more to be had.
+        std::fs::read("/proc/self/maps").or_else(|_| self.text_again())
+    }
+
+    fn text_again(&self) -> io::Result<Vec<u8>> {
+        let (mut text, mut len) = (vec![0; 1 << 16], 0);
+        loop {
+            match self.file.read_at(&mut text[len..], len as u64) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if len == text.len() {
+                text.resize(2 * len, 0);
+            }
+        }
+        text.truncate(len);
+        Ok(text)
     }
 
     fn ask(&self, addr: u64, flags: u64, name: &mut [u8]) -> io::Result<Option<Vma>> {

@@ -42,14 +42,26 @@ extern "C" fn prepare() {
     let Some(shadow) = Shadow::current() else { return };
     let mut state = shadow.state.lock();
     state.snapshot.clear();
-    if state.counts.inside().next().is_some() {
+    // The counts do not know all: what the program has moved elsewhere, say.
+    if shadow.lowest.load(Ordering::Relaxed) != u64::MAX {
         let mut pieces = std::mem::take(&mut state.snapshot);
-        let _ = shadow.maps.kernel_files(|vma, _| {
+        let listed = shadow.maps.kernel_files(|vma, _| {
             if vma.is_of(shadow.file) {
                 let (start, end, offset) = (vma.start, vma.end, vma.offset);
                 pieces.push(Piece { start, end, offset, prot: prot(vma.flags) });
             }
         });
+        if listed.is_err() {
+            // As they should be: a child that shared them with its parent would be worse off.
+            pieces.clear();
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            pieces.extend(state.counts.inside().map(|(start, end)| Piece {
+                start,
+                end,
+                offset: start,
+                prot,
+            }));
+        }
         state.snapshot = pieces;
     }
     if !state.snapshot.is_empty() {

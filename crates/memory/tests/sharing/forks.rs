@@ -13,6 +13,8 @@ cases![
     own_pages_in_a_child,
     memory_moved_elsewhere_in_a_child,
     rights_in_a_child,
+    a_fork_without_descriptors_on_an_old_kernel,
+    a_fork_that_cannot_ask_what_is_mapped,
     a_fork_while_threads_move_pages,
 ];
 
@@ -169,6 +171,63 @@ fn rights_in_a_child() {
         i32::from((read(0), read(PAGE)) != (1, -1))
     });
     assert_eq!(child, 0);
+}
+
+/// From here on the kernel does not know `PROCMAP_QUERY`.
+fn forbid_the_query() {
+    const QUERY: u32 = 0xc068_6611;
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let same = |k, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, jf, k);
+    let answer = |k| step(libc::BPF_RET | libc::BPF_K, 0, 0, k);
+    // The number of the call, and the low half of its second argument.
+    let mut filter = [
+        load(0),
+        same(libc::SYS_ioctl as u32, 3),
+        load(24),
+        same(QUERY, 1),
+        answer(libc::SECCOMP_RET_ERRNO | libc::ENOTTY as u32),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: a filter of ours, for this process.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+fn a_fork_without_descriptors_on_an_old_kernel() {
+    forbid_the_query();
+    let memory = filled(4);
+    let _adopted = adopt(memory).unwrap();
+    protect(&memory[PAGE..2 * PAGE], libc::PROT_READ);
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    limit(libc::RLIMIT_NOFILE, 0);
+    let child = in_child(|| {
+        memory[0] = 99;
+        // The rights are as they were, too.
+        // SAFETY: into the case's memory, or refused.
+        let n = unsafe {
+            libc::read(std::os::fd::AsRawFd::as_raw_fd(&zero), memory.as_mut_ptr().add(PAGE).cast(), 1)
+        };
+        i32::from(n != -1 || memory[1..] != filled(4)[1..])
+    });
+    assert_eq!(child, 0);
+    assert_eq!((&*memory, in_file(addr(memory), 4 * PAGE)), (&*filled(4), filled(4).to_vec()));
+}
+
+fn a_fork_that_cannot_ask_what_is_mapped() {
+    let memory = filled(4);
+    let _adopted = adopt(memory).unwrap();
+    forbid_the_query();
+    let child = in_child(|| {
+        let seen = memory == filled(4);
+        memory.fill(99);
+        i32::from(!seen)
+    });
+    assert_eq!(child, 0);
+    assert_eq!((&*memory, in_file(addr(memory), 4 * PAGE)), (&*filled(4), filled(4).to_vec()));
 }
 
 /// A thread moves pages in and out as another one forks: each child sees all of them, filled.
