@@ -61,7 +61,7 @@ impl Shadow {
     /// Can pages become private now? The cheap question first: with other threads about, nothing ever can.
     fn may_leave(&self, runs: &[(u64, u64)]) -> bool {
         self.is_alone()
-            && hazards::not_under_us(runs).is_ok()
+            && hazards::not_under_us(&self.maps, runs).is_ok()
             && hazards::no_async_io(&self.maps).is_ok()
             && self.asked.not_pinned().is_ok()
     }

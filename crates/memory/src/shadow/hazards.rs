@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 /// Arenas of glibc's allocator for threads begin at multiples of this.
 const ARENA: u64 = 64 << 20;
-/// Stack that what runs from here on may need.
+/// Stack that what runs from here on may need, and that those need who wait for it.
 const DEEPER: u64 = 64 << 10;
 /// From the head of a thread's robust list, which the kernel knows, to behind what the C library keeps for the thread.
 const THREAD_DATA: u64 = 2048;
@@ -150,7 +150,7 @@ pub(super) fn unmarked(start: u64, end: u64) -> Result<(), Refusal> {
 
 /// Refuses the stack this runs on, and where the C library and the kernel keep this thread's data: both are written to while
 /// pages move.
-pub(super) fn not_under_us(runs: &[(u64, u64)]) -> Result<(), Refusal> {
+pub(super) fn not_under_us(maps: &Maps, runs: &[(u64, u64)]) -> Result<(), Refusal> {
     let here = 0_u8;
     // SAFETY: the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() } as u64;
@@ -158,7 +158,17 @@ pub(super) fn not_under_us(runs: &[(u64, u64)]) -> Result<(), Refusal> {
     let data = (errno.min(head), data_end(nix::unistd::gettid().as_raw(), head).max(errno));
     let stack = std::hint::black_box(&raw const here) as u64;
     let used = (stack.saturating_sub(DEEPER), stack + 1);
-    let hit = |(start, end): &(u64, u64)| [used, data].iter().any(|(from, to)| start < to && from < end);
+    // All of the stack if the data lies behind it in one mapping: that of a thread, on which a child of its `fork` goes on. Of
+    // stacks that the program has made, as much as is likely.
+    let mut whole = (stack, stack + DEEPER);
+    maps.walk(stack, stack + 1, |vma| {
+        if (vma.start..vma.end).contains(&head) {
+            whole = (vma.start, (head + 1).next_multiple_of(crate::page_size()));
+        }
+        false
+    })?;
+    let hit =
+        |(start, end): &(u64, u64)| [used, whole, data].iter().any(|(from, to)| start < to && from < end);
     if runs.iter().any(hit) { Err(Refusal::Stack) } else { Ok(()) }
 }
 
@@ -201,11 +211,7 @@ pub(super) fn stack_of(maps: &Maps, tid: libc::pid_t) -> Option<(u64, u64)> {
 pub(super) fn no_stack(maps: &Maps, runs: &[(u64, u64)]) -> Result<(), Refusal> {
     for entry in std::fs::read_dir("/proc/self/task")? {
         let tid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(stack) =
-            tid.filter(|tid| *tid != nix::unistd::gettid().as_raw()).and_then(|tid| stack_of(maps, tid))
-        else {
-            continue;
-        };
+        let Some(stack) = tid.and_then(|tid| stack_of(maps, tid)) else { continue };
         if runs.iter().any(|(start, end)| *start < stack.1 && *end > stack.0) {
             return Err(Refusal::Stack);
         }

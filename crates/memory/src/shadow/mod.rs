@@ -308,7 +308,7 @@ impl Shadow {
         let special = if self.trusting.load(Ordering::Relaxed) { false } else { advice::special_asked()? };
         hazards::unlimited_files()?;
         hazards::untagged()?;
-        hazards::not_under_us(runs)?;
+        hazards::not_under_us(&self.maps, runs)?;
         hazards::no_async_io(&self.maps)?;
         self.asked.not_pinned()?;
         if special {

@@ -13,6 +13,7 @@ cases![
     system_calls_of_other_threads,
     direct_reads_of_other_threads,
     stacks_of_other_threads,
+    the_stack_of_this_thread,
     joining_a_thread,
     giving_back_waits_for_threads,
     own_threads_pass_the_gate,
@@ -187,6 +188,23 @@ fn stacks_of_other_threads() {
         assert_eq!(shadow().adopt(there, 64).err(), Some(Refusal::Stack));
         drop(end);
     });
+}
+
+/// A child of its `fork` goes on on the same stack, alone.
+fn the_stack_of_this_thread() {
+    let _ = shadow();
+    let thread = thread::spawn(|| {
+        let buffer = [1_u8; 512 << 10];
+        let buffer = std::hint::black_box(&buffer);
+        let refused = || {
+            let at = [0, buffer.len() / 2, buffer.len() - PAGE];
+            at.iter().all(|at| adopt(&buffer[*at..at + PAGE]).err() == Some(Refusal::Stack))
+        };
+        assert!(refused());
+        assert_eq!(in_child(|| i32::from(!refused())), 0);
+    });
+    thread.join().unwrap();
+    assert_eq!(file_size(), 0);
 }
 
 /// A buffer right above a thread's stack is in the same mapping, but not in the stack; and who joins the thread is woken.
