@@ -58,7 +58,7 @@ pub struct Cq {
     /// The face's own word: the C object of this queue.
     cookie: AtomicUsize,
     destroyed: AtomicBool,
-    /// Earliest entry in the timer queue; `u64::MAX` without one.
+    /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `core`.
     timer_at: AtomicU64,
     /// The timer queue knows its number.
     timed: OnceLock<()>,
@@ -334,20 +334,24 @@ impl Cq {
     /// Called under the lock.
     fn keep_timer(&self, cq: &adverb_engine::Cq) {
         let Some(at) = cq.poll_timeout() else { return };
-        if at.0 < self.timer_at.load(Ordering::Relaxed) {
+        let old = self.timer_at.load(Ordering::Relaxed);
+        if at.0 < old {
             self.timer_at.store(at.0, Ordering::Relaxed);
-            self.context.node().enter_timer(at, Timed::Cq(self.number));
+            self.context.node().enter_timer(at, Timed::Cq(self.number), old);
         }
     }
 
-    /// An entry of the timer queue is due.
-    pub(crate) fn timer_due(self: &Arc<Self>, now: Time) {
+    /// The entry of the timer queue at `at` is due.
+    pub(crate) fn timer_due(self: &Arc<Self>, at: Time, now: Time) {
         let rearm = |cq: &adverb_engine::Cq| {
+            if self.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier one took its place, which is still to come.
+                return;
+            }
             self.timer_at.store(u64::MAX, Ordering::Relaxed);
             self.keep_timer(cq);
         };
         self.core.expired(now, |cq| self.notify(cq), rearm);
-        self.watch_due(now);
     }
 
     /// Acknowledges `n` events at once (CHN-4).

@@ -52,7 +52,7 @@ pub struct Qp {
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) xrcd: Option<Arc<Xrcd>>,
     pub(crate) inner: Mutex<QpInner>,
-    /// Earliest entry in the timer queue; `u64::MAX` without one.
+    /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(crate) timer_at: AtomicU64,
     /// Listed among those that wait for the next poll.
     pub(crate) dirty: AtomicBool,

@@ -6,7 +6,7 @@
 //! still lie there and nobody has polled meanwhile, it says so, once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::node::Timed;
+use crate::node::{NEVER, Timed};
 use adverb_engine::Time;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,6 @@ use std::time::Duration;
 
 /// How long completions may lie before it is said.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// Never.
-const NEVER: u64 = u64::MAX;
 
 /// When to come back, and what was seen when the watch began.
 #[derive(Debug)]
@@ -118,11 +115,11 @@ impl Cq {
         }
         self.enter_timed();
         self.watch.polls.store(self.core.look().polls, Ordering::Relaxed);
-        self.context.node().enter_timer(Time(at), Timed::Cq(self.number));
+        self.context.node().enter_timer(Time(at), Timed::Watch(self.number), NEVER);
     }
 
-    /// An entry of the timer queue is due, perhaps the watch's.
-    pub(super) fn watch_due(self: &Arc<Self>, now: Time) {
+    /// The watch's entry of the timer queue is due.
+    pub(crate) fn watch_due(self: &Arc<Self>, now: Time) {
         if self.watch.at.load(Ordering::Acquire) > now.0 {
             return;
         }

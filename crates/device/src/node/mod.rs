@@ -40,8 +40,8 @@ pub(crate) use local::{Backlog, Stash};
 use numbers::Numbers;
 use progress::Rx;
 pub(crate) use pump::Tx;
-pub(crate) use timers::Timed;
 use timers::Timers;
+pub(crate) use timers::{NEVER, Timed};
 
 /// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy host may deliver late.
 const TICK: Duration = Duration::from_millis(12);
@@ -372,9 +372,9 @@ impl Node {
         self.timed_cqs.lock().get(&id).and_then(Weak::upgrade)
     }
 
-    /// Enters a deadline and sees to it that the background thread wakes in time.
-    pub(crate) fn enter_timer(&self, at: Time, who: Timed) {
-        if self.timers.add(at, who) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
+    /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread wakes in time.
+    pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
+        if self.timers.add(at, who, old) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
             self.wake_thread();
         }
     }

@@ -1,6 +1,6 @@
 //! Receiving: from the link to the queue pairs.
 use crate::lanes::{Lanes, Peer, Rings};
-use crate::node::{Node, Timed, Tx};
+use crate::node::{NEVER, Node, Timed, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
@@ -271,9 +271,9 @@ impl Node {
     fn keep_held_timer(&self) {
         let Some(left) = self.link.held_for() else { return };
         let at = self.now() + left;
-        if at.0 < self.held_at.load(Ordering::Relaxed) {
-            self.held_at.store(at.0, Ordering::Relaxed);
-            self.enter_timer(at, Timed::Held);
+        let old = self.held_at.fetch_min(at.0, Ordering::Relaxed);
+        if at.0 < old {
+            self.enter_timer(at, Timed::Held, old);
         }
     }
 
@@ -390,44 +390,56 @@ impl Node {
         }
         let now = self.now();
         let mut any = false;
-        while let Some(due) = self.timers.pop_due(now) {
+        while let Some((at, due)) = self.timers.pop_due(now) {
             any = true;
             let qp = match due {
                 Timed::Qp(qpn) => self.qp(qpn),
                 Timed::Cq(id) => {
                     if let Some(cq) = self.cq_timer(id) {
-                        cq.timer_due(now);
+                        cq.timer_due(at, now);
+                    }
+                    None
+                }
+                Timed::Watch(id) => {
+                    if let Some(cq) = self.cq_timer(id) {
+                        cq.watch_due(now);
                     }
                     None
                 }
                 Timed::Held => {
                     // If somebody else receives just now, what is left is looked at again.
-                    self.held_at.store(u64::MAX, Ordering::Relaxed);
-                    self.receive(RxFrom::Every, false);
-                    self.keep_held_timer();
+                    let held = &self.held_at;
+                    if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                        self.receive(RxFrom::Every, false);
+                        self.keep_held_timer();
+                    }
                     None
                 }
             };
             let Some(qp) = qp else { continue };
-            if !self.timer_due(&qp, now, false) {
+            if !self.timer_due(&qp, at, now, false) {
                 // The answer may lie in a socket, as its reader is late.
                 self.receive(RxFrom::Every, false);
-                self.timer_due(&qp, now, true);
+                self.timer_due(&qp, at, now, true);
             }
         }
         any
     }
 
-    /// A queue pair's deadline may have come. `false`: a packet seems to be lost, and what has arrived is to be looked at first.
-    fn timer_due(&self, qp: &Qp, now: Time, looked: bool) -> bool {
+    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems to be lost, and what has arrived is to be looked at first.
+    fn timer_due(&self, qp: &Qp, at: Time, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
+            if qp.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier one took its place, or it was that of a queue pair of the same number.
+                return true;
+            }
             let overdue =
                 inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
             if overdue && !looked && inner.peer.is_none() {
                 return false;
             }
-            qp.timer_at.store(u64::MAX, Ordering::Relaxed);
+            qp.timer_at.store(NEVER, Ordering::Relaxed);
             // What is missing lies unread in one of two rings, or another thread is reading just now and was held up: nothing was
             // lost.
             let late = || match &inner.peer {
@@ -437,7 +449,7 @@ impl Node {
             if overdue && late() {
                 let again = now + WAIT;
                 qp.timer_at.store(again.0, Ordering::Relaxed);
-                self.enter_timer(again, Timed::Qp(qp.number()));
+                self.enter_timer(again, Timed::Qp(qp.number()), NEVER);
             } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
                 inner.engine.handle_timeout(now, &mut tx.effects);
                 self.pump(qp, &mut inner, tx);

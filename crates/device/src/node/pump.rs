@@ -246,9 +246,10 @@ impl Node {
     /// Enters the queue pair's deadline unless an earlier entry stands already.
     pub(crate) fn keep_timer(&self, qp: &Qp, inner: &QpInner) {
         let Some(at) = inner.engine.poll_timeout() else { return };
-        if at.0 < qp.timer_at.load(Ordering::Relaxed) {
+        let old = qp.timer_at.load(Ordering::Relaxed);
+        if at.0 < old {
             qp.timer_at.store(at.0, Ordering::Relaxed);
-            self.enter_timer(at, Timed::Qp(qp.number()));
+            self.enter_timer(at, Timed::Qp(qp.number()), old);
         }
     }
 }
