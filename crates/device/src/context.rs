@@ -239,7 +239,7 @@ impl Context {
         if self.node.is_stale() {
             return Err(Errno::EIO);
         }
-        self.events.pop(&self.node, None, |(_, element)| element.note_read(), || {})
+        self.events.pop_idly(|(_, element)| element.note_read())
     }
     /// Takes an asynchronous event if one waits, without waiting. It must be acknowledged with
     /// [`Context::ack_async_event`].
@@ -248,7 +248,7 @@ impl Context {
         if self.node.is_stale() {
             return None;
         }
-        self.events.try_pop(&self.node, |(_, element)| element.note_read())
+        self.events.take(|(_, element)| element.note_read())
     }
     /// Acknowledges one event about `element`.
     pub fn ack_async_event(&self, element: &Element) {

@@ -183,6 +183,11 @@ impl<T> EventQueue<T> {
         was
     }
 
+    /// Takes the oldest event, if there is one already.
+    pub fn take(&self, read: impl Fn(&T)) -> Option<T> {
+        self.list.try_pop(read)
+    }
+
     /// Takes the oldest event, if any, after some progress.
     pub fn try_pop(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
         let event = self.list.try_pop(&read).or_else(|| {
@@ -236,14 +241,24 @@ impl<T> EventQueue<T> {
         read: impl Fn(&T),
         before_sleep: impl Fn(),
     ) -> nix::Result<T> {
-        let event = self.wait(node, cutoff, read, before_sleep)?;
+        let event = self.wait(Some(node), cutoff, read, before_sleep)?;
         node.program_has_an_event();
         Ok(event)
     }
 
+    /// As [`EventQueue::pop`], but only the background thread drives the device: for events so rare that a thread may wait for
+    /// them as long as the program runs, which is not to wake for every packet meanwhile.
+    ///
+    /// # Errors
+    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
+    pub fn pop_idly(&self, read: impl Fn(&T)) -> nix::Result<T> {
+        self.wait(None, None, read, || {})
+    }
+
+    /// `node` is what the waiting thread drives.
     fn wait(
         &self,
-        node: &Node,
+        node: Option<&Node>,
         cutoff: Option<Instant>,
         read: impl Fn(&T),
         before_sleep: impl Fn(),
@@ -251,20 +266,30 @@ impl<T> EventQueue<T> {
         if let Some(event) = self.list.try_pop(&read) {
             return Ok(event);
         }
-        node.progress();
-        if let Some(event) = self.list.try_pop(&read) {
-            return Ok(event);
+        if let Some(node) = node {
+            node.progress();
+            if let Some(event) = self.list.try_pop(&read) {
+                return Ok(event);
+            }
         }
         if self.is_nonblocking() {
             return Err(Errno::EAGAIN);
         }
-        node.waits_itself();
+        if let Some(node) = node {
+            node.waits_itself();
+        }
         let started = Instant::now();
         let mut slept = false;
         loop {
-            let spin_until = Instant::now() + self.spin.length();
+            if let Some(node) = node.filter(|_| slept) {
+                // Whatever ended the sleep lies in any of the sockets.
+                node.progress_after_sleep();
+            }
+            let spin_until = Instant::now() + node.map_or(Duration::ZERO, |_| self.spin.length());
             loop {
-                node.progress();
+                if let Some(node) = node {
+                    node.progress();
+                }
                 if let Some(event) = self.list.try_pop(&read) {
                     self.spin.learn(started.elapsed(), slept);
                     return Ok(event);
@@ -290,14 +315,17 @@ impl<T> EventQueue<T> {
             };
             let mut fds = [
                 PollFd::new(self.as_fd(), PollFlags::POLLIN),
-                PollFd::new(node.packets_fd(), PollFlags::POLLIN),
+                PollFd::new(node.map_or(self.as_fd(), Node::packets_fd), PollFlags::POLLIN),
             ];
-            let asleep = node.sleeps();
-            let woken = if asleep.needless { Ok(0) } else { poll(&mut fds, timeout) };
+            let asleep = node.map(Node::sleeps);
+            let needless = asleep.as_ref().is_some_and(|a| a.needless);
+            let woken = if needless { Ok(0) } else { poll(&mut fds, timeout) };
             drop(asleep);
             if let Err(e) = woken {
                 // The bell may have rung, too, and this thread has taken its ringing from others that sleep.
-                node.progress();
+                if let Some(node) = node {
+                    node.progress_after_sleep();
+                }
                 return Err(e);
             }
             slept = true;

@@ -238,6 +238,70 @@ fn a_sink_of_the_faces_own_is_told_once_an_arm() {
     assert_eq!(told.0.load(Ordering::SeqCst), 1);
 }
 
+/// How often a thread of this process went to sleep by itself.
+fn sleeps_of(tid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn chn_7_a_thread_that_waits_for_asynchronous_events_sleeps_until_there_is_one() {
+    child::run("inner_asynchronous", &[]);
+    child::run("inner_asynchronous", &[("ADVERB_PATH", "wire")]);
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_asynchronous() {
+    use adverb_device::context::AsyncEvent;
+    let (a, mut b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let cap = adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
+    let srq = adverb_device::Srq::new(&b.pd, 64, 1, 0, None).unwrap();
+    let init = adverb_device::QpInit {
+        qp_type: QpType::Rc,
+        cap,
+        signal_all: true,
+        send_cq: Some(b.cq.clone()),
+        recv_cq: Some(b.cq.clone()),
+        srq: Some(srq.clone()),
+        xrcd: None,
+    };
+    b.qp = adverb_device::Qp::new(&b.context, Some(&b.pd), &init).unwrap();
+    a.connect(&b.qp, PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    for i in 0..64 {
+        let sges = [b.sge(0, 64)];
+        srq.post_recv(&adverb_device::engine::RecvWr { wr_id: i, sges: &sges }).unwrap();
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    let context = b.context.clone();
+    let waiter = std::thread::spawn(move || {
+        tell.send(nix::unistd::gettid().as_raw()).unwrap();
+        let (event, element) = context.next_async_event().unwrap();
+        context.ack_async_event(&element);
+        event
+    });
+    let tid = told.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let before = sleeps_of(tid);
+    for i in 0..50 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    until("fifty messages without a poll", || b.cq.len() == 50);
+    assert_eq!(sleeps_of(tid), before, "woken by packets");
+    srq.modify(None, Some(10)).unwrap();
+    for i in 50..60 {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+    until("the event, with nobody else at it", || waiter.is_finished());
+    assert_eq!(waiter.join().unwrap(), AsyncEvent::SrqLimitReached);
+    let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+    nix::fcntl::fcntl(b.context.async_events(), flags).unwrap();
+    assert_eq!(b.context.next_async_event().map(|_| ()), Err(Errno::EAGAIN));
+}
+
 /// What was logged.
 struct Lines(Mutex<Vec<String>>);
 

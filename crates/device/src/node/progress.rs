@@ -95,14 +95,20 @@ impl Node {
     /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was anything.
     /// Never blocks: if another thread is at it, that is as good.
     pub fn progress(&self) -> bool {
-        self.drive(false)
+        self.drive(RxFrom::All, false)
+    }
+
+    /// As [`Node::progress`], at every socket: for a thread that something has woken. In a spin they are looked at only now and then
+    /// while peers on this host write.
+    pub(crate) fn progress_after_sleep(&self) -> bool {
+        self.drive(RxFrom::Every, false)
     }
 
     /// As [`Node::progress`], for a program that polls and so comes back soon: plain ACKs are held until it posts or
     /// polls again, so that they leave in one run with its answer and after it. The background thread, which is
     /// known to look again within a millisecond, sends them if the program does not come back.
     pub(crate) fn progress_polling(&self) -> bool {
-        self.drive(self.program_polls())
+        self.drive(RxFrom::All, self.program_polls())
     }
 
     /// Sends held ACKs and requests that wait for the next poll, without taking in anything new.
@@ -174,14 +180,14 @@ impl Node {
         self.thread_away.load(Ordering::Relaxed)
     }
 
-    fn drive(&self, hold: bool) -> bool {
+    fn drive(&self, from: RxFrom, hold: bool) -> bool {
         // Not exact with several threads, nor need it be: whoever looks only asks whether it moves.
         let polls = self.polls.load(Ordering::Relaxed);
         self.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
         if self.is_stale() {
             return false;
         }
-        let any = self.pump_dirty() | self.receive(RxFrom::All, hold);
+        let any = self.pump_dirty() | self.receive(from, hold);
         // Reading the clock costs as much as the rest of an empty poll. The background thread wakes for a deadline by
         // itself; a program that polls is in time with every few polls.
         any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers())
