@@ -128,9 +128,6 @@ impl Node {
         drop(keys);
         if paused {
             self.pump_soon(qp);
-            if !self.program_polls() && self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
-                self.wake_thread();
-            }
         }
         self.deliver(qp, inner, effects);
         self.keep_timer(qp, inner);

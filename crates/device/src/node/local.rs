@@ -151,7 +151,7 @@ impl Node {
             self.stashed.lock().push(qp.clone());
             self.any_stashed.store(true, Ordering::Release);
             // The program may post the receive and sleep without a look at the sockets: the thread looks again.
-            if self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
+            if self.thread_sleeps() {
                 self.wake_thread();
             }
         }

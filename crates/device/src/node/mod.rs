@@ -19,7 +19,7 @@ use nix::time::ClockId;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -377,6 +377,12 @@ impl Node {
         if self.timers.add(at, who, old) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
             self.wake_thread();
         }
+    }
+
+    /// Is the background thread asleep, or about to be? If not, it will still see what the caller has set before.
+    pub(crate) fn thread_sleeps(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.thread_sleeps_until.load(Ordering::SeqCst) != 0
     }
 
     /// Wakes the background thread, so that it looks at the timers again.

@@ -117,6 +117,7 @@ impl Node {
         if let Some(mut rx) = self.rx.try_lock_for(PATIENCE) {
             let batch = &mut rx.batch;
             batch.hold = false;
+            self.any_held.store(false, Ordering::Relaxed);
             batch.touched.append(&mut batch.held);
             self.answer(batch);
         }

@@ -118,10 +118,6 @@ impl Node {
         }
         if paused {
             self.pump_soon(qp);
-            // Awake, the thread looks again by itself; asleep it may not know that there is something to do.
-            if !self.program_polls() && self.thread_sleeps_until.load(Ordering::SeqCst) != 0 {
-                self.wake_thread();
-            }
         }
         self.deliver(qp, inner, effects);
         self.keep_timer(qp, inner);
@@ -132,6 +128,10 @@ impl Node {
         if !qp.dirty.swap(true, Ordering::Relaxed) {
             self.dirty.lock().extend(qp.me());
             self.any_dirty.store(true, Ordering::Release);
+            // Awake, the thread looks again by itself; asleep it may not know that there is something to do.
+            if self.thread_sleeps() && !self.program_polls() {
+                self.wake_thread();
+            }
         }
     }
 

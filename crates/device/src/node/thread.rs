@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::time::TimeSpec;
 use std::os::fd::AsFd;
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -176,6 +176,19 @@ fn linger(node: &Node) -> Option<bool> {
     Some(found)
 }
 
+/// How soon the thread looks again for the sake of what waits for the next poll.
+fn waits(node: &Node) -> Option<Duration> {
+    if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
+        // A queue pair waits for another process to take its packets, or packets wait for a receive.
+        return Some(RETRY);
+    }
+    node.any_held.load(Ordering::Acquire).then_some(LONGEST_AWAY)
+}
+
+fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    a.into_iter().chain(b).min()
+}
+
 /// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.
 fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
     // Announce first, then look at the deadlines: whoever adds one in between sees the announcement and wakes us.
@@ -185,19 +198,19 @@ fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
     let mut limit =
         if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
     if !away.is_zero() {
-        limit = Some(limit.map_or(away, |l| l.min(away)));
+        limit = sooner(limit, Some(away));
     }
-    if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
-        // A queue pair waits for another process to take its packets, or packets wait for a receive.
-        limit = Some(limit.map_or(RETRY, |l| l.min(RETRY)));
-    }
+    limit = sooner(limit, waits(node));
     if node.link.maintenance_due() {
-        limit = Some(limit.map_or(UPKEEP, |l| l.min(UPKEEP)));
+        limit = sooner(limit, Some(UPKEEP));
     }
     node.thread_sleeps_until.store(limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64), Ordering::SeqCst);
     if node.timers.next() < next {
         return;
     }
+    // The same with what is left for the next poll: its setter looks at the announcement after this, or is seen here.
+    fence(Ordering::SeqCst);
+    limit = sooner(limit, waits(node));
     let asleep = away.is_zero().then(|| node.sleeps());
     if asleep.as_ref().is_some_and(|a| a.needless) {
         return;
