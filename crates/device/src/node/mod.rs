@@ -31,6 +31,8 @@ mod numbers;
 mod progress;
 mod pump;
 mod sleep;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod thread;
 mod timers;
 
@@ -138,7 +140,7 @@ extern "C" fn at_exit() {
     if let Some(place) = NODES[generation as usize % 64].try_lock()
         && let Some(node) = place.as_ref().filter(|n| n.generation == generation)
     {
-        node.send_what_waits();
+        node.send_at_last();
         node.log_counters();
     }
 }

@@ -12,7 +12,7 @@ use adverb_wire::{Headers, Syndrome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Datagrams received with one call: each may be a run of 64 KiB.
 const DATAGRAMS: usize = 8;
@@ -31,6 +31,8 @@ const RUNS_LATE: Duration = Duration::from_millis(10);
 
 /// How long a process that ends waits for a thread that receives.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Its pace of trying again.
+const NAP: Duration = Duration::from_micros(50);
 
 /// How much later a timeout may count if a peer on this host has not read what was written to it, and the pace of looking.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -121,6 +123,41 @@ impl Node {
             batch.touched.append(&mut batch.held);
             self.answer(batch);
         }
+    }
+
+    /// As [`Node::send_what_waits`] when the process ends. It may do so in a signal handler that interrupted a call of ours: then
+    /// nobody gives back the locks of that, and what they guard is left as it is.
+    pub(super) fn send_at_last(&self) {
+        if self.is_stale() || !self.keys_can_be_read() {
+            return;
+        }
+        let waiting = self.dirty.try_lock_for(PATIENCE).map(|mut dirty| std::mem::take(&mut *dirty));
+        for qp in waiting.into_iter().flatten() {
+            if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
+                self.with_tx(|tx| self.pump(&qp, &mut inner, tx));
+            }
+        }
+        let Some(mut rx) = self.rx.try_lock_for(PATIENCE) else { return };
+        let batch = &mut rx.batch;
+        let held = std::mem::take(&mut batch.held);
+        for qp in held.into_iter().chain(std::mem::take(&mut batch.touched)) {
+            if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
+                inner.engine.hold_ack(false);
+                self.pump(&qp, &mut inner, &mut batch.tx);
+            }
+        }
+    }
+
+    /// Can the keys be read within [`PATIENCE`]?
+    fn keys_can_be_read(&self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        while self.keys.try_read().is_none() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(NAP);
+        }
+        true
     }
 
     /// The program asked for an event, so it is about to sleep: what was held back for its next poll leaves now. A

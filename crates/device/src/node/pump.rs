@@ -46,9 +46,10 @@ impl Node {
     pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
         let mut f = Some(f);
         let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
-        match TX.try_with(|tx| run(&mut tx.borrow_mut())) {
+        match TX.try_with(|tx| tx.try_borrow_mut().ok().and_then(|mut tx| run(&mut tx))) {
             Ok(Some(result)) => result,
-            // A process that exits has taken its thread's scratch down already when what was held back is sent.
+            // A process that exits has taken its thread's scratch down already when what was held back is sent, or does so in a
+            // signal handler that interrupted its use.
             _ => run(&mut Tx::new()).expect("not run above"),
         }
     }

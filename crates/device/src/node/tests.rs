@@ -1,0 +1,115 @@
+//! Queue pairs of one process, where only the node sees what becomes of them.
+use crate::node::Timed;
+use crate::{Context, Cq, Pd, Qp, QpInit, device};
+use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn queue_pair(context: &Arc<Context>, cq: &Arc<Cq>, pd: &Arc<Pd>) -> Arc<Qp> {
+    let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, ..Default::default() };
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        cap,
+        signal_all: true,
+        send_cq: Some(cq.clone()),
+        recv_cq: Some(cq.clone()),
+        srq: None,
+        xrcd: None,
+    };
+    Qp::new(context, Some(pd), &init).unwrap()
+}
+
+fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
+    let index = context.device().gids().iter().position(|g| g.ipv4().is_some()).unwrap() as u8;
+    let attr = QpAttr { state: QpState::Init, port_num: 1, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    qp.modify(&attr, mask).unwrap();
+    let av = context
+        .resolve(&crate::context::AhAttr {
+            dgid: context.gid(1, index.into()).unwrap(),
+            sgid_index: index,
+            is_global: true,
+            port_num: 1,
+            hop_limit: 64,
+            ..Default::default()
+        })
+        .unwrap();
+    let attr = QpAttr {
+        state: QpState::Rtr,
+        av,
+        path_mtu: PathMtu::Mtu1024,
+        dest_qpn: peer.number(),
+        // 10 µs.
+        min_rnr_timer: 1,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER).unwrap();
+    let attr = QpAttr { state: QpState::Rts, timeout: 18, retry_cnt: 7, rnr_retry: 7, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
+    qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC).unwrap();
+}
+
+struct Pair {
+    context: Arc<Context>,
+    cq: Arc<Cq>,
+    a: Arc<Qp>,
+    b: Arc<Qp>,
+}
+
+fn pair() -> Pair {
+    let context =
+        device::list().unwrap().into_iter().find(|d| d.interface().loopback).unwrap().open().unwrap();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, 16, None, 0).unwrap();
+    let (a, b) = (queue_pair(&context, &cq, &pd), queue_pair(&context, &cq, &pd));
+    connect(&context, &a, &b);
+    connect(&context, &b, &a);
+    Pair { context, cq, a, b }
+}
+
+/// Each round sets a deadline before the one of the missing acknowledgement, and then that again.
+#[test]
+fn a_receiver_that_is_not_ready_leaves_one_entry() {
+    let Pair { context, cq, a, b } = pair();
+    let wr = SendWr {
+        wr_id: 1,
+        flags: SendFlags::SIGNALED,
+        op: SendOp::Send,
+        data: Payload::Sges(&[]),
+        ud: None,
+        xrc_srqn: 0,
+    };
+    a.post_sends(&[wr], false).unwrap();
+    let node = context.node();
+    let (mut most, begun) = (0, Instant::now());
+    while begun.elapsed() < Duration::from_millis(300) {
+        node.progress();
+        most = most.max(node.timers.count(Timed::Qp(a.number())));
+    }
+    assert_eq!(most, 1, "after {:?}", a.counters());
+    b.post_recv(&adverb_engine::RecvWr { wr_id: 2, sges: &[] }).unwrap();
+    let mut done = 0;
+    while done < 2 {
+        done += cq.poll(2, |c| assert_eq!(c.status, adverb_engine::WcStatus::Success)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{done} of 2: a deadline was lost");
+    }
+    a.destroy().unwrap();
+    b.destroy().unwrap();
+}
+
+/// As in a signal handler that interrupted a post on the very queue pair.
+#[test]
+fn the_end_of_the_process_waits_for_no_lock_without_end() {
+    let Pair { context, a, b, .. } = pair();
+    let node = context.node();
+    let interrupted = a.inner.lock();
+    // The background thread may have taken it from the list: then it is the one that waits.
+    node.pump_soon(&a);
+    node.with_tx(|_| node.send_at_last());
+    let keys = node.keys.write();
+    node.send_at_last();
+    drop((keys, interrupted));
+    a.destroy().unwrap();
+    b.destroy().unwrap();
+}
