@@ -275,6 +275,8 @@ impl Qp {
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
                 inner.part();
+                // What of its earlier life still waits to leave does not leave in the next one.
+                inner.backlog.clear();
             }
             if let Some(peer) = peer {
                 inner.engine.leave_network(peer.mtu());
@@ -568,8 +570,10 @@ impl QpInner {
         self.shown.is_some()
     }
 
-    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next one's may number alike.
+    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next one's may number alike, nor packets
+    /// that came before their receive.
     fn part(&mut self) {
+        self.stash.clear();
         self.peer = None;
         self.long = false;
         self.seen = Seen::default();

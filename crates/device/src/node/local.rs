@@ -196,6 +196,12 @@ pub(crate) struct Stash {
     packets: VecDeque<(Time, Stashed)>,
 }
 
+impl Stash {
+    pub(crate) fn clear(&mut self) {
+        self.packets.clear();
+    }
+}
+
 /// A packet kept.
 #[derive(Debug)]
 struct Stashed {
