@@ -391,13 +391,17 @@ impl Qp {
     /// Queues a send request without handing it over: [`Qp::commit_sends`] does, [`Qp::abort_sends`] forgets it.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not queued then.
     pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        self.context.node().check_alive()?;
         self.inner.lock().stage(wr)
     }
 
     /// Hands over everything staged.
     pub fn commit_sends(&self) {
+        if self.context.node().is_stale() {
+            return;
+        }
         self.commit(&mut self.inner.lock());
     }
 
@@ -405,8 +409,9 @@ impl Qp {
     /// refusal what was staged before is handed over first (DEF-4). Unlike in verbs, a queue pair in ERR takes none.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR.
+    /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
     pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
+        self.context.node().check_alive()?;
         let mut inner = self.inner.lock();
         let result = inner.stage_all(wrs, |inner| self.commit(inner));
         if result.is_err() || !more {
@@ -417,6 +422,9 @@ impl Qp {
 
     /// Forgets everything staged.
     pub fn abort_sends(&self) {
+        if self.context.node().is_stale() {
+            return;
+        }
         self.inner.lock().engine.abort_sends();
     }
 

@@ -9,7 +9,7 @@ use crate::pd::{Pd, Xrcd};
 use crate::qp::Qp;
 use crate::uses::Uses;
 use adverb_engine::qp::{NoRecv, RecvSource};
-use adverb_engine::{PdId, PostError, RecvWqe, RecvWr};
+use adverb_engine::{PdId, RecvWqe, RecvWr};
 use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -111,9 +111,10 @@ impl Srq {
     /// Queues a receive.
     ///
     /// # Errors
-    /// ENOMEM when full, EINVAL for a bad request.
-    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.inner.lock().post(wr)
+    /// ENOMEM when full, EINVAL for a bad request, EIO in a child of `fork`.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        Ok(self.inner.lock().post(wr)?)
     }
 
     /// Changes the capacity and arms the limit event, each if given.
