@@ -146,14 +146,14 @@ impl Lanes {
     }
 
     /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of its requests with it, until `f`
-    /// has returned: the payload that a record points at is not another's by then.
+    /// has returned: the payload that a record points at is not another's by then. `false`: this thread cannot say that it is at
+    /// work there, as too many others do.
     pub(crate) fn while_connected(&self, peer: &Peer, seen: &mut Seen, ends: Ends, f: impl FnOnce()) -> bool {
         let Some(_busy) = self.published.enter() else { return false };
-        let is_open = self.open(peer, seen, ends, Access::empty()).is_some();
-        if is_open {
+        if self.open(peer, seen, ends, Access::empty()).is_some() {
             f();
         }
-        is_open
+        true
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the operation.

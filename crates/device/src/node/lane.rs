@@ -294,7 +294,7 @@ impl Node {
         let mut seen = std::mem::take(&mut inner.seen);
         let mut reached = true;
         // A sender whose queue pair has ended may use that memory for something else by now: such a packet is dropped.
-        lanes.while_connected(peer, &mut seen, ends, || {
+        let marked = lanes.while_connected(peer, &mut seen, ends, || {
             let Reference { addr, len, how } = *reference;
             reached = peer.fetch(addr, len, how == SHARED, scratch, |bytes| {
                 let packet: Packet<'_> = *packet;
@@ -302,12 +302,16 @@ impl Node {
             });
         });
         inner.seen = seen;
-        if !reached && let Some(mut lane) = peer.lane() {
+        if !(reached && marked)
+            && let Some(mut lane) = peer.lane()
+        {
             // Dropped; it comes again by another way.
             let _ = lane.push(NO_REFERENCES, 1, |body| {
                 body[0] = reference.how;
                 true
             });
+            drop(lane);
+            peer.ring_bell();
         }
     }
 
