@@ -197,6 +197,10 @@ pub(crate) struct Stash {
 }
 
 impl Stash {
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
     pub(crate) fn clear(&mut self) {
         self.packets.clear();
     }

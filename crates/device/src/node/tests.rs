@@ -5,10 +5,10 @@ use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn queue_pair(context: &Arc<Context>, cq: &Arc<Cq>, pd: &Arc<Pd>) -> Arc<Qp> {
+fn queue_pair(qp_type: QpType, context: &Arc<Context>, cq: &Arc<Cq>, pd: &Arc<Pd>) -> Arc<Qp> {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, ..Default::default() };
     let init = QpInit {
-        qp_type: QpType::Rc,
+        qp_type,
         cap,
         signal_all: true,
         send_cq: Some(cq.clone()),
@@ -62,7 +62,7 @@ fn pair() -> Pair {
         device::list().unwrap().into_iter().find(|d| d.interface().loopback).unwrap().open().unwrap();
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, 16, None, 0).unwrap();
-    let (a, b) = (queue_pair(&context, &cq, &pd), queue_pair(&context, &cq, &pd));
+    let (a, b) = (queue_pair(QpType::Rc, &context, &cq, &pd), queue_pair(QpType::Rc, &context, &cq, &pd));
     connect(&context, &a, &b);
     connect(&context, &b, &a);
     Pair { context, cq, a, b }
@@ -112,4 +112,32 @@ fn the_end_of_the_process_waits_for_no_lock_without_end() {
     drop((keys, interrupted));
     a.destroy().unwrap();
     b.destroy().unwrap();
+}
+
+#[test]
+fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
+    let Pair { context, cq, a, b } = pair();
+    let pd = a.pd().unwrap();
+    let qp = queue_pair(QpType::Uc, &context, &cq, pd);
+    let opcode =
+        adverb_wire::Opcode::new(adverb_wire::Transport::Uc, adverb_wire::Operation::SendOnly).unwrap();
+    let ip = std::net::IpAddr::from([127, 0, 0, 1]);
+    let mut bytes = [0; 12];
+    bytes[0] = opcode.as_u8();
+    let packet = adverb_link::RxPacket {
+        src: (ip, 4791).into(),
+        dst: ip,
+        local: None,
+        traffic_class: 0,
+        hop_limit: 64,
+        handed_on: true,
+        bytes: &bytes,
+    };
+    assert!(context.node().stash(&qp, &mut qp.inner.lock(), &packet, opcode));
+    assert!(!qp.inner.lock().stash.is_empty());
+    qp.modify(&QpAttr { state: QpState::Reset, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+    assert!(qp.inner.lock().stash.is_empty());
+    for qp in [a, b, qp] {
+        qp.destroy().unwrap();
+    }
 }
