@@ -141,6 +141,6 @@ impl SrqRecv<'_> {
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
         let posted = self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));
-        Ok(posted.map_err(adverb_device::Error::from)?)
+        Ok(posted?)
     }
 }

@@ -91,7 +91,7 @@ impl Srq {
         let privileged = pd.get_privileged_memory_region_token();
         let list = SgList::new(sgl, self.0.max_sge, pd.device(), privileged, &pd.adapter().0.lams)?;
         let wr = RecvWr { wr_id: request_context, sges: list.entries() };
-        self.0.device.post_recv(&wr).map_err(|e| status_of(&e.into()))
+        self.0.device.post_recv(&wr).map_err(|e| status_of(&e))
     }
 
     /// Closes it: pending while queue pairs use it or its callback runs.

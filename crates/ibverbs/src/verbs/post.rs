@@ -186,7 +186,7 @@ pub unsafe extern "C" fn post_srq_recv(
     // SAFETY: a live handle of ours.
     let obj: &SrqObj = unsafe { SrqObj::behind(srq) };
     // SAFETY: the program's list, valid during the call.
-    unsafe { post_each("ibv_post_srq_recv", wr, bad_wr, |wr| Ok(obj.srq.post_recv(wr)?)) }
+    unsafe { post_each("ibv_post_srq_recv", wr, bad_wr, |wr| obj.srq.post_recv(wr)) }
 }
 
 /// # Safety
