@@ -7,7 +7,6 @@ use crate::sync::Mutex;
 use adverb_sync::Condvar;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -69,15 +68,11 @@ struct Descriptor(EventFd);
 
 impl Tokens for Descriptor {
     fn give(&self) {
-        // Cannot fail: the count stays far below 2^64.
-        let _ = self.0.write(1);
+        adverb_link::add_token(self.0.as_fd());
     }
     /// Never blocks as long as the program leaves the descriptor's reading to us.
     fn take(&self) {
-        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        if matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1)) {
-            let _ = self.0.read();
-        }
+        adverb_link::take_token(self.0.as_fd());
     }
 }
 
@@ -304,29 +299,30 @@ impl<T> EventQueue<T> {
             }
             before_sleep();
             let timeout = match cutoff {
-                None => PollTimeout::NONE,
+                None => None,
                 Some(at) => {
                     let left = at.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Err(Errno::ETIMEDOUT);
                     }
-                    PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
+                    Some(left)
                 }
             };
-            let mut fds = [
-                PollFd::new(self.as_fd(), PollFlags::POLLIN),
-                PollFd::new(node.map_or(self.as_fd(), Node::packets_fd), PollFlags::POLLIN),
-            ];
             let asleep = node.map(Node::sleeps);
-            let needless = asleep.as_ref().is_some_and(|a| a.needless);
-            let woken = if needless { Ok(0) } else { poll(&mut fds, timeout) };
+            let fds = [self.as_fd(), node.map_or(self.as_fd(), Node::packets_fd)];
+            // A thread cancelled there leaves its announcement behind, which others then ring for in vain.
+            let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
+                Ok(())
+            } else {
+                adverb_link::wait_readable(fds, timeout)
+            };
             drop(asleep);
             if let Err(e) = woken {
                 // The bell may have rung, too, and this thread has taken its ringing from others that sleep.
                 if let Some(node) = node {
                     node.progress_after_sleep();
                 }
-                return Err(e);
+                return Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw));
             }
             slept = true;
         }

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
                     .unwrap_or_else(|| by_length(60, 5));
                 program("threads", &seconds.to_string(), seconds + 60, "ok threads")
             }),
+            case("cancelled_threads_leave_nothing_locked", || program("cancel", "2000", 120, "ok cancel")),
             case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
             case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
             case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),

@@ -1,6 +1,13 @@
 //! The system calls of the link that need raw structures: message headers with ancillary data, reuseport
 //! programs, abstract socket names. Nothing here knows RoCE.
+//!
+//! What is called under locks goes by `syscall`, as the C library's functions of the same names are cancellation points:
+//! a thread that `pthread_cancel` ends in one leaves the locks held for ever.
 #![allow(unsafe_code)]
+
+mod cancel;
+
+pub use cancel::{Uncancelled, wait_readable};
 
 use std::io;
 use std::mem::{self, MaybeUninit, offset_of, size_of};
@@ -90,7 +97,7 @@ impl Drop for Fd {
 
 fn close(fd: RawFd) {
     // SAFETY: the caller owns the descriptor and forgets it.
-    unsafe { libc::close(fd) };
+    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 fn check(result: c_int) -> io::Result<c_int> {
@@ -309,13 +316,49 @@ pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64
     for (poll, &fd) in polls.iter_mut().zip(fds) {
         poll.fd = fd;
     }
-    let millis = c_int::try_from(wait.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: `polls` has at least `count` entries.
-    match check(unsafe { libc::poll(polls.as_mut_ptr(), count as libc::nfds_t, millis) }) {
+    match poll_raw(&mut polls[..count], wait) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
         result => result?,
     };
     Ok(polls[..count].iter().enumerate().fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
+}
+
+/// `poll` that is no cancellation point.
+fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<usize> {
+    let mut wait = timespec(wait);
+    // SAFETY: the entries and the time are writable and live through the call; no signal mask.
+    check_len(unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            polls.as_mut_ptr(),
+            polls.len(),
+            &raw mut wait,
+            ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    } as isize)
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    let tv_sec = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+    libc::timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
+}
+
+/// Adds one to the count of an `eventfd`; no cancellation point.
+pub fn add_token(fd: BorrowedFd<'_>) {
+    let one = 1u64;
+    // SAFETY: eight bytes to read. It cannot fail: the count stays far below 2^64.
+    unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const one, size_of::<u64>()) };
+}
+
+/// Reads an `eventfd` if it is readable; no cancellation point.
+pub fn take_token(fd: BorrowedFd<'_>) {
+    let mut polls = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    if matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
+        let mut count = 0u64;
+        // SAFETY: eight bytes to write.
+        unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut count, size_of::<u64>()) };
+    }
 }
 
 /// Room for ancillary data, aligned as `cmsghdr` wants it.
@@ -359,6 +402,27 @@ impl ControlWriter<'_> {
     }
 }
 
+/// `sendmsg` that does not wait.
+///
+/// # Safety
+/// The header's name, parts and ancillary data are readable.
+unsafe fn send_message(fd: &Fd, header: &libc::msghdr) -> isize {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller's promise; the kernel's header is laid out as the C library's.
+    unsafe { libc::syscall(libc::SYS_sendmsg, fd.raw(), &raw const *header, flags) as isize }
+}
+
+/// `recvmsg` that does not wait.
+///
+/// # Safety
+/// The header's name, parts and ancillary data are writable and of the lengths it says.
+unsafe fn receive_message(fd: &Fd, header: &mut libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd.raw(), &raw mut *header, flags | libc::MSG_DONTWAIT) as isize
+    }
+}
+
 /// Sends one datagram or one GSO run to `to`.
 pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions) -> io::Result<usize> {
     let mut control = Control([0; 128]);
@@ -388,7 +452,7 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
         header.msg_control = ptr::null_mut();
     }
     // SAFETY: name, the one part and the ancillary data live through the call; the kernel only reads them.
-    check_len(unsafe { libc::sendmsg(fd.raw(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check_len(unsafe { send_message(fd, &header) })
 }
 
 /// Sends a datagram to an abstract name, with the credentials of the effective user and no or five descriptors.
@@ -422,7 +486,7 @@ pub(crate) fn send_local(
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
     // SAFETY: name, parts and ancillary data live through the call; the kernel only reads them.
-    check_len(unsafe { libc::sendmsg(fd.raw(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    check_len(unsafe { send_message(fd, &header) })
 }
 
 /// Walks the ancillary data of a received message.
@@ -471,9 +535,7 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     header.msg_controllen = size_of::<Control>() as _;
     // MSG_CMSG_CLOEXEC: nobody may smuggle descriptors in that survive an exec.
     // SAFETY: the part and the ancillary buffer are writable and live through the call.
-    let len = check_len(unsafe {
-        libc::recvmsg(fd.raw(), &mut header, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC)
-    })?;
+    let len = check_len(unsafe { receive_message(fd, &mut header, libc::MSG_CMSG_CLOEXEC) })?;
     let mut local = Local { len, uid: None, pid: 0, fds: Vec::new() };
     for_each_control(&header, |level, kind, data| {
         if level != libc::SOL_SOCKET {
@@ -560,20 +622,21 @@ impl RecvVec {
         let got = if let [only] = headers {
             // Half the price of recvmmsg, which matters to who spins.
             // SAFETY: the header points to buffers of the stated lengths that live through the call.
-            let len = check_len(unsafe { libc::recvmsg(fd.raw(), &mut only.msg_hdr, libc::MSG_DONTWAIT) })?;
+            let len = check_len(unsafe { receive_message(fd, &mut only.msg_hdr, 0) })?;
             only.msg_len = len as _;
             1
         } else {
             // SAFETY: the headers point to buffers of the stated lengths that live through the call.
-            check(unsafe {
-                libc::recvmmsg(
+            check_len(unsafe {
+                libc::syscall(
+                    libc::SYS_recvmmsg,
                     fd.raw(),
                     headers.as_mut_ptr(),
-                    n as _,
-                    libc::MSG_DONTWAIT as _,
-                    ptr::null_mut(),
+                    n,
+                    libc::MSG_DONTWAIT,
+                    ptr::null_mut::<libc::timespec>(),
                 )
-            })? as usize
+            } as isize)?
         };
         for i in 0..got {
             metas[i] = self.meta(i, &headers[i]);

@@ -3,15 +3,18 @@ use crate::abi::*;
 use crate::errno;
 use crate::objects::{ContextObj, CqObj, Object, QpObj, SrqObj};
 use adverb_device::Element;
+use adverb_link::Uncancelled;
 use core::ffi::c_int;
 
 /// Waits for an event, as the flags of `async_fd` say.
-pub unsafe extern "C" fn ibv_get_async_event(
+/// "C-unwind", as a thread can be cancelled while it waits.
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: the program's live context.
     let obj = unsafe { ContextObj::behind(context) };
+    let _uncancelled = Uncancelled::begin();
     match obj.context.next_async_event() {
         Ok((kind, element)) => {
             // The objects wait for the acknowledgement before they go, so the handles live.

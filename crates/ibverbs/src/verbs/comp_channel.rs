@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::errno;
 use crate::objects::{ChannelObj, ContextObj, CqObj, Object};
 use adverb_device::CompChannel;
+use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
 
 /// Creates a completion channel.
@@ -32,13 +33,16 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 }
 
 /// Waits for an event and answers its CQ (CHN-1, CHN-2, CHN-7).
-pub unsafe extern "C" fn ibv_get_cq_event(
+///
+/// "C-unwind", as a thread can be cancelled while it waits.
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the program's live channel.
     let obj: &ChannelObj = unsafe { ChannelObj::behind(channel) };
+    let _uncancelled = Uncancelled::begin();
     match obj.channel.next_event(None) {
         Ok(event) => {
             let handle = event.cookie() as *mut ibv_cq;

@@ -1,0 +1,88 @@
+//! Threads that `pthread_cancel` ends.
+use super::{check, timespec};
+use libc::c_int;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+// A cancelled thread unwinds through its callers.
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_testcancel();
+    fn ppoll(
+        fds: *mut libc::pollfd,
+        count: libc::nfds_t,
+        timeout: *const libc::timespec,
+        mask: *const libc::sigset_t,
+    ) -> c_int;
+}
+
+thread_local! {
+    /// The state outside of [`Uncancelled`], within it.
+    static OUTSIDE: Cell<Option<c_int>> = const { Cell::new(None) };
+}
+
+/// While it lives the thread can be cancelled in [`wait_readable`] only.
+#[derive(Debug)]
+pub struct Uncancelled {
+    state: c_int,
+    outside: Option<c_int>,
+}
+
+impl Uncancelled {
+    /// A cancellation point itself. Not inlined: a build that aborts on panics ends the process when a thread unwinds
+    /// out of another call of a function that has a call that may unwind.
+    #[inline(never)]
+    #[must_use]
+    pub fn begin() -> Self {
+        // SAFETY: no arguments; nothing is held here.
+        unsafe { pthread_testcancel() };
+        let state = set_state(PTHREAD_CANCEL_DISABLE);
+        Uncancelled { state, outside: OUTSIDE.replace(Some(state)) }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        OUTSIDE.set(self.outside);
+        set_state(self.state);
+    }
+}
+
+#[inline(never)]
+fn set_state(state: c_int) -> c_int {
+    let mut old = 0;
+    // SAFETY: a state of the C library's, and a place for the old one.
+    unsafe { pthread_setcancelstate(state, &raw mut old) };
+    old
+}
+
+/// Sets a state again.
+struct Again(c_int);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        set_state(self.0);
+    }
+}
+
+/// Waits until one of two descriptors is readable or the time is over. Here a thread can be cancelled if it could outside
+/// of [`Uncancelled`].
+///
+/// # Errors
+/// EINTR after a signal, ENOMEM.
+#[inline(never)]
+pub fn wait_readable(fds: [BorrowedFd<'_>; 2], timeout: Option<Duration>) -> io::Result<()> {
+    let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    let timeout = timeout.map(timespec);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let again = OUTSIDE.get().map(|state| Again(set_state(state)));
+    // SAFETY: two entries and the time, if any, live through the call; no signal mask.
+    let result = check(unsafe { ppoll(polls.as_mut_ptr(), 2, timeout, ptr::null()) }).map(drop);
+    drop(again);
+    result
+}
