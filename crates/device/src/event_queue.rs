@@ -228,7 +228,8 @@ impl<T> EventQueue<T> {
     /// itself, so that an arriving packet costs one wake-up, not two. `before_sleep` is called each time it goes to sleep.
     ///
     /// # Errors
-    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
+    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first, unless all handlers are
+    /// of those that start calls again.
     pub fn pop(
         &self,
         node: &Node,
@@ -322,7 +323,11 @@ impl<T> EventQueue<T> {
                 if let Some(node) = node {
                     node.progress_after_sleep();
                 }
-                return Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw));
+                let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+                // The kernel starts a `read` again after such handlers, but never a `poll` (CHN-7).
+                if errno != Errno::EINTR || !adverb_link::signals_restart() {
+                    return Err(errno);
+                }
             }
             slept = true;
         }

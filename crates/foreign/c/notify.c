@@ -942,6 +942,33 @@ static void interrupted(void)
 	expect_event(b.rch, b.rcq, "the arm is untouched");
 }
 
+static void restarted(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	struct waiter w = {0};
+	pthread_t t;
+	int i;
+
+	open_rc();
+	CHECK(!sigaction(SIGUSR1, &sa, NULL), "sigaction");
+	arm(b.rcq, 0);
+	w.ch = b.rch;
+	CHECK(!pthread_create(&t, NULL, wait_event, &w), "thread");
+	CHECK(became(&w.inside, 1000), "started");
+	for (i = 1; i <= 3; i++) {
+		usleep(100000);
+		CHECK(!pthread_kill(t, SIGUSR1), "kill");
+	}
+	usleep(200000);
+	CHECK(signals == 3, "%d signals", signals);
+	CHECK(!w.done, "a signal whose calls start again ended the wait");
+	message(0);
+	CHECK(became(&w.done, 3000), "the event did not end the wait");
+	pthread_join(t, NULL);
+	CHECK(w.result == 0 && w.cq == b.rcq, "result %d errno %d", w.result, w.error);
+	ibv_ack_cq_events(b.rcq, 1);
+}
+
 static const struct {
 	const char *id, *name;
 	void (*run)(void);
@@ -987,6 +1014,7 @@ static const struct {
 	{"CHN-5", "unread_events_of_a_destroyed_cq_are_gone", destroyed_events_gone},
 	{"CHN-6", "a_channel_in_use_is_ebusy", busy_channel},
 	{"CHN-7", "a_signal_interrupts_get", interrupted},
+	{"CHN-7", "a_signal_whose_calls_start_again_does_not", restarted},
 };
 
 int main(int argc, char **argv)

@@ -53,7 +53,9 @@ pub use slot::{
     MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim, slot_of_qpn,
 };
 pub use stats::LinkStats;
-pub use sys::{Uncancelled, add_token, process_end, short_slices, take_token, wait_readable};
+pub use sys::{
+    Uncancelled, add_token, process_end, short_slices, signals_restart, take_token, wait_readable,
+};
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, Route, RxFrom, RxPacket, add_packet};
 pub use udp::UdpLink;

@@ -361,6 +361,26 @@ pub fn take_token(fd: BorrowedFd<'_>) {
     }
 }
 
+/// Does the program ask for calls that a signal interrupts to be started again, of every handler it has? Not those of
+/// faults, which interrupt no call and which runtimes install for themselves.
+#[must_use]
+pub fn signals_restart() -> bool {
+    const FAULTS: [c_int; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+    let mut handlers = (1..=64).filter(|signal| !FAULTS.contains(signal)).filter_map(|signal| {
+        let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the action is only asked for, and all zeros is one too; the C library refuses its own signals.
+        let now = unsafe {
+            check(libc::sigaction(signal, ptr::null(), now.as_mut_ptr())).ok()?;
+            now.assume_init()
+        };
+        let is_handler = now.sa_sigaction != libc::SIG_DFL && now.sa_sigaction != libc::SIG_IGN;
+        is_handler.then_some(now.sa_flags & libc::SA_RESTART != 0)
+    });
+    // Without any, the one that interrupted is gone already.
+    handlers.next().is_some_and(|first| first && handlers.all(|restarts| restarts))
+}
+
 /// Room for ancillary data, aligned as `cmsghdr` wants it.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
