@@ -9,17 +9,27 @@ use std::time::Duration;
 
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-// A cancelled thread unwinds through its callers.
-unsafe extern "C-unwind" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    fn pthread_testcancel();
-    fn ppoll(
-        fds: *mut libc::pollfd,
-        count: libc::nfds_t,
-        timeout: *const libc::timespec,
-        mask: *const libc::sigset_t,
-    ) -> c_int;
+macro_rules! declare {
+    ($abi:literal) => {
+        unsafe extern $abi {
+            fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+            fn pthread_testcancel();
+            fn ppoll(
+                fds: *mut libc::pollfd,
+                count: libc::nfds_t,
+                timeout: *const libc::timespec,
+                mask: *const libc::sigset_t,
+            ) -> c_int;
+        }
+    };
 }
+
+// A cancelled thread unwinds through its callers. Where panics abort, a call that may unwind is made to abort, too, but
+// one of "C" is not: the thread then goes through the callers without running their destructors.
+#[cfg(panic = "unwind")]
+declare!("C-unwind");
+#[cfg(not(panic = "unwind"))]
+declare!("C");
 
 thread_local! {
     /// The state outside of [`Uncancelled`], within it.
@@ -34,9 +44,7 @@ pub struct Uncancelled {
 }
 
 impl Uncancelled {
-    /// A cancellation point itself. Not inlined: a build that aborts on panics ends the process when a thread unwinds
-    /// out of another call of a function that has a call that may unwind.
-    #[inline(never)]
+    /// A cancellation point itself, as the calls are that wait.
     #[must_use]
     pub fn begin() -> Self {
         // SAFETY: no arguments; nothing is held here.
@@ -53,7 +61,6 @@ impl Drop for Uncancelled {
     }
 }
 
-#[inline(never)]
 fn set_state(state: c_int) -> c_int {
     let mut old = 0;
     // SAFETY: a state of the C library's, and a place for the old one.
@@ -75,7 +82,6 @@ impl Drop for Again {
 ///
 /// # Errors
 /// EINTR after a signal, ENOMEM.
-#[inline(never)]
 pub fn wait_readable(fds: [BorrowedFd<'_>; 2], timeout: Option<Duration>) -> io::Result<()> {
     let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     let timeout = timeout.map(timespec);
