@@ -1,4 +1,5 @@
 //! Asynchronous events of a context.
+use super::held::hold;
 use crate::abi::*;
 use crate::errno;
 use crate::objects::{ContextObj, CqObj, Object, QpObj, SrqObj};
@@ -15,7 +16,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     // SAFETY: the program's live context.
     let obj = unsafe { ContextObj::behind(context) };
     let _uncancelled = Uncancelled::begin();
-    match obj.context.next_async_event() {
+    match hold(&obj.context, |context| context.next_async_event()) {
         Ok((kind, element)) => {
             // The objects wait for the acknowledgement before they go, so the handles live.
             let element = match element {

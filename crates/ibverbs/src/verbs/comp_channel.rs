@@ -1,4 +1,5 @@
 //! Completion channels and their events.
+use super::held::hold;
 use super::{failed, failed_null};
 use crate::abi::*;
 use crate::errno;
@@ -6,6 +7,7 @@ use crate::objects::{ChannelObj, ContextObj, CqObj, Object};
 use adverb_device::CompChannel;
 use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
@@ -43,7 +45,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: the program's live channel.
     let obj: &ChannelObj = unsafe { ChannelObj::behind(channel) };
     let _uncancelled = Uncancelled::begin();
-    match obj.channel.next_event(None) {
+    match hold(&obj.channel, |channel| channel.next_event(None)) {
         Ok(event) => {
             let handle = event.cookie() as *mut ibv_cq;
             // SAFETY: the CQ waits for the acknowledgement of this event before it goes (CHN-4), so the handle lives;
@@ -62,6 +64,8 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: the program's handle, checked.
     if let Some(obj) = unsafe { CqObj::living(cq) } {
-        obj.cq.ack_events(nevents);
+        // A thread that waits to destroy the queue goes on before this call has ended.
+        let cq = Arc::clone(&obj.cq);
+        cq.ack_events(nevents);
     }
 }

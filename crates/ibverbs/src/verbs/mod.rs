@@ -14,6 +14,7 @@ pub mod device;
 pub mod dm;
 pub mod extensions;
 pub mod flow;
+mod held;
 pub mod import;
 pub mod logging;
 pub mod mr;
