@@ -12,6 +12,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ibverbs::abi::*;
+use ibverbs::objects::{Object, QpObj};
 use ibverbs::pure::sysfs::ibv_read_sysfs_file;
 use ibverbs::verbs::{ah, async_event, comp_channel, cq, device, dm, import, mr, mw, pd, qp, srq, xrcd};
 use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
@@ -578,6 +579,32 @@ fn an_asynchronous_event_names_its_queue_pair() {
         assert_eq!(qp::ibv_destroy_qp(pair), 0);
         assert_eq!((srq::ibv_destroy_srq(srq), cq::ibv_destroy_cq(queue)), (0, 0));
         assert_eq!(pd::ibv_dealloc_pd(pd), 0);
+    }
+}
+
+#[test]
+fn events_name_a_living_handle_of_a_shared_queue_pair() {
+    let open = Open::new();
+    unsafe {
+        let mut domain = zeroed::<ibv_xrcd_init_attr>();
+        (domain.comp_mask, domain.fd, domain.oflags) = (3, -1, libc::O_CREAT);
+        let xrcd = xrcd::open_xrcd(open.0, &raw mut domain);
+        let mut init = zeroed::<ibv_qp_init_attr_ex>();
+        (init.qp_type, init.comp_mask, init.xrcd) = (IBV_QPT_XRC_RECV, IBV_QP_INIT_ATTR_XRCD, xrcd);
+        let first = qp::create_qp_ex(open.0, &raw mut init);
+        assert!(!first.is_null());
+        let mut attr = zeroed::<ibv_qp_open_attr>();
+        attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
+        (attr.qp_num, attr.xrcd) = ((*first).qp_num, xrcd);
+        let [second, third] = [(); 2].map(|()| qp::open_qp(open.0, &raw mut attr));
+        assert!(!second.is_null() && !third.is_null());
+        let shared = QpObj::behind(third).qp.clone();
+        let named = || shared.cookie() as *mut ibv_qp;
+        assert_eq!(named(), first);
+        assert_eq!((qp::ibv_destroy_qp(first), named()), (0, second));
+        assert_eq!((qp::ibv_destroy_qp(second), named()), (0, third));
+        assert_eq!(qp::ibv_destroy_qp(third), 0);
+        assert_eq!(xrcd::close_xrcd(xrcd), 0);
     }
 }
 

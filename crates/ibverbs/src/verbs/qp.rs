@@ -6,8 +6,8 @@ use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
 use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{Error, Qp, QpInit};
-use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
+use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -38,6 +38,10 @@ const fn send_ops(qp_type: QpType) -> u64 {
         QpType::XrcRecv => 0,
     }
 }
+
+/// Queue pairs that can have several handles, by address, and each handle. Events name the oldest that lives: the one of
+/// the context they come from, as long as there is one.
+static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
@@ -156,11 +160,37 @@ fn enter(
     c.qp_base = base;
     wr_api::extend(&mut c);
     let shared = qp.clone();
+    let opened = (qp.qp_type() == QpType::XrcRecv).then_some(&OPENED);
     let handle: *mut ibv_qp =
         QpObj { c, qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom }
             .into_handle();
-    shared.set_cookie(handle as usize);
+    match opened {
+        None => shared.set_cookie(handle as usize),
+        Some(opened) => {
+            let mut opened = opened.lock();
+            let place = Arc::as_ptr(&shared) as usize;
+            if !opened.iter().any(|(qp, _)| *qp == place) {
+                shared.set_cookie(handle as usize);
+            }
+            opened.push((place, handle as usize));
+        }
+    }
     handle
+}
+
+/// Events do not name this handle from here on, if its queue pair has another.
+fn leave(handle: *mut ibv_qp, qp: &Arc<Qp>) {
+    if qp.qp_type() != QpType::XrcRecv {
+        return;
+    }
+    let mut opened = OPENED.lock();
+    opened.retain(|(_, other)| *other != handle as usize);
+    let place = Arc::as_ptr(qp) as usize;
+    if qp.cookie() == handle as usize
+        && let Some((_, other)) = opened.iter().find(|(qp, _)| *qp == place)
+    {
+        qp.set_cookie(*other);
+    }
 }
 
 fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
@@ -345,6 +375,7 @@ fn attr_out(a: &QpAttr, out: &mut ibv_qp_attr) {
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: the program's live handle.
     let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    leave(qp, &obj.qp);
     if let Err(e) = obj.qp.destroy() {
         return failed("ibv_destroy_qp", &e);
     }
