@@ -137,6 +137,8 @@ pub struct QpObj {
     pub extended: bool,
     /// Held from `wr_start` to `wr_complete` or `wr_abort`.
     pub wr_lock: RawMutex,
+    /// The thread that holds it, or 0.
+    pub wr_holder: AtomicUsize,
     pub builder: UnsafeCell<crate::verbs::wr_api::Builder>,
     pub custom: Option<CustomMemory>,
 }

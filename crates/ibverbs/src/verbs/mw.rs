@@ -79,6 +79,7 @@ unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Resul
         ud: None,
         xrc_srqn: 0,
     };
+    let _alone = super::wr_api::Alone::on(queue);
     let mut chain = queue.qp.send_chain()?;
     chain.stage(&wr)?;
     // Before the hand-over: whoever polls the completion may read the new key.

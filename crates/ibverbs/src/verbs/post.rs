@@ -1,6 +1,7 @@
 //! Posting: `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
 use crate::abi::*;
 use crate::objects::{AhObj, MrObj, MwObj, Object, QpObj, SrqObj};
+use crate::verbs::wr_api::Alone;
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
@@ -25,6 +26,8 @@ pub unsafe extern "C" fn post_send(
     // SAFETY: a live handle of ours.
     let obj: &QpObj = unsafe { QpObj::behind(qp) };
     let is_ud = obj.qp.qp_type() == QpType::Ud;
+    // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed over with these.
+    let _alone = Alone::on(obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,
         Err(e) => {

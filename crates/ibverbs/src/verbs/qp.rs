@@ -11,7 +11,7 @@ use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
 const RESOURCE_QP: u64 = 0xadb0_0002;
@@ -161,9 +161,16 @@ fn enter(
     wr_api::extend(&mut c);
     let shared = qp.clone();
     let opened = (qp.qp_type() == QpType::XrcRecv).then_some(&OPENED);
-    let handle: *mut ibv_qp =
-        QpObj { c, qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom }
-            .into_handle();
+    let handle: *mut ibv_qp = QpObj {
+        c,
+        qp,
+        extended,
+        wr_lock: RawMutex::INIT,
+        wr_holder: AtomicUsize::new(0),
+        builder: UnsafeCell::default(),
+        custom,
+    }
+    .into_handle();
     match opened {
         None => shared.set_cookie(handle as usize),
         Some(opened) => {

@@ -11,6 +11,7 @@ use adverb_device::{Error, Qp};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
+use std::sync::atomic::Ordering;
 
 /// The request being built, and the first error of the chain. Buffers are reused.
 #[derive(Default)]
@@ -97,11 +98,43 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_flush = Some(wr_flush);
 }
 
+/// The thread, as a number that no other thread has while it lives.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| core::ptr::from_ref(here) as usize)
+}
+
+/// Keeps chains of other threads off a queue pair.
+pub struct Alone<'a>(Option<&'a QpObj>);
+
+impl<'a> Alone<'a> {
+    /// Waits for the others, unless this thread has a chain open itself: that is the program's error, but no reason to hang.
+    #[inline]
+    pub fn on(obj: &'a QpObj) -> Self {
+        let waits = obj.extended && obj.wr_holder.load(Ordering::Relaxed) != this_thread();
+        if waits {
+            obj.wr_lock.lock();
+        }
+        Alone(waits.then_some(obj))
+    }
+}
+
+impl Drop for Alone<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(obj) = self.0 {
+            // SAFETY: locked in `on`.
+            unsafe { obj.wr_lock.unlock() };
+        }
+    }
+}
+
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: a live handle of ours; the lock makes this thread the builder's only user until complete or abort.
     unsafe {
         let obj: &QpObj = QpObj::behind(qp);
         obj.wr_lock.lock();
+        obj.wr_holder.store(this_thread(), Ordering::Relaxed);
         let builder = &mut *obj.builder.get();
         builder.open = false;
         builder.error = None;
@@ -120,6 +153,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             // One bad request voids the chain.
             Some(_) => obj.qp.abort_sends(),
         }
+        obj.wr_holder.store(0, Ordering::Relaxed);
         obj.wr_lock.unlock();
         failed.map_or(0, |e| super::failed("ibv_wr_complete", &e))
     }
@@ -131,6 +165,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
         let obj: &QpObj = QpObj::behind(qp);
         (*obj.builder.get()).open = false;
         obj.qp.abort_sends();
+        obj.wr_holder.store(0, Ordering::Relaxed);
         obj.wr_lock.unlock();
     }
 }
