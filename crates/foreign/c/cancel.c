@@ -1,4 +1,5 @@
-// Threads that wait for events are cancelled at random moments; nothing stays locked, no completion and no event is lost. usage: cancel ROUNDS
+// Threads that post, poll and wait for events are cancelled at random moments; nothing stays locked, no completion and no
+// event is lost. usage: cancel ROUNDS
 #include "rig.h"
 
 static struct port port;
@@ -7,7 +8,7 @@ static struct ibv_cq *scq, *rcq;
 static struct ibv_qp *x, *y;
 static struct ibv_mr *mr;
 static uint64_t words[2];
-// Changed together with what they count: no thread is cancelled between.
+// Changed together with what they count: there is no cancellation point between.
 static volatile uint64_t posted, sent, received, waited;
 
 static void post(void)
@@ -42,20 +43,28 @@ static int in_flight(void)
 	return sent < posted || received < posted;
 }
 
+static void *polls(void *arg)
+{
+	for (;;) {
+		pthread_testcancel();
+		post();
+		while (in_flight())
+			look();
+	}
+	return arg;
+}
+
 static void *waits(void *arg)
 {
 	struct ibv_cq *cq;
 	void *context;
-	int state;
 
 	for (;;) {
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 		CHECK(!ibv_req_notify_cq(rcq, 0), "arm");
 		look();
 		// The silent one is cancelled while nothing comes.
 		if (!in_flight() && !arg)
 			post();
-		pthread_setcancelstate(state, NULL);
 		CHECK(!ibv_get_cq_event(channel, &cq, &context), "get");
 		ibv_ack_cq_events(cq, 1);
 		waited++;
@@ -90,10 +99,10 @@ int main(int argc, char **argv)
 	for (i = 0; i < rounds; i++) {
 		double end;
 		pthread_t t;
-		void *result, *(*run)(void *) = i % 3 == 2 ? waits_async : waits;
+		void *result, *(*run)(void *) = i % 4 == 0 ? polls : i % 4 == 3 ? waits_async : waits;
 
 		alarm(20);
-		CHECK(!pthread_create(&t, NULL, run, i % 3 == 1 ? &port : NULL), "thread");
+		CHECK(!pthread_create(&t, NULL, run, i % 4 == 2 ? &port : NULL), "thread");
 		usleep(rand() % 2000);
 		CHECK(!pthread_cancel(t), "cancel");
 		CHECK(!pthread_join(t, &result) && result == PTHREAD_CANCELED, "join");

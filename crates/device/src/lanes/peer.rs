@@ -316,7 +316,7 @@ impl Peer {
         std::sync::atomic::fence(Ordering::SeqCst);
         let sleeping = self.tables.sleeping();
         if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
-            let _ = nix::unistd::write(&self.bell, &1u64.to_ne_bytes());
+            adverb_link::add_token(self.bell.as_fd());
         }
     }
 }

@@ -389,7 +389,7 @@ impl Node {
 
     /// Wakes the background thread, so that it looks at the timers again.
     pub(crate) fn wake_thread(&self) {
-        let _ = self.wake.write(1);
+        adverb_link::add_token(self.wake.as_fd());
     }
 
     /// Readable when packets have arrived: for a thread that waits for an event and drives progress itself.
