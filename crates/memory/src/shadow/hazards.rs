@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 /// Arenas of glibc's allocator for threads begin at multiples of this.
-const ARENA: u64 = 64 << 20;
+pub(super) const ARENA: u64 = 64 << 20;
 /// Stack that what runs from here on may need, and that those need who wait for it.
 const DEEPER: u64 = 64 << 10;
 /// From the head of a thread's robust list, which the kernel knows, to behind what the C library keeps for the thread.

@@ -4,6 +4,7 @@
 //! it refuses pages that a device may be writing to. Whoever looks for them meanwhile, a system call of another thread too, waits,
 //! until the file is mapped there with the same contents. That needs a `userfaultfd` which handles the kernel's own faults: root
 //! has it, others where `vm.unprivileged_userfaultfd` or `/dev/userfaultfd` gives it.
+use super::hazards::ARENA;
 use super::moving::{CHUNK, copy_to_file, map_file, next_part, punch, set_apart};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -73,18 +74,21 @@ impl Held {
     pub fn new() -> Option<Held> {
         let fd = open()?;
         let mut api = ApiArg { api: API, features: FEATURE_MOVE, ioctls: 0 };
-        // SAFETY: the structure of this request; then a reservation that disturbs nothing.
+        // SAFETY: the structure of this request; then a reservation that disturbs nothing, and half of it given up.
         let aside = unsafe {
             if libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &raw mut api) != 0 {
                 return None;
             }
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            libc::mmap(std::ptr::null_mut(), CHUNK as usize, prot, flags, -1, 0)
+            let room = libc::mmap(std::ptr::null_mut(), 2 * CHUNK as usize, prot, flags, -1, 0);
+            if room == libc::MAP_FAILED {
+                return None;
+            }
+            let (aside, other) = halves(room as u64);
+            libc::munmap(other as *mut libc::c_void, CHUNK as usize);
+            aside
         };
-        if aside == libc::MAP_FAILED {
-            return None;
-        }
-        let held = Held { fd, aside: aside as u64 };
+        let held = Held { fd, aside };
         held.register(held.aside, CHUNK).ok()?;
         Some(held)
     }
@@ -180,6 +184,13 @@ impl Held {
     }
 }
 
+/// Which half of two chunks is the place aside: one without a word that `hazards::arena` might look at. It is empty,
+/// and whoever looks there waits for ever.
+fn halves(room: u64) -> (u64, u64) {
+    let first = room.next_multiple_of(ARENA) < room + CHUNK;
+    if first { (room + CHUNK, room) } else { (room, room + CHUNK) }
+}
+
 /// From whoever may give one.
 fn open() -> Option<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -196,5 +207,21 @@ fn open() -> Option<OwnedFd> {
         let device = OwnedFd::from_raw_fd(device);
         let fd = libc::ioctl(device.as_raw_fd(), NEW, flags);
         (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_looks_for_an_arena_aside() {
+        for base in [ARENA, 100 * ARENA] {
+            for room in (base - 3 * CHUNK..=base + CHUNK).step_by(4096) {
+                let (aside, other) = halves(room);
+                assert!(!(aside..aside + CHUNK).contains(&base), "{room:#x}");
+                assert_eq!((aside.min(other), aside.max(other)), (room, room + CHUNK));
+            }
+        }
     }
 }
