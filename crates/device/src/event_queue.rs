@@ -246,7 +246,7 @@ impl<T> EventQueue<T> {
     /// them as long as the program runs, which is not to wake for every packet meanwhile.
     ///
     /// # Errors
-    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first.
+    /// As of [`EventQueue::pop`].
     pub fn pop_idly(&self, read: impl Fn(&T)) -> nix::Result<T> {
         self.wait(None, None, read, || {})
     }

@@ -470,7 +470,8 @@ impl Node {
         any
     }
 
-    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems to be lost, and what has arrived is to be looked at first.
+    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems to be lost, and what has arrived
+    /// is to be looked at first.
     fn timer_due(&self, qp: &Qp, at: Time, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
