@@ -130,6 +130,26 @@ fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
     listening.close();
 }
 
+/// By the time the connect has completed its address is free, and so is the combination with the peer's.
+#[test]
+fn ndk_7_a_rejected_connector_may_try_again_from_the_same_address_at_once() {
+    let (a, b) = ends();
+    let listening = Listening::new(&b);
+    let active = connector(&a);
+    let mut from = any();
+    for round in 0..200 {
+        let called = Pending::start(|c| active.connect(&a.qp, from, listening.address, reads(1, 1), b"", c));
+        let called = called.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let passive = listening.next();
+        from = active.get_local_address().unwrap();
+        passive.reject(b"").unwrap();
+        assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED), "round {round}");
+        closed(|c| passive.close(c));
+    }
+    closed(|c| active.close(c));
+    listening.close();
+}
+
 #[test]
 fn ndk_7_the_initiator_may_reject_what_was_accepted() {
     let (a, b) = ends();

@@ -71,9 +71,9 @@ impl ConnectorInner {
         }
     }
 
-    /// The attempt failed: the address is free again, for another one too.
+    /// The attempt failed: the address is free again, for another one too, and that before the consumer hears of it.
     fn let_endpoint_go(&self, link: &mut Link, waste: &mut Waste) {
-        waste.push(Box::new(link.endpoint.take()));
+        link.endpoint = None;
         link.peer_address = None;
         if let Some(shared) = link.shared.take() {
             self.outlive(shared, waste);
@@ -92,7 +92,7 @@ impl ConnectorInner {
     fn hang_up(&self, link: &mut Link, waste: &mut Waste) {
         let state = link.handshake.state();
         if let Some(stream) = &mut link.stream {
-            if state == State::Ended(End::Disconnected) {
+            if matches!(state, State::Ended(End::NotMade | End::Disconnected)) {
                 stream.forget();
             }
             if stream.finish() || state == State::Ended(End::Closed) {
