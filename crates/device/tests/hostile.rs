@@ -3,13 +3,13 @@
 mod common;
 use adverb_device::engine::qp::DropReason;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
+use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
 use adverb_wire::icrc::icrc_v4;
 use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn, ROCE_PORT, Reth,
     Syndrome, Transport,
 };
-use common::{End, SIZE, pair, pattern};
+use common::{End, QKEY, SIZE, pair, pattern};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,6 @@ const FLOOD: u64 = 100_000;
 const BURST: u64 = 500;
 /// First PSN of connections that [`common`] makes.
 const PSN: u32 = 0x00ff_fff0;
-const QKEY: u32 = 0x1111;
 
 /// The counters are the process's, so one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -172,18 +171,6 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// A datagram queue pair, ready.
-fn datagrams() -> End {
-    let end = End::new(QpType::Ud);
-    let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
-    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
-    end.qp.modify(&attr, mask).unwrap();
-    end.qp.modify(&QpAttr { state: QpState::Rtr, ..QpAttr::default() }, AttrMask::STATE).unwrap();
-    let attr = QpAttr { state: QpState::Rts, ..QpAttr::default() };
-    end.qp.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN).unwrap();
-    end
-}
-
 /// The pages of an end are filled, so that nothing can be written without being seen.
 fn fill(end: &End) -> Vec<u8> {
     let data = pattern(SIZE, 0x77);
@@ -201,7 +188,7 @@ fn forged_packets_are_dropped_by_reason_while_others_work() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let (_c, uc) = pair(QpType::Uc, PathMtu::Mtu1024);
-    let (ud, idle) = (datagrams(), End::new(QpType::Rc));
+    let (ud, idle) = (End::datagrams(), End::new(QpType::Rc));
     let ends = [&a, &b, &uc, &ud, &idle];
     let filled = ends.map(fill);
     let (stranger, peer) = (Forger::new([127, 0, 0, 2]), Forger::new([127, 0, 0, 1]));

@@ -1,10 +1,13 @@
 //! Two processes that share memory: how they find each other, and what becomes of payloads that one only points at.
 mod common;
-use adverb_device::engine::{AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType, SendOp, WcStatus};
+use adverb_device::engine::wr::UdDest;
+use adverb_device::engine::{
+    AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, WcStatus,
+};
 use adverb_device::node::Node;
 use adverb_device::{Cq, Qp, QpInit};
 use common::party::{Party, introduce, listen, parse, tell};
-use common::{End, pattern};
+use common::{End, QKEY, pattern};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -76,6 +79,104 @@ fn the_stopped() {
         _ => "something else",
     });
     while listen().is_some() {}
+}
+
+/// A datagram of `len` bytes. Answers whether the send queue had room.
+fn datagram(end: &End, qpn: u32, len: usize) -> bool {
+    let wr = SendWr {
+        wr_id: u64::from(qpn),
+        flags: SendFlags::SIGNALED,
+        op: SendOp::Send,
+        data: Payload::Sges(&[end.sge(0, len)]),
+        ud: Some(UdDest { av: end.own_path(), qpn, qkey: QKEY }),
+        xrc_srqn: 0,
+    };
+    let mut chain = end.qp.send_chain().unwrap();
+    let staged = chain.stage(&wr).is_ok();
+    chain.commit();
+    staged
+}
+
+/// Receives of a datagram, behind room for its global route header.
+fn take_datagrams(name: &str) {
+    let end = End::datagrams();
+    (0..64).for_each(|i| end.recv(i, &[end.sge(0, 4096)]));
+    tell(&introduce(&end));
+    let mut heard = false;
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until && !heard {
+        let mut taken = 0;
+        end.cq
+            .poll(64, |c| {
+                heard |= c.byte_len == 40 + 77;
+                taken += 1;
+            })
+            .unwrap();
+        (0..taken).for_each(|i| end.recv(i, &[end.sge(0, 4096)]));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tell(if heard { name } else { "nothing" });
+    while listen().is_some() {}
+}
+
+/// A process that stands still takes no datagrams; those for others come through, and for itself as soon as it goes on.
+#[test]
+fn datagrams_reach_others_while_one_process_stands_still() {
+    let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
+    let end = End::datagrams();
+    let (deaf_qpn, _) = parse(&deaf.hear());
+    let (other_qpn, _) = parse(&other.hear());
+    let pid = Pid::from_raw(deaf.pid());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    let dropped = || {
+        let counters = Node::get().unwrap().named_counters();
+        counters.into_iter().find(|(name, _)| *name == "deliver_drop_deaf").unwrap().1
+    };
+    let before = dropped();
+    let patience = || Instant::now() + Duration::from_secs(30);
+    let until = patience();
+    let mut kept = Instant::now();
+    // Its socket is full, and so is the send queue.
+    while kept.elapsed() < Duration::from_millis(200) {
+        assert!(Instant::now() < until, "a process that stands still takes everything");
+        if datagram(&end, deaf_qpn, 1024) {
+            kept = Instant::now();
+        }
+        end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+    }
+    assert_eq!(dropped(), before, "not at once");
+    let send = |qpn| {
+        let until = patience();
+        while !datagram(&end, qpn, 77) {
+            end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+            assert!(Instant::now() < until, "the send queue stays full");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    send(other_qpn);
+    assert_eq!(other.hear(), "the other");
+    assert!(dropped() > before);
+    kill(pid, Signal::SIGCONT).unwrap();
+    let until = patience();
+    while deaf.has_said().is_none() {
+        send(deaf_qpn);
+        assert!(Instant::now() < until, "it hears nothing any more");
+    }
+    deaf.finish();
+    other.finish();
+}
+
+#[test]
+#[ignore = "a process of datagrams_reach_others_while_one_process_stands_still"]
+fn the_deaf() {
+    take_datagrams("the deaf");
+}
+
+#[test]
+#[ignore = "a process of datagrams_reach_others_while_one_process_stands_still"]
+fn the_other() {
+    take_datagrams("the other");
 }
 
 /// One message each way, over a lane.

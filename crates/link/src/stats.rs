@@ -73,6 +73,8 @@ counters! {
     handed_on_out,
     /// Packets given to another process on this host without the network.
     delivered,
+    /// Packets dropped that were to be given to a process which took nothing for a long time.
+    deliver_drop_deaf,
     /// Packets dropped because the owning process did not empty its hand-over socket.
     handed_on_drop_full,
     /// Packets taken from other processes.

@@ -268,6 +268,11 @@ impl UdpLink {
         }
     }
 
+    /// Counts packets that [`UdpLink::deliver`] found no room for and that are dropped.
+    pub fn gave_up(&self, packets: &[u8]) {
+        add(&self.counters.deliver_drop_deaf, slot::packets(packets).count() as u64);
+    }
+
     /// Only now is it known that the owner took them; its answer may be recorded before.
     fn record_delivered(&self, envelope: &Envelope, packets: &[u8]) {
         let Some(capture) = &self.capture else { return };

@@ -3,7 +3,9 @@
 //! These transports have no acknowledgements, so nothing tells a sender that it outruns its receiver; over UDP a burst
 //! would overrun the receiver's socket buffer and be lost, which no program expects on one machine. Their packets therefore
 //! go to the owner's hand-over socket, which says when it is full: then the queue pair pauses, its send queue fills, and
-//! the program waits for completions as on a network with link-level flow control.
+//! the program waits for completions as on a network with link-level flow control. A process that takes nothing for longer
+//! ([`DEAF`]), as it is stopped in a debugger, holds up a UC queue pair, which has no other peer; what a UD queue pair has
+//! for it is lost from then on, so that its other peers are served.
 //!
 //! At the other end a message may come a moment before its receive is posted, as when the receiver's threads were not
 //! scheduled for a few milliseconds. It is kept for a moment ([`Stash`]) instead of being dropped at once.
@@ -14,8 +16,8 @@
 use crate::interfaces;
 use crate::node::Node;
 use crate::qp::{Qp, QpInner};
-use adverb_engine::Time;
-use adverb_link::{AddrIndex, DELIVERY, Delivery, Route, RxPacket, Slot, add_packet};
+use adverb_engine::{QpType, Time};
+use adverb_link::{AddrIndex, DELIVERY, Delivery, Route, RxPacket, SLOT_SHIFT, Slot, add_packet};
 use adverb_sync::Mutex;
 use adverb_wire::{MAX_HEADER_LEN, Opcode, Operation};
 use std::collections::VecDeque;
@@ -33,6 +35,46 @@ pub(crate) struct Backlog {
     count: usize,
     /// A buffer to use again.
     spare: Vec<u8>,
+    deaf: Deaf,
+}
+
+/// Processes whose sockets are full.
+#[derive(Debug, Default)]
+struct Deaf(Vec<Full>);
+
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    slot: Slot,
+    since: Time,
+    /// Packets for it are lost.
+    given_up: bool,
+}
+
+/// A datagram waits for a process that takes nothing for this long.
+const DEAF: Duration = Duration::from_secs(2);
+
+impl Deaf {
+    /// The socket of `slot` is full. Is the message for it to be lost?
+    fn gives_up(&mut self, slot: Slot, now: Time) -> bool {
+        let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
+            self.0.push(Full { slot, since: now, given_up: false });
+            return false;
+        };
+        if now.since(full.since) < DEAF {
+            return false;
+        }
+        if !std::mem::replace(&mut full.given_up, true) {
+            let first = u32::from(slot) << SLOT_SHIFT;
+            log::warn!(
+                "the process of queue pairs {first:#x} and above takes nothing (is it stopped?): datagrams for it are dropped"
+            );
+        }
+        true
+    }
+    /// The process takes messages again, or is gone.
+    fn serves(&mut self, slot: Slot) {
+        self.0.retain(|full| full.slot != slot);
+    }
 }
 
 /// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two polls.
@@ -50,6 +92,7 @@ impl Backlog {
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.count = 0;
+        self.deaf = Deaf::default();
     }
     fn is_full(&self) -> bool {
         self.messages.len() >= MESSAGES
@@ -111,18 +154,24 @@ impl OwnAddresses {
 
 impl Node {
     /// Makes room in the backlog; `false` while an owner has not taken earlier messages.
-    pub(super) fn has_room(&self, inner: &mut QpInner) -> bool {
-        !inner.backlog.is_full() || self.flush_backlog(inner)
+    pub(super) fn has_room(&self, qp: &Qp, inner: &mut QpInner) -> bool {
+        !inner.backlog.is_full() || self.flush_backlog(qp, inner)
     }
 
     /// Gives the owners what waits; `false` if something still does.
-    pub(super) fn flush_backlog(&self, inner: &mut QpInner) -> bool {
+    pub(super) fn flush_backlog(&self, qp: &Qp, inner: &mut QpInner) -> bool {
         let backlog = &mut inner.backlog;
         while let Some((slot, route, message)) = backlog.messages.front() {
-            match self.link.deliver(*slot, route, message) {
-                Delivery::Full => return false,
+            let (slot, message) = (*slot, message.as_slice());
+            match self.link.deliver(slot, route, message) {
+                Delivery::Full => {
+                    if qp.qp_type() != QpType::Ud || !backlog.deaf.gives_up(slot, self.now()) {
+                        return false;
+                    }
+                    self.link.gave_up(message);
+                }
                 // Nobody there: lost, as on a network.
-                Delivery::Done | Delivery::NoOwner => {}
+                Delivery::Done | Delivery::NoOwner => backlog.deaf.serves(slot),
             }
             if let Some((.., message)) = backlog.messages.pop_front() {
                 backlog.spare = message;

@@ -76,7 +76,7 @@ impl Node {
             responses: !reliable || inner.direct,
         };
         loop {
-            if !reliable && !self.has_room(inner) {
+            if !reliable && !self.has_room(qp, inner) {
                 paused = true;
                 break;
             }
@@ -109,7 +109,7 @@ impl Node {
         }
         drop(keys);
         batch.flush(&self.link);
-        if !inner.backlog.is_empty() && !self.flush_backlog(inner) {
+        if !inner.backlog.is_empty() && !self.flush_backlog(qp, inner) {
             if reliable {
                 // Lost, as on a network: it will be sent again.
                 inner.backlog.clear();

@@ -5,8 +5,8 @@ pub mod party;
 
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::{
-    Access, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
-    Sge,
+    Access, AddressVector, AttrMask, Completion, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, Sge,
 };
 use adverb_device::{CompChannel, Context, Cq, Pd, Qp, QpInit, device};
 use std::sync::Arc;
@@ -22,6 +22,9 @@ pub struct End {
 }
 
 pub const SIZE: usize = 4 << 20;
+
+/// Q_Key of datagram queue pairs.
+pub const QKEY: u32 = 0x1122_3344;
 
 pub fn loopback() -> Arc<device::Device> {
     device::list().unwrap().into_iter().find(|d| d.interface().loopback).expect("a loopback device")
@@ -70,16 +73,22 @@ impl End {
         self.connect_to(peer.number(), mtu);
     }
 
-    /// To a queue pair of this host, by its number.
-    pub fn connect_to(&self, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
-        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
-        self.qp
-            .modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS)
-            .unwrap();
+    /// A datagram queue pair, ready.
+    pub fn datagrams() -> End {
+        let end = End::new(QpType::Ud);
+        let attr = QpAttr { state: QpState::Init, port_num: 1, qkey: QKEY, ..QpAttr::default() };
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY;
+        end.qp.modify(&attr, mask).unwrap();
+        end.qp.modify(&QpAttr { state: QpState::Rtr, ..QpAttr::default() }, AttrMask::STATE).unwrap();
+        let attr = QpAttr { state: QpState::Rts, ..QpAttr::default() };
+        end.qp.modify(&attr, AttrMask::STATE | AttrMask::SQ_PSN).unwrap();
+        end
+    }
+
+    /// The way to an address of this end's own.
+    pub fn own_path(&self) -> AddressVector {
         let index = self.gid_index();
-        let av = self
-            .context
+        self.context
             .resolve(&adverb_device::context::AhAttr {
                 dgid: self.context.gid(1, index.into()).unwrap(),
                 sgid_index: index,
@@ -88,10 +97,19 @@ impl End {
                 hop_limit: 64,
                 ..Default::default()
             })
+            .unwrap()
+    }
+
+    /// To a queue pair of this host, by its number.
+    pub fn connect_to(&self, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
+        self.qp
+            .modify(&attr, AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS)
             .unwrap();
         let attr = QpAttr {
             state: QpState::Rtr,
-            av,
+            av: self.own_path(),
             path_mtu: mtu,
             dest_qpn,
             rq_psn: 0x00ff_fff0,

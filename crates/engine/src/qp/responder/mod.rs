@@ -200,7 +200,7 @@ impl Responder {
         match self.responses.failed_read() {
             None => Verdict::Ok,
             Some((psn, true)) => {
-                self.responses.abandon_read(psn);
+                self.responses.refuse_repeated(psn, self.msn, NakCode::RemoteOperational);
                 Verdict::Ok
             }
             Some((psn, false)) => {

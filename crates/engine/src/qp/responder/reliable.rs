@@ -414,8 +414,6 @@ impl Responder {
         room
     }
 
-    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made; a failure then is silent,
-    /// as a copy that the network kept may name memory long gone.
     /// A READ that is asked for again when the connection has ended: where the NAK for it stands, and which. At the PSN where the
     /// connection ended it would say that all responses before were received (IBTA 9.7.7.2.2), so a requester that lost one of
     /// them asked again and again.
@@ -440,6 +438,8 @@ impl Responder {
             .map(|_| (bth.psn, NakCode::RemoteAccess))
     }
 
+    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made. What fails then is refused, but it
+    /// ends nothing: a copy that the network kept may name memory long gone, and whoever sent it takes no notice.
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;

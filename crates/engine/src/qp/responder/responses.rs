@@ -42,7 +42,8 @@ pub(super) struct Response {
     /// Of its next packet.
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// Answers a repeated request. Its failure harms nobody: it is dropped, not refused.
+    /// Answers a repeated request. Its failure does not end the connection: the request was performed before, and the repetition
+    /// may be a copy that the network kept. Whoever waits for the answer is told all the same.
     pub(super) duplicate: bool,
     pub(super) body: Body,
 }
@@ -52,9 +53,13 @@ impl Response {
     fn is_resource(&self) -> bool {
         matches!(self.body, Body::Read { .. } | Body::Atomic { .. } | Body::Done)
     }
+    /// A NAK, but for one that only refuses a repetition.
+    fn is_nak(&self) -> bool {
+        !self.duplicate && matches!(self.body, Body::Nak(_))
+    }
     /// A NAK that ends the connection.
     fn is_final(&self) -> bool {
-        matches!(self.body, Body::Nak(Syndrome::Nak(code)) if code != NakCode::PsnSequence)
+        !self.duplicate && matches!(self.body, Body::Nak(Syndrome::Nak(code)) if code != NakCode::PsnSequence)
     }
 }
 
@@ -132,15 +137,15 @@ impl Responses {
         }
     }
 
-    /// Does a NAK wait?
+    /// Does a NAK wait that asks for something or ends the connection?
     pub(super) fn has_nak(&self) -> bool {
-        self.queue.back().is_some_and(|r| matches!(r.body, Body::Nak(_)))
+        self.queue.back().is_some_and(Response::is_nak)
     }
 
     /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it remains.
     pub(super) fn revoke_nak(&mut self) {
         if let Some(r) = self.queue.back_mut()
-            && matches!(r.body, Body::Nak(_))
+            && r.is_nak()
             && !r.is_final()
         {
             let Response { psn, msn, .. } = *r;
@@ -175,14 +180,16 @@ impl Responses {
         (p.payload[0].len > 0).then_some((p.headers.bth.psn, p.duplicate))
     }
 
-    /// A duplicate READ whose memory is gone is not answered further.
-    pub(super) fn abandon_read(&mut self, psn: Psn) {
+    /// A repeated READ whose memory is gone is refused from the response on that was handed out last.
+    pub(super) fn refuse_repeated(&mut self, psn: Psn, msn: u32, code: NakCode) {
         if let Some(r) = self.queue.front()
             && r.psn == psn.next()
             && matches!(r.body, Body::Read { started: true, .. })
         {
             self.queue.pop_front();
         }
+        let body = Body::Nak(Syndrome::Nak(code));
+        self.queue.push_front(Response { psn, msn, duplicate: true, body });
     }
 
     /// Makes the next packet ready; `Ok(false)`: there is none.
@@ -212,7 +219,7 @@ impl Responses {
                         match keys.check_remote(pd, qpn, rkey, Access::REMOTE_READ, va, len) {
                             Ok(range) => payload = range,
                             Err(_) if duplicate => {
-                                self.queue.pop_front();
+                                r.body = Body::Nak(Syndrome::Nak(NakCode::RemoteAccess));
                                 continue;
                             }
                             Err(cause) => return Err(ReadFailed { psn, cause }),

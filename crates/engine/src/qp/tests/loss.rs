@@ -2,7 +2,7 @@
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
-use adverb_wire::{Operation, Syndrome, rnr_timer_us};
+use adverb_wire::{NakCode, Operation, Syndrome, rnr_timer_us};
 use core::time::Duration;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -561,4 +561,59 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
             }
         }
     }
+}
+
+/// The memory of a READ goes away when all of it was answered, and a response was lost. Whoever asks again hears why there is no
+/// answer any more; the connection of the responder stands, to which the request had succeeded.
+#[test]
+fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
+    for (what, status) in [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)] {
+        for lost in 1..=5 {
+            let mut p = Pair::new(small());
+            let to = p.sides[1].remote(0);
+            let mut seen = 0;
+            p.fate = Box::new(move |f| {
+                seen += usize::from(f.from == 1);
+                if f.from == 1 && seen == lost { Fate::Drop } else { Fate::Deliver }
+            });
+            p.post(0, 1, SendOp::Read(to), 0, 5000);
+            p.pump(0);
+            while p.deliver() {}
+            assert_eq!(p.pump_some(1, 5), 5);
+            if what == "vanished" {
+                p.sides[1].arena.hole.set(Some(BASE + 1024 * (lost as u64 - 1) + 1));
+            } else {
+                let key = p.sides[1].key;
+                p.sides[1].keys.deregister(key).unwrap();
+            }
+            p.run_timed();
+            let done = p.sides[0].sends();
+            assert_eq!((done.len(), done[0].status), (1, status), "{what}, {lost} lost");
+            assert_eq!(p.sides[0].qp.counters().timeouts, 0, "{what}, {lost} lost");
+            assert_eq!(p.sides[1].qp.state(), QpState::Rts, "{what}, {lost} lost");
+        }
+    }
+}
+
+/// A copy of an old READ that the network kept names memory that is gone: it is refused, and nobody takes notice.
+#[test]
+fn an_old_read_of_memory_that_is_gone_disturbs_nobody() {
+    let mut p = Pair::new(small());
+    let to = p.sides[1].remote(0);
+    p.post(0, 1, SendOp::Read(to), 0, 5000);
+    p.run();
+    let old = p.log.iter().find(|f| f.op() == Operation::ReadRequest).unwrap().clone();
+    let key = p.sides[1].key;
+    p.sides[1].keys.deregister(key).unwrap();
+    // Beside a request that is under way.
+    p.recv(1, 9, 0, 0);
+    p.post(0, 2, SendOp::Send, 0, 0);
+    p.inject(&old);
+    p.run_timed();
+    let refused =
+        |f: &Flying| f.headers.aeth.is_some_and(|aeth| aeth.syndrome == Syndrome::Nak(NakCode::RemoteAccess));
+    assert_eq!(p.count(1, refused), 1);
+    let done: Vec<_> = p.sides[0].sends().iter().map(|c| c.status).collect();
+    assert_eq!(done, [WcStatus::Success; 2]);
+    assert_eq!([0, 1].map(|side: usize| p.sides[side].qp.state()), [QpState::Rts; 2]);
 }
