@@ -223,6 +223,9 @@ impl Responder {
         if let Some(deth) = h.deth {
             c.src_qpn = deth.src_qpn;
             c.flags |= WcFlags::GRH;
+            // What the 40 bytes hold (annex A17.4.5.1 wants a flag for it), where mlx5 says it and programs such as UCX look: a UDP
+            // header (8) behind IPv4 (2) or IPv6 (1). A service level RoCE has not.
+            c.sl = if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
         }
         effects.completions.push((cq_of(&active), c));
     }
