@@ -530,31 +530,43 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::RetryExcErr);
 }
 
+/// A READ of five packets whose memory goes away when `sent` responses have left, the `lost`th of which (0: none) is lost.
+fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
+    let mut p = Pair::new(small());
+    let to = p.sides[1].remote(0);
+    let mut seen = 0;
+    p.fate = Box::new(move |f| {
+        seen += usize::from(f.from == 1);
+        if f.from == 1 && seen == lost { Fate::Drop } else { Fate::Deliver }
+    });
+    p.post(0, 1, SendOp::Read(to), 0, 5000);
+    p.pump(0);
+    while p.deliver() {}
+    assert_eq!(p.pump_some(1, sent), sent);
+    if what == "vanished" {
+        // What is still to be sent, or what has to be sent again.
+        let first = if sent == 5 { lost - 1 } else { sent };
+        p.sides[1].arena.hole.set(Some(BASE + 1024 * first as u64 + 1));
+    } else {
+        let key = p.sides[1].key;
+        p.sides[1].keys.deregister(key).unwrap();
+    }
+    p.run_timed();
+    p
+}
+
+/// Ways for memory to go, and how a READ of it ends.
+const GONE: [(&str, WcStatus); 2] =
+    [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)];
+
 /// The memory of a READ goes away while it is answered, and a response before the NAK was lost: the READ comes again, and hears why
 /// it fails. A NAK at the place of the first would say that everything before it was received.
 #[test]
 fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
-    for (what, status) in [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)] {
+    for (what, status) in GONE {
         for sent in 1..5 {
             for lost in 0..=sent {
-                let mut p = Pair::new(small());
-                let to = p.sides[1].remote(0);
-                let mut seen = 0;
-                p.fate = Box::new(move |f| {
-                    seen += usize::from(f.from == 1);
-                    if f.from == 1 && seen == lost { Fate::Drop } else { Fate::Deliver }
-                });
-                p.post(0, 1, SendOp::Read(to), 0, 5000);
-                p.pump(0);
-                while p.deliver() {}
-                assert_eq!(p.pump_some(1, sent), sent);
-                if what == "vanished" {
-                    p.sides[1].arena.hole.set(Some(BASE + 1024 * sent as u64 + 1));
-                } else {
-                    let key = p.sides[1].key;
-                    p.sides[1].keys.deregister(key).unwrap();
-                }
-                p.run_timed();
+                let mut p = read_what_goes(what, sent, lost);
                 let done = p.sides[0].sends();
                 assert_eq!((done.len(), done[0].status), (1, status), "{what} after {sent}, {lost} lost");
                 assert_eq!(p.sides[0].qp.counters().timeouts, 0, "{what} after {sent}, {lost} lost");
@@ -567,26 +579,9 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
 /// answer any more; the connection of the responder stands, to which the request had succeeded.
 #[test]
 fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
-    for (what, status) in [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)] {
+    for (what, status) in GONE {
         for lost in 1..=5 {
-            let mut p = Pair::new(small());
-            let to = p.sides[1].remote(0);
-            let mut seen = 0;
-            p.fate = Box::new(move |f| {
-                seen += usize::from(f.from == 1);
-                if f.from == 1 && seen == lost { Fate::Drop } else { Fate::Deliver }
-            });
-            p.post(0, 1, SendOp::Read(to), 0, 5000);
-            p.pump(0);
-            while p.deliver() {}
-            assert_eq!(p.pump_some(1, 5), 5);
-            if what == "vanished" {
-                p.sides[1].arena.hole.set(Some(BASE + 1024 * (lost as u64 - 1) + 1));
-            } else {
-                let key = p.sides[1].key;
-                p.sides[1].keys.deregister(key).unwrap();
-            }
-            p.run_timed();
+            let mut p = read_what_goes(what, 5, lost);
             let done = p.sides[0].sends();
             assert_eq!((done.len(), done[0].status), (1, status), "{what}, {lost} lost");
             assert_eq!(p.sides[0].qp.counters().timeouts, 0, "{what}, {lost} lost");
