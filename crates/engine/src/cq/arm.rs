@@ -200,14 +200,20 @@ impl Arming {
     /// When [`Arming::expired`] wants to be called: only while completions are held back.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let Moderation { count, period } = self.moderation;
+        let period = self.moderation.period;
         if self.held == 0 {
             None
-        } else if self.held >= count && (count > 0 || period.is_zero()) {
+        } else if self.held_enough() {
             Some(self.held_since)
         } else {
             (!period.is_zero()).then(|| self.held_since + period)
         }
+    }
+
+    /// Are there as many as moderation wants, so that the event is due whatever the time is?
+    fn held_enough(&self) -> bool {
+        let Moderation { count, period } = self.moderation;
+        self.held > 0 && self.held >= count && (count > 0 || period.is_zero())
     }
 
     /// Time has come. `true`: the arm is satisfied and gone, its event is due.
@@ -217,7 +223,9 @@ impl Arming {
     }
 
     fn fire_if_due(&mut self, now: Time) -> bool {
-        let due = self.deadline().is_some_and(|t| t <= now);
+        // `now` may be earlier than the completions' times: an arm reads the clock, and another thread adds one before the arm takes
+        // effect.
+        let due = self.held_enough() || self.deadline().is_some_and(|t| t <= now);
         if due {
             self.held = 0;
             // One-shot (CQN-4) unless asked for otherwise (EXT-3).

@@ -252,6 +252,20 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
 }
 
+/// Whoever arms reads the clock first, and another thread may add a completion before the arm takes effect.
+#[test]
+fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
+    let one = || success(1, WcOpcode::Send, false);
+    let mut cq = Cq::new(100);
+    assert_eq!(cq.push(one(), Time(5)), Ok(false));
+    assert!(cq.arm_fresh(ArmKind::Next, Time(3)));
+    cq.mark_notified();
+    cq.set_moderation(2, Duration::ZERO);
+    assert_eq!(cq.push(one(), Time(9)), Ok(false));
+    assert!(!cq.arm_fresh(ArmKind::Next, Time(7)), "one of two");
+    assert_eq!(cq.push(one(), Time(8)), Ok(true), "enough, whatever the time is");
+}
+
 #[test]
 fn ndk_2_holds_for_every_type_of_arm_and_under_moderation() {
     for kind in ARMS {
