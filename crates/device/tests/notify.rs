@@ -423,10 +423,11 @@ fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_event_in_hand() {
-    // The thread steps in after a while, so a moment in which this one lost the processor shows nothing.
+    // The thread steps in after a while, so a moment in which this one lost the processor shows nothing. And a thread that had begun
+    // to look before the event was taken is not stopped; if it lost the processor there, it finds the second as well.
     const ROUNDS: usize = 100;
     let (a, b) = rc();
-    let mut shown = 0;
+    let (mut left_alone, mut not) = (0, 0);
     for _ in 0..ROUNDS {
         for i in 0..2 {
             b.recv(i, &[b.sge(0, 64)]);
@@ -444,8 +445,7 @@ fn inner_event_in_hand() {
         }
         let waiting = b.cq.len();
         if given.elapsed() < Duration::from_millis(8) {
-            assert_eq!(waiting, 1, "the second came before the poll");
-            shown += 1;
+            *if waiting == 1 { &mut left_alone } else { &mut not } += 1;
         }
         let mut taken = b.cq.poll(1, drop).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -457,9 +457,9 @@ fn inner_event_in_hand() {
             taken += b.cq.poll(2, drop).unwrap();
         }
         a.wait(2);
-        if shown == 10 {
+        if left_alone >= 10 + 4 * not {
             return;
         }
     }
-    panic!("{shown} of {ROUNDS} rounds without losing the processor");
+    panic!("left alone {left_alone} times, not {not} times, of {ROUNDS}");
 }
