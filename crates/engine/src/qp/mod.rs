@@ -429,8 +429,9 @@ impl Qp {
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
-        // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner.
-        let ack_last = sends && self.responder.only_ack_waits();
+        // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner. A message of several packets
+        // it does not wait for: its peer would have the answer to a request, and an event for it, before the request's own completion.
+        let ack_last = sends && self.responder.only_ack_waits() && !self.requester.is_at_long_message();
         if !ack_last
             && self.responder.has_output()
             && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)

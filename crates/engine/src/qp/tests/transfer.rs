@@ -449,3 +449,22 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
     p.run();
     assert_eq!(p.sides[0].sends().len() + p.sides[0].events.len(), 1);
 }
+
+/// The ACK of a request rides behind a short answer, but goes before a long one: whoever asked is not to hear of the answer long before
+/// its own request completes.
+#[test]
+fn an_ack_does_not_wait_for_a_long_message() {
+    for (len, ack_first) in [(1000, false), (5000, true)] {
+        let mut p = Pair::new(Setup::new(QpType::Rc));
+        p.recv(1, 1, 0, 100);
+        p.recv(0, 2, 10_000, 5000);
+        p.post(0, 3, SendOp::Send, 0, 100);
+        p.pump(0);
+        while p.deliver() {}
+        p.post(1, 4, SendOp::Send, 0, len);
+        p.run();
+        let answer: Vec<_> = p.log.iter().filter(|f| f.from == 1).map(Flying::op).collect();
+        let acks = |at: Option<&Operation>| at == Some(&Operation::Acknowledge);
+        assert_eq!((acks(answer.first()), acks(answer.last())), (ack_first, !ack_first), "{len}: {answer:?}");
+    }
+}
