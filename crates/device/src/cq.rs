@@ -210,6 +210,21 @@ impl Cq {
         self.core.poll(max, take)
     }
 
+    /// Takes another completion after [`Cq::poll`] gave one. It makes no progress, and it stops at a completion that made an event
+    /// which nobody has read yet: that one is left for the event to find, unless the caller was told `Ok(0)` before and
+    /// will `insist`. So a program that arms and then polls until empty does not meet an event for an empty queue, though
+    /// the completion came between the two. That event would be legal (CQN-8), but between a NIC's arm and poll there are
+    /// nanoseconds, and here the time for which a program may lose the processor: some take it for an error.
+    ///
+    /// # Errors
+    /// The cause, if the queue overflowed and nothing is left in it.
+    pub fn poll_next(&self, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        let leave = |cq: &adverb_engine::Cq| {
+            !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
+        };
+        self.core.poll_unless(leave, 1, take)
+    }
+
     /// Completions waiting now; makes no progress.
     #[must_use]
     pub fn len(&self) -> usize {

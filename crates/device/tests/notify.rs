@@ -413,6 +413,63 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     destroyer.join().unwrap().unwrap();
 }
 
+/// A completion that comes between the arm and the end of the polling after it makes an event and is left for that event to find;
+/// for who polls on in spite of that, for who reads the event, and for who polls anew it is there.
+#[test]
+fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
+    let (a, b) = rc();
+    let one_more = |id: u64| {
+        let had = b.cq.len();
+        b.recv(id, &[b.sge(0, 64)]);
+        a.send(id, SendOp::Send, &[a.sge(0, 64)]);
+        until("the message", || {
+            a.context.node().progress();
+            b.context.node().progress();
+            b.cq.len() > had
+        });
+    };
+    let next = |insist| {
+        let mut id = None;
+        b.cq.poll_next(insist, |c| id = Some(c.wr_id)).unwrap();
+        id
+    };
+    let first = || {
+        let mut id = None;
+        b.cq.poll(1, |c| id = Some(c.wr_id)).unwrap();
+        id
+    };
+    enum Then {
+        Insists,
+        ReadsTheEvent,
+        PollsAnew,
+    }
+    for then in [Then::Insists, Then::ReadsTheEvent, Then::PollsAnew] {
+        one_more(1);
+        b.cq.req_notify(ArmKind::Next).unwrap();
+        one_more(2);
+        one_more(3);
+        assert_eq!(first(), Some(1));
+        assert_eq!((next(false), next(false)), (None, None));
+        match then {
+            Then::Insists => assert_eq!(next(true), Some(2)),
+            Then::PollsAnew => assert_eq!(first(), Some(2)),
+            Then::ReadsTheEvent => {
+                b.channel.next_event(None).unwrap().ack_events(1);
+                assert_eq!(next(false), Some(2));
+            }
+        }
+        assert_eq!((next(false), next(false)), (Some(3), None));
+        if let Some(event) = b.channel.try_event() {
+            event.ack_events(1);
+        }
+    }
+    // With nothing before it, it is the first to be taken, and its event stays behind.
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    one_more(4);
+    assert_eq!((first(), next(false)), (Some(4), None));
+    b.channel.try_event().expect("the event for what was polled").ack_events(1);
+}
+
 #[test]
 fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
     child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);

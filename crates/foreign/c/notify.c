@@ -402,6 +402,53 @@ static void events_leave_completions(void)
 	poll_good(b.rcq);
 }
 
+// a sends one message to b, which does not poll for it.
+static void unseen_message(void)
+{
+	recv_on(b.qp, 1);
+	post(a.qp, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
+	poll_good(a.scq);
+}
+static void extended_leaves_for_event(void)
+{
+	struct ibv_cq_init_attr_ex init = {.cqe = DEPTH, .cq_context = &ctx_tag[3]};
+	struct ibv_poll_cq_attr attr = {};
+	struct ibv_cq_ex *cq;
+	struct ibv_cq *plain;
+
+	open_memory();
+	end_open(&a, IBV_QPT_RC, 0);
+	init.channel = b.rch = channel();
+	cq = ibv_create_cq_ex(port.ctx, &init);
+	CHECK(cq, "extended cq");
+	plain = ibv_cq_ex_to_cq(cq);
+	b.qp = qp_new(&port, IBV_QPT_RC, plain, plain, DEPTH);
+	qp_pair(&port, a.qp, b.qp);
+
+	unseen_message();
+	arm(plain, 0);
+	unseen_message();
+	unseen_message();
+	CHECK(!ibv_start_poll(cq, &attr), "what came before the arm");
+	CHECK(ibv_next_poll(cq) == ENOENT, "what made the event, which nobody has read");
+	ibv_end_poll(cq);
+	expect_event(b.rch, plain, "came behind the arm");
+	CHECK(!ibv_start_poll(cq, &attr), "what made the event");
+	CHECK(!ibv_next_poll(cq), "what came behind it");
+	CHECK(ibv_next_poll(cq) == ENOENT && ibv_next_poll(cq) == ENOENT, "nothing more");
+	ibv_end_poll(cq);
+
+	unseen_message();
+	arm(plain, 0);
+	unseen_message();
+	CHECK(!ibv_start_poll(cq, &attr), "what came before the arm");
+	CHECK(ibv_next_poll(cq) == ENOENT, "what made the event");
+	CHECK(!ibv_next_poll(cq), "who polls on gets it");
+	ibv_end_poll(cq);
+	expect_event(b.rch, plain, "after the CQ was drained");
+	CHECK(ibv_start_poll(cq, &attr) == ENOENT, "the CQ must be empty");
+}
+
 // ---- CQN-9
 static void flag_travels(enum ibv_wr_opcode op, uint32_t rkey, uint32_t rkey2)
 {
@@ -995,6 +1042,7 @@ static const struct {
 	{"CQN-7", "the_completion_is_pollable_when_its_event_is_read", pollable_first},
 	{"CQN-8", "polling_leaves_the_event", polling_leaves_event},
 	{"CQN-8", "reading_the_event_leaves_the_completions", events_leave_completions},
+	{"CQN-8", "extended_polling_leaves_what_made_an_event_for_it", extended_leaves_for_event},
 	{"CQN-9", "the_flag_travels_with_send", se_send},
 	{"CQN-9", "the_flag_travels_with_send_immediate", se_send_imm},
 	{"CQN-9", "the_flag_travels_with_send_invalidate", se_send_inv},

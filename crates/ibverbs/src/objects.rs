@@ -116,6 +116,8 @@ pub struct CqObj {
     pub poll_lock: Option<RawMutex>,
     /// The completion the readers read.
     pub current: UnsafeCell<Option<Completion>>,
+    /// The program was told last that there is no (other) completion.
+    pub said_empty: UnsafeCell<bool>,
     /// Wallclock minus the node's time, in nanoseconds.
     pub wallclock_offset: i64,
     /// The parent domain's memory of this queue, to be given back.

@@ -122,12 +122,25 @@ impl NotifyCore {
     }
 
     /// Takes up to `max` completions, oldest first; an empty queue takes no lock.
-    pub fn poll(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, Cause> {
+    pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        self.poll_unless(|_| false, max, take)
+    }
+
+    /// As [`NotifyCore::poll`], unless `leave` wants the completions left where they are.
+    pub fn poll_unless(
+        &self,
+        leave: impl FnOnce(&adverb_engine::Cq) -> bool,
+        max: usize,
+        mut take: impl FnMut(Completion),
+    ) -> Result<usize, Cause> {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return Ok(0);
         }
         let mut inner = self.inner.lock();
         inner.polls += 1;
+        if leave(&inner.cq) {
+            return Ok(0);
+        }
         let mut n = 0;
         while n < max {
             let Some(completion) = inner.cq.pop() else { break };

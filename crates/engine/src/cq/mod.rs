@@ -25,6 +25,8 @@ pub struct Cq {
     notified: u64,
     /// `added` at the last arm; `None` before the first (EXT-4).
     armed_at: Option<u64>,
+    /// `added` at the last event; 0 before the first.
+    fired_at: u64,
 }
 
 /// A completion that did not fit.
@@ -48,6 +50,7 @@ impl Cq {
             added: 0,
             notified: 0,
             armed_at: None,
+            fired_at: 0,
         }
     }
 
@@ -70,7 +73,15 @@ impl Cq {
         let class = Class::of(&completion);
         self.ring.push_back(completion);
         self.added += 1;
-        Ok(self.arming.added(class, now))
+        let fire = self.arming.added(class, now);
+        Ok(self.fired(fire))
+    }
+
+    fn fired(&mut self, fire: bool) -> bool {
+        if fire {
+            self.fired_at = self.added;
+        }
+        fire
     }
 
     /// Takes the oldest completion. Consumes no event and changes no arm (CQN-8).
@@ -190,7 +201,15 @@ impl Cq {
     /// Time has come. `true`: an event that moderation held back is due.
     #[must_use]
     pub fn handle_timeout(&mut self, now: Time) -> bool {
-        self.arming.expired(now)
+        let fire = self.arming.expired(now);
+        self.fired(fire)
+    }
+
+    /// Is the oldest completion the one that made the last event? Whether that was read is for the host to know.
+    #[must_use]
+    pub fn next_made_the_event(&self) -> bool {
+        // Numbers are without gaps but for purges, after which the answer may be off by what was purged.
+        !self.ring.is_empty() && self.fired_at == self.added - self.ring.len() as u64 + 1
     }
 
     /// Changes the capacity; completions and the arm stay.

@@ -113,6 +113,32 @@ fn cqn_7_cqn_8_polling_and_events_are_apart() {
 }
 
 #[test]
+fn cqn_8_which_completion_made_the_event() {
+    let mut cq = Cq::new(8);
+    let add = |cq: &mut Cq, solicited| cq.push(success(1, WcOpcode::Recv, solicited), T0).unwrap();
+    assert!(!cq.next_made_the_event(), "an empty queue, before any event");
+    assert!(!add(&mut cq, true));
+    assert!(!cq.next_made_the_event(), "no event was made");
+    cq.arm(ArmKind::Solicited);
+    assert!(!add(&mut cq, false) && add(&mut cq, true) && !add(&mut cq, true));
+    let made: Vec<_> = std::iter::from_fn(|| {
+        let made = cq.next_made_the_event();
+        cq.pop().map(|_| made)
+    })
+    .collect();
+    assert_eq!(made, [false, false, true, false]);
+    assert!(!cq.next_made_the_event());
+    // An event that moderation held back is the newest completion's.
+    cq.set_moderation(0, Duration::from_micros(1));
+    cq.arm(ArmKind::Next);
+    assert!(!add(&mut cq, false) && !add(&mut cq, false));
+    assert!(cq.handle_timeout(T0 + Duration::from_micros(1)));
+    assert!(!cq.next_made_the_event());
+    cq.pop();
+    assert!(cq.next_made_the_event());
+}
+
+#[test]
 fn overflow_breaks_the_queue_for_good() {
     let mut cq = Cq::new(2);
     cq.arm(ArmKind::Errors);

@@ -74,6 +74,7 @@ unsafe fn create(
         cq: ManuallyDrop::new(cq.clone()),
         poll_lock: (!extras.single_threaded).then_some(RawMutex::INIT),
         current: UnsafeCell::new(None),
+        said_empty: UnsafeCell::new(false),
         wallclock_offset: wallclock_offset(&owner.context),
         custom: extras.custom,
     }

@@ -1,7 +1,7 @@
 //! Polling: `ibv_poll_cq` and the extended interface.
 use crate::abi::*;
 use crate::objects::{CqObj, Object};
-use adverb_device::engine::Completion;
+use adverb_device::engine::{Cause, Completion};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::c_int;
 
@@ -74,8 +74,10 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     if let Some(lock) = &obj.poll_lock {
         lock.lock();
     }
+    let mut taken = None;
+    let polled = obj.cq.poll(1, |c| taken = Some(c));
     // SAFETY: a live handle; the lock (or the program's promise of one thread) makes this the only user.
-    let rc = unsafe { advance(cq) };
+    let rc = unsafe { present(cq, polled, taken) };
     if rc != 0
         && let Some(lock) = &obj.poll_lock
     {
@@ -85,16 +87,15 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     rc
 }
 
-/// Gives what is there. It makes no progress: a completion that came in by the polling itself, behind an arm, would leave
-/// an event behind for a queue that is empty by then (legal, CQN-8, but programs on hardware rarely see one).
+/// Gives what is there; with an event that is not read yet, less, once ([`adverb_device::Cq::poll_next`]).
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &CqObj = unsafe { CqObj::behind(cq) };
-    if obj.cq.is_empty() {
-        return libc::ENOENT;
+    // SAFETY: a live handle of ours; between start and end this thread is the only user.
+    unsafe {
+        let obj: &CqObj = CqObj::behind(cq);
+        let mut taken = None;
+        let polled = obj.cq.poll_next(*obj.said_empty.get(), |c| taken = Some(c));
+        present(cq, polled, taken)
     }
-    // SAFETY: between start and end this thread is the only user.
-    unsafe { advance(cq) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
@@ -108,21 +109,19 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Takes the next completion as the current one; ENOENT when there is none.
+/// Makes what was polled the current completion; ENOENT when there was none.
 ///
 /// # Safety
 /// A live handle, used by this thread alone.
-unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller's promise.
-    let obj: &CqObj = unsafe { CqObj::behind(cq) };
-    let mut taken = None;
-    match obj.cq.poll(1, |c| taken = Some(c)) {
-        Ok(_) => {}
-        Err(_) => return libc::EIO,
+unsafe fn present(cq: *mut ibv_cq_ex, polled: Result<usize, Cause>, taken: Option<Completion>) -> c_int {
+    if polled.is_err() {
+        return libc::EIO;
     }
-    let Some(c) = taken else { return libc::ENOENT };
-    // SAFETY: the visible fields are written through the raw handle, the current completion by its only user.
+    // SAFETY: the caller's promise: the visible fields are written through the raw handle, the rest by its only user.
     unsafe {
+        let obj: &CqObj = CqObj::behind(cq);
+        *obj.said_empty.get() = taken.is_none();
+        let Some(c) = taken else { return libc::ENOENT };
         (*cq).wr_id = c.wr_id;
         (*cq).status = c.status as u32;
         *obj.current.get() = Some(c);
