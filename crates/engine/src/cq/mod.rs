@@ -25,7 +25,7 @@ pub struct Cq {
     notified: u64,
     /// `added` at the last arm; `None` before the first (EXT-4).
     armed_at: Option<u64>,
-    /// `added` at the last event; 0 before the first.
+    /// `added` when a completion, or its time, made the last event; 0 before the first. An event that NDKPI's arm makes at once is none.
     fired_at: u64,
 }
 
@@ -205,7 +205,7 @@ impl Cq {
         self.fired(fire)
     }
 
-    /// Is the oldest completion the one that made the last event? Whether that was read is for the host to know.
+    /// Is the oldest completion the one that made the last event, by being added or by its time? Whether that was read is for the host to know.
     #[must_use]
     pub fn next_made_the_event(&self) -> bool {
         // Numbers are without gaps but for purges, after which the answer may be off by what was purged.

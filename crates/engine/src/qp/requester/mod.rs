@@ -222,7 +222,7 @@ impl Requester {
         self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone
     }
 
-    /// Is the next packet one of a message of several?
+    /// Is the next packet one of a message of several, or does it ask for several (READ)?
     pub(crate) fn is_at_long_message(&self) -> bool {
         self.cur.idx < self.sq.posted && self.sq.wqe(self.cur.idx).len > self.mtu
     }
