@@ -1,4 +1,6 @@
-# Build, test, install. `make help` lists the targets.
+# Build, test, install. `make help` lists the targets and the variables that they take.
+
+# Where things are.
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
@@ -6,120 +8,177 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Where `install` takes the built files from.
 BUILD ?= $(TARGET_DIR)/release
 ADVERB := $(abspath $(BUILD))/adverb
-SIM = $(CARGO) run --profile sim --package adverb-sim -- --from $(or $(FROM),0) --jobs $(or $(JOBS),1)
-FOREIGN := $(CARGO) test --package adverb-foreign
-INTEROP := $(CARGO) test --package adverb-interop
-KILL = $(CARGO) run --release --package adverb-bench --bin kill -- --seed $(or $(SEED),1)
+# The oldest Rust that builds the workspace.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-GIGABYTE = $(BUILD)/gigabyte
+# How much. A target says what it takes by itself; these are given on the command line:
+# SHORT=1 WIRE=1 SEED= SEEDS= FROM= JOBS= ROUNDS= SECONDS= MIB= ALLOCATORS= SCRIBBLERS= TARGET=
+SIZE = $(if $(SHORT),$(2),$(1))
 
-.PHONY: all build demo test deps unit loom sim sim-long kill-short kill-long scribble fuzz fuzz-short goodput gigabyte gigabyte-short foreign foreign-short foreign-wire foreign-wire-short interop interop-short interop-bench lint lint-tree tsan bench bench-local scale armed mutants ids install uninstall help
+# Crates whose tests start other programs, each by a target of its own.
+APART := $(foreach crate,foreign interop programs corpus,--exclude adverb-$(crate))
+# What those tests are told: the command, fewer cases, every packet on the network.
+TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVERB_PATH=wire)
+BENCH = $(CARGO) run --release --package adverb-bench --bin
+TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
+SIM = $(CARGO) run --profile sim --package adverb-sim --
+PROGRAMS_DEPS = openmpi-bin libopenmpi-dev python3-mpi4py libfabric-bin fio python3-pip python3-venv \
+	cmake pkg-config libnl-3-dev libnl-route-3-dev libclang1-14 libclang-common-14-dev
+PROGRAMS_BUILT = python3-dev libudev-dev ninja-build ceph-mon ceph-osd ceph-common
 
+.PHONY: all
 all: build
 
+### First
+
+.PHONY: build demo test unit lint foreign sim loom fuzz interop programs bench install packages packages-test uninstall help
 build: ## the command and the drop-in libraries, optimised
-	$(CARGO) build --release --workspace --exclude adverb-foreign --exclude adverb-interop
+	$(CARGO) build --release --workspace $(APART)
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
 
-test: deps unit gigabyte-short foreign foreign-wire-short ## everything: install what tests need, then unit tests and foreign programs, on both paths
-
-deps:
-	scripts/test-deps
+test: deps unit gigabyte-short foreign foreign-wire-short ## installs what tests need, then unit tests and foreign programs on both paths
 
 unit: ids ## tests of our own crates
-	$(CARGO) test --workspace --exclude adverb-foreign --exclude adverb-interop
+	$(CARGO) test --no-fail-fast --workspace $(APART)
 
-loom: ## the races of completion queues (CQN-12) and of memory shared between processes, by model checking; takes a minute
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_
-
-sim: ## the simulator: a thousand seeds, checked by an oracle (SEEDS=, FROM=, JOBS=)
-	$(SIM) --seeds $(or $(SEEDS),1000)
-
-sim-long: ## the same for hours: make sim-long SEEDS=10000000 FROM=1000000
-	$(SIM) --seeds $(or $(SEEDS),1000000)
-
-kill-short: ## twenty processes killed in the middle of what they do with another, which has to survive them (SEED=)
-	$(KILL) --rounds 20
-
-kill-long: ## a thousand of them (SEED=, ROUNDS=); several minutes
-	$(KILL) --rounds $(or $(ROUNDS),1000)
-
-fuzz: ## foreign bytes against parsers and queue pairs: make fuzz TARGET=handle_packet SECONDS=3600, or TARGET=all
-	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),60)
-
-fuzz-short: ## every target for ten seconds
-	scripts/fuzz run all 10
-
-goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/goodput.md anew
-	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
-	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md
-
-gigabyte-short: build ## 64 MiB under each fault, every byte checked
-	$(GIGABYTE) --mib 64
-
-gigabyte: build ## a gigabyte under each fault, every byte checked; a table into BENCHMARKS.md; minutes
-	$(GIGABYTE) --write BENCHMARKS.md
-
-foreign: build ## unmodified programs of Debian on the drop-in libraries, all of them
-	ADVERB=$(ADVERB) $(FOREIGN) --no-fail-fast
-
-foreign-short: build ## the same with fewer sizes and shorter runs
-	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
-
-foreign-wire: build ## all of them again with every packet on the network, which a host otherwise spares itself
-	ADVERB=$(ADVERB) ADVERB_PATH=wire $(FOREIGN) --no-fail-fast
-
-foreign-wire-short: build ## the same with fewer sizes and shorter runs
-	ADVERB=$(ADVERB) ADVERB_PATH=wire ADVERB_FOREIGN_SHORT=1 $(FOREIGN) --no-fail-fast
-
-interop: build ## against Linux soft-RoCE in a virtual machine, both ways; needs root or user namespaces
-	ADVERB=$(ADVERB) $(INTEROP) --no-fail-fast
-
-interop-short: build ## the same with fewer sizes and programs
-	ADVERB=$(ADVERB) ADVERB_FOREIGN_SHORT=1 $(INTEROP) --no-fail-fast
-
-interop-bench: build ## Linux soft-RoCE and Adverb side by side in one virtual machine; a table into BENCHMARKS.md
-	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside -- --write BENCHMARKS.md
-
-lint: lint-tree ## format, clippy, documentation
+lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-lint-tree: ## unsafe only where it may be, lints declared in every crate
-	scripts/lint-tree
+foreign: build ## unmodified programs on the drop-in libraries (SHORT=1; WIRE=1: all on the network)
+	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast
 
-tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolchain
-	scripts/tsan
+sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS FROM=0 JOBS=1)
+	$(SIM) --from $(or $(FROM),0) --jobs $(or $(JOBS),1) --seeds $(or $(SEEDS),1000) \
+		--connections $(or $(CONNECTIONS),$(SEEDS),1000)
+
+loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_
+
+fuzz: ## foreign bytes against parsers and queue pairs (TARGET=all SECONDS=60; SHORT=1: 10)
+	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),$(call SIZE,60,10))
+
+interop: build ## against Linux soft-RoCE in a virtual machine; needs root or user namespaces (SHORT=1)
+	$(TOLD) $(CARGO) test --package adverb-interop --no-fail-fast
+
+programs: build ## suites of strangers' programs (docs/programs.md); an hour (SHORT=1: builds none)
+	scripts/test-deps $(PROGRAMS_DEPS) $(call SIZE,$(PROGRAMS_BUILT),)
+	$(TOLD) $(CARGO) test --package adverb-programs --no-fail-fast
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
 
-bench-local: build ## between processes of one host, beside shared memory and UCX: the second half of BENCHMARKS.md
-	scripts/bench local
-
-scale: ## ten thousand queue pairs and 64 meshed processes, every byte verified (SHORT=1: 500 and 12)
-	$(CARGO) run --release --package adverb-bench --bin scale -- $(if $(SHORT),--short)
-
-scribble: ## two hundred processes, one after the other, that write anything to the memory they share with one that works
-	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
-
-armed: ## ten million armed notifications, each accounted for; about two minutes
-	$(CARGO) run --release --package adverb-bench --bin armed
-
-mutants: ## break each rule on purpose: some test must notice (CQN, CHN, EXT and more); takes long
-	scripts/mutants
-
-ids: ## requirement ids and the tests that cite them
-	scripts/requirement-ids
-
 install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
 	BUILD="$(BUILD)" scripts/install install "$(DESTDIR)$(PREFIX)"
+
+packages: build ## tarball, Debian package, wheel and OCI image into target/dist
+	BUILD="$(BUILD)" scripts/package
+
+packages-test: build ## the demo from each of them, in a bare Debian tree; needs root
+	scripts/test-deps mmdebstrap skopeo binutils python3-venv
+	BUILD="$(BUILD)" scripts/test-packages
 
 uninstall: ## removes what install put there
 	scripts/install uninstall "$(DESTDIR)$(PREFIX)"
 
-help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
+help: ## this list
+	@sed -n -e 's/^### \(.*\)/\n\1/p' -e 's/^\([a-z-]*\):.* ## /  \1\t/p' Makefile | expand -t 18
+	@sed -n -e 's/^# \(SHORT=1 .*\)/\nVariables: \1/p' Makefile
+	@echo "           PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) BUILD=$(BUILD) CARGO=$(CARGO)"
+
+### Rules of the tree and of its dependencies
+
+.PHONY: deps lint-tree wrap ids msrv msrv-version deny mutants tsan
+deps: ## installs what the tests need from Debian's packages
+	scripts/test-deps
+
+lint-tree: ## where unsafe may be, lints, import circles, mutants that apply, names that exist
+	scripts/lint-tree
+	scripts/import-circles
+	scripts/wrap --check
+
+wrap: ## prose and comments in lines of 100 columns
+	scripts/wrap
+
+ids: ## requirement ids and the tests that cite them
+	scripts/requirement-ids
+
+msrv: ## builds with the oldest Rust that it declares; needs rustup and that toolchain
+	CARGO_TARGET_DIR=$(TARGET_DIR)/msrv $(CARGO) +$(MSRV).0 check --workspace --all-targets --locked
+
+msrv-version:
+	@echo $(MSRV).0
+
+deny: ## licences, sources, duplicates, advisories; needs cargo-deny (CHECKS=: some of them)
+	$(CARGO) deny check $(CHECKS)
+	$(CARGO) deny --manifest-path fuzz/Cargo.toml check $(CHECKS)
+
+mutants: ## breaks each rule on purpose: some test must notice; takes long
+	scripts/mutants
+
+tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolchain
+	scripts/tsan
+
+### Long ways of the same
+
+.PHONY: sim-long kill scale scribble armed torture soak gigabyte corpus hunt foreign-wire interop-bench bench-local
+sim-long: ## the simulator for hours: make sim-long SEEDS=10000000 FROM=1000000
+	$(MAKE) sim SEEDS=$(or $(SEEDS),1000000)
+
+kill: ## processes killed in mid-traffic; their peer survives (ROUNDS=1000 SEED=1; SHORT=1: 20)
+	$(BENCH) kill -- --seed $(or $(SEED),1) --rounds $(or $(ROUNDS),$(call SIZE,1000,20))
+
+scale: ## ten thousand queue pairs, 64 meshed processes, bytes verified (SHORT=1: 500 and 12)
+	$(BENCH) scale -- $(if $(SHORT),--short)
+
+scribble: ## processes that write anything to memory they share with one that works (SCRIBBLERS=200)
+	ADVERB_SCRIBBLERS=$(or $(SCRIBBLERS),200) $(CARGO) test --release --package adverb-device --test scribble -- --nocapture
+
+armed: ## ten million armed notifications, each accounted for; about two minutes
+	$(BENCH) armed
+
+torture: build ## random steps on memory against a model (SECONDS=3600 ALLOCATORS= SEED=1 JOBS=2; SHORT=1: 30)
+	$(TORTURE) torture -- --jobs $(or $(JOBS),2) --seed $(or $(SEED),1) --seconds $(or $(SECONDS),$(call SIZE,3600,30)) $(if $(ALLOCATORS),--allocators $(ALLOCATORS))
+
+soak: build ## processes that come and go, some killed, leave nothing behind (SECONDS=3600; SHORT=1: 20)
+	$(TORTURE) soak -- --seconds $(or $(SECONDS),$(call SIZE,3600,20))
+
+gigabyte: build ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SHORT=1: 64, no table)
+	$(BUILD)/gigabyte --mib $(or $(MIB),$(call SIZE,1024,64)) $(if $(SHORT),,--write BENCHMARKS.md)
+
+corpus: build ## small wrong programs and their right twins, and how often the wrong ones fail (SHORT=1)
+	$(TOLD) $(CARGO) test --package adverb-corpus --test twins -- --nocapture
+
+hunt: build ## adverb hunt over the wrong programs of the corpus, and its right ones; an hour (SHORT=1)
+	$(TOLD) $(CARGO) test --package adverb-corpus --test hunt -- --nocapture
+
+foreign-wire: ## make foreign WIRE=1
+	$(MAKE) foreign WIRE=1
+
+interop-bench: build ## soft-RoCE and Adverb side by side in a virtual machine; a table into BENCHMARKS.md
+	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside -- --write BENCHMARKS.md
+
+bench-local: build ## processes of one host beside shared memory and UCX: BENCHMARKS.md's second half
+	scripts/bench local
+
+# NAME-short is `make NAME SHORT=1`, NAME-long is NAME.
+SHORTS := kill torture soak fuzz gigabyte corpus hunt foreign foreign-wire interop programs scale
+.PHONY: $(SHORTS:=-short) kill-long
+$(SHORTS:=-short): %-short:
+	$(MAKE) $* SHORT=1
+
+kill-long: kill
+
+### Made from the source
+
+.PHONY: causes goodput
+causes: ## docs/causes.md from the list in the source
+	$(CARGO) run --quiet --package adverb-cli -- explain --page >$(TARGET_DIR)/causes.md
+	mv $(TARGET_DIR)/causes.md docs/causes.md
+
+goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/goodput.md
+	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
+	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md

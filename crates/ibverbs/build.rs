@@ -28,6 +28,8 @@ fn main() {
     }
     // What we offer beside rdma-core (include/adverb.h).
     script += "ADVERB_1.0 { };\n";
+    // What librdmacm.so.1 and the preloaded object of the same build call.
+    script += "ADVERB_PRIVATE { };\n";
     let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("libibverbs.map");
     std::fs::write(&path, script).expect("OUT_DIR is writable");
 

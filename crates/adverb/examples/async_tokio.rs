@@ -20,7 +20,7 @@ async fn run() -> Result<()> {
     let inbox = end.pd.alloc(64)?;
     end.qp.recv(&inbox).post()?;
     end.cq.notify(Notify::Solicited)?;
-    connect(address, &end.qp, &Options::default()).await?;
+    let _connection = connect(address, &end.qp, &Options::default()).await?;
     end.qp.send("echo this").post()?;
     let event = channel.event().await?;
     let got = event.cq().drain().filter_map(Result::ok).find(|c| c.is_recv()).expect("the echo");
@@ -34,7 +34,7 @@ async fn serve(listener: Listener) -> Result<()> {
     let inbox = end.pd.alloc(64)?;
     end.qp.recv(&inbox).post()?;
     end.cq.notify(Notify::Next)?;
-    listener.accept().await?.accept_with(&end.qp, &Options::default()).await?;
+    let _connection = listener.accept().await?.accept_with(&end.qp, &Options::default()).await?;
     // The same without tokio's reactor: the device itself wakes the task.
     let event = end.channel.event().await?;
     let got = event.cq().poll_one()?.expect("a completion").ok()?;

@@ -21,7 +21,8 @@ impl Ah {
     pub(crate) fn new(pd: &Pd, gid: Gid) -> Result<Self> {
         let context = pd.context();
         let is_v4 = gid.ipv4().is_some();
-        let source = context.device().gids().iter().position(|g| g.ipv4().is_some() == is_v4);
+        let fits = |g: &Gid| !g.is_zero() && g.ipv4().is_some() == is_v4;
+        let source = context.raw().gids().iter().position(fits);
         let index = source.and_then(|i| u8::try_from(i).ok()).ok_or(Error::NoAddress)?;
         Ok(Ah { av: path(context, index, gid)?, _pd: pd.clone() })
     }

@@ -121,13 +121,13 @@ impl Context {
     #[must_use]
     pub fn gid_index_of(&self, ip: IpAddr) -> Option<u8> {
         let wanted = adverb_device::interfaces::gid_of(&ip);
-        self.device().gids().iter().position(|g| *g == wanted).and_then(|i| u8::try_from(i).ok())
+        self.0.gids().iter().position(|g| *g == wanted).and_then(|i| u8::try_from(i).ok())
     }
 
     /// Index of the GID that queue pairs use unless told otherwise: the first of an IPv4 address, else the first.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
-        let gids = self.device().gids();
+        let gids = self.0.gids();
         gids.iter().position(|g| g.ipv4().is_some()).and_then(|i| u8::try_from(i).ok()).unwrap_or(0)
     }
 

@@ -86,8 +86,6 @@ mod cq;
 mod data;
 mod device;
 mod error;
-#[doc(hidden)]
-pub mod foreign;
 mod handle;
 mod mw;
 mod pd;

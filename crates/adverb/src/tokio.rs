@@ -2,17 +2,15 @@
 //!
 //! Futures and streams of the rest of the crate ([`CompChannel::event`], [`Cq::completions`](crate::Cq::completions)) need
 //! no feature and run on tokio as on any executor: the device's own thread wakes them. [`Channel`] differs in who waits:
-//! here tokio's reactor watches the channel's descriptor.
+//! here tokio's reactor watches the channel's descriptor. What sets up connections differs from the futures of
+//! [`connect`](crate::connect) in that it resolves names and ends by tokio's clock.
 use crate::channel::{CompChannel, CqEvent};
-use crate::connect::{
-    ConnectError, HEADER, Header, Message, Options, Peer, io, ready, replied, reply, request, requested,
-    take_address,
-};
+use crate::connect::{self, ConnectError, Connection, Connector, Options, Peer, RejectReason};
 use crate::error::{Error, Result};
 use crate::qp::Qp;
+use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
-use ::tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use ::tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
+use ::tokio::net::{ToSocketAddrs, lookup_host};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -70,131 +68,96 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = Result<T>>)
     }
 }
 
-async fn receive(stream: &mut TcpStream) -> Result<Message> {
-    let mut header = [0; HEADER];
-    io(stream.read_exact(&mut header).await)?;
-    let header = Header::decode(header)?;
-    let mut body = vec![0; header.body_len];
-    io(stream.read_exact(&mut body).await)?;
-    Ok(Message::decode(header, &body)?)
-}
-
-async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {
-    io(stream.write_all(bytes).await)
-}
-
 /// Connects `qp` to the queue pair that a listener at `addr` accepts with: [`connect_with`](crate::connect::connect_with)
-/// without blocking. The listener may be of either kind.
+/// without blocking.
 ///
 /// # Errors
-/// [`Error::Connect`] with what went wrong between the two ends; what [`Qp::connect_to`] refuses.
-pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Peer> {
+/// As [`Connector::connect`].
+pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Connection> {
+    let connector = Connector::with(options.clone());
     within(options.timeout, async {
-        let mut stream = io(TcpStream::connect(addr).await)?;
-        io(stream.set_nodelay(true))?;
-        take_address(qp, io(stream.local_addr())?.ip())?;
-        send(&mut stream, &request(qp, options)?).await?;
-        let answer = receive(&mut stream).await?;
-        let connected = replied(qp, answer);
-        // If the queue pair refuses, the other end should not wait for it.
-        let last = if connected.is_ok() { Message::Ready } else { Message::Reject(Vec::new()) };
-        let told = send(&mut stream, &last.encode()?).await;
-        let peer = connected?;
-        told?;
-        Ok(peer)
+        let mut last = connect::nowhere();
+        for addr in lookup_host(addr).await.map_err(ConnectError::from)? {
+            match connector.connecting(addr, qp).await {
+                Err(e) if connect::is_nobody(&e) => last = e,
+                other => return other,
+            }
+        }
+        Err(last)
     })
     .await
 }
 
-/// [`connect::Listener`](crate::connect::Listener) without blocking.
+/// [`connect::Listener`](crate::connect::Listener) on tokio.
 #[derive(Debug)]
-pub struct Listener {
-    socket: TcpListener,
-}
+pub struct Listener(connect::Listener);
 
 impl Listener {
-    /// Listens at a TCP address; port 0 is a free one.
+    /// As [`connect::Listener::bind`](crate::connect::Listener::bind).
     ///
     /// # Errors
-    /// [`Error::Connect`]: the address cannot be had.
+    /// [`Error::Connect`]: the address or port cannot be had.
     pub async fn bind(addr: impl ToSocketAddrs) -> Result<Self> {
-        Ok(Listener { socket: io(TcpListener::bind(addr).await)? })
+        let all: Vec<SocketAddr> = lookup_host(addr).await.map_err(ConnectError::from)?.collect();
+        Ok(Listener(connect::Listener::bind(&all[..])?))
     }
 
     /// Where it listens.
     ///
     /// # Errors
-    /// The errno of the socket.
+    /// ENOTCONN if its device is gone.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        io(self.socket.local_addr())
+        self.0.local_addr()
     }
 
-    /// Waits for an end that wants to connect, and for what it tells of itself; for that at most ten seconds.
+    /// Waits for an end that wants to connect.
     ///
     /// # Errors
-    /// [`Error::Connect`]; the listener goes on.
+    /// [`Error::Connect`] if the device of its address is gone.
     pub async fn accept(&self) -> Result<Incoming> {
-        let (mut stream, from) = io(self.socket.accept().await)?;
-        io(stream.set_nodelay(true))?;
-        let first = within(Options::default().timeout, receive(&mut stream)).await?;
-        Ok(Incoming { peer: requested(first)?, stream, from })
+        Ok(Incoming(self.0.incoming().await?))
     }
 }
 
-/// An end that wants to connect. Dropped, its connection is closed.
+/// An end that wants to connect. Dropped, it is refused.
 #[derive(Debug)]
 #[must_use = "it waits for accept_with() or reject()"]
-pub struct Incoming {
-    stream: TcpStream,
-    peer: Peer,
-    from: SocketAddr,
-}
+pub struct Incoming(connect::Incoming);
 
 impl Incoming {
     /// What it told.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.peer
+        self.0.peer()
     }
 
-    /// Where its TCP connection comes from.
+    /// Its address and port.
     #[must_use]
     pub fn from(&self) -> SocketAddr {
-        self.from
+        self.0.from()
     }
 
     /// Connects `qp` to it, and is ready when both ends are connected.
     ///
     /// # Errors
-    /// What [`Qp::connect_to`] refuses (the peer is told no then); [`Error::Connect`] if the peer goes away.
-    pub async fn accept_with(mut self, qp: &Qp, options: &Options) -> Result<Peer> {
-        let prepare = || {
-            take_address(qp, io(self.stream.local_addr())?.ip())?;
-            let answer = reply(qp, options)?;
-            qp.connect_to(&self.peer.info)?;
-            Ok::<_, Error>(answer)
-        };
-        let answer = match prepare() {
-            Ok(answer) => answer,
-            Err(e) => {
-                // What failed here matters more than whether the other end hears of it.
-                let _ = self.reject(&[]).await;
-                return Err(e);
-            }
-        };
-        within(options.timeout, async {
-            send(&mut self.stream, &answer).await?;
-            ready(receive(&mut self.stream).await?)
-        })
-        .await?;
-        Ok(self.peer)
+    /// As [`connect::Incoming::accept_with`](crate::connect::Incoming::accept_with).
+    pub async fn accept_with(self, qp: &Qp, options: &Options) -> Result<Connection> {
+        within(options.timeout, self.0.accepting(qp, options)).await
     }
 
-    /// Says no, with a reason of the program's own form, at most [`MAX_PRIVATE`](crate::connect::MAX_PRIVATE) bytes.
+    /// Says no, with a reason of the program's own form, at most 148 bytes.
     ///
     /// # Errors
-    /// [`Error::Connect`] if the peer cannot be told.
-    pub async fn reject(mut self, reason: &[u8]) -> Result<()> {
-        send(&mut self.stream, &Message::Reject(reason.to_vec()).encode()?).await
+    /// [`Error::Connect`]: the peer has given up, or too many bytes.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        self.0.reject(private_data)
+    }
+
+    /// Says no, with a reason that the specification knows.
+    ///
+    /// # Errors
+    /// As [`Incoming::reject`].
+    pub fn reject_with(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
+        self.0.reject_with(reason, private_data)
     }
 }

@@ -1,9 +1,8 @@
-//! Setting up connections over TCP, blocking and on tokio.
-use adverb::connect::{self, ConnectError, Incoming, Listener, MAX_PRIVATE, Options, ProtocolError};
-use adverb::testing::End;
-use adverb::{Error, QpState, Result};
-use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+//! Setting up connections through the connection manager: blocking, as futures, and on tokio.
+use adverb::connect::{self, ConnectError, Connector, Listener, MAX_PRIVATE, Options, RejectReason};
+use adverb::testing::{End, PATIENCE};
+use adverb::{Error, QpState};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 fn end() -> End {
@@ -29,13 +28,13 @@ fn why(e: &Error) -> &ConnectError {
     }
 }
 
-/// What the accepting side answers to what `speak` does at the other end.
-fn accept(listener: &Listener, speak: impl FnOnce(SocketAddr) + Send) -> Result<Incoming> {
-    let addr = listener.local_addr().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || speak(addr));
-        listener.accept()
-    })
+/// The first bytes say `text`, all others nothing.
+fn says(private_data: &[u8], text: &[u8]) -> bool {
+    private_data.starts_with(text) && private_data[text.len()..].iter().all(|b| *b == 0)
+}
+
+fn is_rejected(e: &Error, with: RejectReason, text: &[u8]) -> bool {
+    matches!(why(e), ConnectError::Rejected { reason, private_data } if *reason == with && says(private_data, text))
 }
 
 #[test]
@@ -54,9 +53,14 @@ fn two_ends_meet() {
             let at_a = connect::connect_with(addr, &a.qp, &Options::private(*b"from a")).unwrap();
             (at_a, accepting.join().unwrap())
         });
-        assert_eq!((&at_a.private_data[..], &at_b.private_data[..]), (&b"from b"[..], &b"from a"[..]));
-        assert_eq!((at_a.info.number, at_b.info.number), (b.qp.number(), a.qp.number()));
-        assert_eq!(at_a.info.gid, b.context.gid(b.context.gid_index_of(ip).unwrap()).unwrap());
+        let (peer_a, peer_b) = (at_a.peer(), at_b.peer());
+        assert!(says(&peer_a.private_data, b"from b") && says(&peer_b.private_data, b"from a"));
+        assert_eq!((peer_a.private_data.len(), peer_b.private_data.len()), (196, MAX_PRIVATE));
+        assert_eq!(&peer_a.private_prefix::<6>(), b"from b");
+        assert_eq!((peer_a.info.number, peer_b.info.number), (b.qp.number(), a.qp.number()));
+        assert_eq!(peer_a.info.gid, b.context.gid(b.context.gid_index_of(ip).unwrap()).unwrap());
+        assert_eq!(at_a.peer_addr().unwrap(), addr);
+        assert_eq!(at_a.local_addr().unwrap(), at_b.peer_addr().unwrap());
         talk(&a, &b);
     }
 }
@@ -69,14 +73,30 @@ fn the_accepting_side_may_look_first_and_say_no() {
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| connect::connect_with(addr, &a.qp, &Options::private(*b"please")));
         let incoming = listener.accept().unwrap();
-        assert_eq!(incoming.peer().private_data, b"please");
+        assert!(says(&incoming.peer().private_data, b"please"));
+        assert_eq!(incoming.device(), a.context.device().name());
         assert!(incoming.from().ip().is_loopback());
         incoming.reject(b"full").unwrap();
         let e = asking.join().unwrap().unwrap_err();
-        assert!(matches!(why(&e), ConnectError::Rejected(reason) if reason == b"full"), "{e}");
+        assert!(is_rejected(&e, RejectReason::CONSUMER_DEFINED, b"full"), "{e}");
         assert_eq!(e.errno(), 111);
+        let asking = scope.spawn(|| connect::connect(addr, &a.qp));
+        listener.accept().unwrap().reject_with(RejectReason::NO_RESOURCES, b"").unwrap();
+        let e = asking.join().unwrap().unwrap_err();
+        assert!(is_rejected(&e, RejectReason::NO_RESOURCES, b""), "{e}");
+        // One that is dropped is refused, too.
+        let asking = scope.spawn(|| connect::connect(addr, &a.qp));
+        drop(listener.accept().unwrap());
+        let e = asking.join().unwrap().unwrap_err();
+        assert!(matches!(why(&e), ConnectError::Rejected { .. }), "{e}");
     });
     assert_eq!(a.qp.state(), QpState::Init, "free for the next try");
+    let b = end();
+    let _connection = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
+        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
+    });
+    talk(&a, &b);
 }
 
 #[test]
@@ -89,51 +109,124 @@ fn types_that_do_not_match_fail_at_both_ends() {
         let e = listener.accept_with(&b.qp, &Options::default()).unwrap_err();
         assert!(matches!(why(&e), ConnectError::Type { .. }), "{e}");
         let e = asking.join().unwrap().unwrap_err();
-        assert!(matches!(why(&e), ConnectError::Rejected(_)), "{e}");
+        assert!(is_rejected(&e, RejectReason::INVALID_TRANSPORT, b""), "{e}");
     });
 }
 
-#[test]
-fn what_is_not_ours_is_turned_away_and_the_listener_goes_on() {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let say = |bytes: &'static [u8]| {
-        accept(&listener, move |addr| {
-            let mut stream = TcpStream::connect(addr).unwrap();
-            stream.write_all(bytes).unwrap();
-        })
-        .map(drop)
-        .unwrap_err()
-    };
-    let e = say(b"GET / HTTP/1.1\r\n\r\n");
-    assert!(matches!(why(&e), ConnectError::Protocol(ProtocolError::Magic)), "{e}");
-    let e = say(b"ADVC\x01\x04\0\0");
-    assert!(matches!(why(&e), ConnectError::Protocol(ProtocolError::Unexpected(4))), "{e}");
-    let e = say(b"ADVC\x01\x01\0\x24 too short");
-    assert!(matches!(why(&e), ConnectError::Closed), "{e}");
-    let e = say(b"");
-    assert!(matches!(why(&e), ConnectError::Closed), "{e}");
+/// Two connected ends with their connections.
+fn connected() -> [(End, connect::Connection); 2] {
     let (a, b) = (end(), end());
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| connect::connect(addr, &a.qp).unwrap());
-        listener.accept_with(&b.qp, &Options::default()).unwrap();
+    let (at_a, at_b) = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
+        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
     });
-    talk(&a, &b);
+    [(a, at_a), (b, at_b)]
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn what_queue_pairs_are_made_with_is_agreed_on() {
+    let a = End::new(|qp| qp.read_depth(3, 9).rnr_retry(2)).unwrap();
+    let b = End::new(|qp| qp.read_depth(5, 7).rnr_retry(4).path_mtu(adverb::PathMtu::Mtu1024)).unwrap();
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let _both = std::thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept_with(&b.qp, &Options::default()).unwrap());
+        (connect::connect(addr, &a.qp).unwrap(), accepting.join().unwrap())
+    });
+    let (a, b) = (a.qp.attributes(), b.qp.attributes());
+    assert_eq!((a.max_rd_atomic, a.max_dest_rd_atomic), (3, 5));
+    assert_eq!((b.max_rd_atomic, b.max_dest_rd_atomic), (5, 3));
+    assert_eq!((a.rnr_retry, b.rnr_retry), (4, 2), "each end retries as the other asks");
+    assert_eq!((a.sq_psn, b.sq_psn), (b.rq_psn, a.rq_psn));
+}
+
+#[test]
+fn an_end_that_leaves_is_noticed() {
+    for by_drop in [false, true] {
+        let [(a, at_a), (b, at_b)] = connected();
+        assert!(!at_b.has_ended() && !at_b.wait_end(Duration::from_millis(10)));
+        b.qp.recv(()).id(5).post().unwrap();
+        if by_drop {
+            drop(at_a);
+        } else {
+            at_a.disconnect().unwrap();
+            assert_eq!(a.qp.state(), QpState::Err);
+            assert!(at_a.wait_end(PATIENCE));
+            at_a.disconnect().unwrap();
+        }
+        assert!(at_b.wait_end(PATIENCE));
+        assert!(at_b.has_ended());
+        at_b.disconnect().unwrap();
+        let flushed = b.cq.wait(PATIENCE).unwrap();
+        assert_eq!((flushed.wr_id(), flushed.status()), (5, adverb::WcStatus::WrFlushErr));
+    }
+}
+
+#[tokio::test]
+async fn futures_need_no_clock() {
+    let (a, b) = (end(), end());
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let options = Options::default();
+    let accept = async { listener.incoming().await.unwrap().accepting(&b.qp, &options).await };
+    let connector = Connector::new();
+    let (at_a, at_b) = tokio::join!(connector.connecting(addr, &a.qp), accept);
+    let (at_a, at_b) = (at_a.unwrap(), at_b.unwrap());
+    talk(&a, &b);
+    drop(at_a);
+    at_b.ended().await;
+}
+
+#[test]
+fn a_port_has_one_listener_and_is_free_behind_it() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let e = Listener::bind(addr).unwrap_err();
+    assert_eq!(e.errno(), 98, "{e}");
     let a = end();
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // It is a port to call from, too.
+    let mine = end();
+    let from: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| Connector::new().source(from).connect(addr, &a.qp));
+        let incoming = listener.accept().unwrap();
+        let theirs = incoming.from();
+        let _at_mine = incoming.accept_with(&mine.qp, &Options::default()).unwrap();
+        assert_eq!(asking.join().unwrap().unwrap().local_addr().unwrap(), theirs);
+    });
+    assert!(listener.accept_timeout(Duration::from_millis(10)).unwrap().is_none());
+    drop(listener);
+    let e = connect::connect(addr, &end().qp).unwrap_err();
+    assert!(is_rejected(&e, RejectReason::INVALID_SERVICE_ID, b""), "{e}");
+    drop(Listener::bind(addr).unwrap());
+}
+
+#[test]
+fn a_request_whose_sender_gave_up_cannot_be_accepted() {
+    let (a, b) = (end(), end());
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
-    let e = connect::connect_with(silent.local_addr().unwrap(), &a.qp, &options).unwrap_err();
+    let e = connect::connect_with(addr, &a.qp, &options).unwrap_err();
     assert!(matches!(why(&e), ConnectError::TimedOut), "{e}");
-    let closed = silent.local_addr().unwrap();
-    drop(silent);
-    let e = connect::connect(closed, &a.qp).unwrap_err();
-    assert!(matches!(why(&e), ConnectError::Io(_)) && e.errno() == 111, "{e}");
-    let e = connect::connect_with(closed, &a.qp, &Options::private(vec![0; MAX_PRIVATE + 1])).unwrap_err();
-    assert!(matches!(why(&e), ConnectError::Io(_) | ConnectError::PrivateTooLong { .. }), "{e}");
+    let e = listener.accept().unwrap().accept_with(&b.qp, &Options::default()).unwrap_err();
+    assert!(matches!(why(&e), ConnectError::Closed | ConnectError::Rejected { .. }), "{e}");
+}
+
+#[test]
+fn wrong_calls_are_named() {
+    let a = end();
+    let addr: SocketAddr = "127.0.0.1:7".parse().unwrap();
+    let e = connect::connect_with(addr, &a.qp, &Options::private(vec![0; MAX_PRIVATE + 1])).unwrap_err();
+    assert!(matches!(why(&e), ConnectError::PrivateTooLong { len } if *len == MAX_PRIVATE + 1), "{e}");
+    let e = Listener::bind("192.0.2.1:0").unwrap_err();
+    assert_eq!(e.errno(), 99, "{e}");
+    let ud = End::new(|qp| qp.ud()).unwrap();
+    let e = connect::connect(addr, &ud.qp).unwrap_err();
+    assert!(matches!(why(&e), ConnectError::Type { .. }), "{e}");
+    assert_eq!(a.qp.state(), QpState::Init);
 }
 
 #[tokio::test]
@@ -144,7 +237,8 @@ async fn tokio_meets_tokio() {
     let (options_a, options_b) = (Options::private(*b"a"), Options::private(*b"b"));
     let accept = async { listener.accept().await.unwrap().accept_with(&b.qp, &options_b).await };
     let (at_a, at_b) = tokio::join!(adverb::tokio::connect(addr, &a.qp, &options_a), accept);
-    assert_eq!((&at_a.unwrap().private_data[..], &at_b.unwrap().private_data[..]), (&b"b"[..], &b"a"[..]));
+    let (at_a, at_b) = (at_a.unwrap(), at_b.unwrap());
+    assert!(says(&at_a.peer().private_data, b"b") && says(&at_b.peer().private_data, b"a"));
     talk(&a, &b);
 }
 
@@ -155,8 +249,8 @@ async fn tokio_meets_blocking() {
     let addr = listener.local_addr().unwrap();
     let qp = b.qp.clone();
     let accepting = tokio::task::spawn_blocking(move || listener.accept_with(&qp, &Options::default()));
-    adverb::tokio::connect(addr, &a.qp, &Options::default()).await.unwrap();
-    accepting.await.unwrap().unwrap();
+    let _at_a = adverb::tokio::connect(addr, &a.qp, &Options::default()).await.unwrap();
+    let _at_b = accepting.await.unwrap().unwrap();
     talk(&a, &b);
 }
 
@@ -166,10 +260,10 @@ async fn tokio_says_no_and_gives_up() {
     let listener = adverb::tokio::Listener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let options = Options::default();
-    let refuse = async { listener.accept().await.unwrap().reject(b"no").await.unwrap() };
+    let refuse = async { listener.accept().await.unwrap().reject(b"no").unwrap() };
     let (asked, ()) = tokio::join!(adverb::tokio::connect(addr, &a.qp, &options), refuse);
     let e = asked.unwrap_err();
-    assert!(matches!(why(&e), ConnectError::Rejected(reason) if reason == b"no"), "{e}");
+    assert!(is_rejected(&e, RejectReason::CONSUMER_DEFINED, b"no"), "{e}");
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
     let e = adverb::tokio::connect(addr, &a.qp, &options).await.unwrap_err();
     assert!(matches!(why(&e), ConnectError::TimedOut), "{e}");

@@ -30,7 +30,7 @@ examples! {
     async_tokio "../examples/async_tokio.rs"
     atomics "../examples/atomics.rs"
     batch "../examples/batch.rs"
-    connect_tcp "../examples/connect_tcp.rs"
+    connect "../examples/connect.rs"
     events_blocking "../examples/events_blocking.rs"
     events_nonblocking "../examples/events_nonblocking.rs"
     imm_inv "../examples/imm_inv.rs"

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #define PAGE 4096
@@ -54,10 +53,10 @@ static void verify(const unsigned char *memory, size_t len, const char *when)
 static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const char *name)
 {
 	size_t all = (len + gap) * count;
-	unsigned char *memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *memory = aligned_alloc(4096, all);
 	struct ibv_mr **mrs = calloc(count, sizeof(*mrs));
 	double *in = calloc(count, sizeof(*in)), *out = calloc(count, sizeof(*out));
-	if (memory == MAP_FAILED || !mrs || !in || !out)
+	if (!memory || !mrs || !in || !out)
 		die("memory");
 	for (size_t i = 0; i < all; i++)
 		memory[i] = byte_of(i);
@@ -79,7 +78,7 @@ static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const 
 	verify(memory, all, "in the end");
 	printf("reg_%s %e s\n", name, median(in, count));
 	printf("dereg_%s %e s\n", name, median(out, count));
-	munmap(memory, all);
+	free(memory);
 	free(mrs);
 	free(in);
 	free(out);

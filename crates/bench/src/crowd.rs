@@ -313,7 +313,7 @@ impl Crowd {
         )
     }
 
-    fn poll(&mut self, cq: &Cq) -> Result<Option<Event>> {
+    fn poll(&mut self, cq: &Arc<Cq>) -> Result<Option<Event>> {
         let mut found = None;
         cq.poll(1, |c| found = Some(c)).map_err(|e| format!("poll: {e}"))?;
         let Some(completion) = found else { return Ok(None) };

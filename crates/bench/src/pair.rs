@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -19,25 +19,55 @@ pub const CHILD: &str = "child";
 /// In the place of a processor: whichever is free.
 pub const ANY: &str = "any";
 
-/// Reads `[--ms DURATION] [NAME...]`: how long a measurement takes, and the chosen ones of the known names, or all.
-///
-/// # Errors
-/// Says what is known.
-pub fn options<'a>(args: &[String], known: &[&'a str]) -> Result<(Duration, Vec<&'a str>)> {
-    let mut time = Duration::from_millis(700);
-    let mut names = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        if arg == "--ms" {
-            let value = args.next().ok_or("--ms needs a number")?;
-            time = Duration::from_millis(value.parse().map_err(|e| format!("--ms {value}: {e}"))?);
-        } else if let Some(name) = known.iter().find(|name| *name == arg) {
-            names.push(*name);
-        } else {
-            return Err(format!("{arg:?} is unknown; there are {}", known.join(", ")));
+/// How long a measurement takes, and which ones: what most of the programs are told.
+#[derive(Debug, clap::Args)]
+pub struct Chosen {
+    /// Milliseconds for each measurement
+    #[arg(long, default_value_t = 700)]
+    pub ms: u64,
+    /// The measurements; all of them if none is named
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+impl Chosen {
+    /// How long a measurement takes.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        Duration::from_millis(self.ms)
+    }
+
+    /// The chosen ones of the known names, or all.
+    ///
+    /// # Errors
+    /// A name that is not known, and those that are.
+    pub fn of<'a>(&self, known: &[&'a str]) -> Result<Vec<&'a str>> {
+        if self.names.is_empty() {
+            return Ok(known.to_vec());
+        }
+        let find = |name: &String| known.iter().find(|k| *k == name).copied();
+        let unknown = |name| format!("{name:?} is unknown; there are {}", known.join(", "));
+        self.names.iter().map(|name| find(name).ok_or_else(|| unknown(name))).collect()
+    }
+}
+
+/// What follows the first argument of the second process; `None` in the first process.
+#[must_use]
+pub fn child_args() -> Option<Vec<String>> {
+    let mut args = std::env::args().skip(1);
+    (args.next().as_deref() == Some(CHILD)).then(|| args.collect())
+}
+
+/// Ends a program: an error is said with the program's name.
+#[must_use]
+pub fn ended(program: &str, result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{program}: {why}");
+            ExitCode::FAILURE
         }
     }
-    Ok((time, if names.is_empty() { known.to_vec() } else { names }))
 }
 
 /// The processors of the two ends: the first two this process may use.
@@ -204,5 +234,29 @@ impl Trips {
     pub fn half_median(mut self) -> f64 {
         self.trips.sort_unstable();
         self.trips.get(self.trips.len() / 2).map_or(f64::NAN, |t| t.as_secs_f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        chosen: Chosen,
+    }
+
+    #[test]
+    fn names_are_chosen_and_unknown_ones_refused() {
+        let read = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().chosen;
+        let known = ["a", "b"];
+        assert_eq!(read("limits --ms 20 b").of(&known).unwrap(), ["b"]);
+        assert_eq!(read("limits").of(&known).unwrap(), known);
+        assert_eq!((read("limits").time(), read("limits --ms 20").ms), (Duration::from_millis(700), 20));
+        let why = read("limits c").of(&known).unwrap_err();
+        assert!(why.contains("\"c\"") && why.contains("a, b"), "{why}");
+        assert!(Line::try_parse_from(["limits", "--ms", "x"]).is_err());
     }
 }

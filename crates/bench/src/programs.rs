@@ -75,6 +75,8 @@ pub struct Perftest<'a> {
     pub pin: Option<Cpus>,
     /// [`PATH`], unless it is to be what it is.
     pub path: Option<&'a str>,
+    /// Peers map none of the programs' allocations (`ADVERB_ADOPT=off`).
+    pub private: bool,
 }
 
 impl Perftest<'_> {
@@ -90,7 +92,8 @@ impl Perftest<'_> {
         let end = |cpu: Option<usize>| {
             let mut argv = words(cpu.map_or(line.clone(), |c| format!("taskset -c {c} {line}")));
             let program = Program::new(argv.remove(0), &argv);
-            self.path.into_iter().fold(program, |p, path| p.env(PATH, path))
+            let program = self.path.into_iter().fold(program, |p, path| p.env(PATH, path));
+            if self.private { program.env("ADVERB_ADOPT", "off") } else { program }
         };
         let pair = Pair::of(end(self.pin.map(|c| c.there)), end(self.pin.map(|c| c.here)), LIMIT);
         let out = pair.run().and_then(|out| if both_ok(&out) { Ok(out) } else { Err(shown(&out)) })?;

@@ -1,52 +1,34 @@
 //! The command line of the programs that fill BENCHMARKS.md, and their rounds.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::series::Samples;
 use crate::{Result, report};
 
-/// `[--quick] [--runs N] [--no-write] [FILE]`.
-#[derive(Debug)]
+/// Measures a half of BENCHMARKS.md and writes it there; `scripts/bench` calls it
+#[derive(Debug, clap::Parser)]
 pub struct Options {
-    /// Shorter measurements and fewer rounds.
+    /// Shorter measurements and fewer rounds
+    #[arg(long)]
     pub quick: bool,
-    /// Rounds.
-    pub runs: usize,
-    /// Whether the file is written.
-    pub write: bool,
-    /// The file with the markers.
+    /// Rounds
+    #[arg(long)]
+    runs: Option<NonZeroUsize>,
+    /// Print the report only
+    #[arg(long)]
+    no_write: bool,
+    /// The file with the markers
+    #[arg(default_value = "BENCHMARKS.md")]
     pub file: PathBuf,
 }
 
 impl Options {
-    /// Reads them; `runs` are the rounds of a full run unless told otherwise.
-    ///
-    /// # Errors
-    /// What is unknown, and the usage.
-    pub fn read(args: impl Iterator<Item = String>, runs: usize) -> Result<Self> {
-        let mut found = Self { quick: false, runs: 0, write: true, file: PathBuf::from("BENCHMARKS.md") };
-        let mut args = args;
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--quick" => found.quick = true,
-                "--no-write" => found.write = false,
-                "--runs" => {
-                    let n = args.next().unwrap_or_default();
-                    found.runs = n.parse().map_err(|e| format!("--runs {n}: {e}"))?;
-                }
-                file if !file.starts_with('-') => found.file = PathBuf::from(file),
-                other => {
-                    return Err(format!(
-                        "unknown option {other}; usage: [--quick] [--runs N] [--no-write] [FILE]"
-                    ));
-                }
-            }
-        }
-        if found.runs == 0 {
-            found.runs = if found.quick { 1 } else { runs };
-        }
-        Ok(found)
+    /// Rounds: as told, or one for a quick run and `full` for a full one.
+    #[must_use]
+    pub fn runs(&self, full: usize) -> usize {
+        self.runs.map_or(if self.quick { 1 } else { full }, NonZeroUsize::get)
     }
 
     /// Prints a report and its failures, and writes it between the markers of that name; false when something failed.
@@ -58,7 +40,7 @@ impl Options {
         for failure in failures {
             eprintln!("bench: {failure}");
         }
-        if self.write {
+        if !self.no_write {
             report::write(&self.file, name, text)?;
             println!("written to {}", self.file.display());
         }
@@ -89,15 +71,16 @@ pub fn rounds<I, K: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn options_are_read() {
-        let read = |line: &str| Options::read(line.split_whitespace().map(str::to_string), 5);
+        let read = |line: &str| Options::try_parse_from(["bench"].into_iter().chain(line.split_whitespace()));
         let quick = read("--quick --no-write other.md").unwrap();
-        assert_eq!((quick.runs, quick.write, quick.file), (1, false, PathBuf::from("other.md")));
-        assert_eq!(read("").unwrap().runs, 5);
-        assert_eq!(read("--quick --runs 2").unwrap().runs, 2);
-        assert!(read("--slow").is_err() && read("--runs x").is_err());
+        assert_eq!((quick.runs(5), quick.no_write, quick.file), (1, true, PathBuf::from("other.md")));
+        assert_eq!(read("").unwrap().runs(5), 5);
+        assert_eq!(read("--quick --runs 2").unwrap().runs(5), 2);
+        assert!(["--slow", "--runs x", "--runs 0"].iter().all(|line| read(line).is_err()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `adverb devices`: what a program would see.
+use crate::out::{out, outln};
 use adverb_device::Device;
-use adverb_device::engine::Gid;
 use adverb_device::interfaces::ip_of;
+use serde::Serialize;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -23,13 +24,13 @@ pub fn main(args: &Args) -> Result<(), String> {
     let devices =
         adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if args.json {
-        println!("{}", json(&devices));
+        outln!("{}", json(&devices)?);
         return Ok(());
     }
     if devices.is_empty() {
         return Err(NO_DEVICE.into());
     }
-    print!("{}", table(&devices));
+    out!("{}", table(&devices));
     Ok(())
 }
 
@@ -70,39 +71,33 @@ fn table(devices: &[Arc<Device>]) -> String {
     text
 }
 
-fn json(devices: &[Arc<Device>]) -> String {
-    let items: Vec<String> = devices
-        .iter()
-        .map(|d| {
-            let i = d.interface();
-            let gids: Vec<String> = d.gids().iter().map(|g: &Gid| quoted(&g.to_string())).collect();
-            format!(
-                "{{\"name\":{},\"interface\":{},\"state\":\"active\",\"mtu\":{},\"path_mtu\":{},\"gids\":[{}]}}",
-                quoted(d.name()),
-                quoted(&i.name),
-                i.mtu,
-                d.path_mtu().bytes(),
-                gids.join(",")
-            )
-        })
-        .collect();
-    format!("[{}]", items.join(","))
+/// What `--json` says of a device.
+#[derive(Serialize)]
+struct Described<'d> {
+    name: &'d str,
+    interface: &'d str,
+    state: &'static str,
+    mtu: usize,
+    path_mtu: usize,
+    gids: Vec<String>,
 }
 
-/// A JSON string: interface names may hold any byte but a slash and white space.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
+impl<'d> Described<'d> {
+    fn of(device: &'d Device) -> Self {
+        Described {
+            name: device.name(),
+            interface: &device.interface().name,
+            state: "active",
+            mtu: device.interface().mtu,
+            path_mtu: device.path_mtu().bytes(),
+            gids: device.gids().iter().map(ToString::to_string).collect(),
         }
     }
-    out.push('"');
-    out
+}
+
+fn json(devices: &[Arc<Device>]) -> Result<String, String> {
+    let all: Vec<_> = devices.iter().map(|device| Described::of(device)).collect();
+    serde_json::to_string(&all).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -121,8 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn json_escapes_what_it_must() {
-        assert_eq!(quoted("a\"b\\c\u{1}"), "\"a\\\"b\\\\c\\u0001\"");
-        assert_eq!(json(&[]), "[]");
+    fn json_says_what_the_table_says() {
+        let devices = adverb_device::device::list().unwrap();
+        let read: serde_json::Value = serde_json::from_str(&json(&devices).unwrap()).unwrap();
+        assert_eq!(read.as_array().unwrap().len(), devices.len());
+        for (told, device) in read.as_array().unwrap().iter().zip(&devices) {
+            assert_eq!(told["name"], device.name());
+            assert_eq!(told["mtu"], device.interface().mtu);
+            let gids: Vec<_> = device.gids().iter().map(ToString::to_string).collect();
+            assert_eq!(told["gids"], serde_json::json!(gids));
+        }
+        assert_eq!(json(&[]).unwrap(), "[]");
     }
 }

@@ -3,7 +3,11 @@
 
 mod demo;
 mod devices;
+mod env;
+mod explain;
+mod hunt;
 mod logger;
+mod out;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -11,6 +15,9 @@ use std::process::ExitCode;
 
 /// Of our own failures: the value that `env`, `nice` and the like use.
 const FAILED: u8 = 1;
+
+/// As clap and most commands say that their arguments are wrong.
+const USAGE: u8 = 2;
 
 /// RDMA without hardware: a software device wholly in user space
 ///
@@ -28,19 +35,28 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Env(env::Args),
+    Hunt(hunt::Args),
     Devices(devices::Args),
     Demo(demo::Args),
+    Explain(explain::Args),
     /// The second process of the demonstration; speaks with the first by its standard input and output.
     #[command(name = demo::SECOND, hide = true)]
     DemoSecond(demo::SecondArgs),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
     let (name, result) = match &cli.command {
         Command::Run(args) => return run::main(args),
+        Command::Env(args) => ("env", env::main(args)),
+        Command::Hunt(args) => return hunt::main(args),
         Command::Devices(args) => ("devices", devices::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
+        Command::Explain(args) => ("explain", explain::main(args)),
         Command::DemoSecond(args) => return demo::second_main(args),
     };
     match result {
@@ -50,4 +66,16 @@ fn main() -> ExitCode {
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// Prints help, or what is wrong with the arguments. `adverb run` keeps the small values for its program, `adverb hunt` for what it finds.
+fn refused(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    if !error.use_stderr() {
+        out::out!("{text}");
+        return ExitCode::SUCCESS;
+    }
+    eprint!("{text}");
+    let run = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "hunt");
+    ExitCode::from(if run { run::OWN_FAILURE } else { USAGE })
 }

@@ -53,7 +53,7 @@ fn run_sets_what_the_program_and_its_children_need() {
     };
     assert_eq!(value("ADVERB_LOG"), "info");
     let directory = std::path::PathBuf::from(value("LD_LIBRARY_PATH"));
-    for name in ["libibverbs.so.1", "libibverbs.so"] {
+    for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {
         assert!(directory.join(name).is_file(), "no {name} in {}", directory.display());
     }
     let root = std::path::PathBuf::from(value("ADVERB_SYSROOT"));
@@ -75,7 +75,9 @@ fn run_passes_faults_and_capture_on() {
     assert!(out.contains("ADVERB_FAULT=drop=1.5%,delay=2ms±1ms\n"), "{out}{}", text(&output.stderr));
     assert!(out.contains(&format!("ADVERB_CAPTURE={}\n", file.display())), "{out}");
     for (spec, file, status, words) in [
-        ("drop=1", file.clone(), 2, "drop=1%"),
+        ("drop=1", file.clone(), 125, "drop=1%"),
+        // Not even root can make a file there.
+        ("drop=1%", "/proc/a.pcapng".into(), 125, "no capture can be written there"),
         ("drop=1%", directory.join("no/a.pcapng"), 125, "no such directory"),
         ("drop=1%", directory.clone(), 125, "not overwritten"),
     ] {
@@ -84,6 +86,102 @@ fn run_passes_faults_and_capture_on() {
         assert!(text(&output.stderr).contains(words) && output.stdout.is_empty(), "{}", text(&output.stderr));
     }
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// What stands before the program is `adverb run`'s, whatever it is.
+#[test]
+fn run_refuses_what_it_does_not_know() {
+    for (args, words) in [
+        (&["run", "--faults", "drop=1%", "--", "echo", "started"][..], "--fault"),
+        (&["run", "--faults", "echo", "started"], "--faults"),
+        (&["run", "-x", "echo", "started"], "-x"),
+        (&["run", "--log", "loud", "echo", "started"], "off, error, warn, info, debug and trace"),
+        (&["run", "--log"], "--log"),
+        (&["run"], "PROGRAM"),
+    ] {
+        let output = adverb(args);
+        assert_eq!(output.status.code(), Some(125), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+    }
+    // Behind it all is the program's, with or without a separator.
+    for args in
+        [&["run", "echo", "--faults", "--log", "--"][..], &["run", "--", "echo", "--faults", "--log", "--"]]
+    {
+        assert_eq!(text(&adverb(args).stdout), "--faults --log --\n", "{args:?}");
+    }
+    assert_eq!(adverb(&["devices", "--nothing"]).status.code(), Some(2));
+    assert_eq!(adverb(&["run", "--help"]).status.code(), Some(0));
+}
+
+#[test]
+fn run_refuses_a_level_that_does_not_exist() {
+    let run = |value: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+        command.arg("run").args(args).args(["--", "echo", "started"]).env("ADVERB_LOG", value);
+        command.output().expect("the command starts")
+    };
+    let output = run("loud", &[]);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(text(&output.stdout), "");
+    let words = "ADVERB_LOG is \"loud\": off, error, warn, info, debug and trace are possible";
+    assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    // The option takes its place.
+    for output in [run("loud", &["--log", "error"]), run("Debug", &[]), run(" warn ", &[]), run("", &[])] {
+        assert_eq!(text(&output.stdout), "started\n", "{}", text(&output.stderr));
+    }
+}
+
+/// Who reads may stop reading, as `head -1` does.
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    for args in
+        [&["devices"][..], &["devices", "--json"], &["--help"], &["run", "--help"], &["demo", "--no-measure"]]
+    {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_adverb"))
+            .args(args)
+            .env_remove("ADVERB_LOG")
+            .stdout(writer)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .and_then(|child| child.wait_with_output())
+            .expect("the command starts");
+        assert!(output.status.success(), "{args:?}: {:?} {}", output.status, text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+    }
+    // Text that is lost for another reason is one.
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+    let status = Command::new(env!("CARGO_BIN_EXE_adverb")).arg("devices").stdout(full).status();
+    assert_eq!(status.expect("the command starts").code(), Some(1));
+}
+
+/// SYS-3: the drop-in libraries are not there, and no other process's output is written to.
+#[test]
+fn run_says_when_the_environment_is_cleared() {
+    let warned = |args: &[&str]| {
+        let output = adverb(&[&["run"], args].concat());
+        assert_eq!(text(&output.stdout), "here\n", "{args:?}: {}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for args in [
+        &["env", "-i", "echo", "here"][..],
+        &["env", "-i", "/bin/echo", "here"],
+        &["--", "sh", "-c", "exec env -i echo here"],
+    ] {
+        let said = warned(args);
+        assert!(said.contains("echo is started with an environment that was cleared"), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    for args in [
+        &["env", "A=B", "echo", "here"][..],
+        &["env", "-u", "LD_PRELOAD", "echo", "here"],
+        &["--log", "error", "env", "-i", "echo", "here"],
+        &["--", "sh", "-c", "env -i echo here; true"],
+    ] {
+        assert_eq!(warned(args), "", "{args:?}");
+    }
 }
 
 #[test]
@@ -102,7 +200,7 @@ fn the_tree_agrees_with_the_library() {
     let devices = adverb_device::device::list().unwrap();
     assert!(!devices.is_empty());
     for device in devices {
-        for (path, wanted) in ibverbs::pure::sysfs::attributes(&device) {
+        for (path, wanted) in adverb_device::sysfs::attributes(&device) {
             let at = root.join(device.name()).join(&path);
             let found = std::fs::read_to_string(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display()));
             assert_eq!(found.strip_suffix('\n'), Some(&*wanted), "{path} of {}", device.name());
@@ -161,4 +259,24 @@ fn version_and_help() {
         assert!(help.contains(word), "{help}");
     }
     assert!(!help.contains("demo-second"), "{help}");
+}
+
+/// HUN-3: what cannot be hunted is said, and what fails by itself is found at once.
+#[test]
+fn hunt_says_what_it_cannot_hunt() {
+    for (args, status, words) in [
+        (&["hunt", "--", "/no/such/program"][..], 125, "cannot be run"),
+        (&["hunt", "--time", "soon", "--", "true"], 125, "possible"),
+        (&["hunt", "--", "true"], 0, "no verbs call"),
+        (&["hunt", "--", "false"], 1, "without any choice: the program ends with status 1"),
+        (&["hunt", "--", "sh", "-c", "kill -SEGV $$"], 1, "SIGSEGV"),
+        (&["run", "--replay", "/no/such/file", "--", "true"], 125, "/no/such/file"),
+        (&["run", "--replay", "/dev/null", "--", "true"], 125, "schedule"),
+        (&["run", "--replay", "7", "--", "true"], 0, ""),
+    ] {
+        let output = adverb(args);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
 }

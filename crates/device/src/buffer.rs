@@ -4,7 +4,7 @@ use crate::mapping::Mapping;
 use crate::pd::{Backing, Mr, Pd};
 use adverb_engine::keys::{Region, RegionKind};
 use adverb_engine::{Access, Key, Sge};
-use adverb_memory::{Pages, ProbeError, probe};
+use adverb_memory::Pages;
 use nix::errno::Errno;
 use std::sync::Arc;
 
@@ -23,12 +23,11 @@ impl Buffer {
     /// # Errors
     /// ENOMEM when the memory cannot be had, EINVAL for rights that contradict each other.
     pub fn new(pd: &Arc<Pd>, len: usize, access: Access) -> Result<Self, Error> {
-        let no_memory = |why: &dyn std::fmt::Display| {
+        let pages = crate::memory::pages(len).map_err(|e| {
+            let why = e.desc();
             Error::new(Errno::ENOMEM, format!("{len} bytes of memory for a buffer cannot be had: {why}"))
-        };
-        let pages = Arc::new(crate::lanes::pages(len).map_err(|e| no_memory(&e.desc()))?);
-        // Brought in now, so that no transfer pays for it.
-        probe(pages.addr(), len as u64, true).map_err(|e: ProbeError| no_memory(&e))?;
+        })?;
+        let pages = Arc::new(pages);
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { pages.addr() };
         let region = Region {
             pd: pd.id(),

@@ -5,13 +5,15 @@ use crate::error::Error;
 use crate::event_queue::EventQueue;
 use crate::faults::Call;
 use crate::node::Node;
+use crate::ports::{Port, PortState};
 use crate::qp::Qp;
 use crate::srq::Srq;
-use adverb_engine::{AddressVector, Gid, Limits};
+use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
 use nix::errno::Errno;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// An asynchronous event; discriminants of `ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,9 @@ pub struct Context {
     device: Arc<Device>,
     node: Arc<Node>,
     limits: Limits,
-    gids: Vec<Gid>,
+    port: Arc<Port>,
+    /// Packets are to come at every address of the port.
+    at_every_address: AtomicBool,
     events: EventQueue<(AsyncEvent, Element)>,
     pub(crate) dm_used: AtomicUsize,
 }
@@ -93,14 +97,20 @@ impl Context {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let node = Node::get()?;
         node.fault_call(Call::OpenDevice)?;
-        Ok(Arc::new(Context {
+        let port = node.ports.open(device.interface(), &device.gids());
+        let context = Arc::new(Context {
             device: device.clone(),
             node,
             limits: device.limits(),
-            gids: device.gids(),
+            port,
+            at_every_address: AtomicBool::new(false),
             events: EventQueue::new()?,
             dm_used: AtomicUsize::new(0),
-        }))
+        });
+        context.node.ports.enter(&context);
+        // The list of devices may be an old one.
+        context.node.look_at_interfaces()?;
+        Ok(context)
     }
     /// The device.
     #[must_use]
@@ -112,10 +122,32 @@ impl Context {
     pub fn node(&self) -> &Node {
         &self.node
     }
-    /// What the device offers.
+    /// What the device offers. The port's MTU is that of the time when it was opened; see [`Context::port_mtu`].
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+    /// The same, with the port's MTU of this moment.
+    pub(crate) fn limits_now(&self) -> Limits {
+        Limits { port_mtu: self.port_mtu(), ..self.limits }
+    }
+    /// The largest path MTU whose packets fit the interface now.
+    #[must_use]
+    pub fn port_mtu(&self) -> PathMtu {
+        self.port.path_mtu()
+    }
+    /// The port as it is now.
+    #[must_use]
+    pub fn port_state(&self) -> PortState {
+        self.port.state()
+    }
+    /// The GID table as it is now, up to its last entry that is not empty.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        self.port.state().gids
+    }
+    pub(crate) fn port(&self) -> &Arc<Port> {
+        &self.port
     }
     /// A GID of the port; the zero GID for an empty entry.
     ///
@@ -129,7 +161,7 @@ impl Context {
                 format!("the table has {}", self.limits.gids),
             ));
         }
-        Ok(self.gids.get(index).copied().unwrap_or_default())
+        Ok(self.port.gid(index))
     }
     /// The P_Key at an index.
     ///
@@ -165,21 +197,25 @@ impl Context {
         if sgid.is_zero() {
             return Err(Error::invalid(
                 format!("sgid_index is {}", attr.sgid_index),
-                format!("that GID table entry is empty, the port has {}", self.gids.len()),
+                format!(
+                    "that GID table entry is empty, the port has {}",
+                    self.gids().iter().filter(|gid| !gid.is_zero()).count()
+                ),
             ));
         }
         if attr.dgid.is_zero() {
             return Err(Error::invalid("dgid", "the destination GID is zero"));
         }
-        if sgid.ipv4().is_some() != attr.dgid.ipv4().is_some() {
+        let dgid = crate::multicast::toward(&attr.dgid, sgid.ipv4().is_some());
+        if sgid.ipv4().is_some() != dgid.ipv4().is_some() {
             return Err(Error::invalid(
-                format!("dgid is {}, sgid is {sgid}", attr.dgid),
+                format!("dgid is {dgid}, sgid is {sgid}"),
                 "both must be IPv4 or both IPv6",
             ));
         }
         Ok(AddressVector {
             sgid,
-            dgid: attr.dgid,
+            dgid,
             scope_id: self.device.interface().index,
             sgid_index: attr.sgid_index,
             hop_limit: attr.hop_limit,
@@ -195,10 +231,11 @@ impl Context {
     }
     /// Opens port 4791 at every address of the device: a datagram QP receives on all of them.
     pub(crate) fn open_all(&self) -> Result<(), Error> {
+        self.at_every_address.store(true, Ordering::Relaxed);
         let mut first = None;
         let mut opened = 0;
-        for ip in &self.device.interface().addresses {
-            match self.open_one(ip) {
+        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
+            match self.open_gid(gid) {
                 Ok(()) => opened += 1,
                 Err(e) => first = first.or(Some(e)),
             }
@@ -208,16 +245,28 @@ impl Context {
             _ => Ok(()),
         }
     }
-    fn open_one(&self, ip: &std::net::IpAddr) -> Result<(), Error> {
-        let scope = match ip {
-            std::net::IpAddr::V6(a) if crate::interfaces::is_link_local(a) => self.device.interface().index,
-            _ => 0,
-        };
-        self.node.open_address(*ip, scope).map(drop)
-    }
     /// Opens port 4791 at one GID.
     pub(crate) fn open_gid(&self, gid: &Gid) -> Result<(), Error> {
-        self.open_one(&crate::interfaces::ip_of(gid))
+        let (ip, scope) = self.address_of(gid);
+        self.node.open_address(ip, scope).map(drop)
+    }
+    /// The address of a GID, and the interface that it needs.
+    fn address_of(&self, gid: &Gid) -> (IpAddr, u32) {
+        let ip = crate::interfaces::ip_of(gid);
+        let local = matches!(ip, IpAddr::V6(a) if crate::interfaces::is_link_local(&a));
+        (ip, if local { self.device.interface().index } else { 0 })
+    }
+    /// The same at addresses that have come since, for datagram queue pairs. One that is not ready yet is tried again with the next news.
+    pub(crate) fn open_what_came(&self) {
+        if !self.at_every_address.load(Ordering::Relaxed) {
+            return;
+        }
+        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
+            let (ip, scope) = self.address_of(gid);
+            if let Err(e) = self.node.open_address_quietly(ip, scope) {
+                log::info!("{}: {e}", self.device.name());
+            }
+        }
     }
 
     /// The descriptor of asynchronous events.
@@ -262,6 +311,12 @@ impl Context {
     pub(crate) fn raise(&self, event: AsyncEvent, element: Element) {
         log::debug!("asynchronous event {event:?}");
         self.events.push((event, element));
+    }
+    /// An event about the port. An unread one of the same kind says no more than this one: a program that does not read them keeps few.
+    pub(crate) fn raise_of_port(&self, event: AsyncEvent) {
+        log::info!("{}: {event:?}", self.device.name());
+        self.events.remove(|(unread, _)| *unread == event);
+        self.raise(event, Element::Port(PORT));
     }
     /// Takes back unread events about an object that is being destroyed.
     pub(crate) fn forget(&self, matches: impl Fn(&Element) -> bool) {

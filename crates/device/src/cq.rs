@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 mod channel;
+pub mod hunt;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod notify;
@@ -64,6 +65,8 @@ pub struct Cq {
     timed: OnceLock<()>,
     /// Nobody asks when completions were added.
     untimed: AtomicBool,
+    /// Its program is hunted.
+    hunted: Option<Box<hunt::Hunted>>,
 }
 
 impl Cq {
@@ -117,7 +120,9 @@ impl Cq {
             timer_at: AtomicU64::new(u64::MAX),
             timed: OnceLock::new(),
             untimed: AtomicBool::new(false),
+            hunted: hunt::Hunted::new(),
         });
+        cq.enter_hunt();
         if let Sink::Channel(channel) = &cq.sink {
             channel.add(&cq);
         }
@@ -128,6 +133,12 @@ impl Cq {
     /// the rest of adding one.
     pub fn without_timestamps(&self) {
         self.untimed.store(true, Ordering::Relaxed);
+    }
+
+    /// A completion that does not fit takes the place of the oldest one, and the queue never falls
+    /// into error: the consumer answers for its size (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub fn ignore_overrun(&self) {
+        self.core.ignore_overrun();
     }
 
     /// Its number in this process.
@@ -162,6 +173,17 @@ impl Cq {
         completion: Completion,
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
+        let completion = match &self.hunted {
+            None => completion,
+            Some(_) => match self.hold(completion) {
+                Some(completion) => completion,
+                None => return Ok(()),
+            },
+        };
+        self.add(completion, now)
+    }
+
+    fn add(self: &Arc<Self>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
         pushed.map_err(|Lost { cause, first }| {
@@ -199,13 +221,16 @@ impl Cq {
     ///
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.
-    pub fn poll(&self, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+    pub fn poll(self: &Arc<Self>, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         let node = self.context.node();
         node.program_looks();
         if self.is_empty() {
             node.progress_polling();
         } else {
             node.pump_dirty();
+        }
+        if self.hunted.is_some() {
+            return self.poll_hunted(max, take);
         }
         self.core.poll(max, take)
     }
@@ -218,10 +243,13 @@ impl Cq {
     ///
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.
-    pub fn poll_next(&self, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+    pub fn poll_next(self: &Arc<Self>, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         let leave = |cq: &adverb_engine::Cq| {
             !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
         };
+        if self.hunted.is_some() {
+            return self.poll_hunted(1, take);
+        }
         self.core.poll_unless(leave, 1, take)
     }
 
@@ -389,6 +417,7 @@ impl Cq {
 
     /// Removes what a destroyed or reset queue pair left.
     pub(crate) fn purge(&self, qpn: u32) {
+        self.hunt_purge(qpn);
         self.core.purge(qpn);
     }
 

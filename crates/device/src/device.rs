@@ -1,8 +1,11 @@
 //! Devices: one for each usable network interface.
 use crate::context::Context;
 use crate::error::Error;
-use crate::interfaces::{self, Interface, gid_of};
+use crate::interfaces::{self, Interface};
+use crate::node::Node;
+use crate::ports;
 use adverb_engine::{Gid, Limits, PathMtu};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Completion vectors of a device; events of all of them come out of the same channel.
@@ -27,10 +30,11 @@ pub const VENDOR_PART_ID: u32 = 0xad;
 pub const HW_VER: u32 = 1;
 
 /// A device a program can open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     name: String,
     interface: Interface,
+    gids: Vec<Gid>,
 }
 
 /// The devices of this machine: those of interfaces that leave it first, loopback last. Empty only if the machine has
@@ -39,11 +43,34 @@ pub struct Device {
 /// # Errors
 /// The errno of the kernel's interface list.
 pub fn list() -> Result<Vec<Arc<Device>>, Error> {
-    let interfaces = interfaces::usable()?;
-    Ok(interfaces
-        .into_iter()
-        .map(|interface| Arc::new(Device { name: format!("adverb_{}", interface.name), interface }))
-        .collect())
+    let all = all()?;
+    Ok(all.into_iter().filter(|device| device.interface.is_usable()).map(Arc::new).collect())
+}
+
+/// The device of this name, though its interface may be down or without an address.
+///
+/// # Errors
+/// The errno of the kernel's interface list.
+pub fn named(name: &str) -> Result<Option<Arc<Device>>, Error> {
+    Ok(all()?.into_iter().find(|device| device.name == name).map(Arc::new))
+}
+
+/// Those of all interfaces. Where one is open in this process, its GID table stands as it is there.
+fn all() -> Result<Vec<Device>, Error> {
+    let fresh = |interface: Interface| {
+        let table = ports::merged(&[], &interface.addresses);
+        (interface, table)
+    };
+    let found = match Node::existing() {
+        Some(node) => node.look_at_interfaces()?,
+        None => interfaces::all()?.into_iter().map(fresh).collect(),
+    };
+    let device = |(interface, gids): (Interface, Vec<Gid>)| Device {
+        name: format!("adverb_{}", interface.name),
+        interface,
+        gids,
+    };
+    Ok(found.into_iter().map(device).collect())
 }
 
 impl Device {
@@ -69,10 +96,17 @@ impl Device {
         };
         u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
     }
-    /// The GIDs of its port: link-local first, then IPv4, then the other IPv6 addresses.
+    /// The GIDs of its port: link-local first, then IPv4, then the other IPv6 addresses. Where the device is open and addresses have
+    /// come and gone since, each stands where it stood; zero is an empty entry.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
-        self.interface.addresses.iter().take(GID_TABLE).map(gid_of).collect()
+        self.gids.clone()
+    }
+    /// Where an address stands in the GID table.
+    #[must_use]
+    pub fn gid_index_of(&self, ip: &IpAddr) -> Option<u8> {
+        let wanted = interfaces::gid_of(ip);
+        self.gids.iter().position(|gid| *gid == wanted).and_then(|index| u8::try_from(index).ok())
     }
     /// The largest path MTU whose packets fit the interface.
     #[must_use]

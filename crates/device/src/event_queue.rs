@@ -1,13 +1,14 @@
 //! Queues with a descriptor: completion channels and asynchronous events.
 //!
-//! The descriptor is an `eventfd` in semaphore mode whose count equals the queue's length whenever the queue's lock is
-//! free, so that it is readable exactly while something waits (CHN-2) and each event gives an edge of its own.
+//! The descriptor is the read end of a pipe that holds as many bytes as the queue events whenever
+//! the queue's lock is free, so that it is readable exactly while something waits (CHN-2) and each
+//! event gives an edge of its own.
+use crate::descriptor::Descriptor;
 use crate::node::Node;
 use crate::sync::Mutex;
 use adverb_sync::Condvar;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -49,6 +50,11 @@ impl<T, K: Tokens> EventList<T, K> {
         read(&event);
         Some(event)
     }
+    /// Gives or takes a token that stands for no event.
+    pub fn with_tokens(&self, change: impl FnOnce(&K)) {
+        let _queue = self.queue.lock();
+        change(&self.tokens);
+    }
     /// Removes the events that match; they are never returned (CHN-5). Answers how many.
     pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
         let mut queue = self.queue.lock();
@@ -59,20 +65,6 @@ impl<T, K: Tokens> EventList<T, K> {
             self.tokens.take();
         }
         removed
-    }
-}
-
-/// Tokens in an `eventfd` in semaphore mode.
-#[derive(Debug)]
-struct Descriptor(EventFd);
-
-impl Tokens for Descriptor {
-    fn give(&self) {
-        adverb_link::add_token(self.0.as_fd());
-    }
-    /// Never blocks as long as the program leaves the descriptor's reading to us.
-    fn take(&self) {
-        adverb_link::take_token(self.0.as_fd());
     }
 }
 
@@ -129,9 +121,8 @@ impl Spin {
 impl<T> EventQueue<T> {
     /// An empty queue. The descriptor is blocking and close-on-exec.
     pub fn new() -> nix::Result<Self> {
-        let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC)?;
         Ok(EventQueue {
-            list: EventList::new(Descriptor(fd)),
+            list: EventList::new(Descriptor::new()?),
             wakers: adverb_sync::Mutex::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
@@ -165,7 +156,7 @@ impl<T> EventQueue<T> {
     /// Has one waiting [`EventQueue::pop`], or the next one, return EINTR.
     pub fn interrupt(&self) {
         if !self.interrupted.swap(true, Ordering::SeqCst) {
-            self.list.tokens.give();
+            self.list.with_tokens(Descriptor::give);
         }
     }
 
@@ -173,7 +164,7 @@ impl<T> EventQueue<T> {
     fn take_interrupt(&self) -> bool {
         let was = self.interrupted.load(Ordering::Relaxed) && self.interrupted.swap(false, Ordering::SeqCst);
         if was {
-            self.list.tokens.take();
+            self.list.with_tokens(Descriptor::take);
         }
         was
     }
@@ -310,7 +301,8 @@ impl<T> EventQueue<T> {
                 }
             };
             let asleep = node.map(Node::sleeps);
-            let fds = [self.as_fd(), node.map_or(self.as_fd(), Node::packets_fd)];
+            let own = self.list.tokens.waits();
+            let fds = [own, node.map_or(own, Node::packets_fd)];
             // A thread cancelled there leaves its announcement behind, which others then ring for in vain.
             let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
                 Ok(())
@@ -336,7 +328,7 @@ impl<T> EventQueue<T> {
 
 impl<T> AsFd for EventQueue<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.list.tokens.0.as_fd()
+        self.list.tokens.program()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The machine's network interfaces, as far as a device needs them.
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An interface that is up and has an address.
+/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Kernel name.
@@ -18,8 +19,18 @@ pub struct Interface {
     pub loopback: bool,
     /// Speed in Mbit/s as the driver reports it, if it does.
     pub speed: Option<u32>,
+    /// It is up and has a carrier.
+    pub up: bool,
     /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the GID table).
     pub addresses: Vec<IpAddr>,
+}
+
+impl Interface {
+    /// Is it up, with an address?
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.up && !self.addresses.is_empty()
+    }
 }
 
 /// All usable interfaces, those that leave the machine first, loopback last.
@@ -27,18 +38,26 @@ pub struct Interface {
 /// # Errors
 /// The errno of `getifaddrs`.
 pub fn usable() -> nix::Result<Vec<Interface>> {
+    let mut found = all()?;
+    found.retain(Interface::is_usable);
+    Ok(found)
+}
+
+/// All interfaces, in the same order.
+///
+/// # Errors
+/// The errno of `getifaddrs`.
+pub fn all() -> nix::Result<Vec<Interface>> {
     let mut found: Vec<Interface> = Vec::new();
+    let mtus = adverb_link::interface_mtus().unwrap_or_default();
     for entry in getifaddrs()? {
-        if !entry.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING) {
-            continue;
-        }
         let Some(address) = entry.address else { continue };
         // An IPv4 address may carry a label, "eth0:1"; no interface has a colon in its own name.
         let name = entry.interface_name.split(':').next().unwrap_or_default();
         let slot = match found.iter().position(|i| i.name == name) {
             Some(p) => &mut found[p],
             None => {
-                found.push(describe(name, entry.flags));
+                found.push(describe(name, entry.flags, &mtus));
                 found.last_mut().expect("just pushed")
             }
         };
@@ -53,7 +72,6 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
             }
         }
     }
-    found.retain(|i| !i.addresses.is_empty());
     for i in &mut found {
         i.addresses.sort_by_key(rank);
         i.addresses.dedup();
@@ -77,10 +95,11 @@ pub fn is_link_local(a: &Ipv6Addr) -> bool {
     a.segments()[0] & 0xffc0 == 0xfe80
 }
 
-fn describe(name: &str, flags: InterfaceFlags) -> Interface {
+fn describe(name: &str, flags: InterfaceFlags, mtus: &BTreeMap<u32, usize>) -> Interface {
     let index = nix::net::if_::if_nametoindex(name).unwrap_or(0);
     let read = |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok();
-    let mtu = read("mtu").and_then(|s| s.trim().parse().ok()).unwrap_or(1500);
+    let shown = || read("mtu").and_then(|s| s.trim().parse().ok());
+    let mtu = mtus.get(&index).copied().or_else(shown).unwrap_or(1500);
     let speed = read("speed").and_then(|s| s.trim().parse::<i64>().ok()).and_then(|s| u32::try_from(s).ok());
     Interface {
         name: name.to_owned(),
@@ -89,6 +108,7 @@ fn describe(name: &str, flags: InterfaceFlags) -> Interface {
         mac: [0; 6],
         loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
         speed,
+        up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
         addresses: Vec::new(),
     }
 }

@@ -2,9 +2,18 @@
 use crate::error::Error;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, Range};
-use adverb_memory::{HostMemory, Pages};
+use adverb_memory::{FdPages, HostMemory, Pages};
 use nix::errno::Errno;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A DMA-BUF was registered in this process.
+static DMA_BUF: AtomicBool = AtomicBool::new(false);
+
+/// May memory of the device's own be a DMA-BUF, which the kernel does not copy to other processes?
+pub(crate) fn dma_buf_was_registered() -> bool {
+    DMA_BUF.load(Ordering::Acquire)
+}
 
 /// A piece of this process's memory, cheap to clone: pages of our own, or bytes that the program vouches for. Whoever
 /// opens it to keys keeps a clone, so that pages of our own outlive every key.
@@ -14,6 +23,7 @@ pub struct Mapping(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Pages(Arc<Pages>),
+    Fd(Arc<FdPages>),
     Vouched {
         addr: u64,
         len: u64,
@@ -32,7 +42,7 @@ impl Mapping {
     /// # Errors
     /// ENOMEM.
     pub fn alloc(len: usize) -> Result<Self, Error> {
-        let pages = crate::lanes::pages(len).map_err(|e| {
+        let pages = crate::memory::pages(len).map_err(|e| {
             Error::new(Errno::ENOMEM, format!("{len} bytes of memory cannot be had: {}", e.desc()))
         })?;
         Ok(Mapping::pages(Arc::new(pages)))
@@ -42,6 +52,15 @@ impl Mapping {
     #[must_use]
     pub fn pages(pages: Arc<Pages>) -> Self {
         Mapping(Kind::Pages(pages))
+    }
+
+    /// Memory of a descriptor.
+    #[must_use]
+    pub fn of_fd(pages: FdPages) -> Self {
+        if pages.is_dma_buf() {
+            DMA_BUF.store(true, Ordering::Release);
+        }
+        Mapping(Kind::Fd(Arc::new(pages)))
     }
 
     /// `len` bytes of the program's at `addr`.
@@ -77,6 +96,7 @@ impl Mapping {
     pub fn addr(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.addr(),
+            Kind::Fd(pages) => pages.addr(),
             Kind::Vouched { addr, .. } | Kind::Joined { addr, .. } => *addr,
         }
     }
@@ -86,6 +106,7 @@ impl Mapping {
     pub fn len(&self) -> u64 {
         match &self.0 {
             Kind::Pages(pages) => pages.len() as u64,
+            Kind::Fd(pages) => pages.len(),
             Kind::Vouched { len, .. } | Kind::Joined { len, .. } => *len,
         }
     }
@@ -96,13 +117,30 @@ impl Mapping {
         self.len() == 0
     }
 
-    /// Are these pages that peers on this host may map?
-    pub(crate) fn is_shared(&self) -> bool {
+    /// How its bytes are reached: what the program vouches for may go all the same.
+    pub(crate) fn kind(&self) -> RangeKind {
         match &self.0 {
-            Kind::Pages(pages) => pages.is_shared(),
-            Kind::Vouched { .. } => false,
-            Kind::Joined { parts, .. } => parts.iter().all(Mapping::is_shared),
+            Kind::Pages(pages) => pages.range_kind(),
+            Kind::Fd(pages) => pages.range_kind(),
+            Kind::Vouched { .. } => RangeKind::OnDemand,
+            Kind::Joined { parts, .. } if parts.iter().all(|p| p.kind() == RangeKind::Mapped) => {
+                RangeKind::Mapped
+            }
+            Kind::Joined { .. } => RangeKind::OnDemand,
         }
+    }
+
+    /// Where the byte at an address of it is in the file that peers map, if it lies there.
+    pub(crate) fn file_offset(&self, addr: u64) -> Option<u64> {
+        match &self.0 {
+            Kind::Pages(pages) => Some(pages.offset()? + addr.checked_sub(pages.addr())?),
+            Kind::Fd(_) | Kind::Vouched { .. } | Kind::Joined { .. } => None,
+        }
+    }
+
+    /// Can neither the kernel nor a peer copy to and from it?
+    pub(crate) fn is_dma_buf(&self) -> bool {
+        matches!(&self.0, Kind::Fd(pages) if pages.is_dma_buf())
     }
 
     /// Do `len` bytes at the address `addr` lie inside?
@@ -113,7 +151,7 @@ impl Mapping {
 
     fn range(&self, offset: usize, len: usize) -> Option<Range> {
         let addr = self.addr().checked_add(offset as u64)?;
-        let range = Range { addr, len: u32::try_from(len).ok()?, kind: RangeKind::Mapped };
+        let range = Range { addr, len: u32::try_from(len).ok()?, kind: self.kind() };
         self.contains(addr, len as u64).then_some(range)
     }
 

@@ -3,15 +3,15 @@ use crate::context::Context;
 use crate::device::MAX_DM;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::lanes::Shared;
+use crate::lanes::{Listed, Place};
 use crate::mapping::Mapping;
-use crate::node::random_u32;
+use crate::node::{Node, random_u32};
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::wr::MwBind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
-use adverb_memory::{Pages, ProbeError, probe};
+use adverb_memory::{Hold, Pages, ProbeError, SharedFile, probe};
 use adverb_sync::Mutex;
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -105,11 +105,19 @@ impl Pd {
                 format!("the memory has {} bytes", mapping.len()),
             ));
         }
-        let region = self.user_region(addr, len, iova, access)?;
+        let mut region = if mapping.is_dma_buf() {
+            Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped }
+        } else {
+            self.user_region(addr, len, iova, access)?
+        };
+        if mapping.kind() == RangeKind::Mapped && !access.contains(Access::ON_DEMAND) {
+            region.kind = RegionKind::Mapped;
+        }
         self.register(region, Backing::Mapping(mapping.clone()))
     }
 
-    /// A region that opens nothing: reads give zeros, writes vanish.
+    /// A region that opens nothing: reads give zeros, writes vanish. It does not keep the domain
+    /// busy, as a NIC's is not the domain's: the domain may be freed before it.
     ///
     /// # Errors
     /// ENOMEM.
@@ -135,6 +143,17 @@ impl Pd {
         if !access.contains(Access::ZERO_BASED) {
             return Err(Error::invalid("access", "device memory is registered with IBV_ACCESS_ZERO_BASED"));
         }
+        self.reg_dm(dm, offset, len, 0, access)
+    }
+
+    pub(crate) fn reg_dm(
+        self: &Arc<Self>,
+        dm: &Arc<Dm>,
+        offset: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
         if offset.checked_add(len).is_none_or(|end| end > dm.pages.len() as u64) {
             return Err(Error::invalid(
                 format!("{len} bytes at offset {offset}"),
@@ -142,7 +161,7 @@ impl Pd {
             ));
         }
         let addr = dm.pages.addr() + offset;
-        let region = Region { pd: self.id, access, iova: 0, len, addr, kind: RegionKind::Mapped };
+        let region = Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped };
         self.register(region, Backing::Dm(dm.clone()))
     }
 
@@ -153,8 +172,7 @@ impl Pd {
             return Err(Error::invalid(format!("{len} bytes at {addr:#x}"), "the range wraps around"));
         }
         let zero_based = access.contains(Access::ZERO_BASED);
-        let kind = if access.contains(Access::ON_DEMAND) { RegionKind::OnDemand } else { RegionKind::Mapped };
-        if kind == RegionKind::Mapped {
+        if !access.contains(Access::ON_DEMAND) {
             probe(addr, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
                 let errno = match e {
                     ProbeError::NotMapped => Errno::EFAULT,
@@ -163,23 +181,26 @@ impl Pd {
                 Error::new(errno, format!("{len} bytes at {addr:#x}: {e}"))
             })?;
         }
-        Ok(Region { pd: self.id, access, iova: if zero_based { 0 } else { iova }, len, addr, kind })
+        let iova = if zero_based { 0 } else { iova };
+        Ok(Region { pd: self.id, access, iova, len, addr, kind: RegionKind::OnDemand })
     }
 
     pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::RegMr)?;
         let node = self.context.node();
-        let shared = node.lanes.as_ref().map(|lanes| lanes.share(&region, &backing));
-        let key = node.keys.write().register(region, random_u32())?;
-        if let (Some(lanes), Some(shared)) = (&node.lanes, &shared) {
-            lanes.publish_key(key, &region, shared);
+        let placement = Placement::of(node, region, &backing);
+        let key = node.keys.write().register(placement.region, random_u32())?;
+        if let Some(lanes) = &node.lanes {
+            lanes.publish_key(key, &placement.region, placement.place);
         }
-        self.uses.add();
+        if keeps_domain(&region) {
+            self.uses.add();
+        }
         if let Backing::Dm(dm) = &backing {
             dm.uses.add();
         }
-        let inner = MrInner { pd: self.clone(), region, shared, ended: false };
+        let inner = MrInner { pd: self.clone(), region, placement, ended: false };
         Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
     }
 
@@ -203,7 +224,8 @@ impl Pd {
                 };
                 Error::new(errno, c.to_string())
             })?;
-            if range.kind == RangeKind::Mapped {
+            let asked = keys.region(sge.lkey).map(|region| region.access);
+            if !asked.is_some_and(|access| access.contains(Access::ON_DEMAND)) {
                 return Err(Error::invalid(
                     format!("lkey is {:#x}", sge.lkey),
                     "the region is not on demand (IBV_ACCESS_ON_DEMAND)",
@@ -238,6 +260,11 @@ impl Pd {
     }
 }
 
+/// Does the domain wait for a region like this?
+fn keeps_domain(region: &Region) -> bool {
+    region.kind != RegionKind::Null
+}
+
 /// A memory region.
 #[derive(Debug)]
 pub struct Mr {
@@ -258,22 +285,71 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Are its pages such as peers on this host map?
-    pub(crate) fn is_shared(&self) -> bool {
+    fn is_dma_buf(&self) -> bool {
+        matches!(self, Backing::Mapping(mapping) if mapping.is_dma_buf())
+    }
+    /// Where the byte at an address is in the file that peers map, for memory of our own.
+    fn file_offset(&self, addr: u64) -> Option<u64> {
         match self {
-            Backing::Program => false,
-            Backing::Dm(dm) => dm.pages.is_shared(),
-            Backing::Mapping(mapping) => mapping.is_shared(),
+            Backing::Program => None,
+            Backing::Dm(dm) => Some(dm.pages.offset()? + addr.checked_sub(dm.pages.addr())?),
+            Backing::Mapping(mapping) => mapping.file_offset(addr),
         }
+    }
+}
+
+/// Where the bytes of a region are reached.
+#[derive(Debug)]
+struct Placement {
+    /// As the key table has it: with the device's own address of memory that is shared.
+    region: Region,
+    /// For peers.
+    place: Place,
+    listed: Option<Listed>,
+    hold: Option<Hold>,
+}
+
+impl Placement {
+    /// Finds out for a region as its consumer named it.
+    fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
+        let mut hold = None;
+        let mut place = Place::Process(region.addr);
+        let by_kernel = region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
+        if matches!(region.kind, RegionKind::Null | RegionKind::Paged)
+            || region.len == 0
+            || backing.is_dma_buf()
+        {
+            place = Place::Nowhere;
+        } else if let Some(offset) = backing.file_offset(region.addr) {
+            place = Place::File(offset);
+        } else if by_kernel && let Ok(file) = SharedFile::of_process() {
+            match file.place(region.addr, region.len) {
+                Ok(placed) => {
+                    (region.addr, region.kind) = (placed.addr, RegionKind::Mapped);
+                    place = Place::File(placed.offset);
+                    hold = Some(placed.hold);
+                }
+                Err(why) => {
+                    log::debug!(
+                        "{} bytes at {:#x} are reached by system calls: {why}",
+                        region.len,
+                        region.addr
+                    );
+                    node.counters.count_private(why);
+                }
+            }
+        }
+        let listed = node.lanes.as_ref().and_then(|lanes| lanes.list(&region, place));
+        Placement { region, place, listed, hold }
     }
 }
 
 #[derive(Debug)]
 struct MrInner {
     pd: Arc<Pd>,
+    /// As its consumer named it.
     region: Region,
-    /// How peers on this host reach it; given back when it ends.
-    shared: Option<Shared>,
+    placement: Placement,
     ended: bool,
 }
 
@@ -317,18 +393,14 @@ impl Mr {
         let node = new_pd.context.node();
         node.check_alive()?;
         node.fault_call(Call::ReregMr)?;
-        node.keys.write().reregister(self.key, region)?;
+        let placement = Placement::of(node, region, &self.backing);
+        node.keys.write().reregister(self.key, placement.region)?;
+        node.withdraw_key(self.key);
         if let Some(lanes) = &node.lanes {
-            lanes.withdraw_key(self.key);
-            if range.is_some() {
-                inner.shared = None;
-                inner.shared = Some(lanes.share(&region, &self.backing));
-            }
-            if let Some(shared) = &inner.shared {
-                lanes.publish_key(self.key, &region, shared);
-            }
+            lanes.publish_key(self.key, &placement.region, placement.place);
         }
         inner.region = region;
+        inner.placement = placement;
         if !Arc::ptr_eq(&inner.pd, &new_pd) {
             inner.pd.uses.remove();
             new_pd.uses.add();
@@ -357,19 +429,18 @@ impl Mr {
         let mut inner = self.inner.lock();
         let node = inner.pd.context.node();
         if node.is_stale() {
-            // Its end would take locks that threads of the parent may have held at the fork.
-            std::mem::forget(inner.shared.take());
             return Ok(());
         }
         let mut keys = node.keys.write();
         prepare(&mut keys);
         keys.deregister(self.key)?;
         drop(keys);
-        if let Some(lanes) = &node.lanes {
-            lanes.withdraw_key(self.key);
+        node.withdraw_key(self.key);
+        inner.placement.listed = None;
+        inner.placement.hold = None;
+        if keeps_domain(&inner.region) {
+            inner.pd.uses.remove();
         }
-        inner.shared = None;
-        inner.pd.uses.remove();
         inner.ended = true;
         if let Backing::Dm(dm) = &self.backing {
             dm.uses.remove();
@@ -470,7 +541,7 @@ impl Dm {
                 format!("{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"),
             ));
         }
-        let pages = crate::lanes::pages(len as usize).inspect_err(|_| {
+        let pages = crate::memory::pages(len as usize).inspect_err(|_| {
             context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
         })?;
         Ok(Arc::new(Dm { context: context.clone(), pages, uses: Uses::new("the device memory") }))

@@ -1,4 +1,5 @@
 //! Queue pairs.
+use crate::comp_counter::{Attached, CompCounter};
 use crate::context::{AsyncEvent, Context, Element};
 use crate::cq::Cq;
 use crate::error::Error;
@@ -6,16 +7,19 @@ use crate::event_queue::Acks;
 use crate::faults::{Call, QpFaults};
 use crate::interfaces::ip_of;
 use crate::lanes::{Peer, Seen};
-use crate::node::{Backlog, Stash};
+use crate::multicast::Attachment;
+use crate::node::{Backlog, KeptFrames, Stash, scope_of};
 use crate::pd::{Pd, Xrcd};
+use crate::raw::{Port, Role};
 use crate::srq::Srq;
 use adverb_engine::{
     AddressVector, AttrMask, Cause, Completion, PathMtu, Payload, PostError, QpAttr, QpCap, QpConfig,
-    QpEvent, QpState, QpType, RecvWr, SendWr, Time, WcStatus,
+    QpEvent, QpState, QpType, RecvWr, Rendezvous, SendWr, Time, WcStatus,
 };
 use adverb_link::Route;
 use adverb_link::shm::QpEntry;
 use adverb_sync::{Mutex, MutexGuard};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -62,6 +66,12 @@ pub struct Qp {
     cookie: AtomicUsize,
     /// Handles: one, and one more for each `ibv_open_qp` of an XRC target.
     handles: AtomicUsize,
+    /// Multicast groups it is attached to.
+    pub(crate) attachments: Mutex<Vec<Attachment>>,
+    /// What it is, of raw packet queue pairs.
+    pub(crate) raw: Option<Role>,
+    /// Flows that name it.
+    pub(crate) flows: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -73,6 +83,8 @@ pub(crate) struct QpInner {
     pub(crate) backlog: Backlog,
     /// Packets of other processes of this host that came before their receive (UC, UD).
     pub(crate) stash: Stash,
+    /// Frames that came before their receive.
+    pub(crate) frames: KeptFrames,
     /// The last request came from its process directly: the answer goes the same way.
     pub(crate) direct: bool,
     /// Requests handed over and not yet looked at, and their bytes: see [`Qp::commit`].
@@ -83,6 +95,8 @@ pub(crate) struct QpInner {
     pub(crate) pumped: Time,
     /// The process of its peer, if that needs no network.
     pub(crate) peer: Option<Arc<Peer>>,
+    /// A packet of its peer came through a lane.
+    pub(crate) heard: bool,
     /// Its messages are cut by the MTU of that lane.
     pub(crate) long: bool,
     /// As what peers on this host see it; they may use it then, and payloads that it only points at.
@@ -91,6 +105,10 @@ pub(crate) struct QpInner {
     pub(crate) seen: Seen,
     /// What is to befall it on request.
     pub(crate) faults: Option<QpFaults>,
+    /// Its completion counters.
+    pub(crate) attached: Option<Box<Attached>>,
+    /// What its tag matching SRQ has to read for peers, and has not begun with.
+    pub(crate) rendezvous: VecDeque<Rendezvous>,
 }
 
 /// How long peers at work in memory of this process are waited for, when a queue pair or a region ends.
@@ -109,7 +127,26 @@ impl Qp {
     pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::CreateQp)?;
-        let cap = check_init(context, pd, init)?;
+        if init.qp_type != QpType::RawPacket {
+            return Qp::with_role(context, pd, init, None);
+        }
+        check_needed(pd, init)?;
+        Qp::with_role(context, pd, init, Some(Role::Pair(Port::of(context)?)))
+    }
+
+    /// As [`Qp::new`]; what raw packet queue pairs need depends on their role.
+    pub(crate) fn with_role(
+        context: &Arc<Context>,
+        pd: Option<&Arc<Pd>>,
+        init: &QpInit,
+        raw: Option<Role>,
+    ) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let mut cap = check_init(context, pd, init)?;
+        let tag_cq = init.srq.as_ref().and_then(|srq| srq.tag_cq());
+        if tag_cq.is_some() {
+            crate::rendezvous::make_room(init.qp_type, &mut cap)?;
+        }
         let config = QpConfig {
             qpn: 0,
             qp_type: init.qp_type,
@@ -117,9 +154,11 @@ impl Qp {
             cap,
             signal_all: init.signal_all,
             uses_srq: init.srq.is_some(),
-            port_mtu: context.limits().port_mtu,
+            port_mtu: context.port_mtu(),
             max_inflight: QpConfig::MAX_INFLIGHT,
+            counted: false,
         };
+        let longest = Port::longest(context);
         let qp = context.node().add_qp(|qpn| {
             Arc::new_cyclic(|me| Qp {
                 me: me.clone(),
@@ -128,23 +167,29 @@ impl Qp {
                 qp_type: init.qp_type,
                 pd: pd.cloned(),
                 send_cq: init.send_cq.clone(),
-                recv_cq: init.recv_cq.clone(),
+                recv_cq: tag_cq.cloned().or_else(|| init.recv_cq.clone()),
                 srq: init.srq.clone(),
                 xrcd: init.xrcd.clone(),
                 inner: Mutex::new(QpInner {
-                    engine: adverb_engine::Qp::new(QpConfig { qpn, ..config }),
+                    engine: adverb_engine::Qp::new(QpConfig { qpn, ..config })
+                        .with_reorder_memory(&context.node().early)
+                        .with_frames(longest),
                     route: None,
                     backlog: Backlog::default(),
                     stash: Stash::default(),
+                    frames: KeptFrames::default(),
                     direct: false,
                     waiting: (0, 0),
                     handovers: (0, 0),
                     pumped: Time::ZERO,
                     peer: None,
+                    heard: false,
                     long: false,
                     shown: None,
                     seen: Seen::default(),
                     faults: context.node().qp_faults(qpn),
+                    attached: None,
+                    rendezvous: VecDeque::new(),
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
                 dirty: AtomicBool::new(false),
@@ -152,6 +197,9 @@ impl Qp {
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),
                 handles: AtomicUsize::new(1),
+                attachments: Mutex::default(),
+                raw,
+                flows: AtomicUsize::new(0),
             })
         })?;
         qp.each_use(|uses| uses.add());
@@ -191,6 +239,9 @@ impl Qp {
         }
         if let Some(xrcd) = &self.xrcd {
             f(&xrcd.uses);
+        }
+        if let Some(Role::Spread { table, .. }) = &self.raw {
+            f(table.uses());
         }
     }
 
@@ -258,9 +309,17 @@ impl Qp {
         let node = self.context.node();
         node.check_alive()?;
         node.fault_call(Call::ModifyQp)?;
+        if matches!(self.raw, Some(Role::Spread { .. })) {
+            let text = "a queue pair that spreads frames over work queues has no state";
+            return Err(Error::unsupported(text));
+        }
         // Open what packets will arrive on before any can.
         if mask.contains(AttrMask::AV) {
             self.context.open_gid(&attr.av.sgid)?;
+            if self.qp_type != QpType::Ud {
+                let scope = scope_of(&attr.av.dgid, self.context.device().interface().index);
+                node.hear(ip_of(&attr.av.dgid), scope)?;
+            }
         }
         if self.qp_type == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
             self.context.open_all()?;
@@ -269,14 +328,16 @@ impl Qp {
         if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
             self.part_in_peace();
         }
+        let limits = self.context.limits_now();
         let result = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
-            inner.engine.modify(attr, mask, self.context.limits(), node.now(), &mut tx.effects)?;
+            inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
                 inner.part();
                 // What of its earlier life still waits to leave does not leave in the next one.
                 inner.backlog.clear();
+                inner.rendezvous.clear();
             }
             if let Some(peer) = peer {
                 inner.engine.leave_network(peer.mtu());
@@ -315,7 +376,8 @@ impl Qp {
         });
         let Some(peer) = peer else { return self.unpublish(inner) };
         // Of an XRC connection nothing is performed but by packets; that it stands is said all the same.
-        let access = if self.qp_type == QpType::Rc { attr.access.bits() } else { 0 };
+        let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
+        let access = if self.qp_type == QpType::Rc && !counted { attr.access.bits() } else { 0 };
         let entry = QpEntry {
             qpn: self.number,
             peer_qpn: attr.dest_qpn,
@@ -359,7 +421,7 @@ impl Qp {
             inner.peer.clone().filter(|_| inner.is_shown())
         });
         if let Some(peer) = peer {
-            peer.let_fetch(SETTLE);
+            crate::lanes::let_fetch(&peer, SETTLE);
         }
     }
 
@@ -379,6 +441,23 @@ impl Qp {
         }
     }
 
+    /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`), until it is destroyed.
+    ///
+    /// # Errors
+    /// EINVAL in another state than RESET and INIT, ENOTSUP for operations that are not known, EBUSY for those that have a
+    /// counter.
+    pub fn attach_counter(&self, counter: &Arc<CompCounter>, ops: u32) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let mut inner = self.inner.lock();
+        let state = inner.engine.state();
+        if !matches!(state, QpState::Reset | QpState::Init) {
+            return Err(Error::invalid(format!("the queue pair is in {state:?}"), "RESET or INIT is needed"));
+        }
+        inner.attached.get_or_insert_default().attach(counter, ops)?;
+        inner.engine.count();
+        Ok(())
+    }
+
     /// Starts a chain of send requests that is handed over at once (DEF-2).
     ///
     /// # Errors
@@ -394,7 +473,7 @@ impl Qp {
     /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not queued then.
     pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
         self.context.node().check_alive()?;
-        self.inner.lock().stage(wr)
+        self.stage(&mut self.inner.lock(), wr)
     }
 
     /// Hands over everything staged.
@@ -413,7 +492,7 @@ impl Qp {
     pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
         self.context.node().check_alive()?;
         let mut inner = self.inner.lock();
-        let result = inner.stage_all(wrs, |inner| self.commit(inner));
+        let result = self.stage_all(&mut inner, wrs);
         if result.is_err() || !more {
             self.commit(&mut inner);
         }
@@ -439,6 +518,7 @@ impl Qp {
         }
         node.with_tx(|tx| {
             let n = inner.engine.commit_sends(&mut tx.effects);
+            self.hunt_committed();
             inner.handovers.0 += u64::from(n > 0);
             inner.handovers.1 += n as u64;
             inner.waiting.0 += n;
@@ -478,6 +558,9 @@ impl Qp {
             let mut inner = self.inner.lock();
             inner.engine.post_recv(wr, &mut tx.effects)?;
             node.deliver(self, &mut inner, &mut tx.effects);
+            if self.raw.is_some() {
+                node.give_kept_frames(self, &mut inner, tx);
+            }
             Ok(())
         })
     }
@@ -537,6 +620,7 @@ impl Qp {
             Ok(_) => return Ok(()),
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
+        self.detach_all();
         // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now, and said so.
         node.take_what_came();
         self.part_in_peace();
@@ -557,6 +641,10 @@ impl Qp {
             );
             tx.effects.completions.clear();
             tx.effects.events.clear();
+            tx.effects.counted.clear();
+            tx.effects.rendezvous.clear();
+            inner.rendezvous.clear();
+            inner.attached = None;
             self.publish(&mut inner);
             inner.part();
         });
@@ -582,36 +670,40 @@ impl QpInner {
     /// that came before their receive.
     fn part(&mut self) {
         self.stash.clear();
+        self.frames.clear();
         self.peer = None;
+        self.heard = false;
         self.long = false;
         self.seen = Seen::default();
     }
+}
 
-    fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
-        self.engine.stage_send(wr)?;
-        self.waiting.1 += match wr.data {
+impl Qp {
+    fn stage(&self, inner: &mut QpInner, wr: &SendWr<'_>) -> Result<(), Error> {
+        self.hunt_stage(&inner.engine)?;
+        inner.engine.stage_send(wr)?;
+        self.hunt_staged(wr.wr_id);
+        inner.waiting.1 += match wr.data {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
             Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
         };
         Ok(())
     }
-}
 
-impl QpInner {
     /// Stages all requests or none of them. Only everything staged can be taken back, so with more than one request what was
     /// staged before is handed over first.
-    fn stage_all(&mut self, wrs: &[SendWr<'_>], commit: impl FnOnce(&mut Self)) -> Result<(), Error> {
-        let state = self.engine.state();
+    fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
+        let state = inner.engine.state();
         if state == QpState::Err {
             return Err(PostError::Invalid(Cause::WrongState { op: "post send", state }).into());
         }
-        if wrs.len() > 1 && self.engine.staged_sends() > 0 {
-            commit(self);
+        if wrs.len() > 1 && inner.engine.staged_sends() > 0 {
+            self.commit(inner);
         }
         for (i, wr) in wrs.iter().enumerate() {
-            if let Err(e) = self.stage(wr) {
+            if let Err(e) = self.stage(inner, wr) {
                 if i > 0 {
-                    self.engine.abort_sends();
+                    inner.engine.abort_sends();
                 }
                 return Err(e);
             }
@@ -634,7 +726,7 @@ impl SendChain<'_> {
     /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones stay.
     pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
         match &mut self.inner {
-            Some(inner) => inner.stage(wr),
+            Some(inner) => self.qp.stage(inner, wr),
             None => Ok(()),
         }
     }
@@ -651,6 +743,16 @@ impl Drop for SendChain<'_> {
         if let Some(inner) = &mut self.inner {
             inner.engine.abort_sends();
         }
+    }
+}
+
+/// What a queue pair with both queues cannot do without.
+fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
+    let given =
+        [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
+    match given.iter().find(|(_, given)| !given) {
+        Some((what, _)) => Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type))),
+        None => Ok(()),
     }
 }
 
@@ -676,16 +778,14 @@ fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<
             cap.max_recv_wr = 0;
             cap.max_recv_sge = 0;
         }
+        QpType::RawPacket => {
+            if init.srq.is_some() {
+                cap.max_recv_wr = 0;
+                cap.max_recv_sge = 0;
+            }
+        }
         QpType::Rc | QpType::Uc | QpType::Ud => {
-            if pd.is_none() {
-                return missing("pd");
-            }
-            if init.send_cq.is_none() {
-                return missing("send_cq");
-            }
-            if init.recv_cq.is_none() {
-                return missing("recv_cq");
-            }
+            check_needed(pd, init)?;
             if init.srq.is_some() {
                 cap.max_recv_wr = 0;
                 cap.max_recv_sge = 0;

@@ -9,12 +9,16 @@ use crate::pd::{Pd, Xrcd};
 use crate::qp::Qp;
 use crate::uses::Uses;
 use adverb_engine::qp::{NoRecv, RecvSource};
-use adverb_engine::{PdId, RecvWqe, RecvWr};
+use adverb_engine::tags::{ListDone, ListOp};
+use adverb_engine::{Cause, Completion, PdId, RecvWqe, RecvWr, WcFlags, WcStatus};
 use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A shared receive queue, basic or XRC.
+/// Tagged buffers of a tag matching SRQ at most.
+pub const MAX_TAGS: u32 = 4096;
+
+/// A shared receive queue: basic, XRC, or tag matching.
 #[derive(Debug)]
 pub struct Srq {
     context: Arc<Context>,
@@ -22,6 +26,8 @@ pub struct Srq {
     number: u32,
     inner: Mutex<adverb_engine::Srq>,
     xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    /// Where a tag matching SRQ completes.
+    tag_cq: Option<Arc<Cq>>,
     pub(crate) async_acks: Acks,
     pub(crate) uses: Uses,
     cookie: AtomicUsize,
@@ -39,6 +45,35 @@ impl Srq {
         max_sge: u32,
         limit: u32,
         xrc: Option<(&Arc<Xrcd>, &Arc<Cq>)>,
+    ) -> Result<Arc<Self>, Error> {
+        Self::make(pd, (max_wr, max_sge, limit), xrc, None)
+    }
+
+    /// Makes a tag matching queue with room for `max_tags` tagged buffers. All receives of its queue pairs complete at `cq`.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad argument.
+    pub fn with_tags(
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        cq: &Arc<Cq>,
+        max_tags: u32,
+    ) -> Result<Arc<Self>, Error> {
+        if max_tags == 0 || max_tags > MAX_TAGS {
+            return Err(Error::invalid(
+                format!("max_num_tags is {max_tags}"),
+                format!("1 to {MAX_TAGS} are possible"),
+            ));
+        }
+        Self::make(pd, (max_wr, max_sge, 0), None, Some((cq, max_tags)))
+    }
+
+    fn make(
+        pd: &Arc<Pd>,
+        (max_wr, max_sge, limit): (u32, u32, u32),
+        xrc: Option<(&Arc<Xrcd>, &Arc<Cq>)>,
+        tags: Option<(&Arc<Cq>, u32)>,
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context();
         context.node().check_alive()?;
@@ -58,6 +93,10 @@ impl Srq {
         }
         let mut inner = adverb_engine::Srq::new(pd.id(), max_wr, max_sge.max(1));
         inner.set_limit(limit)?;
+        if let Some((cq, max_tags)) = tags {
+            inner = inner.with_tags(max_tags);
+            cq.uses.add();
+        }
         pd.uses.add();
         if let Some((xrcd, cq)) = xrc {
             xrcd.uses.add();
@@ -70,6 +109,7 @@ impl Srq {
                 number,
                 inner: Mutex::new(inner),
                 xrc: xrc.map(|(x, c)| (x.clone(), c.clone())),
+                tag_cq: tags.map(|(cq, _)| cq.clone()),
                 async_acks: Acks::default(),
                 uses: Uses::new("the shared receive queue"),
                 cookie: AtomicUsize::new(0),
@@ -152,8 +192,56 @@ impl Srq {
         self.len() == 0
     }
 
+    /// The CQ of a tag matching SRQ.
+    #[must_use]
+    pub fn tag_cq(&self) -> Option<&Arc<Cq>> {
+        self.tag_cq.as_ref()
+    }
+
+    /// Performs an operation on the matching list, and answers what it came to; it completes if it is signaled, or failed.
+    /// `known` is the number of unexpected messages that the program knows of.
+    ///
+    /// # Errors
+    /// EINVAL for a bad request, ENOMEM when the list is full, EIO in a child of `fork`.
+    pub fn tag_op(
+        &self,
+        wr_id: u64,
+        op: ListOp<'_>,
+        known: Option<u32>,
+        signaled: bool,
+    ) -> Result<ListDone, Error> {
+        let node = self.context.node();
+        node.check_alive()?;
+        let mut inner = self.inner.lock();
+        let done = inner.tag_op(op, known)?;
+        let mut c = if done.good {
+            Completion::success(wr_id, 0, done.opcode)
+        } else {
+            let (what, rule) = ("handle", "no entry of the matching list has it: a message took it, perhaps");
+            let cause = Arc::new(Cause::BadArgument { what, rule });
+            Completion::failure(wr_id, 0, done.opcode, WcStatus::TmErr, cause)
+        };
+        c.flags.set(WcFlags::TM_SYNC_REQ, done.sync_needed);
+        // Under the lock: no message may take an entry before it is said that it is there.
+        if (signaled || !done.good)
+            && let Some(cq) = &self.tag_cq
+        {
+            // A queue that overflows says so itself.
+            let _ = cq.push(c, || node.now());
+        }
+        Ok(done)
+    }
+
     fn pop(self: &Arc<Self>) -> Result<RecvWqe, NoRecv> {
-        let (wqe, limit_reached) = self.inner.lock().pop().ok_or(NoRecv::Empty)?;
+        self.pop_by(adverb_engine::Srq::pop)
+    }
+
+    #[inline]
+    fn pop_by(
+        self: &Arc<Self>,
+        take: impl FnOnce(&mut adverb_engine::Srq) -> Option<(RecvWqe, bool)>,
+    ) -> Result<RecvWqe, NoRecv> {
+        let (wqe, limit_reached) = take(&mut self.inner.lock()).ok_or(NoRecv::Empty)?;
         if limit_reached {
             self.context.raise(AsyncEvent::SrqLimitReached, Element::Srq(self.clone()));
         }
@@ -176,6 +264,9 @@ impl Srq {
         self.context.forget(|e| matches!(e, Element::Srq(s) if Arc::ptr_eq(s, self)));
         self.async_acks.wait_all(|| format!("shared receive queue {}", self.number));
         self.pd.uses.remove();
+        if let Some(cq) = &self.tag_cq {
+            cq.uses.remove();
+        }
         if let Some((xrcd, cq)) = &self.xrc {
             xrcd.uses.remove();
             cq.uses.remove();
@@ -196,6 +287,11 @@ impl RecvSource for SrqSource<'_> {
             None => self.qp.srq.as_ref().ok_or(NoRecv::NoSuchSrq)?.pop(),
             Some(number) => self.xrc(number).ok_or(NoRecv::NoSuchSrq)?.pop(),
         }
+    }
+
+    fn pop_message(&mut self, first: &[u8]) -> Result<RecvWqe, NoRecv> {
+        let srq = self.qp.srq.as_ref().ok_or(NoRecv::NoSuchSrq)?;
+        srq.pop_by(|inner| inner.pop_message(first))
     }
 
     fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {

@@ -1,17 +1,19 @@
 //! Packets that nobody of the connection sent, over real sockets, in floods, while a transfer runs: each is counted by the reason
-//! for which it was dropped, memory stays as it was and does not grow, and the transfer goes on.
+//! for which it was dropped, memory stays as it was and does not grow, and the transfer goes on (TRU-5).
 mod common;
 use adverb_device::engine::qp::DropReason;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
+use adverb_device::node::Node;
+use adverb_link::FdKind;
 use adverb_wire::icrc::icrc_v4;
 use adverb_wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_LEN, NakCode, Opcode, Operation, Psn, ROCE_PORT, Reth,
     Syndrome, Transport,
 };
-use common::{End, QKEY, SIZE, pair, pattern};
+use common::{End, QKEY, SIZE, child, pair, pattern};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,16 +31,37 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A socket like any program can have, at some address of the loopback network.
+/// Runs a test of this file in a process whose queue pairs have no lanes.
+fn by_wire(name: &str) {
+    let _alone = alone();
+    child::run(name, &[("ADVERB_PATH", "wire")]);
+}
+
+/// A socket that sends what it likes.
 struct Forger {
     socket: UdpSocket,
     at: SocketAddr,
 }
 
 impl Forger {
-    fn new(ip: [u8; 4]) -> Forger {
+    /// A socket like any program can have, at some address of the loopback network.
+    fn any(ip: [u8; 4]) -> Forger {
         let socket = UdpSocket::bind((Ipv4Addr::from(ip), 0)).unwrap();
         Forger { at: socket.local_addr().unwrap(), socket }
+    }
+
+    /// The own port at an address: all that its packets are told from good ones by is what is in them.
+    fn new(ip: [u8; 4]) -> Forger {
+        let ip = IpAddr::from(ip);
+        let node = Node::get().unwrap();
+        let index = node.link().add_address(ip, 0).unwrap();
+        let mut found = None;
+        node.link().for_each_fd(&mut |kind, fd| {
+            if kind == FdKind::Udp(index) {
+                found = Some(fd.try_clone_to_owned().unwrap());
+            }
+        });
+        Forger { at: SocketAddr::new(ip, ROCE_PORT), socket: found.unwrap().into() }
     }
 
     /// BTH through ICRC; the sum is right.
@@ -70,6 +93,10 @@ fn counters(end: &End) -> BTreeMap<&'static str, u64> {
 /// Sends a packet until it was counted [`FLOOD`] times more, by the queue pair if it is one of its counters: packets get lost where
 /// another process joins or leaves port 4791 just now.
 fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
+    flood_some(end, forger, bytes, reason, FLOOD);
+}
+
+fn flood_some(end: &End, forger: &Forger, bytes: &[u8], reason: &str, count: u64) {
     let of_qp = || end.qp.counters().named().find(|(name, _)| *name == reason);
     let now = || of_qp().map_or_else(|| counters(end)[reason], |(_, value)| value);
     // What was sent before is not of this flood.
@@ -86,7 +113,7 @@ fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
     }
     let in_all = counters(end)[reason];
     let (mut sent, until) = (0, Instant::now() + Duration::from_secs(60));
-    while now() - before < FLOOD {
+    while now() - before < count {
         (0..BURST).for_each(|_| forger.send(bytes));
         sent += BURST;
         let patience = Instant::now() + Duration::from_millis(100);
@@ -101,7 +128,7 @@ fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
         );
     }
     assert!(now() - before <= sent, "{reason}: {} counted, {sent} sent", now() - before);
-    assert!(counters(end)[reason] - in_all >= FLOOD, "{reason} in {:?}", counters(end));
+    assert!(counters(end)[reason] - in_all >= count, "{reason} in {:?}", counters(end));
 }
 
 fn rc(qpn: u32, operation: Operation, psn: u32) -> Headers {
@@ -183,8 +210,15 @@ fn check(end: &End, data: &[u8]) {
     assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
 }
 
+/// A packet that fails a check touches nothing and is counted by its reason, in floods as well (TRU-5).
 #[test]
 fn forged_packets_are_dropped_by_reason_while_others_work() {
+    by_wire("inner_forged_packets_are_dropped_by_reason_while_others_work");
+}
+
+#[test]
+#[ignore = "run by another test, over the network"]
+fn inner_forged_packets_are_dropped_by_reason_while_others_work() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let (_c, uc) = pair(QpType::Uc, PathMtu::Mtu1024);
@@ -252,6 +286,12 @@ fn forged_packets_are_dropped_by_reason_while_others_work() {
 /// Somebody who guesses where a connection stands, but not its keys, can end it and no more.
 #[test]
 fn a_wrong_key_in_the_right_place_ends_that_connection_alone() {
+    by_wire("inner_a_wrong_key_in_the_right_place_ends_that_connection_alone");
+}
+
+#[test]
+#[ignore = "run by another test, over the network"]
+fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
     let _alone = alone();
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     let filled = fill(&b);
@@ -279,6 +319,12 @@ fn a_wrong_key_in_the_right_place_ends_that_connection_alone() {
 /// A peer that takes everything and answers nothing: the queue pair ends by its retries, the others go on.
 #[test]
 fn a_peer_that_never_acknowledges_costs_its_own_connection() {
+    by_wire("inner_a_peer_that_never_acknowledges_costs_its_own_connection");
+}
+
+#[test]
+#[ignore = "run by another test, over the network"]
+fn inner_a_peer_that_never_acknowledges_costs_its_own_connection() {
     let _alone = alone();
     let (a, silent) = (End::new(QpType::Rc), End::new(QpType::Rc));
     a.connect(&silent.qp, PathMtu::Mtu1024);
@@ -296,4 +342,78 @@ fn a_peer_that_never_acknowledges_costs_its_own_connection() {
         assert!(silent.qp.counters().dropped(DropReason::State) > 0);
     });
     assert_eq!(a.qp.query().state, QpState::Err);
+}
+
+/// What any program of this machine can send touches nothing: a message forged in every field is not delivered, and a scan of all
+/// PSNs ends no connection (TRU-2). All it costs is a count.
+#[test]
+fn tru_2_packets_of_this_machine_from_another_port_touch_nothing() {
+    by_wire("inner_packets_of_this_machine_from_another_port_touch_nothing");
+}
+
+#[test]
+#[ignore = "run by another test, over the network"]
+fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let ud = End::datagrams();
+    let filled = [&a, &b, &ud].map(fill);
+    b.recv(1, &[b.sge(0, 64)]);
+    ud.recv(1, &[ud.sge(0, 64)]);
+    let dropped = |reason| counters(&b)[reason];
+    for ip in [[127, 0, 0, 1], [127, 0, 0, 2], [127, 5, 6, 7]] {
+        let forger = Forger::any(ip);
+        let mut send = rc(b.qp.number(), Operation::SendOnly, PSN);
+        send.bth.ack_req = true;
+        let exact = forger.packet(&send, &[0xee; 8]);
+        flood_some(&b, &forger, &exact, "rx_drop_local_port", 100);
+        let exact = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
+        flood_some(&b, &forger, &exact, "rx_drop_local_port", 100);
+        let opcode = Opcode::new(Transport::Ud, Operation::SendOnly).unwrap();
+        let mut datagram = Headers::new(Bth::new(opcode, ud.qp.number(), Psn::ZERO));
+        datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
+        flood_some(&b, &forger, &forger.packet(&datagram, &[0xee; 8]), "rx_drop_local_port", 100);
+        // Not even the place where the connection stands matters: every PSN there is, a wrong key in each.
+        let before = dropped("rx_drop_local_port");
+        let mut h = write(&b, Transport::Rc, 0);
+        h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
+        for psn in (0..1 << 24).step_by(1 << 8) {
+            h.bth.psn = Psn::new(PSN.wrapping_add(psn) & 0x00ff_ffff);
+            forger.send(&forger.packet(&h, &[0xee; 8]));
+            if psn & 0xff00 == 0 {
+                b.context.node().progress();
+            }
+        }
+        assert!(dropped("rx_drop_local_port") > before);
+    }
+    let ends = [&a, &b, &ud];
+    for (end, data) in ends.iter().zip(&filled) {
+        check(end, data);
+        assert_eq!(end.cq.poll(1, |c| panic!("{c:?}")).unwrap(), 0);
+        assert_eq!(end.qp.query().state, QpState::Rts);
+    }
+    a.send(1, SendOp::Send, &[a.sge(64, 8)]);
+    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(b.wait(1)[0].status, WcStatus::Success);
+}
+
+/// Between two processes with a ring each way, nothing that came over the network counts, and be it from the right port (TRU-2).
+#[test]
+fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
+    let _alone = alone();
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let filled = fill(&b);
+    let forger = Forger::new([127, 0, 0, 1]);
+    let good = forger.packet(&write(&b, Transport::Rc, PSN), &[0xee; 8]);
+    flood_some(&b, &forger, &good, "rx_drop_not_from_lane", 100);
+    let mut h = write(&b, Transport::Rc, PSN);
+    h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
+    flood_some(&b, &forger, &forger.packet(&h, &[0xee; 8]), "rx_drop_not_from_lane", 100);
+    check(&b, &filled);
+    for end in [&a, &b] {
+        assert_eq!(end.qp.query().state, QpState::Rts);
+    }
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    a.send(1, SendOp::Write(remote), &[a.sge(64, 8)]);
+    assert_eq!(a.wait(1)[0].status, WcStatus::Success);
 }

@@ -119,52 +119,99 @@ fn take_datagrams(name: &str) {
     while listen().is_some() {}
 }
 
+/// A process that takes datagrams and stands still, another that takes them, and an end that sends to both.
+struct Standing {
+    deaf: Party,
+    deaf_qpn: u32,
+    other: Party,
+    other_qpn: u32,
+    end: End,
+    pid: Pid,
+}
+
+impl Standing {
+    fn new() -> Standing {
+        let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
+        let end = End::datagrams();
+        let (deaf_qpn, _) = parse(&deaf.hear());
+        let (other_qpn, _) = parse(&other.hear());
+        let pid = Pid::from_raw(deaf.pid());
+        kill(pid, Signal::SIGSTOP).unwrap();
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        Standing { deaf, deaf_qpn, other, other_qpn, end, pid }
+    }
+    fn poll(&self) {
+        self.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+    }
+    /// The one that ends the work of a process.
+    fn send(&self, qpn: u32) {
+        let until = Instant::now() + PATIENCE;
+        while !datagram(&self.end, qpn, 77) {
+            self.poll();
+            assert!(Instant::now() < until, "the send queue stays full");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    /// The process goes on, and hears again.
+    fn goes_on(self) {
+        kill(self.pid, Signal::SIGCONT).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while self.deaf.has_said().is_none() {
+            self.send(self.deaf_qpn);
+            assert!(Instant::now() < until, "it hears nothing any more");
+        }
+        self.deaf.finish();
+        self.other.finish();
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn counter(wanted: &str) -> u64 {
+    let counters = Node::get().unwrap().named_counters();
+    counters.into_iter().find(|(name, _)| *name == wanted).unwrap().1
+}
+
 /// A process that stands still takes no datagrams; those for others come through, and for itself as soon as it goes on.
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
-    let (mut deaf, mut other) = (Party::start("the_deaf", &[]), Party::start("the_other", &[]));
-    let end = End::datagrams();
-    let (deaf_qpn, _) = parse(&deaf.hear());
-    let (other_qpn, _) = parse(&other.hear());
-    let pid = Pid::from_raw(deaf.pid());
-    kill(pid, Signal::SIGSTOP).unwrap();
-    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    let dropped = || {
-        let counters = Node::get().unwrap().named_counters();
-        counters.into_iter().find(|(name, _)| *name == "deliver_drop_deaf").unwrap().1
-    };
-    let before = dropped();
-    let patience = || Instant::now() + Duration::from_secs(30);
-    let until = patience();
+    let mut all = Standing::new();
+    let before = counter("deliver_drop_deaf");
+    let until = Instant::now() + PATIENCE;
     let mut kept = Instant::now();
     // Its socket is full, and so is the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < until, "a process that stands still takes everything");
-        if datagram(&end, deaf_qpn, 1024) {
+        if datagram(&all.end, all.deaf_qpn, 1024) {
             kept = Instant::now();
         }
-        end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+        all.poll();
     }
-    assert_eq!(dropped(), before, "not at once");
-    let send = |qpn| {
-        let until = patience();
-        while !datagram(&end, qpn, 77) {
-            end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
-            assert!(Instant::now() < until, "the send queue stays full");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    send(other_qpn);
-    assert_eq!(other.hear(), "the other");
-    assert!(dropped() > before);
-    kill(pid, Signal::SIGCONT).unwrap();
-    let until = patience();
-    while deaf.has_said().is_none() {
-        send(deaf_qpn);
-        assert!(Instant::now() < until, "it hears nothing any more");
+    assert_eq!(counter("deliver_drop_deaf"), before, "not at once");
+    all.send(all.other_qpn);
+    assert_eq!(all.other.hear(), "the other");
+    assert!(counter("deliver_drop_deaf") > before);
+    all.goes_on();
+}
+
+/// While little waits for the process that stands still nothing is dropped, and others hear without waiting for it.
+#[test]
+fn datagrams_for_others_pass_by_what_waits_for_one_process() {
+    let mut all = Standing::new();
+    let before = counter("deliver_drop_deaf");
+    let until = Instant::now() + PATIENCE;
+    let mut waits = 0;
+    while waits < 10 {
+        let delivered = counter("delivered");
+        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        all.poll();
+        waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
+        assert!(Instant::now() < until, "a process that stands still takes everything");
     }
-    deaf.finish();
-    other.finish();
+    assert!(datagram(&all.end, all.other_qpn, 77));
+    assert_eq!(all.other.hear(), "the other");
+    assert_eq!(counter("deliver_drop_deaf"), before, "it waited until others were dropped");
+    all.goes_on();
 }
 
 #[test]

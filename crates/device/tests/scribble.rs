@@ -1,15 +1,19 @@
 //! A process of the same user that writes whatever it likes to everything it can write: its rings and its own tables. Who shares
-//! memory with it does not crash or hang, and its traffic with others is right to the byte.
+//! memory with it does not crash or hang, and its traffic with others is right to the byte (TRU-3). One kind writes at random,
+//! another with care: records and entries that are right but for what they point at.
 //!
 //! `ADVERB_SCRIBBLERS` sets how many there are, one after the other; `ADVERB_SEED` where their dice begin.
 mod common;
+use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcStatus};
+use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendOp, WcStatus};
 use common::party::{Party, introduce, listen, parse, tell};
 use common::{End, pattern};
+use nix::unistd::{Whence, lseek};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Bytes of a message to and from the process that behaves.
@@ -55,15 +59,22 @@ fn exchange(end: &End, far: Remote, round: u64) {
     }
 }
 
-#[test]
-fn others_are_not_harmed() {
-    let (count, seed) = (number("ADVERB_SCRIBBLERS", 6), number("ADVERB_SEED", 1));
+/// This process connected to one that behaves, and where that one's memory is.
+fn with_a_steady_one() -> (End, Party, Remote) {
     let steady = End::new(QpType::Rc);
     let mut good = Party::start("the_steady", &[]);
     let (qpn, far) = parse(&good.hear());
     good.say(&introduce(&steady));
     steady.connect_to(qpn, PathMtu::Mtu1024);
     good.say("go");
+    (steady, good, far)
+}
+
+/// Peers of the own user that write anything to what is shared (TRU-3).
+#[test]
+fn others_are_not_harmed() {
+    let (count, seed) = (number("ADVERB_SCRIBBLERS", 6), number("ADVERB_SEED", 1));
+    let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
     for i in 0..count {
         let dice = (seed * 1000 + i).to_string();
@@ -99,6 +110,110 @@ fn others_are_not_harmed() {
     }
     good.finish();
     println!("{round} rounds beside {count} scribblers");
+}
+
+/// Bytes of the messages that the forger sends by a record of its own making, which points at memory that is there.
+const FORGED: usize = 100;
+
+/// TRU-3: records and entries that are right but for what they point at: payloads that are nowhere, keys beyond the end of the
+/// file, marks that are never taken away, announcements of sleep that come and go.
+#[test]
+fn what_points_nowhere_harms_nobody() {
+    let (steady, good, far) = with_a_steady_one();
+    let mut round = 0;
+    for pattern in ["references", "keys", "marks"] {
+        let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
+        let end = End::new(QpType::Rc);
+        let (qpn, remote) = parse(&bad.hear());
+        bad.say(&introduce(&end));
+        end.connect_to(qpn, PathMtu::Mtu1024);
+        for id in 0..64 {
+            end.recv(id, &[end.sge(0, 4096)]);
+        }
+        assert_eq!(bad.hear(), "forges");
+        let limit = Instant::now() + Duration::from_secs(60);
+        let (mut waiting, mut forged) = (0, 0);
+        let word = Remote { va: remote.va + 64, ..remote };
+        let said = loop {
+            exchange(&steady, far, round);
+            round += 1;
+            if waiting < 100 && end.qp.state() == QpState::Rts {
+                end.send(1000, SendOp::Write(remote), &[end.sge(0, 64)]);
+                end.send(1000, SendOp::Read(remote), &[end.sge(4096, 64)]);
+                end.send(1000, SendOp::FetchAdd { remote: word, add: 1 }, &[end.sge(4096, 8)]);
+                waiting += 3;
+            }
+            end.cq
+                .poll(64, |c| {
+                    waiting -= i32::from(c.wr_id == 1000);
+                    forged += i32::from(c.wr_id < 64 && c.byte_len as usize == FORGED);
+                })
+                .unwrap();
+            if let Some(said) = bad.has_said() {
+                break said;
+            }
+            assert!(Instant::now() < limit, "{pattern}: no end");
+        };
+        assert_eq!(said, "done");
+        assert!(pattern != "references" || forged > 0, "no forged record was taken");
+        // Taking memory back ends as well while the forger lives.
+        drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
+        exchange(&steady, far, round);
+        round += 1;
+        end.qp.destroy().unwrap();
+        drop(bad);
+    }
+    exchange(&steady, far, round);
+    good.finish();
+}
+
+/// TRU-3: payloads that lie in holes of their sender's file are zeros, and stay holes: filled by a look, they would be memory that
+/// their reader pays for.
+#[test]
+fn tru_3_holes_are_read_and_not_filled() {
+    let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
+    let end = End::new(QpType::Rc);
+    assert!(end.pages.write_at(0, &[7; 4096]));
+    let (qpn, _) = parse(&bad.hear());
+    bad.say(&introduce(&end));
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    (0..64).for_each(|id| end.recv(id, &[end.sge(0, 4096)]));
+    assert_eq!(bad.hear(), "forges");
+    let (mut taken, limit) = (0, Instant::now() + Duration::from_secs(60));
+    let filled = loop {
+        end.cq.poll(64, |c| taken += i32::from(c.byte_len as usize == HOLE)).unwrap();
+        if let Some(said) = bad.has_said().filter(|said| said != "done") {
+            break said;
+        }
+        assert!(Instant::now() < limit, "no end");
+    };
+    assert!(taken > 0, "no reference to a hole was taken");
+    let mut back = vec![1; HOLE];
+    assert!(end.pages.read_at(0, &mut back) && back.iter().all(|byte| *byte == 0), "a hole is zeros");
+    assert_eq!(filled, "0", "pages were filled");
+    end.qp.destroy().unwrap();
+}
+
+/// TRU-3: the consumer of a ring clears nothing, so that one that was filled with records once gives records for ever. Whoever reads
+/// it comes to its other work all the same: here it sees that the process has ended, with nobody polling.
+#[test]
+fn a_ring_without_end_keeps_nobody() {
+    let end = End::new(QpType::Rc);
+    let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "without end")]);
+    let (qpn, _) = parse(&bad.hear());
+    bad.say(&introduce(&end));
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    end.recv(0, &[end.sge(0, 4096)]);
+    assert_eq!(bad.hear(), "forges");
+    assert_eq!(bad.hear(), "done");
+    // It has no receive for this, which waits for one.
+    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
+    drop(bad);
+    let limit = Instant::now() + Duration::from_secs(30);
+    while end.qp.state() != QpState::Err {
+        assert!(Instant::now() < limit, "nobody saw the end of the process");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The other process of the traffic that is to go on: sends back what it gets.
@@ -218,4 +333,180 @@ fn write(
         memory.write_all_at(&word.to_ne_bytes(), start + at * 8)?;
     }
     Ok(())
+}
+
+/// The record of a SEND, the `n`-th, whose payload is elsewhere; cut by the MTU of the lane.
+fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
+    let mut cell = [0; 64];
+    cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 25).to_le_bytes());
+    cell[8..12].copy_from_slice(&[0x04, 0x40, 0xff, 0xff]);
+    cell[12..16].copy_from_slice(&target.to_be_bytes());
+    let psn = (0x00ff_fff1 + n % 64) & 0x00ff_ffff;
+    cell[16..20].copy_from_slice(&(psn | 1 << 31).to_be_bytes());
+    cell[20..28].copy_from_slice(&addr.to_le_bytes());
+    cell[28..32].copy_from_slice(&len.to_le_bytes());
+    cell[32] = how;
+    cell
+}
+
+/// Memory of this process by its addresses, rings and tables included.
+struct Hand {
+    memory: File,
+    dice: Dice,
+}
+
+/// Where the file of a process has holes, and bytes of a payload there.
+const HOLES: u64 = 1 << 46;
+const HOLE: usize = 4096;
+
+/// Pages of this process's file that are filled where it has never had anything.
+fn filled_holes() -> usize {
+    let is_shared = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:adverb"))
+            && std::fs::metadata(path).is_ok_and(|about| about.len() >= 1 << 47)
+    };
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = fds.filter(is_shared).collect();
+    assert!(!files.is_empty());
+    let filled = |path: &PathBuf| {
+        let file = File::open(path).unwrap();
+        let is_filled = |n: &u64| {
+            let at = (HOLES + n * 65_536).cast_signed();
+            lseek(&file, at, Whence::SeekData).is_ok_and(|found| found < at + 65_536)
+        };
+        (0..64).filter(is_filled).count()
+    };
+    files.iter().map(filled).sum()
+}
+
+/// Addresses at which nothing of a process is, at the edges of what can be mapped, and beyond.
+const NOWHERE: [u64; 10] = [
+    0,
+    1,
+    (1 << 30) - 1,
+    1 << 46,
+    (1 << 47) - 64,
+    1 << 47,
+    1 << 63,
+    !((1 << 30) - 1),
+    u64::MAX - 63,
+    u64::MAX,
+];
+
+impl Hand {
+    fn pick(&mut self, from: &[u64]) -> u64 {
+        from[self.dice.below(from.len() as u64) as usize]
+    }
+    fn word(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_ne_bytes(bytes)
+    }
+    fn put(&self, at: u64, word: u64) {
+        self.memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
+    }
+
+    /// A whole ring of records, each a SEND whose payload is in a hole.
+    fn holes(&mut self, ring: u64, target: u32) -> io::Result<()> {
+        let mut cells = vec![0_u8; 4096 * 64];
+        for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
+            cell.copy_from_slice(&refers(target, n as u32, HOLES + n as u64 % 64 * 65_536, HOLE as u32, 0));
+        }
+        self.memory.write_all_at(&cells, ring + 4096)
+    }
+
+    /// A whole ring of records, each a SEND whose payload is somewhere else; now and then that is memory of this process.
+    fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
+        let mut cells = vec![0_u8; 4096 * 64];
+        for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
+            let right = n % 8 == 0;
+            let addr = if right { here } else { self.pick(&NOWHERE) };
+            let len =
+                if right { FORGED as u64 } else { self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff]) };
+            let how = if right { 0 } else { self.pick(&[0, 1, 2, 255]) };
+            cell.copy_from_slice(&refers(target, n as u32, addr, len as u32, how as u8));
+        }
+        self.memory.write_all_at(&cells, ring + 4096)
+    }
+
+    /// Where the entry of a key of this process is.
+    fn entry(&self, tables: u64, len: u64, rkey: u32) -> Option<u64> {
+        let entries = (tables + 0x5000..tables + len).step_by(64);
+        entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
+    }
+
+    /// The key's memory is elsewhere from now on. What its peers do by themselves must not reach this process's own.
+    fn forge_key(&mut self, entry: u64, remote: Remote) {
+        let (va, len) = if self.dice.below(2) == 0 { (remote.va, 128) } else { (0, u64::MAX) };
+        let addr = if va == 0 { self.pick(&[1 << 63, u64::MAX - 63, u64::MAX]) } else { self.pick(&NOWHERE) };
+        // The words behind the sequence: two of numbers, then these; the last says that there is one, and how it is reached.
+        self.put(entry + 24, va);
+        self.put(entry + 32, len);
+        self.put(entry + 40, addr);
+        let how = self.pick(&[0, 0, 1, 2]);
+        self.put(entry + 56, 1 << 63 | how);
+        self.put(entry, self.word(entry).wrapping_add(2) & !1);
+    }
+
+    /// Every thread is at work in others' memory for ever, more of them than there can be; the process sleeps, or does not.
+    fn marks(&mut self, tables: u64) {
+        let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
+        self.put(tables + 64, announcement);
+        self.put(tables + 128, used);
+        for mark in 0..256 {
+            let value = self.dice.next() | 1;
+            self.put(tables + 192 + mark * 64, value);
+        }
+    }
+}
+
+#[test]
+#[ignore = "a process of what_points_nowhere_harms_nobody"]
+fn the_forger() {
+    let pattern = std::env::var("ADVERB_PATTERN").unwrap();
+    let end = End::new(QpType::Rc);
+    let introduced = introduce(&end);
+    tell(&introduced);
+    let (_, own) = parse(&introduced);
+    let (qpn, _) = parse(&listen().unwrap());
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
+    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+    let mut hand = Hand { memory, dice: Dice(0x9e37_79b9_7f4a_7c15) };
+    let places = shared();
+    let (tables, len) = *places.iter().find(|p| p.1 == 0x50_5000).expect("tables");
+    let entry = hand.entry(tables, len, own.rkey).expect("the key in the tables");
+    tell("forges");
+    let until = Instant::now() + Duration::from_millis(400);
+    while Instant::now() < until {
+        match pattern.as_str() {
+            "references" => {
+                // All rings, as one of them is that to the other; those that were unmapped meanwhile are no loss.
+                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
+                    let _ = hand.references(ring, qpn, end.pages.addr());
+                }
+            }
+            // For a queue pair that there is not: nothing answers.
+            "without end" => {
+                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
+                    let _ = hand.references(ring, 0x00ff_fff0, end.pages.addr());
+                }
+            }
+            "holes" => {
+                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
+                    let _ = hand.holes(ring, qpn);
+                }
+            }
+            "keys" => hand.forge_key(entry, own),
+            "marks" => hand.marks(tables),
+            other => panic!("no pattern {other}"),
+        }
+        end.cq.poll(8, |_| ()).unwrap();
+    }
+    tell("done");
+    if pattern == "holes" {
+        tell(&filled_holes().to_string());
+    }
+    while listen().is_some() {}
 }

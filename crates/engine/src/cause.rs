@@ -58,8 +58,6 @@ pub enum Cause {
     CqOverflow { depth: u32 },
     /// Flushed because the queue pair went to error; `first` says why, if it was not the consumer's own doing.
     Flushed { first: Option<Arc<Cause>> },
-    /// The consumer moved the queue pair to error.
-    MovedToErr,
     /// A fault injected on purpose.
     Injected,
 }
@@ -68,35 +66,7 @@ impl Cause {
     /// A small number for `vendor_err`; `adverb explain` turns it back into words. 0 is "no detail".
     #[must_use]
     pub fn vendor_err(&self) -> u32 {
-        match self {
-            Cause::UnknownKey { .. } => 0x01,
-            Cause::WrongPd { .. } => 0x02,
-            Cause::OutOfBounds { .. } => 0x03,
-            Cause::AccessDenied { .. } => 0x04,
-            Cause::WindowNotUsable { .. } => 0x05,
-            Cause::InUse { .. } => 0x06,
-            Cause::QpAccessDenied { .. } => 0x07,
-            Cause::Fault { .. } => 0x08,
-            Cause::Misaligned { .. } => 0x09,
-            Cause::TooManySges { .. } => 0x0a,
-            Cause::TooMuchInline { .. } => 0x0b,
-            Cause::MessageTooLong { .. } => 0x0c,
-            Cause::RecvTooShort { .. } => 0x0d,
-            Cause::OpNotSupported { .. } => 0x0e,
-            Cause::WrongState { .. } => 0x0f,
-            Cause::QueueFull { .. } => 0x10,
-            Cause::BadArgument { .. } => 0x11,
-            Cause::NotRegistered { .. } => 0x12,
-            Cause::RetryExceeded { .. } => 0x81,
-            Cause::RnrRetryExceeded { .. } => 0x82,
-            Cause::RemoteNak { .. } => 0x83,
-            Cause::ProtocolViolation { .. } => 0x84,
-            Cause::CqOverflow { .. } => 0x85,
-            Cause::PeerGone { .. } => 0x86,
-            Cause::Flushed { .. } => 0xf9,
-            Cause::MovedToErr => 0xfa,
-            Cause::Injected => 0xfb,
-        }
+        self.entry().code
     }
 }
 
@@ -165,7 +135,6 @@ impl fmt::Display for Cause {
             Cause::CqOverflow { depth } => write!(f, "completion queue of {depth} entries overflowed"),
             Cause::Flushed { first: Some(c) } => write!(f, "flushed; the queue pair failed because: {c}"),
             Cause::Flushed { first: None } => write!(f, "flushed; the queue pair is in the error state"),
-            Cause::MovedToErr => write!(f, "the program moved the queue pair to the error state"),
             Cause::Injected => write!(f, "fault injected on request"),
         }
     }

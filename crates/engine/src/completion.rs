@@ -31,6 +31,8 @@ pub enum WcStatus {
     FatalErr = 19,
     RespTimeoutErr = 20,
     GeneralErr = 21,
+    TmErr = 22,
+    TmRndvIncomplete = 23,
 }
 
 /// Operation of a work completion; discriminants of `ibv_wc_opcode`.
@@ -51,6 +53,11 @@ pub enum WcOpcode {
     FastReg = 64,
     Recv = 128,
     RecvRdmaWithImm = 129,
+    TmAdd = 130,
+    TmDel = 131,
+    TmSync = 132,
+    TmRecv = 133,
+    TmNoTag = 134,
 }
 
 bitflags::bitflags! {
@@ -63,6 +70,12 @@ bitflags::bitflags! {
         const WITH_IMM = 1 << 1;
         /// The key in `imm` was invalidated.
         const WITH_INV = 1 << 3;
+        /// The program does not know of all unexpected messages of the tag matching SRQ.
+        const TM_SYNC_REQ = 1 << 4;
+        /// A tag was matched.
+        const TM_MATCH = 1 << 5;
+        /// All data of the matched message is there.
+        const TM_DATA_VALID = 1 << 6;
     }
 }
 
@@ -117,6 +130,19 @@ impl Completion {
             timestamp: Time::ZERO,
             cause: None,
         }
+    }
+    /// Stores tag and application word of a message that was matched. They take fields that a
+    /// successful receive on a connection does not use: `src_qpn`, `imm` and `vendor_err`.
+    pub fn set_tag(&mut self, tag: u64, app_ctx: u32) {
+        (self.src_qpn, self.imm, self.vendor_err) = ((tag >> 32) as u32, tag as u32, app_ctx);
+    }
+    /// Tag and application word of a message that was matched; zero of all others.
+    #[must_use]
+    pub fn tag(&self) -> (u64, u32) {
+        if self.opcode != WcOpcode::TmRecv || self.status != WcStatus::Success {
+            return (0, 0);
+        }
+        (u64::from(self.src_qpn) << 32 | u64::from(self.imm), self.vendor_err)
     }
     /// A failed completion.
     #[must_use]

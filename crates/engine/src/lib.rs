@@ -22,6 +22,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod attr;
+pub mod catalogue;
 pub mod cause;
 pub mod completion;
 pub mod cq;
@@ -31,7 +32,11 @@ pub mod memory;
 pub mod packet;
 pub mod qp;
 pub mod srq;
-pub mod time;
+pub mod tags;
+pub mod time {
+    //! Time as an argument: the engine never reads a clock.
+    pub use adverb_wire::Time;
+}
 pub mod types;
 pub mod wr;
 
@@ -39,7 +44,7 @@ pub use attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap};
 pub use cause::Cause;
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
 pub use cq::Cq;
-pub use effects::{CqRef, Effects, QpEvent};
+pub use effects::{Counted, CountedOp, CqRef, Effects, QpEvent, Rendezvous};
 pub use keys::{FastReg, KeyOp, KeyTable};
 pub use memory::{AtomicOp, Memory, MemoryFault, Range};
 pub use packet::{Output, Packet, Transmit};

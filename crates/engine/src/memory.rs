@@ -1,4 +1,5 @@
-//! The door to application bytes, as a trait: the engine checks keys and names ranges, the host touches memory.
+//! Access to application memory, as a trait: the engine checks keys and names ranges, the host reads
+//! and writes.
 use core::fmt;
 
 /// A checked piece of registered memory.
@@ -15,14 +16,15 @@ pub struct Range {
 /// How a [`Range`] may be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeKind {
-    /// Pages known to be mapped since registration.
+    /// Memory that the host keeps mapped itself: an access cannot fail.
     Mapped,
-    /// On-demand memory (implicit ODP): pages may be missing; the host must fail softly.
+    /// Memory whose pages may be missing, on-demand regions and all that a program may unmap; the host must fail softly.
     OnDemand,
     /// A null region: reads give zeros, writes vanish.
     Null,
     /// Pages of the fast-registered region with this key index; `addr` counts from the start of the first one.
-    /// [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of mapped memory.
+    /// [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of the kind that
+    /// [`Memory::page_kind`] says.
     Paged(u32),
 }
 
@@ -70,6 +72,10 @@ pub trait Memory {
     fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault>;
     /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics, and returns the old value.
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault>;
+    /// How pages of fast-registered regions are reached.
+    fn page_kind(&self) -> RangeKind {
+        RangeKind::Mapped
+    }
 }
 
 impl<M: Memory + ?Sized> Memory for &M {
@@ -83,5 +89,8 @@ impl<M: Memory + ?Sized> Memory for &M {
     }
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
         (**self).atomic(at, op)
+    }
+    fn page_kind(&self) -> RangeKind {
+        (**self).page_kind()
     }
 }

@@ -1,7 +1,9 @@
 //! Shared receive queues.
 use crate::cause::Cause;
+use crate::tags::{ListDone, ListOp, TagList};
 use crate::types::PdId;
 use crate::wr::{PostError, RecvWqe, RecvWr, SgeList};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 #[cfg(test)]
@@ -18,13 +20,52 @@ pub struct Srq {
     max_sge: u32,
     /// The armed limit; 0 is disarmed.
     limit: u32,
+    /// The matching list of a tag matching SRQ.
+    tags: Option<Box<TagList>>,
 }
 
 impl Srq {
     /// A queue for `max_wr` requests of `max_sge` entries; at least one request.
     #[must_use]
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Srq { pd, ring: VecDeque::new(), max_wr: max_wr.max(1), max_sge, limit: 0 }
+        Srq { pd, ring: VecDeque::new(), max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
+    }
+
+    /// Makes it a tag matching SRQ with room for `max` tagged buffers.
+    #[must_use]
+    pub fn with_tags(self, max: u32) -> Self {
+        Srq { tags: Some(Box::new(TagList::new(max))), ..self }
+    }
+
+    /// Performs an operation on the matching list, with the unexpected messages that the program knows of, if it says so.
+    ///
+    /// # Errors
+    /// `Invalid` for too many entries, or without such a list; `QueueFull`.
+    pub fn tag_op(&mut self, op: ListOp<'_>, known: Option<u32>) -> Result<ListDone, PostError> {
+        match &mut self.tags {
+            Some(tags) => tags.perform(op, known),
+            None => {
+                let (op, on) = ("tag matching", "a shared receive queue of another type");
+                Err(PostError::Invalid(Cause::OpNotSupported { op, on }))
+            }
+        }
+    }
+
+    /// As [`Srq::pop`], for a message whose first packet has this payload: the buffer whose tag it matches, if it does.
+    #[inline]
+    pub fn pop_message(&mut self, first: &[u8]) -> Option<(RecvWqe, bool)> {
+        if self.tags.is_some() { self.pop_tagged(first) } else { self.pop() }
+    }
+
+    #[cold]
+    fn pop_tagged(&mut self, first: &[u8]) -> Option<(RecvWqe, bool)> {
+        let tags = self.tags.as_mut()?;
+        if let Some(wqe) = tags.take(self.pd, first) {
+            return Some((wqe, false));
+        }
+        let (mut wqe, limit_reached) = self.pop()?;
+        wqe.tagged = self.tags.as_mut().map(|tags| tags.pass(first));
+        Some((wqe, limit_reached))
     }
 
     /// Queues a receive.
@@ -40,7 +81,8 @@ impl Srq {
             let queue = "the shared receive queue";
             return Err(PostError::QueueFull(Cause::QueueFull { queue, depth: self.max_wr }));
         }
-        self.ring.push_back(RecvWqe { wr_id: wr.wr_id, pd: self.pd, sges: SgeList::new(wr.sges) });
+        let sges = SgeList::new(wr.sges);
+        self.ring.push_back(RecvWqe { wr_id: wr.wr_id, pd: self.pd, sges, tagged: None });
         Ok(())
     }
 

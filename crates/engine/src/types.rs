@@ -102,6 +102,8 @@ pub enum QpType {
     XrcSend,
     /// XRC target: receives into the SRQ that each packet names.
     XrcRecv,
+    /// Whole Ethernet frames.
+    RawPacket,
 }
 
 impl QpType {

@@ -3,6 +3,7 @@ use crate::attr::AddressVector;
 use crate::cause::Cause;
 use crate::keys::FastReg;
 use crate::types::{Access, Key, PdId, Qpn};
+use adverb_wire::tag_matching::{Rvh, Tmh};
 use alloc::boxed::Box;
 
 bitflags::bitflags! {
@@ -17,6 +18,10 @@ bitflags::bitflags! {
         const SOLICITED = 1 << 2;
         /// The data was copied at the post.
         const INLINE = 1 << 3;
+        /// Have the checksums of a frame filled in.
+        const IP_CSUM = 1 << 4;
+        /// Of a rendezvous that an SRQ performs ([`Rendezvous`](crate::Rendezvous)); no bit of a consumer's.
+        const RENDEZVOUS = 1 << 31;
     }
 }
 
@@ -46,7 +51,9 @@ pub struct Remote {
 pub struct MwBind {
     /// The window's current key.
     pub mw: Key,
-    /// The key it takes (type 2: the consumer's choice of tag; type 1: the device's).
+    /// The key it takes (type 2: the consumer's choice of tag; type 1: the device's). Only the low
+    /// 8 bits count, as on ConnectX and rxe: the others are the window's own
+    /// ([`MwBind::bound_key`]).
     pub new_key: Key,
     /// The region's local key.
     pub mr: Key,
@@ -56,6 +63,14 @@ pub struct MwBind {
     pub len: u64,
     /// Rights of the window (remote rights and ZERO_BASED).
     pub access: Access,
+}
+
+impl MwBind {
+    /// The window's key once it is bound.
+    #[must_use]
+    pub fn bound_key(&self) -> Key {
+        self.mw & !0xff | self.new_key & 0xff
+    }
 }
 
 /// What a send work request does.
@@ -179,6 +194,30 @@ pub struct RecvWqe {
     pub pd: PdId,
     /// Buffers.
     pub sges: SgeList,
+    /// Of a tag matching SRQ: what the message was to it.
+    pub tagged: Option<Box<Tagged>>,
+}
+
+/// What a message is to a tag matching SRQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// How it is received.
+    pub kind: TagKind,
+    /// Its header, if it matched.
+    pub tmh: Tmh,
+}
+
+/// How a message of a tag matching SRQ is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagKind {
+    /// Whole: it carries no tag to match.
+    NoTag,
+    /// Whole: no entry matched.
+    Unexpected,
+    /// Without its header, into the buffer of the entry.
+    Eager,
+    /// It asks for a READ into the buffer of the entry.
+    Rendezvous(Rvh),
 }
 
 /// Why a post was refused. Nothing was queued for the refused request.

@@ -71,6 +71,8 @@ static int events(void)
 
 static void peek(void)
 {
+	// All but what pads the structure at its end, which nobody writes.
+	size_t fields = offsetof(struct ibv_wc, dlid_path_bits) + sizeof(uint8_t);
 	struct ibv_wc wc[8], taken[8];
 	int i;
 
@@ -79,7 +81,7 @@ static void peek(void)
 	CHECK(adverb_peek_cq(cq, 8, wc) == 5, "all, still");
 	CHECK(ibv_poll_cq(cq, 8, taken) == 5, "poll");
 	for (i = 0; i < 5; i++)
-		CHECK(wc[i].wr_id == (uint64_t)i && !memcmp(&wc[i], &taken[i], sizeof(*wc)), "%d", i);
+		CHECK(wc[i].wr_id == (uint64_t)i && !memcmp(&wc[i], &taken[i], fields), "%d", i);
 	CHECK(adverb_peek_cq(cq, 8, wc) == 0, "none");
 	CHECK(adverb_peek_cq(cq, -1, wc) == -EINVAL, "negative");
 }

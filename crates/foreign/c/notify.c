@@ -105,10 +105,11 @@ static void arm(struct ibv_cq *cq, int solicited)
 
 static int readable(int fd, int ms)
 {
-	struct pollfd p = {.fd = fd, .events = POLLIN};
+	struct pollfd p = {.fd = fd, .events = POLLIN | POLLOUT};
 	int n = poll(&p, 1, ms);
 
 	CHECK(n >= 0, "poll");
+	CHECK(!(p.revents & POLLOUT), "it is never writable");
 	return n == 1 && (p.revents & POLLIN);
 }
 

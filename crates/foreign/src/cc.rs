@@ -18,19 +18,39 @@ pub fn compile(name: &str) -> Result<PathBuf, String> {
     compile_file(&source_dir().join(format!("{name}.c")), name)
 }
 
+/// The same, with more libraries.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile_linked(name: &str, libraries: &[&str]) -> Result<PathBuf, String> {
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let flags: Vec<_> = ["-O2", "-Wl,--no-as-needed"].into_iter().chain(libraries.iter().copied()).collect();
+    compile_with(&cc, &flags, &source_dir().join(format!("{name}.c")), name)
+}
+
 /// The same for a source file anywhere; `name` is the program's.
 ///
 /// # Errors
 /// The compiler's messages.
 pub fn compile_file(source: &Path, name: &str) -> Result<PathBuf, String> {
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    compile_with(&cc, &["-O2"], source, name)
+}
+
+/// The same with a compiler and flags of the caller's.
+///
+/// # Errors
+/// The compiler's messages.
+pub fn compile_with(cc: &str, flags: &[&str], source: &Path, name: &str) -> Result<PathBuf, String> {
     let dir = target_dir()?.join("foreign-c");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let program = dir.join(name);
     // Under another name first: a test binary beside this one may be running the program.
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let out = Command::new(&cc)
-        .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+    let out = Command::new(cc)
+        .args(["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
+        .args(flags)
+        .arg("-o")
         .arg(&fresh)
         .arg(source)
         .arg("-I")

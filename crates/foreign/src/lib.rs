@@ -5,12 +5,15 @@
 //! output in the message; nothing is skipped in silence.
 #![forbid(unsafe_code)]
 
+pub mod alone;
+pub mod cases;
 pub mod cc;
 pub mod device;
 pub mod machine;
 pub mod pair;
 pub mod process;
 pub mod pyverbs;
+pub mod service;
 pub mod suite;
 pub mod tshark;
 

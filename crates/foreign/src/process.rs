@@ -83,6 +83,13 @@ impl Program {
         self
     }
 
+    /// Gives `adverb run` an option without a value.
+    #[must_use]
+    pub fn flag(mut self, name: &str) -> Self {
+        self.options.push(name.to_string());
+        self
+    }
+
     /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {

@@ -181,7 +181,7 @@ fn call_fails(call: &str, message: &str) -> Verdict {
 
 fn run_refuses() -> Verdict {
     let out = Program::new("echo", &["started"]).option("--fault", "drop=1").run(LIMIT)?;
-    require!(out.code() == Some(2) && !out.text.contains("started"), "{}", out.describe());
+    require!(out.code() == Some(125) && !out.text.contains("started"), "{}", out.describe());
     require!(out.text.contains("drop=1%"), "no advice:\n{}", out.describe());
     Ok(())
 }

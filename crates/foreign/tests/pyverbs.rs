@@ -15,6 +15,8 @@ const RXE_PASSES: usize = 86;
 fn main() -> ExitCode {
     let mut cases: Vec<_> =
         names(CORE).into_iter().map(|name| case(format!("core/{name}"), move || core(name))).collect();
+    let by_address = names(GENERIC).into_iter().filter(|name| name.starts_with("test_rdmacm."));
+    cases.extend(by_address.map(|name| case(format!("core/{name}"), move || core(name))));
     cases.push(case("generic_total", total));
     run("pyverbs", cases)
 }

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             }),
             case("cancelled_threads_leave_nothing_locked", || program("cancel", "2000", 120, "ok cancel")),
             case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
+            case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
             case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
             case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
             case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),

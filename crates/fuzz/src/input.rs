@@ -1,5 +1,5 @@
-//! Choices read off the bytes of a fuzzer. What lies behind the end reads as zero, so that any bytes are an input and cutting
-//! some off leaves a smaller one.
+//! Choices read off the bytes of a fuzzer. What lies behind the end reads as zero, so that any
+//! bytes are an input and cutting some off leaves a smaller one.
 
 /// The bytes left.
 #[derive(Clone, Copy, Debug)]

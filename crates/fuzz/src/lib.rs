@@ -1,16 +1,19 @@
 //! Foreign bytes against everything that reads them.
 //!
-//! Each target is a function that takes any bytes and panics when something is wrong. A fuzzer drives them (`fuzz/`, `make
-//! fuzz TARGET=wire SECONDS=3600`); the tests here run them over the committed corpus and over random and spoiled inputs, on
-//! the stable toolchain and without a fuzzer, so that what was found once stays found.
+//! Each target is a function that takes any bytes and panics when something is wrong. A fuzzer
+//! drives them (`fuzz/`, `make fuzz TARGET=wire SECONDS=3600`); the tests here run them over the
+//! committed corpus and over random and spoiled inputs, on the stable toolchain and without a
+//! fuzzer, so that what was found once stays found.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod connect;
+pub mod cm;
+pub mod greeting;
 pub mod input;
 pub mod link;
 pub mod ndk;
 pub mod queue_pair;
+pub mod shm;
 pub mod text;
 pub mod wire;
 
@@ -24,6 +27,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("datagram", link::datagram),
     ("hand_over", link::hand_over),
     ("fault_spec", text::run),
-    ("connect", connect::run),
+    ("cm", cm::run),
     ("ndk_connect", ndk::run),
+    ("greeting", greeting::run),
+    ("ring", shm::ring::run),
+    ("tables", shm::tables::run),
+    ("segments", shm::segments::run),
 ];

@@ -2,7 +2,7 @@
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
 use adverb_link::foreign::{Fed, message_again, probe_again};
-use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers, SLOT_SHIFT, slot_of_qpn};
+use adverb_link::{AddrIndex, Config, LinkStats, MAD_QPN, MULTICAST_QPN, RxBuffers, SLOT_SHIFT, slot_of_qpn};
 use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ const FAULTY_QP: u32 = 5;
 const DATAGRAM: usize = 1 << 16;
 
 /// A link with what receiving needs.
-struct End {
-    fed: Fed,
+pub(crate) struct End {
+    pub(crate) fed: Fed,
     buffers: RxBuffers,
     addresses: Vec<(AddrIndex, IpAddr)>,
 }
@@ -39,7 +39,7 @@ fn own_qpn(fed: &Fed, low: u32) -> u32 {
     u32::from(fed.link().slots()[0]) << SLOT_SHIFT | low
 }
 
-fn plain() -> MutexGuard<'static, End> {
+pub(crate) fn plain() -> MutexGuard<'static, End> {
     static END: LazyLock<Mutex<End>> = LazyLock::new(|| Mutex::new(End::new(PacketFaults::default())));
     END.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,6 +72,7 @@ fn accounted(s: &LinkStats) -> u64 {
         + s.rx_drop_oversize
         + s.rx_drop_no_owner
         + s.rx_drop_probe
+        + s.rx_drop_not_multicast
 }
 
 /// Puts right what a fuzzer cannot: queue pair numbers of slot 0 become ours, and the ICRC fits.
@@ -171,7 +172,12 @@ pub fn hand_over(data: &[u8]) {
         given += 1;
         assert!(packet.bytes.len() >= 12 && packet.handed_on, "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
-        assert!(slot.is_some_and(|slot| link.owns(slot)), "{packet:?}");
+        let shared = match packet.dest_qpn() {
+            MAD_QPN => true,
+            MULTICAST_QPN => packet.dst.is_multicast(),
+            _ => false,
+        };
+        assert!(shared || slot.is_some_and(|slot| link.owns(slot)), "{packet:?}");
     });
     assert_eq!(given, got);
     let after = link.stats();

@@ -1,4 +1,4 @@
-//! The stream of an NDKPI connection: bytes of the peer, calls of the consumer, time, in any order.
+//! An NDKPI connection: messages of the peer, calls of the consumer, time, in any order.
 use crate::input::Input;
 use adverb_ndk::foreign::{Connection, Step};
 use std::time::Duration;
@@ -9,10 +9,7 @@ pub fn run(data: &[u8]) {
     let mut connection = Connection::new(input.flag());
     while !input.is_empty() {
         let step = match input.below(4) {
-            0 | 1 => {
-                let n = usize::from(input.u8());
-                Step::Bytes(input.take(n))
-            }
+            0 | 1 => Step::Message(input.u8()),
             2 => Step::Call(input.u8()),
             _ => match input.u8() {
                 0 => Step::Lost,

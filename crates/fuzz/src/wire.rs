@@ -1,4 +1,5 @@
-//! Headers and the ICRC: what parses comes out again the same, and the ICRC's solver finds what was covered and nothing else.
+//! Headers and the ICRC: what parses comes out again the same, and the ICRC's solver finds what was
+//! covered and nothing else.
 use crate::input::Input;
 use adverb_wire::icrc::{IpMeta, Solver, UdpMeta, icrc, verify};
 use adverb_wire::{GRH_LEN, Grh, Headers, Ipv4InGrh, MAX_HEADER_LEN};

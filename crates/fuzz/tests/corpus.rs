@@ -1,10 +1,14 @@
-//! The targets over the committed corpus and over inputs drawn at random: bytes, and corpus files spoiled a little.
+//! The targets over the committed corpus and over inputs drawn at random: bytes, and corpus files
+//! spoiled a little. Among them TRU-3: what a peer of the own user may write, as greetings, rings,
+//! tables and descriptors.
 use adverb_fuzz::TARGETS;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 
 /// Inputs drawn for each target; `ADVERB_FUZZ_INPUTS` asks for more.
 const DRAWN: u64 = 20_000;
+/// The same for those that make and map files in every run.
+const DRAWN_OF_FILES: u64 = 4_000;
 
 /// A splitmix64.
 struct Dice(u64);
@@ -62,7 +66,8 @@ fn replay(name: &str) {
     for bytes in &corpus {
         judge(name, run, bytes);
     }
-    let drawn = std::env::var("ADVERB_FUZZ_INPUTS").map_or(DRAWN, |n| n.parse().expect("a number"));
+    let usual = if ["ring", "tables", "segments"].contains(&name) { DRAWN_OF_FILES } else { DRAWN };
+    let drawn = std::env::var("ADVERB_FUZZ_INPUTS").map_or(usual, |n| n.parse().expect("a number"));
     let mut dice = Dice(1);
     for _ in 0..drawn {
         let bytes = if dice.below(4) == 0 {
@@ -84,4 +89,4 @@ macro_rules! targets {
     };
 }
 
-targets! { wire handle_packet datagram hand_over fault_spec connect ndk_connect }
+targets! { wire handle_packet datagram hand_over fault_spec cm ndk_connect greeting ring tables segments }

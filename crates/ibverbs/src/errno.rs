@@ -19,3 +19,9 @@ pub fn minus_one(code: c_int) -> c_int {
     set(code);
     -1
 }
+
+/// An errno value as the result, with `errno` set as well: callers look at either.
+pub fn code(code: c_int) -> c_int {
+    set(code);
+    code
+}

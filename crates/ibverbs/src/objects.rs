@@ -1,20 +1,23 @@
-//! The C objects: what programs see first, ours behind it.
+//! The C objects: what stands behind the handles of [`crate::handles`].
 //!
-//! Each is one allocation that begins with the mirror of the header's type, so that a pointer to it is the handle. The
-//! visible part is the program's to read (and here and there to write) at any time, so it is only touched through raw
-//! pointers; the fields behind it are ours.
+//! The visible part of an object is the header's type. It is the program's to read (and here and
+//! there to write) at any time, so it is only touched through raw pointers. Our part is one of the
+//! types here.
 use crate::abi::*;
+use crate::handles::{Handle, Kind, Says, Slab};
+use crate::verbs::import::FileId;
 use adverb_device::engine::{AddressVector, Completion};
-use adverb_device::{CompChannel, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
-use adverb_sync::{Mutex, RawMutex};
+use adverb_device::raw::{Flow, IndTable, Wq};
+use adverb_device::{CompChannel, CompCounter, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use adverb_sync::RawMutex;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
-use core::mem::ManuallyDrop;
-use std::collections::VecDeque;
+use core::mem::offset_of;
+use core::sync::atomic::AtomicUsize;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A device in a list, or behind a context.
+/// A device in a list, or behind a context. It stays until the process ends.
 #[repr(C)]
 pub struct DeviceObj {
     pub c: ibv_device,
@@ -23,28 +26,39 @@ pub struct DeviceObj {
     pub device: Arc<Device>,
 }
 
-/// A context: the two tables first, the device's context behind.
-#[repr(C)]
+/// A context. Its visible part is both tables, and its handle points to the second.
 pub struct ContextObj {
-    pub table: verbs_context,
     pub context: Arc<Context>,
-    /// Keeps the device object of `table.context.device` alive.
-    pub device: Arc<DeviceObj>,
+    /// Where its objects have their numbers.
+    pub file: FileId,
+    /// `cmd_fd`, closed with it.
+    pub cmd_fd: OwnedFd,
+}
+
+impl Drop for ContextObj {
+    fn drop(&mut self) {
+        crate::verbs::import::close_file(self.file);
+    }
 }
 
 /// A protection domain or a parent domain.
-#[repr(C)]
 pub struct PdObj {
-    pub c: ibv_pd,
     pub pd: Arc<Pd>,
     pub parent: Option<ParentDomain>,
+    /// Objects that hold memory of the parent domain's allocator.
+    pub custom_users: AtomicUsize,
+}
+
+/// A thread domain: the program's promise that objects of it are used by one thread at a time.
+/// Nothing depends on it.
+pub struct TdObj {
+    /// Parent domains that name it.
+    pub users: AtomicUsize,
 }
 
 /// What makes a PD a parent domain.
 #[derive(Clone, Copy)]
 pub struct ParentDomain {
-    /// The PD it stands on.
-    pub protection_domain: *mut ibv_pd,
     /// Its thread domain, if any.
     pub td: *mut ibv_td,
     pub alloc: Option<
@@ -53,6 +67,12 @@ pub struct ParentDomain {
     pub free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
     pub pd_context: *mut c_void,
 }
+
+// SAFETY: the pointers are the program's; whoever calls its functions or looks up the handle
+// answers for that.
+unsafe impl Send for ParentDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ParentDomain {}
 
 /// What a memory region is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,55 +83,96 @@ pub enum MrKind {
     Dm,
     /// Nothing.
     Null,
+    /// A descriptor's memory.
+    Fd,
     /// A region taken over by its handle.
     Imported,
 }
 
-#[repr(C)]
+/// A memory region.
 pub struct MrObj {
-    pub c: ibv_mr,
     pub mr: Arc<Mr>,
     pub kind: MrKind,
+    /// The DMA handle that it was registered with.
+    pub _dmah: Option<crate::verbs::dmah::InUse>,
 }
 
-#[repr(C)]
+/// A DMA handle.
+pub struct DmahObj {
+    /// Regions that have it.
+    pub users: Arc<AtomicUsize>,
+}
+
+/// A completion counter.
+pub struct CompCntrObj {
+    pub counter: Arc<CompCounter>,
+}
+
+/// A work queue.
+pub struct WqObj {
+    pub wq: Arc<Wq>,
+}
+
+/// A table of work queues.
+pub struct IndTableObj {
+    pub table: Arc<IndTable>,
+}
+
+/// A flow.
+pub struct FlowObj {
+    pub flow: Arc<Flow>,
+}
+
+/// A memory window.
 pub struct MwObj {
-    pub c: ibv_mw,
     pub mw: Arc<Mw>,
 }
 
-#[repr(C)]
+/// Device memory.
 pub struct DmObj {
-    pub c: ibv_dm,
     pub dm: Arc<Dm>,
 }
 
-#[repr(C)]
+/// An XRC domain.
 pub struct XrcdObj {
-    pub c: ibv_xrcd,
     pub xrcd: Arc<Xrcd>,
+    /// Device and inode of the file it was opened on.
+    pub opened_on: Option<(u64, u64)>,
 }
 
-#[repr(C)]
+/// An address handle.
 pub struct AhObj {
-    pub c: ibv_ah,
     pub av: AddressVector,
     pub pd: Arc<Pd>,
 }
 
-#[repr(C)]
+/// A completion channel.
 pub struct ChannelObj {
-    pub c: ibv_comp_channel,
     pub channel: Arc<CompChannel>,
 }
 
+/// A buffer of `ibv_alloc_buf`; its pages go with it.
+pub struct BufObj {
+    pub pd: *mut ibv_pd,
+    pub addr: *mut c_void,
+    pub size: usize,
+}
+
+// SAFETY: numbers to compare with, and pages that are given back once.
+unsafe impl Send for BufObj {}
+// SAFETY: as above.
+unsafe impl Sync for BufObj {}
+
+impl Drop for BufObj {
+    fn drop(&mut self) {
+        // SAFETY: pages mapped for this buffer, which the program has given up.
+        unsafe { libc::munmap(self.addr, self.size) };
+    }
+}
+
 /// A CQ, plain or extended: the extended type begins as the plain one does.
-#[repr(C)]
 pub struct CqObj {
-    pub c: ibv_cq_ex,
-    /// The object's own address while it lives, else 0: tells a destroyed or a foreign handle (CQN-10).
-    pub alive: AtomicUsize,
-    pub cq: ManuallyDrop<Arc<Cq>>,
+    pub cq: Arc<Cq>,
     /// Held from `start_poll` to `end_poll`, unless the program promised a single thread.
     pub poll_lock: Option<RawMutex>,
     /// The completion the readers read.
@@ -124,26 +185,29 @@ pub struct CqObj {
     pub custom: Option<CustomMemory>,
 }
 
-#[repr(C)]
+// SAFETY: the cells are used between start and end alone, under the lock or by the one thread that
+// the program promised.
+unsafe impl Sync for CqObj {}
+
+/// A shared receive queue.
 pub struct SrqObj {
-    pub c: ibv_srq,
     pub srq: Arc<Srq>,
     pub custom: Option<CustomMemory>,
 }
 
-#[repr(C)]
+/// A queue pair, plain or extended.
 pub struct QpObj {
-    pub c: ibv_qp_ex,
     pub qp: Arc<Qp>,
     /// Created with `send_ops_flags`.
     pub extended: bool,
     /// Held from `wr_start` to `wr_complete` or `wr_abort`.
     pub wr_lock: RawMutex,
-    /// The thread that holds it, or 0.
-    pub wr_holder: AtomicUsize,
     pub builder: UnsafeCell<crate::verbs::wr_api::Builder>,
     pub custom: Option<CustomMemory>,
 }
+
+// SAFETY: the builder is used under `wr_lock`.
+unsafe impl Sync for QpObj {}
 
 /// Memory that a parent domain's allocator gave for an object.
 #[derive(Clone, Copy)]
@@ -154,114 +218,95 @@ pub struct CustomMemory {
     pub resource_type: u64,
 }
 
-/// A C object that begins with the header's type `C`.
-///
-/// # Safety
-/// `Self` is `repr(C)` and its first field is a `C` (or a type that begins as `C` does).
-pub unsafe trait Object<C>: Sized {
-    /// Our object behind a handle.
-    ///
-    /// # Safety
-    /// `handle` came from [`Object::into_handle`] of this type and was not freed.
-    unsafe fn behind<'a>(handle: *mut C) -> &'a Self {
-        // SAFETY: the caller's promise and the trait's.
-        unsafe { &*handle.cast::<Self>() }
+// SAFETY: as for `ParentDomain`.
+unsafe impl Send for CustomMemory {}
+// SAFETY: as above.
+unsafe impl Sync for CustomMemory {}
+
+/// Lists the kinds: number, our part, visible part, the handle's types, what messages call it, and
+/// which of the fields `context` and `handle` the visible part has.
+macro_rules! kinds {
+    ($($number:literal $object:ty: $visible:ty, [$($handle:ty),*], $name:literal, { $($field:ident)* };)*) => { $(
+        impl Kind for $object {
+            type Visible = $visible;
+            const KIND: u8 = $number;
+            const NAME: &'static str = $name;
+            fn slab() -> &'static Slab<Self> {
+                static SLAB: Slab<$object> = Slab::new();
+                &SLAB
+            }
+            #[allow(clippy::needless_update, unused_variables, reason = "not every type has the fields")]
+            unsafe fn says(visible: *const $visible) -> Says {
+                Says {
+                    // SAFETY: the caller's promise: memory of that type, whatever the program wrote
+                    // there.
+                    $( $field: Some(unsafe { (*visible).$field }), )*
+                    ..Says::default()
+                }
+            }
+        }
+        $( impl Handle for $handle {
+            type Object = $object;
+        } )*
+    )* };
+}
+
+kinds! {
+    2 PdObj: ibv_pd, [ibv_pd], "protection domain", { context handle };
+    3 MrObj: ibv_mr, [ibv_mr], "memory region", { context handle };
+    4 MwObj: ibv_mw, [ibv_mw], "memory window", { context handle };
+    5 DmObj: ibv_dm, [ibv_dm], "device memory", { context handle };
+    6 XrcdObj: ibv_xrcd, [ibv_xrcd], "XRC domain", { context };
+    7 AhObj: ibv_ah, [ibv_ah], "address handle", { context handle };
+    8 ChannelObj: ibv_comp_channel, [ibv_comp_channel], "completion channel", { context };
+    9 CqObj: ibv_cq_ex, [ibv_cq, ibv_cq_ex], "completion queue", { context handle };
+    10 SrqObj: ibv_srq, [ibv_srq], "shared receive queue", { context handle };
+    12 TdObj: ibv_td, [ibv_td], "thread domain", { context };
+    13 BufObj: [u64; 1], [ibv_buf], "buffer", {};
+    14 DmahObj: ibv_dmah, [ibv_dmah], "DMA handle", { context };
+    15 CompCntrObj: ibv_comp_cntr, [ibv_comp_cntr], "completion counter", { context handle };
+    16 WqObj: ibv_wq, [ibv_wq], "work queue", { context handle };
+    17 IndTableObj: ibv_rwq_ind_table, [ibv_rwq_ind_table], "indirection table", { context };
+    18 FlowObj: ibv_flow, [ibv_flow], "flow", { context handle };
+}
+
+impl Kind for ContextObj {
+    type Visible = verbs_context;
+    const KIND: u8 = 1;
+    const NAME: &'static str = "context";
+    const AT: usize = offset_of!(verbs_context, context);
+    fn slab() -> &'static Slab<Self> {
+        static SLAB: Slab<ContextObj> = Slab::new();
+        &SLAB
     }
-    /// Gives an object to the program.
-    fn into_handle(self) -> *mut C {
-        Box::into_raw(Box::new(self)).cast()
-    }
-    /// Frees an object.
-    ///
-    /// # Safety
-    /// As [`Object::behind`], and nobody uses the handle any more.
-    unsafe fn free(handle: *mut C) {
-        // SAFETY: made by `into_handle`, the caller's promise.
-        drop(unsafe { Box::from_raw(handle.cast::<Self>()) });
+    unsafe fn says(_: *const verbs_context) -> Says {
+        Says::default()
     }
 }
 
-macro_rules! objects {
-    ($($object:ty: $($c:ty),*;)*) => { $( $(
-        // SAFETY: repr(C) with the C type, or one that begins as it does, as its first field (above).
-        unsafe impl Object<$c> for $object {}
-    )* )* };
+impl Handle for ibv_context {
+    type Object = ContextObj;
 }
 
-objects! {
-    PdObj: ibv_pd;
-    MrObj: ibv_mr;
-    MwObj: ibv_mw;
-    DmObj: ibv_dm;
-    XrcdObj: ibv_xrcd;
-    AhObj: ibv_ah;
-    ChannelObj: ibv_comp_channel;
-    CqObj: ibv_cq, ibv_cq_ex;
-    SrqObj: ibv_srq;
-    QpObj: ibv_qp, ibv_qp_ex;
-}
-
-impl ContextObj {
-    /// Our object behind a context handle.
-    ///
-    /// # Safety
-    /// `context` is the `table.context` of a live `ContextObj`.
-    pub unsafe fn behind<'a>(context: *mut ibv_context) -> &'a ContextObj {
-        // SAFETY: the caller's promise; the table is the first field and ends with the context.
-        unsafe { &*context.byte_sub(core::mem::offset_of!(verbs_context, context)).cast::<ContextObj>() }
+impl Kind for QpObj {
+    type Visible = ibv_qp_ex;
+    const KIND: u8 = 11;
+    const NAME: &'static str = "queue pair";
+    fn slab() -> &'static Slab<Self> {
+        static SLAB: Slab<QpObj> = Slab::new();
+        &SLAB
+    }
+    unsafe fn says(visible: *const ibv_qp_ex) -> Says {
+        // SAFETY: the caller's promise: memory of that type, whatever the program wrote there.
+        let base = unsafe { &raw const (*visible).qp_base };
+        // SAFETY: as above.
+        unsafe { Says { context: Some((*base).context), handle: Some((*base).handle) } }
     }
 }
 
-/// Destroyed CQs whose memory is kept, so that a handle used too late is told from a live one (CQN-10) instead of
-/// reading memory that is somebody else's by now.
-static GRAVEYARD: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
-/// How many of them.
-const GRAVES: usize = 1024;
-
-impl CqObj {
-    /// Our object behind a CQ handle; `None` for a destroyed or foreign one.
-    ///
-    /// # Safety
-    /// `cq` points to readable memory of an `ibv_cq` and, as far as the size of our object goes, behind it.
-    #[inline]
-    pub unsafe fn living<'a>(cq: *mut ibv_cq) -> Option<&'a CqObj> {
-        if cq.is_null() {
-            return None;
-        }
-        // SAFETY: the caller's promise; the atomic is read through its own field only.
-        let alive = unsafe { &(*cq.cast::<CqObj>()).alive };
-        if alive.load(Ordering::Acquire) != cq as usize {
-            return None;
-        }
-        // SAFETY: it is alive.
-        Some(unsafe { CqObj::behind(cq) })
-    }
-    /// Gives a CQ to the program.
-    pub fn enter(self) -> *mut ibv_cq {
-        let cq: *mut ibv_cq = self.into_handle();
-        // SAFETY: made by the line above.
-        unsafe { CqObj::behind(cq) }.alive.store(cq as usize, Ordering::Release);
-        cq
-    }
-    /// Ends a handle; its memory is kept for a while.
-    ///
-    /// # Safety
-    /// A live handle that nobody uses any more.
-    pub unsafe fn bury(cq: *mut ibv_cq) {
-        // SAFETY: the caller's promise; the parts with destructors are dropped exactly once, here.
-        unsafe {
-            let obj = cq.cast::<CqObj>();
-            (*obj).alive.store(0, Ordering::Release);
-            ManuallyDrop::drop(&mut (*obj).cq);
-            *(*obj).current.get() = None;
-        }
-        let mut graves = GRAVEYARD.lock();
-        graves.push_back(cq as usize);
-        if graves.len() > GRAVES
-            && let Some(oldest) = graves.pop_front()
-        {
-            // SAFETY: buried above, as one allocation of `CqObj`; what has a destructor is gone (ManuallyDrop).
-            drop(unsafe { Box::from_raw(oldest as *mut CqObj) });
-        }
-    }
+impl Handle for ibv_qp {
+    type Object = QpObj;
+}
+impl Handle for ibv_qp_ex {
+    type Object = QpObj;
 }

@@ -1,5 +1,5 @@
 //! Objects through the C entry points: what they answer, write and refuse.
-
+#![allow(unsafe_code, reason = "it calls the C ABI")]
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every call here keeps the contract of its manual page: live handles, valid places"
@@ -12,10 +12,12 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ibverbs::abi::*;
-use ibverbs::objects::{Object, QpObj};
+use ibverbs::handles::live;
 use ibverbs::pure::sysfs::ibv_read_sysfs_file;
-use ibverbs::verbs::{ah, async_event, comp_channel, cq, device, dm, import, mr, mw, pd, qp, srq, xrcd};
-use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
+use ibverbs::verbs::{
+    ah, async_event, comp_channel, cq, device, dm, dmabuf, import, mr, mw, pd, qp, srq, xrcd,
+};
+use libc::{EAGAIN, EBADF, EBUSY, EFAULT, EINVAL, ENODATA, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
 
 const PORT: u8 = 1;
 const RW: c_int = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) as c_int;
@@ -218,9 +220,14 @@ fn registrations_are_checked() {
     let reg = |addr, len, access: u32| unsafe { mr::ibv_reg_mr_iova2(pd, addr, len, addr as u64, access) };
     refused(reg(addr, 8192, 1 << 15), EINVAL);
     refused(reg(addr, 8192, IBV_ACCESS_REMOTE_WRITE), EINVAL);
-    refused(reg(addr, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    refused(reg(addr, 0, IBV_ACCESS_REMOTE_WRITE), EINVAL);
     refused(reg(std::ptr::without_provenance_mut(4096), 4096, 0), EFAULT);
-    refused(unsafe { mr::ibv_reg_dmabuf_mr(pd, 0, 1, 0, 0, 0) }, EOPNOTSUPP);
+    refused(unsafe { dmabuf::ibv_reg_dmabuf_mr(pd, 0, 1, 0, -1, 0) }, EBADF);
+    for (at, access) in [(addr, IBV_ACCESS_LOCAL_WRITE), (null_mut(), 0)] {
+        let empty = reg(at, 0, access);
+        assert!(!empty.is_null(), "a region may have no bytes");
+        unsafe { assert_eq!(((*empty).addr, (*empty).length, mr::ibv_dereg_mr(empty)), (at, 0, 0)) };
+    }
     let region = reg(addr, 8192, IBV_ACCESS_LOCAL_WRITE | 1 << 29);
     assert!(!region.is_null(), "an optional bit that is not known is ignored");
     unsafe {
@@ -262,8 +269,8 @@ fn reregistering_answers_where_it_failed() {
         let null = mr::alloc_null_mr(other);
         assert_eq!(((*null).length, (*null).rkey), (usize::MAX, 0));
         assert_eq!(mr::ibv_rereg_mr(null, TRANSLATION, other, addr, 8, 0), IBV_REREG_MR_ERR_INPUT);
+        assert_eq!(pd::ibv_dealloc_pd(other), 0, "a null region does not keep it busy");
         assert_eq!(mr::ibv_dereg_mr(null), 0);
-        assert_eq!(pd::ibv_dealloc_pd(other), 0);
     }
 }
 
@@ -490,7 +497,7 @@ fn srqs_are_changed_and_queried() {
         refused(srq::create_srq_ex(open.0, &raw mut ex), EINVAL);
         ex.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
         ex.srq_type = IBV_SRQT_TM;
-        refused(srq::create_srq_ex(open.0, &raw mut ex), EOPNOTSUPP);
+        refused(srq::create_srq_ex(open.0, &raw mut ex), EINVAL);
         ex.srq_type = IBV_SRQT_XRC;
         refused(srq::create_srq_ex(open.0, &raw mut ex), EINVAL);
         assert_eq!(srq::ibv_destroy_srq(queue), 0);
@@ -551,6 +558,41 @@ fn channels_and_events() {
     }
 }
 
+/// What providers refuse, and with which number.
+#[test]
+fn attributes_that_mean_nothing_are_refused() {
+    let open = Open::new();
+    let pd = open.pd();
+    unsafe {
+        let make = |comp_mask, flags, domain| {
+            let mut attr = zeroed::<ibv_cq_init_attr_ex>();
+            (attr.cqe, attr.comp_mask, attr.flags, attr.parent_domain) = (4, comp_mask, flags, domain);
+            cq::create_cq_ex(open.0, &raw mut attr)
+        };
+        refused(make(1 << 5, 0, null_mut()), EINVAL);
+        refused(make(IBV_CQ_INIT_ATTR_MASK_FLAGS, 1 << 5, null_mut()), EINVAL);
+        refused(make(IBV_CQ_INIT_ATTR_MASK_PD, 0, pd), EINVAL);
+        let queue = make(0, 1 << 5, pd).cast::<ibv_cq>();
+        assert!(!queue.is_null(), "what the mask does not name is not looked at");
+        let mut attr = zeroed::<ibv_modify_cq_attr>();
+        attr.attr_mask = 1 << 5;
+        assert_eq!((cq::modify_cq(queue, &raw mut attr), errno()), (EOPNOTSUPP, EOPNOTSUPP));
+        let mut init = zeroed::<ibv_qp_init_attr>();
+        (init.send_cq, init.recv_cq, init.qp_type) = (queue, queue, IBV_QPT_RC);
+        (init.cap.max_send_wr, init.cap.max_send_sge) = (1, 1);
+        let pair = qp::ibv_create_qp(pd, &raw mut init);
+        let post = (*open.0).ops.post_send.unwrap();
+        for (opcode, code) in [(99, EINVAL), (IBV_WR_TSO, EOPNOTSUPP)] {
+            let (mut wr, mut bad) = (zeroed::<ibv_send_wr>(), null_mut());
+            wr.opcode = opcode;
+            assert_eq!((post(pair, &raw mut wr, &raw mut bad), errno()), (code, code));
+            assert_eq!(bad, &raw mut wr);
+        }
+        assert_eq!((qp::ibv_destroy_qp(pair), cq::ibv_destroy_cq(queue)), (0, 0));
+        assert_eq!(pd::ibv_dealloc_pd(pd), 0);
+    }
+}
+
 /// A queue pair on an SRQ tells when it takes no more from it; destroying it waits for the acknowledgement.
 #[test]
 fn an_asynchronous_event_names_its_queue_pair() {
@@ -598,7 +640,7 @@ fn events_name_a_living_handle_of_a_shared_queue_pair() {
         (attr.qp_num, attr.xrcd) = ((*first).qp_num, xrcd);
         let [second, third] = [(); 2].map(|()| qp::open_qp(open.0, &raw mut attr));
         assert!(!second.is_null() && !third.is_null());
-        let shared = QpObj::behind(third).qp.clone();
+        let shared = live(third).unwrap().qp.clone();
         let named = || shared.cookie() as *mut ibv_qp;
         assert_eq!(named(), first);
         assert_eq!((qp::ibv_destroy_qp(first), named()), (0, second));

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use adverb_foreign::pair::Outcome;
-use adverb_foreign::process::Program;
+use adverb_foreign::process::{Program, Running};
 
 use crate::ends::{End, Family};
 use crate::vm;
 
 /// How long a server may take until it listens; emulation is slow.
-const LISTEN_SECONDS: u32 = 40;
+pub(crate) const LISTEN_SECONDS: u32 = 40;
 
 /// How long an end may go on after the other has ended.
 const GRACE: Duration = Duration::from_secs(10);
@@ -67,7 +67,12 @@ impl Ends {
             return Err(format!("the server does not listen: {why}\n{}", server.text()));
         }
         let client = program(self.client)?.arg("-p").arg(port.to_string());
-        let mut client = client.arg(self.server.address(Family::V4)).start()?;
+        let client = client.arg(self.server.address(Family::V4)).start()?;
+        Ok(self.finish(server, client, limit))
+    }
+
+    /// Waits for the end of both, at most until the limit.
+    pub fn finish(self, mut server: Running, mut client: Running, limit: Duration) -> Outcome {
         // An end that lost its peer may wait for it for ever.
         let mut alone: Option<Instant> = None;
         wait_until(limit, || {
@@ -85,7 +90,7 @@ impl Ends {
         };
         let mut server = server.wait(Duration::ZERO);
         server.text += &state;
-        Ok(Outcome { server, client })
+        Outcome { server, client }
     }
 
     /// The same, and requires status 0 of both.

@@ -74,11 +74,19 @@ pub fn await_port(port: u16, seconds: u32) -> Result<(), String> {
     done.require_ok()
 }
 
+/// Waits until an id of the machine's connection manager listens at the port.
+///
+/// # Errors
+/// When none does within the time.
+pub fn await_id(port: u16, seconds: u32) -> Result<(), String> {
+    program("await-cm", &[port.to_string(), seconds.to_string()]).run(SHORT)?.require_ok()
+}
+
 /// For the message about an end that hangs in the machine: rxe's queue pairs and counters, where each of the programs sleeps in the
 /// kernel, and the kernel's last words.
 pub fn state_of_rxe() -> String {
     let line = "echo '--- rxe'; rdma resource show qp; cd /sys/class/infiniband/rxe0/ports/1/hw_counters; grep . *; \
-                for p in /proc/[0-9]*; do case $(cat $p/comm) in ib_*|ibv_*|interop-peer) \
+                for p in /proc/[0-9]*; do case $(cat $p/comm) in ib_*|ibv_*|interop-peer|rping|ucmatose|udaddy|rdma_*) \
                 echo \"--- $p $(cat $p/comm) $(cut -d' ' -f3 $p/stat) $(cat $p/wchan)\"; cat $p/stack;; esac; done; dmesg | tail -n 20";
     shell(line).run(SHORT).map_or_else(|why| why, |out| format!("\n{}", out.text))
 }

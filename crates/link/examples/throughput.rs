@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use adverb_link::{Config, LinkError, Route, RxBuffers, RxFrom, SLOT_SHIFT, TxBatch, UdpLink};
+use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, SLOT_SHIFT, TxBatch, UdpLink};
 
 /// Bytes the sender keeps in flight: less than a receive buffer.
 const WINDOW: u64 = 256 << 10;
@@ -16,8 +16,14 @@ fn main() -> Result<(), LinkError> {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().expect("a number"));
     let payload = args.next().unwrap_or(4096);
     let seconds = args.next().unwrap_or(2);
-    let receiver = Arc::new(UdpLink::new(Config { port: 34791, seed: 1, ..Config::default() })?);
-    let sender = UdpLink::new(Config { port: 34792, seed: 2, ..Config::default() })?;
+    let receiver = Arc::new(UdpLink::new(Config {
+        port: 34791,
+        seed: 1,
+        local_ports: LocalPorts::Any,
+        ..Config::default()
+    })?);
+    let sender =
+        UdpLink::new(Config { port: 34792, seed: 2, local_ports: LocalPorts::Any, ..Config::default() })?;
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let at = receiver.add_address(ip, 0)?;
     let local = sender.add_address(ip, 0)?;

@@ -8,6 +8,8 @@ use adverb_sync::Mutex;
 use libc::c_int;
 
 use crate::LinkError;
+use crate::origin::LastOrigin;
+use crate::owner;
 use crate::steer::SteerState;
 use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::{AddrIndex, Config};
@@ -20,7 +22,10 @@ pub(crate) struct AddressSocket {
     pub(crate) v6: bool,
     pub(crate) fd: Fd,
     /// Held while datagrams are taken and handed to the sink, so that the order of packets is kept.
-    pub(crate) receiving: Mutex<()>,
+    /// With it the origin of those from the source seen last.
+    pub(crate) receiving: Mutex<LastOrigin>,
+    /// Everything was read that another user may have sent from this address before the port here was this user's.
+    pub(crate) vouches: AtomicBool,
     /// The kernel refused a GSO run that it then took packet by packet.
     pub(crate) no_gso: AtomicBool,
     pub(crate) steer: SteerState,
@@ -64,6 +69,28 @@ pub(crate) fn bare_socket(table: &Arc<FdTable>, ip: IpAddr) -> Result<Fd, LinkEr
     Ok(fd)
 }
 
+/// What a socket that receives needs.
+pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), LinkError> {
+    let set = |level, name, value| {
+        sys::set_option(fd, level, name, value)
+            .map_err(|error| LinkError::from_io("set up a UDP socket", error))
+    };
+    if v6 {
+        // Linux rxe and NICs send a zero UDP checksum over IPv6 too.
+        set(sys::SOL_UDP, sys::UDP_NO_CHECK6_RX, 1)?;
+        set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        set(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+    } else {
+        set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+        set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
+    }
+    // Kernels before 5.0 have no GRO for UDP sockets: slower, nothing else.
+    let _ = sys::set_option(fd, sys::SOL_UDP, sys::UDP_GRO, 1);
+    grow_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
+    grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+    Ok(())
+}
+
 impl AddressSocket {
     pub(crate) fn open(
         table: &Arc<FdTable>,
@@ -79,22 +106,10 @@ impl AddressSocket {
             sys::set_option(&fd, level, name, value).map_err(|error| LinkError::from_io(DOING, error))
         };
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-        if v6 {
-            // Linux rxe and NICs send a zero UDP checksum over IPv6 too.
-            set(sys::SOL_UDP, sys::UDP_NO_CHECK6_RX, 1)?;
-            set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            set(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
-        } else {
-            set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-            set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)?;
-        }
-        // Kernels before 5.0 have no GRO for UDP sockets: slower, nothing else.
-        let _ = sys::set_option(&fd, sys::SOL_UDP, sys::UDP_GRO, 1);
-        grow_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
-        grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+        receive_options(&fd, v6, config)?;
         let local = socket_addr(ip, scope_id, config.port);
         sys::bind(&fd, &RawAddr::inet(&local)).map_err(|error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => LinkError::PortTaken { ip, port: config.port },
+            Some(libc::EADDRINUSE) => owner::port_taken(ip, config.port),
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
             Some(libc::EACCES | libc::EPERM) => LinkError::PermissionDenied { doing: "bind a UDP port" },
             _ => LinkError::from_io("bind a UDP port", error),
@@ -104,7 +119,8 @@ impl AddressSocket {
             local,
             v6,
             fd,
-            receiving: Mutex::new(()),
+            receiving: Mutex::default(),
+            vouches: AtomicBool::new(false),
             no_gso: AtomicBool::new(false),
             steer: SteerState::default(),
         })

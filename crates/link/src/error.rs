@@ -4,53 +4,92 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
+use thiserror::Error;
+
+/// A user by number, as errors name one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User(pub u32);
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {} (`id -un {0}`)", self.0)
+    }
+}
+
 /// Why a link, an address or a slot could not be had.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// Somebody else owns the UDP port at this address.
+    #[error(fmt = port_taken)]
     PortTaken {
         /// The local address.
         ip: IpAddr,
         /// The UDP port.
         port: u16,
+        /// The user of this process.
+        uid: u32,
+        /// The users of the sockets there, by the kernel's table; none where it does not say.
+        holders: Vec<u32>,
     },
     /// The machine has no such address (any more).
+    #[error("no interface of this machine has the address {ip}")]
     NoSuchAddress {
         /// The address asked for.
         ip: IpAddr,
     },
     /// The kernel (a security policy, a sandbox) forbids it.
+    #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
     PermissionDenied {
         /// What was tried.
         doing: &'static str,
     },
     /// The process or the machine has no descriptor left.
+    #[error("{}", if *machine { MACHINE_FULL } else { PROCESS_FULL })]
     OutOfDescriptors {
         /// Whether the whole machine is out of them, not only this process (`ulimit -n`).
         machine: bool,
     },
     /// The kernel has no memory for another socket.
+    #[error("the kernel has no memory to {doing}")]
     OutOfMemory {
         /// What was tried.
         doing: &'static str,
     },
     /// IPv6 (or IPv4) is switched off on this machine.
+    #[error("this machine has IPv{} switched off, so {ip} cannot be used", if ip.is_ipv6() { 6 } else { 4 })]
     FamilyUnsupported {
         /// The address asked for.
         ip: IpAddr,
     },
     /// The link holds as many sockets as it can.
+    #[error("the link already holds {limit} sockets, its limit")]
     TooManySockets {
         /// That many.
         limit: usize,
     },
-    /// All slots of the user are taken by live processes.
+    /// All slots of the user are taken by live processes, of this user or of others that hold their names.
+    #[error(fmt = no_free_slot)]
     NoFreeSlot {
         /// How many there are.
         slots: usize,
+        /// The user whose they are.
+        uid: u32,
+        /// The users that hold their names, and how many each; none where the kernel does not say.
+        holders: Vec<(u32, usize)>,
+    },
+    /// Another claim of the service is in the way.
+    #[error(fmt = service_taken)]
+    ServiceTaken {
+        /// The service id.
+        service: u64,
+        /// The address asked for; `None`: all.
+        at: Option<IpAddr>,
+        /// The user whose process has it, where the kernel says.
+        holder: Option<u32>,
     },
     /// Any other error of the operating system.
+    #[error("could not {doing}: {source}")]
     Os {
         /// What was tried.
         doing: &'static str,
@@ -59,48 +98,69 @@ pub enum LinkError {
     },
 }
 
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LinkError::PortTaken { ip, port } => write!(
-                f,
-                "UDP port {port} at {ip} is taken: a program of another user, a program that does not share it \
-                 (SO_REUSEPORT), or the kernel's own RoCE device (rdma_rxe) holds it; `ss -ulpn sport = :{port}` names it"
-            ),
-            LinkError::NoSuchAddress { ip } => write!(f, "no interface of this machine has the address {ip}"),
-            LinkError::PermissionDenied { doing } => {
-                write!(f, "the system forbids to {doing}: a sandbox or a security policy is in the way")
-            }
-            LinkError::OutOfDescriptors { machine: false } => {
-                f.write_str("this process has no file descriptor left; raise `ulimit -n`")
-            }
-            LinkError::OutOfDescriptors { machine: true } => {
-                f.write_str("the machine has no file descriptor left (fs.file-max)")
-            }
-            LinkError::OutOfMemory { doing } => write!(f, "the kernel has no memory to {doing}"),
-            LinkError::FamilyUnsupported { ip } => write!(
-                f,
-                "this machine has IPv{} switched off, so {ip} cannot be used",
-                if ip.is_ipv6() { 6 } else { 4 }
-            ),
-            LinkError::TooManySockets { limit } => {
-                write!(f, "the link already holds {limit} sockets, its limit")
-            }
-            LinkError::NoFreeSlot { slots } => {
-                write!(f, "all {slots} process slots of this user are taken by live processes")
-            }
-            LinkError::Os { doing, source } => write!(f, "could not {doing}: {source}"),
-        }
+const PROCESS_FULL: &str = "this process has no file descriptor left; raise `ulimit -n`";
+const MACHINE_FULL: &str = "the machine has no file descriptor left (fs.file-max)";
+
+fn port_taken(
+    ip: &IpAddr,
+    port: &u16,
+    uid: &u32,
+    holders: &[u32],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "UDP port {port} at {ip} is taken: ")?;
+    match holders.iter().find(|holder| *holder != uid) {
+        Some(&holder) => write!(
+            f,
+            "{} holds it{}, and only programs of one user share it; have that user end the program that has it, or use an \
+             address that nobody has taken, or a network namespace of your own",
+            User(holder),
+            if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" }
+        )?,
+        None if holders.is_empty() => f.write_str(
+            "a program of another user, a program that does not share it (SO_REUSEPORT), or the kernel's own RoCE device \
+             (rdma_rxe) holds it",
+        )?,
+        None => f.write_str("a program of this user that does not share it (SO_REUSEPORT) holds it; end that program")?,
     }
+    write!(f, "; `ss -ulpn sport = :{port}` names it")
 }
 
-impl std::error::Error for LinkError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LinkError::Os { source, .. } => Some(source),
-            _ => None,
-        }
+fn service_taken(
+    service: &u64,
+    at: &Option<IpAddr>,
+    holder: &Option<u32>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    // The service ids of ports: port space, then port (IBTA annex A11).
+    write!(f, "port {} (service id {service:#x}) ", service & 0xffff)?;
+    match at {
+        Some(ip) => write!(f, "at {ip} is taken")?,
+        None => f.write_str("is taken")?,
     }
+    holder.map_or(Ok(()), |holder| write!(f, " by a process of {}", User(holder)))
+}
+
+fn no_free_slot(
+    slots: &usize,
+    uid: &u32,
+    holders: &[(u32, usize)],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "all {slots} process slots of this user are taken by live processes")?;
+    let others: Vec<_> = holders.iter().filter(|(holder, _)| holder != uid).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    f.write_str(": ")?;
+    for (holder, count) in &others {
+        write!(f, "{count} of them by {}, ", User(*holder))?;
+    }
+    write!(
+        f,
+        "who can only mean to keep this user out; have the programs ended that hold the names (`ss -xlp | grep @adverb-{uid}-` \
+         as root names them), or use a network namespace of your own"
+    )
 }
 
 impl LinkError {

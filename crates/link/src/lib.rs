@@ -15,8 +15,11 @@
 //! # Trust
 //!
 //! Slot names live in the abstract `AF_UNIX` name space, which is scoped by the network namespace exactly as
-//! UDP ports are. Everything taken from such a socket is accepted from the same effective user only. A packet
-//! from the wire is not trusted: it must carry a right ICRC before anything but its length is looked at.
+//! UDP ports are. Anybody may take a name, so a name proves nothing: processes connect, and each asks the kernel whose the
+//! other end is before it sends or reads anything ([`User`], `SO_PEERCRED`). A packet from the wire is not trusted: it must
+//! carry a right ICRC before anything but its length is looked at; and if its source is an address of this machine, it must
+//! come from the port, at an address where this process has a socket, so that only the own user can have sent it
+//! ([`LocalPorts`]).
 //!
 //! # Decorators
 //!
@@ -28,14 +31,23 @@
 
 mod address;
 mod admit;
+mod bell;
 pub mod capture;
 mod error;
 pub mod faults;
 #[doc(hidden)]
 pub mod foreign;
+mod frames;
+mod group;
+mod handover;
 mod hello;
 mod icrc;
+mod interfaces;
+mod neighbour;
+mod origin;
+mod owner;
 mod recv;
+mod service;
 pub mod shm;
 mod slot;
 mod stats;
@@ -45,17 +57,28 @@ mod transmit;
 mod types;
 mod udp;
 
+pub use bell::{Bell, Bells, Rope, Rung};
 pub use capture::Capture;
-pub use error::LinkError;
+pub use error::{LinkError, User};
+pub use frames::{FramePort, MAX_FRAME, RawFrame};
+pub use handover::LineId;
 pub use hello::{Greeting, Hello};
-pub use recv::RxBuffers;
+pub use interfaces::{InterfaceNews, interface_mtus};
+pub use neighbour::{ask_neighbour, neighbour_is_known};
+pub use owner::{port_of_others, users_can_be_told_apart};
+pub use recv::{OwnedPacket, RxBuffers};
+pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
-    MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim, slot_of_qpn,
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,
+    slot_of_qpn,
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_token, process_end, short_slices, signals_restart, take_token, wait_readable,
+    Uncancelled, add_byte, add_token, has_capabilities, process_end, short_slices, signals_restart,
+    take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
-pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, Route, RxFrom, RxPacket, add_packet};
+pub use types::{
+    AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, RxPacket, add_packet,
+};
 pub use udp::UdpLink;

@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
+use crate::frames::RawFrame;
+use crate::handover::Sender;
 use crate::hello::Greeting;
 use crate::icrc::{self, ICRC_LEN};
-use crate::slot::{self, Envelope, Message, PROBE_QPN, Slot, SlotClaim, slot_of_qpn};
+use crate::origin::Origin;
+use crate::slot::{self, Envelope, MAD_QPN, MULTICAST_QPN, Message, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;
 use crate::sys::{self, Received, RecvVec};
 use crate::types::{RxFrom, RxPacket, dest_qpn};
@@ -43,6 +45,16 @@ impl RxBuffers {
         RxBuffers { vec: RecvVec::new(datagrams), next: 1, foreign: Vec::new(), solver: Solver::new() }
     }
 
+    /// Where a message between processes is received to.
+    pub(crate) fn scratch(&mut self) -> &mut [u8] {
+        self.vec.scratch()
+    }
+
+    /// The message received there.
+    pub(crate) fn message(&self, len: usize) -> &[u8] {
+        self.vec.datagram(0, len)
+    }
+
     pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
         (&mut self.solver, &mut self.foreign)
     }
@@ -55,24 +67,33 @@ impl Default for RxBuffers {
 }
 
 /// A packet kept until somebody receives.
-pub(crate) struct OwnedPacket {
+#[derive(Debug)]
+pub struct OwnedPacket {
     envelope: Envelope,
     local: Option<crate::AddrIndex>,
     handed_on: bool,
+    direct: bool,
+    unproven: bool,
     bytes: Vec<u8>,
 }
 
 impl OwnedPacket {
-    pub(crate) fn keep(packet: &RxPacket<'_>) -> Self {
+    /// A copy of the packet.
+    #[must_use]
+    pub fn keep(packet: &RxPacket<'_>) -> Self {
         OwnedPacket {
             envelope: Envelope::of(packet),
             local: packet.local,
             handed_on: packet.handed_on,
+            direct: packet.direct,
+            unproven: packet.unproven,
             bytes: packet.bytes.to_vec(),
         }
     }
 
-    pub(crate) fn packet(&self) -> RxPacket<'_> {
+    /// The packet as it came.
+    #[must_use]
+    pub fn packet(&self) -> RxPacket<'_> {
         RxPacket {
             src: self.envelope.src,
             dst: self.envelope.dst,
@@ -80,6 +101,8 @@ impl OwnedPacket {
             traffic_class: self.envelope.traffic_class,
             hop_limit: self.envelope.hop_limit,
             handed_on: self.handed_on,
+            direct: self.direct,
+            unproven: self.unproven,
             bytes: &self.bytes,
         }
     }
@@ -181,7 +204,7 @@ impl UdpLink {
         budget: usize,
         sink: Sink<'_>,
     ) -> io::Result<usize> {
-        let Some(_order) = socket.receiving.try_lock() else { return Ok(0) };
+        let Some(mut last) = socket.receiving.try_lock() else { return Ok(0) };
         let RxBuffers { vec, next, foreign, solver } = buffers;
         let mut metas = [None; sys::MAX_DATAGRAMS];
         let mut done = 0;
@@ -206,7 +229,8 @@ impl UdpLink {
             for (i, meta) in metas[..got].iter().enumerate() {
                 if let Some(meta) = meta {
                     let bytes = vec.datagram(i, meta.len);
-                    done += self.take_datagram(sockets, socket, meta, bytes, solver, foreign, sink);
+                    let origin = self.origin(sockets, &mut last, meta.src);
+                    done += self.take_datagram(sockets, socket, meta, origin, bytes, solver, foreign, sink);
                 }
             }
             // One at a time while little comes, more at a time while much does.
@@ -225,6 +249,7 @@ impl UdpLink {
         sockets: &Sockets,
         socket: &AddressSocket,
         meta: &Received,
+        origin: Origin,
         bytes: &[u8],
         solver: &mut Solver,
         foreign: &mut Vec<u8>,
@@ -239,10 +264,17 @@ impl UdpLink {
             traffic_class: meta.traffic_class,
             hop_limit: meta.hop_limit,
             handed_on: false,
+            direct: false,
+            unproven: origin == Origin::Unproven,
             bytes: &[],
         };
         if bytes.is_empty() {
             add(&self.counters.rx_drop_runt, 1);
+        }
+        let count = bytes.len().div_ceil(meta.stride) as u64;
+        if origin == Origin::Forged && count > 0 {
+            self.drop_local(meta.src, count);
+            return 0;
         }
         let mut hint = 0;
         for packet in bytes.chunks(meta.stride) {
@@ -265,7 +297,13 @@ impl UdpLink {
             hint = id.wrapping_add(1);
             head.bytes = &packet[..packet.len() - ICRC_LEN];
             let qpn = dest_qpn(head.bytes);
+            if (qpn == MULTICAST_QPN) != socket.is_group() {
+                add(&self.counters.rx_drop_not_multicast, 1);
+                continue;
+            }
             match slot_of_qpn(qpn) {
+                Some(slot) if origin == Origin::Unproven && self.owns(slot) => self.drop_local(meta.src, 1),
+                None if origin == Origin::Unproven && qpn != MAD_QPN => self.drop_local(meta.src, 1),
                 None if qpn == PROBE_QPN => {
                     if !self.answer_probe(sockets, &head) {
                         add(&self.counters.rx_drop_probe, 1);
@@ -275,7 +313,7 @@ impl UdpLink {
                     if owner.is_some_and(|of| of != slot)
                         || foreign.len() + packet.len() > slot::MESSAGE - 128
                     {
-                        self.hand_on_run(sockets, socket, owner, &head, foreign);
+                        self.hand_on_run(socket, owner, &head, foreign);
                     }
                     owner = Some(slot);
                     foreign.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
@@ -288,7 +326,7 @@ impl UdpLink {
                 }
             }
         }
-        self.hand_on_run(sockets, socket, owner, &head, foreign);
+        self.hand_on_run(socket, owner, &head, foreign);
         add(&self.counters.rx_packets, packets as u64);
         add(&self.counters.rx_bytes, volume as u64);
         packets
@@ -296,7 +334,6 @@ impl UdpLink {
 
     fn hand_on_run(
         &self,
-        sockets: &Sockets,
         socket: &AddressSocket,
         owner: Option<Slot>,
         head: &RxPacket<'_>,
@@ -304,7 +341,7 @@ impl UdpLink {
     ) {
         if let Some(slot) = owner
             && !foreign.is_empty()
-            && self.hand_on_message(sockets, slot, &Envelope::of(head), foreign)
+            && self.hand_on_message(slot, &Envelope::of(head), foreign)
         {
             // The owner lives, so the kernel steered wrong. A dead owner is no reason to measure.
             self.want_steering(socket);
@@ -312,47 +349,15 @@ impl UdpLink {
         foreign.clear();
     }
 
-    /// Takes what other processes handed on.
-    fn recv_handover(
-        &self,
-        sockets: &Sockets,
-        buffers: &mut RxBuffers,
-        budget: usize,
-        sink: Sink<'_>,
-    ) -> io::Result<usize> {
-        let mut done = 0;
-        for claim in &sockets.claims {
-            let Some(_order) = claim.receiving.try_lock() else { continue };
-            while done < budget {
-                let buffer = buffers.vec.scratch();
-                let local = match sys::recv_local(&claim.fd, buffer) {
-                    Ok(got) => got,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(error),
-                };
-                if local.uid != Some(self.uid) {
-                    add(&self.counters.handover_drop_foreign, 1);
-                    continue;
-                }
-                let bytes = &buffers.vec.datagram(0, local.len)[..local.len];
-                done += self.take_message(sockets, claim, bytes, local.pid, local.fds, sink);
-            }
-        }
-        Ok(done)
-    }
-
     pub(crate) fn take_message(
         &self,
         sockets: &Sockets,
-        claim: &SlotClaim,
         bytes: &[u8],
-        pid: i32,
-        fds: Vec<OwnedFd>,
+        sender: Sender,
         sink: Sink<'_>,
     ) -> usize {
-        let (envelope, packets) = match slot::parse(bytes) {
-            Some(Message::Packets { envelope, packets }) => (envelope, packets),
+        let (envelope, direct, packets) = match slot::parse(bytes) {
+            Some(Message::Packets { envelope, direct, packets }) => (envelope, direct, packets),
             Some(Message::Nudge { ip }) => {
                 sockets
                     .addresses
@@ -363,7 +368,13 @@ impl UdpLink {
                 return 0;
             }
             Some(Message::Hello(hello)) => {
+                let Sender { pid, fds } = sender;
                 self.keep_greeting(Greeting { hello, pid, fds });
+                return 0;
+            }
+            Some(Message::Frame { interface, bytes }) => {
+                add(&self.counters.frames_in, 1);
+                self.keep_frame(RawFrame { interface, leaving: false, bytes: bytes.to_vec() });
                 return 0;
             }
             Some(Message::Answer { .. }) | None => {
@@ -373,12 +384,23 @@ impl UdpLink {
         };
         let local =
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
+        let unproven = !direct && self.origin_of(sockets, envelope.src) != Origin::Good;
+        let is_mad = |packet: &[u8]| packet.len() >= BTH_LEN && dest_qpn(packet) == MAD_QPN;
+        if unproven && !slot::packets(packets).flatten().all(is_mad) {
+            // Who received it had no socket at its source, nor has this process.
+            self.drop_local(envelope.src, slot::packets(packets).count() as u64);
+            return 0;
+        }
         let (mut done, mut handed_on) = (0, 0);
         for packet in slot::packets(packets) {
             let Some(bytes) = packet
                 .ok()
                 .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
-                .filter(|bytes| slot_of_qpn(dest_qpn(bytes)) == Some(claim.slot()))
+                .filter(|bytes| match dest_qpn(bytes) {
+                    MAD_QPN => true,
+                    MULTICAST_QPN => direct && envelope.dst.is_multicast(),
+                    qpn => slot_of_qpn(qpn).is_some_and(|slot| self.owns(slot)),
+                })
             else {
                 // Never handed on again: a packet must not travel in circles.
                 add(&self.counters.handover_drop_malformed, 1);
@@ -392,6 +414,8 @@ impl UdpLink {
                 traffic_class: envelope.traffic_class,
                 hop_limit: envelope.hop_limit,
                 handed_on: true,
+                direct,
+                unproven,
                 bytes,
             };
             let given = self.admit(packet, 0, sink);
@@ -408,10 +432,12 @@ impl UdpLink {
     fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
             .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));
-        let (Some(claim), Some(probe)) = (sockets.claims.first(), probe) else { return false };
+        let Some(probe) = probe else { return false };
         let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
         let answer = slot::answer(probe.nonce, probe.index, &slots);
-        let told = sys::send_local(&claim.fd, &probe.reply_name(), &[&answer], &[]).is_ok();
+        let told = self
+            .prove_owner(&probe.reply_name())
+            .is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok());
         if told {
             add(&self.counters.probes_answered, 1);
         }

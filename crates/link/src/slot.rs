@@ -1,16 +1,18 @@
 //! Process slots: who owns which QPNs, and the messages between the processes of a user.
 //!
-//! A process claims a slot by binding an abstract `AF_UNIX` name. The name is exclusive while the process lives
-//! and vanishes when it dies, however it dies, so there is nothing to clean up.
+//! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while the process lives
+//! and vanishes when it dies, however it dies, so there is nothing to clean up. That somebody has it proves nothing: see
+//! [`crate::handover`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
-use adverb_sync::Mutex;
-
 use crate::LinkError;
+use crate::frames::{self, KIND_FRAME};
+use crate::handover::BACKLOG;
 use crate::hello::{Hello, KIND_HELLO};
+use crate::owner;
 use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::RxPacket;
 
@@ -25,6 +27,8 @@ pub const SLOT_SHIFT: u32 = 24 - SLOT_BITS;
 pub const MIN_SLOT: Slot = 1;
 /// The highest slot; the one above would hold the multicast QPN.
 pub const MAX_SLOT: Slot = (1 << SLOT_BITS) - 2;
+/// DestQP of MADs of the communication manager, the general services interface (IBTA 3.9.2). It belongs to no process.
+pub const MAD_QPN: u32 = 1;
 /// DestQP of multicast packets.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
 /// DestQP of steering probes, a QPN nobody can own.
@@ -38,19 +42,19 @@ pub fn slot_of_qpn(qpn: u32) -> Option<Slot> {
     (MIN_SLOT..=MAX_SLOT).contains(&slot).then_some(slot)
 }
 
-/// A claimed slot, and the socket on which other processes hand packets on. Given back when dropped.
+/// A claimed slot: a name at which other processes of the user connect. Given back when dropped.
 pub struct SlotClaim {
     slot: Slot,
+    /// Listens.
     pub(crate) fd: Fd,
-    /// Held while messages are taken, so that their order is kept.
-    pub(crate) receiving: Mutex<()>,
 }
 
 impl SlotClaim {
-    /// Claims a free slot of the effective user, searching from a place that depends on `seed`.
+    /// Claims a free slot of the effective user, searching from a place that depends on `seed`. A name that somebody else holds
+    /// costs one call and nothing else.
     ///
     /// # Errors
-    /// [`LinkError::NoFreeSlot`] when all are taken, otherwise what the system said.
+    /// [`LinkError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system said.
     pub fn claim(seed: u64) -> Result<SlotClaim, LinkError> {
         Self::claim_in(&FdTable::new(), seed)
     }
@@ -58,10 +62,7 @@ impl SlotClaim {
     pub(crate) fn claim_in(table: &Arc<FdTable>, seed: u64) -> Result<SlotClaim, LinkError> {
         const DOING: &str = "claim a process slot";
         let fail = |error| LinkError::from_io(DOING, error);
-        let fd = sys::unix_socket(table).map_err(fail)?;
-        sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_PASSCRED, 1).map_err(fail)?;
-        // As much as the machine gives; a small buffer only means more waiting when handing on.
-        crate::address::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+        let fd = sys::message_socket(table).map_err(fail)?;
         let uid = sys::effective_uid();
         // A finaliser (splitmix64): neighbouring seeds must not search the same places.
         let mut start = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -70,13 +71,22 @@ impl SlotClaim {
         start ^= start >> 31;
         for step in 0..SLOTS {
             let slot = MIN_SLOT + ((start % SLOTS + step) % SLOTS) as Slot;
-            match sys::bind(&fd, &slot_name(uid, slot)) {
-                Ok(()) => return Ok(SlotClaim { slot, fd, receiving: Mutex::new(()) }),
+            match sys::bind(&fd, &RawAddr::abstract_name(&slot_name(uid, slot))) {
+                Ok(()) => {
+                    sys::listen(&fd, BACKLOG).map_err(fail)?;
+                    return Ok(SlotClaim { slot, fd });
+                }
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
                 Err(error) => return Err(fail(error)),
             }
         }
-        Err(LinkError::NoFreeSlot { slots: SLOTS as usize })
+        let slots = format!("adverb-{uid}-");
+        let holders = owner::holders(|name| {
+            name.strip_prefix(&slots)
+                .and_then(|rest| rest.parse().ok())
+                .is_some_and(|slot: Slot| (MIN_SLOT..=MAX_SLOT).contains(&slot))
+        });
+        Err(LinkError::NoFreeSlot { slots: SLOTS as usize, uid, holders: holders.into_iter().collect() })
     }
 
     /// The slot.
@@ -86,8 +96,8 @@ impl SlotClaim {
 }
 
 /// The abstract name whose holder owns the slot.
-pub(crate) fn slot_name(uid: u32, slot: Slot) -> RawAddr {
-    RawAddr::abstract_name(&format!("adverb-{uid}-{slot}"))
+pub(crate) fn slot_name(uid: u32, slot: Slot) -> String {
+    format!("adverb-{uid}-{slot}")
 }
 
 /// Begins every message between processes; the last byte is the version.
@@ -96,6 +106,7 @@ const HEADER: usize = 56;
 const KIND_PACKETS: u8 = 1;
 const KIND_NUDGE: u8 = 2;
 const KIND_ANSWER: u8 = 3;
+const KIND_DIRECT: u8 = 5;
 
 /// Largest message: what one `recv` buffer takes.
 pub(crate) const MESSAGE: usize = sys::DATAGRAM;
@@ -103,12 +114,15 @@ pub(crate) const MESSAGE: usize = sys::DATAGRAM;
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    /// Packets of one flow, each preceded by its length (16 bits).
-    Packets { envelope: Envelope, packets: &'a [u8] },
+    /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender, otherwise from who received them
+    /// over UDP.
+    Packets { envelope: Envelope, direct: bool, packets: &'a [u8] },
     /// The sender's socket at this address is gone: measure the steering again.
     Nudge { ip: IpAddr },
     /// A process says who it is.
     Hello(Hello),
+    /// An Ethernet frame of a raw packet queue pair.
+    Frame { interface: u32, bytes: &'a [u8] },
     /// The answer to a probe.
     Answer { nonce: u64, index: u32, slots: Vec<Slot> },
 }
@@ -141,7 +155,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 /// The start of a packets message.
-pub(crate) fn packets_header(envelope: &Envelope) -> Vec<u8> {
+pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     let scope = match envelope.src {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
@@ -149,7 +163,8 @@ pub(crate) fn packets_header(envelope: &Envelope) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER);
     out.extend_from_slice(&MAGIC);
     let family = if envelope.dst.is_ipv6() { 6 } else { 4 };
-    out.extend_from_slice(&[KIND_PACKETS, family, envelope.traffic_class, envelope.hop_limit]);
+    let kind = if direct { KIND_DIRECT } else { KIND_PACKETS };
+    out.extend_from_slice(&[kind, family, envelope.traffic_class, envelope.hop_limit]);
     out.extend_from_slice(&scope.to_le_bytes());
     out.extend_from_slice(&envelope.src.port().to_le_bytes());
     out.resize(24, 0);
@@ -161,7 +176,7 @@ pub(crate) fn packets_header(envelope: &Envelope) -> Vec<u8> {
 /// A whole nudge message.
 pub(crate) fn nudge(ip: IpAddr) -> Vec<u8> {
     let src = SocketAddr::new(ip, 0);
-    let mut out = packets_header(&Envelope { src, dst: ip, traffic_class: 0, hop_limit: 0 });
+    let mut out = packets_header(&Envelope { src, dst: ip, traffic_class: 0, hop_limit: 0 }, false);
     out[8] = KIND_NUDGE;
     out
 }
@@ -197,6 +212,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
         let slots = bytes[21..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
         return Some(Message::Answer { nonce, index, slots });
     }
+    if kind == KIND_FRAME {
+        return frames::parse_message(bytes).map(|(interface, bytes)| Message::Frame { interface, bytes });
+    }
     if kind == KIND_HELLO {
         return Hello::parse(bytes).map(Message::Hello);
     }
@@ -208,7 +226,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let dst = ip_at(bytes, 40, v6)?;
     match kind {
         KIND_NUDGE => Some(Message::Nudge { ip: dst }),
-        KIND_PACKETS => {
+        KIND_PACKETS | KIND_DIRECT => {
             let scope = u32::from_le_bytes(array(bytes, 12)?);
             let port = u16::from_le_bytes(array(bytes, 16)?);
             let src = match ip_at(bytes, 24, v6)? {
@@ -216,7 +234,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
                 IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
             };
             let envelope = Envelope { src, dst, traffic_class: bytes[10], hop_limit: bytes[11] };
-            Some(Message::Packets { envelope, packets: &bytes[HEADER..] })
+            let packets = bytes.get(HEADER..)?;
+            Some(Message::Packets { envelope, direct: kind == KIND_DIRECT, packets })
         }
         _ => None,
     }

@@ -63,6 +63,10 @@ counters! {
     rx_drop_runt,
     /// Packets dropped: longer than any packet.
     rx_drop_oversize,
+    /// Packets dropped: sent from an address of this machine, but not from the port that the own user holds there.
+    rx_drop_local_port,
+    /// Packets dropped: of a multicast group and a single address one is the IP destination, and the other that of the BTH.
+    rx_drop_not_multicast,
     /// Packets dropped: no live process owns the QPN's slot.
     rx_drop_no_owner,
     /// Packets to the steering probes' number dropped: no probe of a living process of this user and host.
@@ -79,8 +83,12 @@ counters! {
     handed_on_drop_full,
     /// Packets taken from other processes.
     handed_on_in,
-    /// Hand-over messages dropped: sent by another user.
+    /// Frames of raw packet queue pairs taken from other processes.
+    frames_in,
+    /// Connections of other users ended before anything was read.
     handover_drop_foreign,
+    /// Connections to names that other users hold, over which nothing was sent.
+    handover_refused_foreign,
     /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is not ours.
     handover_drop_malformed,
     /// Steering probes answered.

@@ -5,10 +5,8 @@
 //! to [`PROBE_QPN`] to the index its PSN names, and whoever receives it tells the prober which slots it has.
 //! A wrong table costs time only: what arrives at the wrong process is handed on.
 
-use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -16,8 +14,11 @@ use std::time::{Duration, Instant};
 use adverb_sync::Mutex;
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
-use crate::address::{self, AddressSocket};
+use crate::address::AddressSocket;
+use crate::error::User;
+use crate::handover::Untold;
 use crate::icrc;
+use crate::owner::{self, Proof};
 use crate::slot::{self, Message, PROBE_QPN, SLOT_SHIFT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, Insn, RawAddr, SendOptions};
@@ -30,6 +31,8 @@ const MAX_INTERVAL: Duration = Duration::from_secs(5);
 const ROUND: Duration = Duration::from_millis(50);
 /// How long another process that measures is waited for.
 const LOCK_WAIT: Duration = Duration::from_millis(120);
+/// How long a member that has connected is waited for.
+const ANSWER_WAIT: Duration = Duration::from_millis(2);
 /// Probes under way at a time.
 const WINDOW: usize = 8;
 /// Most members a group is probed for.
@@ -86,8 +89,8 @@ impl Probe {
     }
 
     /// Where the prober waits for the answer.
-    pub(crate) fn reply_name(&self) -> RawAddr {
-        RawAddr::abstract_name(&format!("adverb-{}-probe-{:016x}", self.uid, self.nonce))
+    pub(crate) fn reply_name(&self) -> String {
+        format!("adverb-{}-probe-{:016x}", self.uid, self.nonce)
     }
 }
 
@@ -219,21 +222,49 @@ impl UdpLink {
         Ok((table, counted.is_none_or(|n| found.len() == n)))
     }
 
-    /// One measuring process at a time for an address: an abstract name that dies with its holder.
-    fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Fd> {
-        let fd = sys::unix_socket(&self.fds)?;
-        let name = RawAddr::abstract_name(&format!("adverb-{}-steer-{}", self.uid, socket.local));
+    /// One measuring process at a time for an address: an abstract name that dies with its holder. A hint only, so that two do
+    /// not measure what the other changes: a stranger that holds the name is not waited for.
+    fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Option<Fd>> {
+        let fd = sys::message_socket(&self.fds)?;
+        let name = format!("adverb-{}-steer-{}", self.uid, socket.local);
+        let address = RawAddr::abstract_name(&name);
         let until = Instant::now() + LOCK_WAIT;
+        let mut holds: Option<Fd> = None;
         loop {
-            match sys::bind(&fd, &name) {
-                Ok(()) => return Ok(fd),
-                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) && Instant::now() < until => {
-                    // Its holder waits for our answer.
-                    meanwhile(socket);
-                    std::thread::sleep(Duration::from_millis(1));
+            match sys::bind(&fd, &address) {
+                Ok(()) => {
+                    // Whoever finds the name taken asks by whom.
+                    sys::listen(&fd, MAX_MEMBERS as i32)?;
+                    return Ok(Some(fd));
                 }
-                Err(error) => return Err(error),
+                Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => return Err(error),
+                Err(_) => {}
             }
+            // A connection to the holder says nothing and ends with it.
+            if holds.as_ref().is_none_or(|holder| !is_open(holder)) {
+                holds = match self.prove_owner(&name) {
+                    Ok(holder) => Some(holder),
+                    Err(Untold::Full) => None,
+                    // Between its two calls, or gone by now; or there for nothing but to be in the way.
+                    Err(error) => {
+                        if let Some(uid) = holder(&error, &name, self.uid)
+                            && !self.steer_warned.swap(true, Relaxed)
+                        {
+                            log::warn!(
+                                "{} holds the name @{name}, which processes of this user measure in turns by; they do without it",
+                                User(uid)
+                            );
+                        }
+                        return Ok(None);
+                    }
+                };
+            }
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            // Its holder waits for our answer.
+            meanwhile(socket);
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -247,15 +278,12 @@ impl UdpLink {
     ) -> io::Result<Vec<Responder>> {
         let nonce = nonce();
         let probe = |index: u32| Probe { nonce, index, uid: self.uid };
-        let answers = sys::unix_socket(&self.fds)?;
-        sys::set_option(&answers, libc::SOL_SOCKET, libc::SO_PASSCRED, 1)?;
-        sys::bind(&answers, &probe(0).reply_name())?;
-        let sender = address::bare_socket(&self.fds, socket.local.ip()).map_err(io::Error::other)?;
-        let mut from = socket.local;
-        from.set_port(0);
-        sys::bind(&sender, &RawAddr::inet(&from))?;
-        from.set_port(sys::local_port(&sender)?);
-        let to = RawAddr::inet(&socket.local);
+        let answers = sys::message_socket(&self.fds)?;
+        sys::bind(&answers, &RawAddr::abstract_name(&probe(0).reply_name()))?;
+        sys::listen(&answers, MAX_MEMBERS as i32)?;
+        let mut own = socket.local;
+        own.set_port(sys::local_port(&socket.fd)?);
+        let to = RawAddr::inet(&own);
 
         let mut found: Vec<Responder> = Vec::new();
         let start = Instant::now();
@@ -263,15 +291,14 @@ impl UdpLink {
         let mut received = 0;
         let mut next = 0;
         while received < n {
-            // Few at a time: the queue of a local socket holds no more than `net.unix.max_dgram_qlen` (10 by default).
-            // Members that do not answer must not hold up the others.
+            // Few at a time, so that no member's buffer overflows. Members that do not answer must not hold up the others.
             let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
             while next < n && next < received + WINDOW + silent {
                 let mut packet = probe(next as u32).encode();
-                let icrc = icrc::compute(&from, &socket.local, 0, &packet);
+                let icrc = icrc::compute(&own, &own, 0, &packet);
                 packet.extend_from_slice(&icrc);
-                // A lost probe is a member that did not answer.
-                let _ = sys::send(&sender, socket.v6, &to, &packet, SendOptions::default());
+                // From the port itself, as all packets of this machine. A lost probe is a member that did not answer.
+                let _ = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default());
                 next += 1;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -290,11 +317,17 @@ impl UdpLink {
     fn take_answers(&self, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
         let mut buffer = [0; 4096];
         let mut count = 0;
-        while let Ok(sys::Local { len, uid, .. }) = sys::recv_local(answers, &mut buffer) {
-            let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..len]) else {
+        // Who connects has sent its answer by the time that it is taken, or sends none that counts.
+        while let Ok(member) = sys::accept(&self.fds, answers) {
+            if !matches!(owner::prove(&member, self.uid), Ok(Proof::Own(_))) {
+                add(&self.counters.handover_drop_foreign, 1);
+                continue;
+            }
+            let Some(local) = recv_soon(&member, &mut buffer) else { continue };
+            let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..local.len]) else {
                 continue;
             };
-            if uid != Some(self.uid) || of != nonce || slots.is_empty() {
+            if of != nonce || slots.is_empty() {
                 continue;
             }
             count += 1;
@@ -309,15 +342,11 @@ impl UdpLink {
     /// Tells another member of an address's group that ours is gone, so that it measures soon. Without it the first
     /// packet that arrives at the wrong process does the same.
     pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
-        let own = self.sockets();
-        let Some(claim) = own.claims.first() else { return };
         let message = slot::nudge(socket.local.ip());
         let table = std::mem::take(&mut socket.steer.known.lock().table);
         drop(socket);
         for (slot, _) in table {
-            if !self.owns(slot)
-                && sys::send_local(&claim.fd, &slot::slot_name(self.uid, slot), &[&message], &[]).is_ok()
-            {
+            if !self.owns(slot) && self.tell(slot, &[&message], &[]).is_ok() {
                 return;
             }
         }
@@ -338,21 +367,35 @@ fn nonce() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
+/// The user that keeps a name from this one.
+fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
+    match error {
+        Untold::Foreign(uid) => Some(*uid),
+        _ => owner::holders(|held| held == name).into_keys().find(|holder| *holder != uid),
+    }
+}
+
+/// Does the other end of a connection that carries nothing live?
+fn is_open(line: &Fd) -> bool {
+    sys::recv_local(line, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// The message of a connection that was just taken. Its sender sends right after it has connected.
+fn recv_soon(member: &Fd, buffer: &mut [u8]) -> Option<sys::Local> {
+    match sys::recv_local(member, buffer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            sys::poll(&[member.raw()], libc::POLLIN, ANSWER_WAIT).ok()?;
+            sys::recv_local(member, buffer).ok()
+        }
+        result => result.ok(),
+    }
+}
+
 /// How many UDP sockets are bound to the address and port, by the kernel's table; `None` where it cannot be read.
 fn members(socket: &AddressSocket) -> Option<usize> {
     let file = if socket.v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
     let text = std::fs::read_to_string(file).ok()?;
-    let mut local = String::new();
-    match socket.local.ip() {
-        // Words in the machine's byte order.
-        IpAddr::V4(v4) => write!(local, "{:08X}", u32::from_ne_bytes(v4.octets())),
-        IpAddr::V6(v6) => v6
-            .octets()
-            .chunks_exact(4)
-            .try_for_each(|w| write!(local, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))),
-    }
-    .ok()?;
-    write!(local, ":{:04X}", socket.local.port()).ok()?;
+    let local = owner::table_name(socket.local.ip(), socket.local.port());
     let count = text.lines().filter(|line| line.split_whitespace().nth(1) == Some(&*local)).count();
     (count > 0).then_some(count)
 }

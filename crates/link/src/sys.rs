@@ -6,8 +6,19 @@
 #![allow(unsafe_code)]
 
 mod cancel;
+mod group;
+mod local;
+pub(crate) mod netlink;
+mod packet;
 
 pub use cancel::{Uncancelled, wait_readable};
+pub(crate) use group::{join_group, multicast_interface};
+pub(crate) use local::{
+    EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket, peer,
+    recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch, wait_any, watch,
+    watch_for,
+};
+pub(crate) use packet::{packet_socket, recv_frame, send_frame};
 
 use std::io;
 use std::mem::{self, MaybeUninit, offset_of, size_of};
@@ -15,7 +26,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use libc::{c_int, c_void, socklen_t};
@@ -33,21 +44,29 @@ pub(crate) const DATAGRAM: usize = 65536;
 pub(crate) const MAX_DATAGRAMS: usize = 16;
 
 /// How many descriptors a link can hold.
-pub(crate) const FD_LIMIT: usize = 512;
+pub(crate) const FD_LIMIT: usize = 2048;
 
 /// All descriptors of a link, readable without a lock, so that the child of a fork can close them from a
 /// signal-safe context whatever the parent's threads held.
-pub(crate) struct FdTable([AtomicI32; FD_LIMIT]);
+pub(crate) struct FdTable {
+    fds: [AtomicI32; FD_LIMIT],
+    /// What each was when it came: a program that closes all descriptors may have put its own under the number since.
+    ids: [AtomicU64; FD_LIMIT],
+}
 
 impl FdTable {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(FdTable([const { AtomicI32::new(-1) }; FD_LIMIT]))
+        Arc::new(FdTable {
+            fds: [const { AtomicI32::new(-1) }; FD_LIMIT],
+            ids: [const { AtomicU64::new(0) }; FD_LIMIT],
+        })
     }
 
     /// Takes the descriptor over; closes it when there is no room.
     fn adopt(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
-        for (index, entry) in self.0.iter().enumerate() {
+        for (index, entry) in self.fds.iter().enumerate() {
             if entry.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.ids[index].store(identity(fd), Ordering::Release);
                 return Ok(Fd { table: self.clone(), index });
             }
         }
@@ -55,13 +74,16 @@ impl FdTable {
         Err(io::Error::from_raw_os_error(libc::E2BIG))
     }
 
-    /// Closes everything. Async-signal-safe: atomics and close(2) only.
+    /// Closes everything. Async-signal-safe: atomics, fstat(2) and close(2) only.
     pub(crate) fn close_all(&self) {
-        for entry in &self.0 {
-            let fd = entry.swap(-1, Ordering::AcqRel);
-            if fd >= 0 {
-                close(fd);
-            }
+        (0..FD_LIMIT).for_each(|index| self.close(index));
+    }
+
+    /// Closes one, unless the program has done so.
+    fn close(&self, index: usize) {
+        let fd = self.fds[index].swap(-1, Ordering::AcqRel);
+        if fd >= 0 && identity(fd) == self.ids[index].load(Ordering::Acquire) {
+            close(fd);
         }
     }
 }
@@ -75,7 +97,7 @@ pub(crate) struct Fd {
 impl Fd {
     /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
     pub(crate) fn raw(&self) -> RawFd {
-        self.table.0[self.index].load(Ordering::Relaxed)
+        self.table.fds[self.index].load(Ordering::Relaxed)
     }
 
     pub(crate) fn borrow(&self) -> Option<BorrowedFd<'_>> {
@@ -88,11 +110,19 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        let fd = self.table.0[self.index].swap(-1, Ordering::AcqRel);
-        if fd >= 0 {
-            close(fd);
-        }
+        self.table.close(self.index);
     }
+}
+
+/// What a descriptor is, as far as device and inode say so.
+fn identity(fd: RawFd) -> u64 {
+    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    let about = unsafe {
+        let mut about = MaybeUninit::<libc::stat>::zeroed();
+        libc::fstat(fd, about.as_mut_ptr());
+        about.assume_init()
+    };
+    about.st_ino ^ about.st_dev.rotate_left(40)
 }
 
 fn close(fd: RawFd) {
@@ -106,6 +136,16 @@ fn check(result: c_int) -> io::Result<c_int> {
 
 fn check_len(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Has a file capabilities, so that the loader ignores the environment of whoever runs it?
+#[must_use]
+pub fn has_capabilities(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    let name = c"security.capability";
+    // SAFETY: two strings; without room for a value the kernel answers how long it is.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
 /// A descriptor that is readable once the process has ended.
@@ -147,14 +187,6 @@ pub(crate) fn effective_uid() -> u32 {
 
 pub(crate) fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    socket(table, family)
-}
-
-pub(crate) fn unix_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
-    socket(table, libc::AF_UNIX)
-}
-
-fn socket(table: &Arc<FdTable>, family: c_int) -> io::Result<Fd> {
     // SAFETY: plain integers.
     let fd = check(unsafe {
         libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
@@ -351,13 +383,23 @@ pub fn add_token(fd: BorrowedFd<'_>) {
     unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const one, size_of::<u64>()) };
 }
 
-/// Reads an `eventfd` if it is readable; no cancellation point.
-pub fn take_token(fd: BorrowedFd<'_>) {
+/// Adds a byte to a pipe that is written without blocking; `false`: there is no room. No
+/// cancellation point.
+#[must_use]
+pub fn add_byte(fd: BorrowedFd<'_>) -> bool {
+    let byte = 0u8;
+    // SAFETY: one byte to read.
+    unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const byte, 1usize) == 1 }
+}
+
+/// Takes a byte from a pipe, if one is in it; no cancellation point. `blocks`: a read of an empty
+/// one would block.
+pub fn take_byte(fd: BorrowedFd<'_>, blocks: bool) {
     let mut polls = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-    if matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
-        let mut count = 0u64;
-        // SAFETY: eight bytes to write.
-        unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut count, size_of::<u64>()) };
+    if !blocks || matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
+        let mut byte = 0u8;
+        // SAFETY: one byte to write.
+        unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut byte, 1usize) };
     }
 }
 
@@ -475,40 +517,6 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
     check_len(unsafe { send_message(fd, &header) })
 }
 
-/// Sends a datagram to an abstract name, with the credentials of the effective user and no or five descriptors.
-pub(crate) fn send_local(
-    fd: &Fd,
-    to: &RawAddr,
-    parts: &[&[u8]],
-    fds: &[BorrowedFd<'_>],
-) -> io::Result<usize> {
-    let mut vector: Vec<libc::iovec> = parts
-        .iter()
-        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
-        .collect();
-    let mut control = Control([0; 128]);
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_name = (&raw const to.storage).cast_mut().cast();
-    header.msg_namelen = to.len;
-    header.msg_iov = vector.as_mut_ptr();
-    header.msg_iovlen = vector.len() as _;
-    header.msg_control = (&raw mut control).cast();
-    // SAFETY: no arguments, cannot fail.
-    let ids = unsafe { libc::ucred { pid: libc::getpid(), uid: libc::geteuid(), gid: libc::getegid() } };
-    let mut items = ControlWriter { header: &mut header, used: 0 };
-    items.put(libc::SOL_SOCKET, libc::SCM_CREDENTIALS, ids);
-    match fds {
-        [] => {}
-        [a, b, c, d, e] => {
-            items.put(libc::SOL_SOCKET, libc::SCM_RIGHTS, [a, b, c, d, e].map(AsRawFd::as_raw_fd));
-        }
-        _ => return Err(io::ErrorKind::InvalidInput.into()),
-    }
-    // SAFETY: name, parts and ancillary data live through the call; the kernel only reads them.
-    check_len(unsafe { send_message(fd, &header) })
-}
-
 /// Walks the ancillary data of a received message.
 fn for_each_control(header: &libc::msghdr, mut f: impl FnMut(c_int, c_int, &[u8])) {
     // SAFETY: the header was filled by a successful receive call, so its control buffer holds well-formed items,
@@ -530,49 +538,6 @@ fn first_int(data: &[u8]) -> c_int {
         [a, ..] => c_int::from(a),
         [] => 0,
     }
-}
-
-/// What came over a local socket.
-pub(crate) struct Local {
-    /// Bytes (cut to the buffer).
-    pub(crate) len: usize,
-    /// The sender's user and process.
-    pub(crate) uid: Option<u32>,
-    pub(crate) pid: i32,
-    /// Descriptors; those that nobody takes are closed with it.
-    pub(crate) fds: Vec<OwnedFd>,
-}
-
-/// Receives one datagram from a local socket.
-pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
-    let mut control = Control([0; 128]);
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all zeros is an empty message header.
-    let mut header: libc::msghdr = unsafe { mem::zeroed() };
-    header.msg_iov = &mut part;
-    header.msg_iovlen = 1;
-    header.msg_control = (&raw mut control).cast();
-    header.msg_controllen = size_of::<Control>() as _;
-    // MSG_CMSG_CLOEXEC: nobody may smuggle descriptors in that survive an exec.
-    // SAFETY: the part and the ancillary buffer are writable and live through the call.
-    let len = check_len(unsafe { receive_message(fd, &mut header, libc::MSG_CMSG_CLOEXEC) })?;
-    let mut local = Local { len, uid: None, pid: 0, fds: Vec::new() };
-    for_each_control(&header, |level, kind, data| {
-        if level != libc::SOL_SOCKET {
-            return;
-        }
-        if kind == libc::SCM_CREDENTIALS && data.len() >= size_of::<libc::ucred>() {
-            // SAFETY: the item holds a whole ucred.
-            let ids = unsafe { data.as_ptr().cast::<libc::ucred>().read_unaligned() };
-            (local.uid, local.pid) = (Some(ids.uid), ids.pid);
-        } else if kind == libc::SCM_RIGHTS {
-            for fd in data.chunks_exact(4).map(first_int) {
-                // SAFETY: the kernel has just made the descriptor for this process, and nobody else knows it.
-                local.fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-        }
-    });
-    Ok(local)
 }
 
 /// What came with a datagram.

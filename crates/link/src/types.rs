@@ -21,6 +21,8 @@ pub struct Config {
     pub max_segments: usize,
     /// Attach a program that steers packets to their owner. Without it they are handed on.
     pub steer: bool,
+    /// From which ports packets of this machine are taken.
+    pub local_ports: LocalPorts,
     /// What befalls packets that arrive for queue pairs told of with [`crate::UdpLink::add_qp`].
     pub faults: PacketFaults,
     /// Where packets are recorded.
@@ -35,10 +37,20 @@ impl Default for Config {
             receive_buffer: 32 << 20,
             max_segments: 64,
             steer: true,
+            local_ports: LocalPorts::Own,
             faults: PacketFaults::default(),
             capture: None,
         }
     }
+}
+
+/// From which ports packets are taken whose source is an address of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalPorts {
+    /// From the link's own port, and only at addresses where the link has a socket, so that the port there is the own user's.
+    Own,
+    /// From any. For tests, where one machine stands for several.
+    Any,
 }
 
 /// Names one local address of a [`crate::UdpLink`]. An index is not reused while the link lives.
@@ -122,8 +134,13 @@ pub struct RxPacket<'a> {
     pub traffic_class: u8,
     /// TTL or hop limit as received.
     pub hop_limit: u8,
-    /// Whether another process received it and passed it on.
+    /// Whether it came from another process of this user: its sender, or one that received it and passed it on.
     pub handed_on: bool,
+    /// Whether that process was its sender, so that it was never on a network.
+    pub direct: bool,
+    /// Whether its source is an address of this machine at which this process has no socket, so that any user may have sent it.
+    /// Only packets for queue pair 1 are handed out then: for a process that can tell.
+    pub unproven: bool,
     /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
     pub bytes: &'a [u8],
 }

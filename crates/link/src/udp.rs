@@ -13,9 +13,14 @@ use crate::address::{self, AddressSocket};
 use crate::capture::{Capture, Flow};
 use crate::error::LinkError;
 use crate::faults::Faults;
+use crate::frames::Frames;
+use crate::handover::{Incoming, LineId, Outgoing, Untold};
 use crate::hello::Greeting;
+use crate::origin::OwnAddresses;
+use crate::owner;
 use crate::recv::{OwnedPacket, RxBuffers};
-use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim, slot_of_qpn};
+use crate::service::Services;
+use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
 use crate::types::{AddrIndex, Config, Delivery, FdKind, Route, RxPacket};
@@ -32,11 +37,20 @@ const HAND_ON_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Sockets {
     pub(crate) addresses: Vec<Option<Arc<AddressSocket>>>,
     pub(crate) claims: Vec<Arc<SlotClaim>>,
+    /// Places of groups that were left.
+    free: Vec<AddrIndex>,
 }
 
 impl Sockets {
     pub(crate) fn get(&self, index: AddrIndex) -> Option<&Arc<AddressSocket>> {
         self.addresses.get(index.get())?.as_ref()
+    }
+
+    /// The place of the next socket.
+    fn next(&self) -> Result<AddrIndex, LinkError> {
+        u16::try_from(self.addresses.len())
+            .map(AddrIndex)
+            .map_err(|_| LinkError::TooManySockets { limit: usize::from(u16::MAX) })
     }
 }
 
@@ -51,11 +65,20 @@ pub struct UdpLink {
     pub(crate) tapped: bool,
     pub(crate) faults: Option<Faults>,
     pub(crate) capture: Option<Arc<Capture>>,
+    /// The kernel tells this process its own user from all others.
+    pub(crate) tells_users_apart: bool,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+    pub(crate) services: Services,
+    pub(crate) frames: Frames,
+    pub(crate) own_addresses: OwnAddresses,
     sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
     pub(crate) greetings: Mutex<Vec<Greeting>>,
     pub(crate) greeted: AtomicBool,
+    /// Connections to others that have ended.
+    pub(crate) ended: Mutex<Vec<LineId>>,
     pub(crate) pending: Mutex<VecDeque<OwnedPacket>>,
     pub(crate) pending_len: AtomicUsize,
     /// Index of the address that was busy last.
@@ -64,6 +87,8 @@ pub struct UdpLink {
     pub(crate) calls: AtomicU32,
     /// Some address wants its steering measured.
     pub(crate) due: AtomicBool,
+    /// It was said that a stranger holds the name that measuring is done in turns by.
+    pub(crate) steer_warned: AtomicBool,
     made: Instant,
     /// Milliseconds since `made` until which no full hand-over socket is waited for.
     hand_on_pause: AtomicU64,
@@ -76,22 +101,40 @@ impl UdpLink {
     /// [`LinkError::NoFreeSlot`], [`LinkError::OutOfDescriptors`] and what else claiming a slot may meet.
     pub fn new(config: Config) -> Result<Self, LinkError> {
         let faults = (!config.faults.is_none()).then(|| Faults::new(config.faults.clone()));
+        let fds = FdTable::new();
+        let incoming =
+            Incoming::new(&fds).map_err(|error| LinkError::from_io("watch the slots' connections", error))?;
+        let tells_users_apart = owner::users_can_be_told_apart();
+        if !tells_users_apart {
+            log::warn!(
+                "this process runs as the user that stands for all unknown ones in its user namespace, so it cannot tell its own \
+                 processes from strangers': packets between processes of this host go over the network only; run it as another user"
+            );
+        }
         let link = UdpLink {
             tapped: faults.is_some() || config.capture.is_some(),
             faults,
             capture: config.capture.clone(),
             uid: sys::effective_uid(),
-            fds: FdTable::new(),
+            tells_users_apart,
+            outgoing: Outgoing::default(),
+            incoming,
+            services: Services::default(),
+            frames: Frames::default(),
+            own_addresses: OwnAddresses::default(),
+            fds,
             counters: Counters::default(),
             sockets: RwLock::default(),
             own: [const { AtomicU64::new(0) }; (1 << SLOT_BITS) / 64],
             greetings: Mutex::default(),
             greeted: AtomicBool::new(false),
+            ended: Mutex::default(),
             pending: Mutex::default(),
             pending_len: AtomicUsize::new(0),
             hot: AtomicUsize::new(0),
             calls: AtomicU32::new(0),
             due: AtomicBool::new(false),
+            steer_warned: AtomicBool::new(false),
             made: Instant::now(),
             hand_on_pause: AtomicU64::new(0),
             config,
@@ -116,8 +159,11 @@ impl UdpLink {
         let slot = claim.slot();
         self.own[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Relaxed);
         let mut next = Sockets::clone(&sockets);
-        next.claims.push(claim);
+        next.claims.push(claim.clone());
         *sockets = Arc::new(next);
+        self.incoming
+            .add_listener(slot, &claim.fd)
+            .map_err(|error| LinkError::from_io("watch a slot's connections", error))?;
         sockets.addresses.iter().flatten().for_each(|socket| self.want_steering(socket));
         Ok(slot)
     }
@@ -155,15 +201,14 @@ impl UdpLink {
             if let Some(socket) = sockets.addresses.iter().flatten().find(|s| s.local == local) {
                 return Ok(socket.index);
             }
-            let index = u16::try_from(sockets.addresses.len())
-                .map_err(|_| LinkError::TooManySockets { limit: usize::from(u16::MAX) })?;
-            let socket =
-                Arc::new(AddressSocket::open(&self.fds, AddrIndex(index), ip, scope_id, &self.config)?);
+            let index = sockets.next()?;
+            let socket = Arc::new(AddressSocket::open(&self.fds, index, ip, scope_id, &self.config)?);
             let mut next = Sockets::clone(&sockets);
             next.addresses.push(Some(socket.clone()));
             *sockets = Arc::new(next);
             socket
         };
+        self.vouch(&socket);
         if self.config.steer {
             // Nobody may be receiving yet: keep what arrives while probes are waited for.
             let mut buffers = RxBuffers::new(1);
@@ -175,7 +220,7 @@ impl UdpLink {
         Ok(socket.index)
     }
 
-    fn keep(&self, packet: &RxPacket<'_>) {
+    pub(crate) fn keep(&self, packet: &RxPacket<'_>) {
         let mut pending = self.pending.lock();
         if pending.len() == PENDING {
             return add(&self.counters.rx_drop_pending, 1);
@@ -191,11 +236,46 @@ impl UdpLink {
             let mut next = Sockets::clone(&sockets);
             let removed = next.addresses.get_mut(index.get()).and_then(Option::take);
             *sockets = Arc::new(next);
+            self.own_addresses.version.fetch_add(1, Relaxed);
             removed
         };
         if let Some(socket) = removed {
             // A receiver at work in another thread may hold the socket, and keep it open, a moment longer.
             self.nudge_others(socket);
+        }
+    }
+
+    /// Joins a multicast group on an interface. Its packets are handed out with the group as their destination.
+    ///
+    /// # Errors
+    /// [`LinkError::OutOfMemory`] and what else opening a socket may meet.
+    pub fn join_group(&self, group: IpAddr, interface: u32) -> Result<AddrIndex, LinkError> {
+        let mut sockets = self.sockets.write();
+        let mut next = Sockets::clone(&sockets);
+        let index = match next.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = next.next()?;
+                next.addresses.push(None);
+                index
+            }
+        };
+        let socket = AddressSocket::join(&self.fds, index, group, interface, &self.config)?;
+        next.addresses[index.get()] = Some(Arc::new(socket));
+        *sockets = Arc::new(next);
+        Ok(index)
+    }
+
+    /// Leaves a multicast group. Its index may be that of another one from then on.
+    pub fn leave_group(&self, index: AddrIndex) {
+        let mut sockets = self.sockets.write();
+        let mut next = Sockets::clone(&sockets);
+        if let Some(place) =
+            next.addresses.get_mut(index.get()).filter(|s| s.as_ref().is_some_and(|s| s.is_group()))
+        {
+            *place = None;
+            next.free.push(index);
+            *sockets = Arc::new(next);
         }
     }
 
@@ -212,7 +292,7 @@ impl UdpLink {
         usize::try_from(bytes).ok()
     }
 
-    /// Every descriptor to wait on for input, level-triggered. The set changes with addresses and slots only.
+    /// Every descriptor to wait on for input, level-triggered. The set changes with addresses only.
     pub fn for_each_fd(&self, f: &mut dyn FnMut(FdKind, BorrowedFd<'_>)) {
         let sockets = self.sockets();
         for socket in sockets.addresses.iter().flatten() {
@@ -220,22 +300,9 @@ impl UdpLink {
                 f(FdKind::Udp(socket.index), fd);
             }
         }
-        for claim in &sockets.claims {
-            if let Some(fd) = claim.fd.borrow() {
-                f(FdKind::HandOver, fd);
-            }
+        if let Some(fd) = self.incoming.any.borrow() {
+            f(FdKind::HandOver, fd);
         }
-    }
-
-    /// Hands a packet on to the process that owns the QPN; whether it took it. `recv` does this by itself for packets
-    /// of other slots.
-    pub fn hand_on(&self, qpn: u32, packet: &RxPacket<'_>) -> bool {
-        let Some(slot) = slot_of_qpn(qpn).filter(|&slot| !packet.handed_on && !self.owns(slot)) else {
-            return false;
-        };
-        let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
-        message.extend_from_slice(packet.bytes);
-        self.hand_on_message(&self.sockets(), slot, &Envelope::of(packet), &message)
     }
 
     /// Gives packets to another process of this user on this host directly, without the network: for transports that
@@ -243,28 +310,22 @@ impl UdpLink {
     /// from and to which address they go.
     pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
         let sockets = self.sockets();
-        let (Some(claim), Some(from)) = (sockets.claims.first(), sockets.get(route.local)) else {
-            return Delivery::NoOwner;
-        };
+        let Some(from) = sockets.get(route.local) else { return Delivery::NoOwner };
         let envelope = Envelope {
             src: SocketAddr::new(from.local.ip(), self.config.port),
             dst: route.dst.ip(),
             traffic_class: route.traffic_class,
             hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
         };
-        let header = slot::packets_header(&envelope);
-        let name = slot::slot_name(self.uid, slot);
-        loop {
-            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets], &[]) else {
+        let header = slot::packets_header(&envelope, true);
+        match self.tell(slot, &[&header, packets], &[]) {
+            Ok(_) => {
                 add(&self.counters.delivered, slot::packets(packets).count() as u64);
                 self.record_delivered(&envelope, packets);
-                return Delivery::Done;
-            };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS) => return Delivery::Full,
-                _ => return Delivery::NoOwner,
+                Delivery::Done
             }
+            Err(Untold::Full) => Delivery::Full,
+            Err(_) => Delivery::NoOwner,
         }
     }
 
@@ -287,27 +348,18 @@ impl UdpLink {
     }
 
     /// Sends packets (each behind its length) to the owner of the slot.
-    pub(crate) fn hand_on_message(
-        &self,
-        sockets: &Sockets,
-        slot: Slot,
-        envelope: &Envelope,
-        packets: &[u8],
-    ) -> bool {
+    pub(crate) fn hand_on_message(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
         let count = slot::packets(packets).count() as u64;
-        let Some(claim) = sockets.claims.first() else { return false };
-        let header = slot::packets_header(envelope);
-        let name = slot::slot_name(self.uid, slot);
+        let header = slot::packets_header(envelope, false);
         let mut until = None;
         loop {
-            let Err(error) = sys::send_local(&claim.fd, &name, &[&header, packets], &[]) else {
+            let Err(error) = self.tell(slot, &[&header, packets], &[]) else {
                 add(&self.counters.handed_on_out, count);
                 return true;
             };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // A local datagram socket holds few messages; its owner may need a moment.
-                Some(libc::EAGAIN) => {
+            match error {
+                // A connection holds few messages; its owner may need a moment.
+                Untold::Full => {
                     let now = self.made.elapsed();
                     let until = *until.get_or_insert(now + HAND_ON_WAIT);
                     if now >= until || (now.as_millis() as u64) < self.hand_on_pause.load(Relaxed) {

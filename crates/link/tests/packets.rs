@@ -220,9 +220,10 @@ fn errors_speak() {
     let owner = UdpSocket::bind((V4, port)).unwrap();
     let link = UdpLink::new(config(port)).unwrap();
     let error = link.add_address(V4, 0).unwrap_err();
-    assert!(matches!(error, LinkError::PortTaken { ip, port: p } if ip == V4 && p == port), "{error:?}");
+    assert!(matches!(error, LinkError::PortTaken { ip, port: p, .. } if ip == V4 && p == port), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("another user") && text.contains(&port.to_string()), "{text}");
+    assert!(text.contains("a program of this user that does not share it"), "{text}");
+    assert!(text.contains(&port.to_string()), "{text}");
     drop(owner);
     let strange = "192.0.2.1".parse().unwrap();
     let error = link.add_address(strange, 0).unwrap_err();

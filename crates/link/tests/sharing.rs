@@ -102,12 +102,13 @@ fn packets_for_nobody_are_counted() {
     sender.send(free, 10);
     let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
     assert!(wait(|| dropped() == 10), "{}", dropped());
-    // QPN 1 and multicast go to the sink of whoever gets them.
+    // QPN 1 goes to the sink of whoever gets it; that of multicast only with a group as the IP destination.
     for to in [1, 0xff_ffff] {
         push(&mut sender.batch, &sender.link, &sender.route, to, 0, 8);
     }
     sender.batch.flush(&sender.link);
-    assert!(wait(|| a.count() + b.count() == 2));
+    let stray = || a.link.stats().rx_drop_not_multicast + b.link.stats().rx_drop_not_multicast;
+    assert!(wait(|| a.count() + b.count() == 1 && stray() == 1));
 }
 
 /// Whether some process holds the slot.
@@ -242,59 +243,12 @@ fn killed_members_hurt_nobody() {
 }
 
 #[test]
-fn other_users_are_kept_out() {
-    const NOBODY: u32 = 65534;
-    if let Some(port) = as_child() {
-        let link = UdpLink::new(config(port)).unwrap();
-        let error = link.add_address(V4, 0).expect_err("the port is another user's");
-        // The name of a slot of user 0 is no secret; what is sent there is dropped.
-        let slot: Slot = std::env::var("ADVERB_LINK_TEST_SLOT").unwrap().parse().unwrap();
-        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-        let name = format!("adverb-0-{slot}");
-        let addr =
-            <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
-                .unwrap();
-        let sent = socket.send_to_addr(b"anything", &addr);
-        say(format_args!("{} {error}", sent.is_ok()));
-        return;
-    }
-    let port = port();
-    let (a, _) = Node::at(config(port), V4);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    if !status.lines().any(|line| line.starts_with("Uid:\t0\t0")) {
-        // Cannot become another user: send from this one and check the message only.
-        println!("not root: the drop of another user's messages was NOT tested");
-        return;
-    }
-    // A copy, as the other user may not be allowed into the build tree.
-    let exe = std::env::temp_dir().join(format!("adverb-link-test-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    let mut command = Command::new(&exe);
-    command.args(["--exact", "other_users_are_kept_out", "--nocapture", "--test-threads=1"]);
-    command.env(CHILD, port.to_string()).env("ADVERB_LINK_TEST_SLOT", a.slot().to_string());
-    std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
-    std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
-    let output = command.output();
-    std::fs::remove_file(&exe).unwrap();
-    let output = output.unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let said = text.lines().find_map(|l| l.split_once("SAYS ")).map(|(_, s)| s.to_owned()).expect(&text);
-    assert!(said.starts_with("true") && said.contains("another user"), "{said}");
-    assert!(wait(|| a.link.stats().handover_drop_foreign == 1), "{:?}", a.link.stats());
-}
-
-#[test]
 fn malformed_and_circling_messages_are_dropped() {
     let port = port();
     let (a, _) = Node::at(config(port), V4);
-    let uid = std::fs::metadata("/proc/self").map(|m| std::os::unix::fs::MetadataExt::uid(&m)).unwrap();
-    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
-    let name = format!("adverb-{uid}-{}", a.slot());
-    let addr =
-        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
-            .unwrap();
+    let line = Line::to(&slot_name(a.slot())).unwrap();
     // No version, a header cut short, and a well-formed packet for a slot that is not the receiver's.
-    let mut circling = b"Adverb\0\x01\x01\x04\0\0".to_vec();
+    let mut circling = b"Adverb\0\x01\x05\x04\0\0".to_vec();
     circling.resize(24, 0);
     for _ in 0..2 {
         circling.extend_from_slice(&std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets());
@@ -302,7 +256,7 @@ fn malformed_and_circling_messages_are_dropped() {
     circling.extend_from_slice(&12u16.to_le_bytes());
     circling.extend_from_slice(&bth(qpn(a.slot() % 1000 + 2, 1), 1));
     for message in [&b"rubbish"[..], b"Adverb\0\x01\x01\x04", &circling] {
-        socket.send_to_addr(message, &addr).unwrap();
+        line.send(message).unwrap();
     }
     assert!(wait(|| a.link.stats().handover_drop_malformed == 3), "{:?}", a.link.stats());
     // Right but for its length: no packet is that long.
@@ -311,10 +265,10 @@ fn malformed_and_circling_messages_are_dropped() {
     long[at - 2..]
         .copy_from_slice(&[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat());
     long.resize(at + 5000, 0);
-    socket.send_to_addr(&long, &addr).unwrap();
+    line.send(&long).unwrap();
     assert!(wait(|| a.link.stats().handover_drop_malformed == 4), "{:?}", a.link.stats());
     circling[at..].copy_from_slice(&bth(u32::from(a.slot()) << SLOT_SHIFT, 1));
-    socket.send_to_addr(&circling, &addr).unwrap();
+    line.send(&circling).unwrap();
     assert!(a.take(1)[0].handed_on);
 }
 
@@ -327,13 +281,13 @@ fn a_stopped_reader_costs_a_bounded_wait() {
     let slot = silent.slots()[0];
     let mut sender = Sender::new(port);
     let start = std::time::Instant::now();
-    for _ in 0..200 {
-        sender.send(slot, 1);
-    }
     let counted = || a.link.stats().handed_on_out + a.link.stats().handed_on_drop_full;
-    assert!(wait(|| counted() == 200), "{:?}", a.link.stats());
+    for n in 1..=40 {
+        sender.send(slot, 100);
+        assert!(wait(|| counted() == n * 100), "{:?}", a.link.stats());
+    }
     assert!(a.link.stats().handed_on_drop_full > 0);
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -2,36 +2,27 @@
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use nix::errno::Errno;
-use std::fmt;
+use thiserror::Error;
 
 /// Why the kernel did not copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CmaError {
     /// It may not: another user's process, Yama, a filter of system calls, or a kernel without this.
+    #[error("the kernel forbids access to the peer's memory")]
     Forbidden,
     /// There is no such process any more.
+    #[error("the peer's process is gone")]
     Gone,
     /// Memory at either end is not mapped, or not with the access needed. What lies before it may have been copied.
+    #[error("memory at either end is not mapped with the access needed")]
     Fault,
     /// The two sides differ in length; nothing was copied.
+    #[error("the two sides differ in length")]
     Lengths,
     /// Something else.
+    #[error("the kernel refuses: {}", .0.desc())]
     Kernel(Errno),
 }
-
-impl fmt::Display for CmaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CmaError::Forbidden => f.write_str("the kernel forbids access to the peer's memory"),
-            CmaError::Gone => f.write_str("the peer's process is gone"),
-            CmaError::Fault => f.write_str("memory at either end is not mapped with the access needed"),
-            CmaError::Lengths => f.write_str("the two sides differ in length"),
-            CmaError::Kernel(errno) => write!(f, "the kernel refuses: {}", errno.desc()),
-        }
-    }
-}
-
-impl std::error::Error for CmaError {}
 
 impl From<Errno> for CmaError {
     fn from(errno: Errno) -> Self {
@@ -49,7 +40,8 @@ const PIECES: usize = 1024;
 
 /// A process whose memory is reached by `process_vm_readv` and `process_vm_writev`.
 ///
-/// Whether the number still means the same process is for the caller to know (a pidfd tells when it ends).
+/// The number may be that of one of its threads. Whether it still means the same is for the caller to know: a process that
+/// calls `exec` keeps its number and loses all other threads before it has its new memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cma {
     pid: libc::pid_t,
@@ -62,7 +54,7 @@ enum Way {
 }
 
 impl Cma {
-    /// The process with this number.
+    /// The process or thread with this number.
     #[must_use]
     pub fn new(pid: u32) -> Self {
         Cma { pid: pid.cast_signed() }

@@ -1,15 +1,15 @@
 //! The one door to application bytes.
 //!
 //! The engine checks keys, bounds and rights and names [`Range`]s; [`HostMemory`] copies to and from them in this
-//! process. Two promises make that sound towards the rest of the process:
+//! process. Two kinds of memory are told apart, by the range's kind:
 //!
-//! * A range reaches this crate only while the key table's read lock is held, so its region is registered: the program
-//!   promised by `ibv_reg_mr` that the bytes stay mapped until it deregisters them. [`probe`] checked at registration
-//!   that they are.
-//! * Pages of fast-registered regions are vouched for in the same way; `adverb_engine::keys::PagedMemory` turns them into
-//!   mapped ranges, and without it they cannot be reached.
-//! * On-demand regions promise nothing, so they are reached through the kernel, which answers a missing page with
-//!   an error instead of a signal.
+//! | kind | memory | reached by |
+//! |---|---|---|
+//! | [`Mapped`](RangeKind::Mapped) | mappings of our own, which nobody else takes away: pages that we made, and our own mapping of a program's shared block | loads and stores |
+//! | [`OnDemand`](RangeKind::OnDemand) | the program's memory wherever the program has it: it may be unmapped, protected or truncated at any time | the kernel, which answers a missing page with an error instead of a signal |
+//!
+//! A range reaches this crate only while the key table's read lock is held, so its region is registered. Pages of
+//! fast-registered regions are turned into such ranges by `adverb_engine::keys::PagedMemory`.
 //!
 //! Other threads of the program may touch the same bytes at any time, as they may with a NIC; nothing here makes
 //! decisions on bytes it read twice. Copies into registered memory end with its last word, since programs poll it.
@@ -20,71 +20,62 @@
 //!
 //! | | the owner | the peer | costs it |
 //! |---|---|---|---|
-//! | shared | [`Shadow::adopt`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; atomics are the CPU's |
-//! | through the kernel | [`Shadow::bar`] | [`Cma`] | a system call and a copy |
+//! | shared | [`SharedFile::place`], [`Pages::shared`] | [`PeerMemory`], [`Window`] | a copy; atomics are the CPU's |
+//! | private | nothing | [`Cma`] | a system call and a copy |
 //!
-//! [`Shadow`] is a file that peers get; registered pages lie in it at the offset that is their address. A program's own pages are
-//! moved there and stay where they are for the program, which must never notice: where that is not sure, [`Refusal`] says why. The
-//! owner's part of the protocol is short:
-//!
-//! * Before a key opens memory, `adopt` it; if that is refused, `bar` it, since the kernel writes there for peers and nothing may move
-//!   then. Keep what either gives until no key opens it and no peer uses it any more.
-//! * The library's own threads say so ([`Shadow::own_thread`]) and work behind a gate, as their heap's pages may move.
-//! * Hold no lock meanwhile that such a thread at work waits for.
-//! * Call [`Shadow::sweep`] now and then while [`ShadowStats::idle`] is not zero: with other threads about, pages cannot go back at once.
-//!
-//! A child of `fork` gets private copies, and makes a file of its own when it needs one. What is given up by `madvise` is zero
-//! afterwards because the preload of `adverb run` tells [`advised`] about it; without the preload nothing is adopted, unless
-//! [`Shadow::trust_allocators`] is told to. `examples/share.rs` is all of it in sixty lines, `examples/adopt_cost.rs` what it costs.
-//!
-//! Not guarded against: children made by a bare `clone` or `vfork` that write to registered memory before they execute a program (they
-//! share it); a futex without `FUTEX_PRIVATE_FLAG` on which a thread waits while the page moves; io_uring whose rings are not mapped;
-//! `MADV_HUGEPAGE`, `MADV_DONTDUMP` and NUMA policies, which moved pages lose.
+//! [`SharedFile`] says what lies in the file, and why none of it is ever moved there.
+#![allow(unsafe_code, reason = "the one door to application memory")]
 #![deny(missing_docs)]
 
 mod cma;
 mod copy;
+mod fd;
+mod file;
+mod kernel;
 mod maps;
 mod pages;
 mod peer;
 mod probe;
-mod shadow;
+mod room;
+mod sys;
 #[cfg(test)]
 mod tests;
+mod word;
 
 pub use cma::{Cma, CmaError};
+pub use fd::{FdError, FdPages};
+pub use file::{Held, Hold, Placed, Private, SharedFile};
 pub use pages::Pages;
 pub use peer::{PeerError, PeerMemory, Window, WindowFault};
 pub use probe::{ProbeError, probe};
-pub use shadow::{
-    Adopted, Barred, Hook, OwnThread, Refusal, Shadow, ShadowStats, Working, advised, madvise_observed,
-};
+pub use sys::Life;
 
 use probe::page_size;
 
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
-use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
-use nix::unistd::Pid;
-use std::io::{IoSlice, IoSliceMut};
 
 /// This process's memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostMemory;
 
 impl Memory for HostMemory {
+    /// A consumer's own pages, which may go.
+    fn page_kind(&self) -> RangeKind {
+        RangeKind::OnDemand
+    }
+
     #[inline]
     fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
         debug_assert_eq!(from.len as usize, to.len());
         match from.kind {
             RangeKind::Mapped => {
-                // SAFETY: the key table's entry vouches for `from.len` mapped bytes at `from.addr` while its lock is
-                // held (crate docs), `to` is our own buffer of the same length and cannot overlap registered memory
-                // that the program gave us, since we borrow it exclusively.
+                // SAFETY: `from.len` bytes of a mapping of our own, which lives while the key table's lock is held (crate
+                // docs); `to` is a buffer of the same length, borrowed exclusively, so the two do not overlap.
                 unsafe { copy::get(to.as_mut_ptr(), from.addr as *const u8, to.len()) };
                 Ok(())
             }
-            RangeKind::OnDemand => read_soft(from, to),
+            RangeKind::OnDemand => kernel::read(from, to),
             RangeKind::Null => {
                 to.fill(0);
                 Ok(())
@@ -98,11 +89,11 @@ impl Memory for HostMemory {
         debug_assert_eq!(to.len as usize, from.len());
         match to.kind {
             RangeKind::Mapped => {
-                // SAFETY: as in `read`; the entry's LOCAL_WRITE right was probed as writable at registration.
+                // SAFETY: as in `read`; mappings of our own are writable.
                 unsafe { copy::put(to.addr as *mut u8, from.as_ptr(), from.len()) };
                 Ok(())
             }
-            RangeKind::OnDemand => write_soft(to, from),
+            RangeKind::OnDemand => kernel::write(to, from),
             RangeKind::Null => Ok(()),
             RangeKind::Paged(_) => Err(MemoryFault { addr: to.addr }),
         }
@@ -110,21 +101,13 @@ impl Memory for HostMemory {
 
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
         match at.kind {
-            RangeKind::Null => return Ok(0),
-            RangeKind::OnDemand => {
-                // Bring the page in, or find out that it is not there, before touching it directly.
-                let mut now = [0; 8];
-                read_soft(at, &mut now)?;
-                populate_for_write(at)?;
-            }
-            RangeKind::Mapped => {}
-            RangeKind::Paged(_) => return Err(MemoryFault { addr: at.addr }),
+            RangeKind::Null => Ok(0),
+            _ if !at.addr.is_multiple_of(8) => Err(MemoryFault { addr: at.addr }),
+            RangeKind::OnDemand => word::perform(at, op),
+            // SAFETY: eight bytes of a mapping of our own (as in `write`), aligned to eight (checked above).
+            RangeKind::Mapped => Ok(unsafe { copy::atomic(at.addr as *mut u64, op) }),
+            RangeKind::Paged(_) => Err(MemoryFault { addr: at.addr }),
         }
-        if !at.addr.is_multiple_of(8) {
-            return Err(MemoryFault { addr: at.addr });
-        }
-        // SAFETY: eight mapped, writable bytes (as in `write`), aligned to eight (checked above).
-        Ok(unsafe { copy::atomic(at.addr as *mut u64, op) })
     }
 }
 
@@ -134,10 +117,19 @@ impl Memory for HostMemory {
 /// The memory on either side is not there.
 pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     debug_assert_eq!(from.len, to.len);
-    if from.kind == RangeKind::Mapped && to.kind == RangeKind::Mapped {
-        // SAFETY: the key table vouches for both ranges (crate docs).
-        unsafe { std::ptr::copy(from.addr as *const u8, to.addr as *mut u8, from.len as usize) };
-        return Ok(());
+    match (from.kind, to.kind) {
+        (RangeKind::Mapped, RangeKind::Mapped) => {
+            // SAFETY: both are of mappings of our own (crate docs).
+            unsafe { std::ptr::copy(from.addr as *const u8, to.addr as *mut u8, from.len as usize) };
+            return Ok(());
+        }
+        (RangeKind::OnDemand, RangeKind::Mapped | RangeKind::OnDemand) => {
+            return kernel::copy_out(from.addr, to.addr, from.len.into());
+        }
+        (RangeKind::Mapped, RangeKind::OnDemand) => {
+            return kernel::copy_in(to.addr, from.addr, from.len.into());
+        }
+        _ => {}
     }
     let mut room = [0; 4096];
     let mut done = 0;
@@ -151,44 +143,11 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     Ok(())
 }
 
-fn read_soft(from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
-    let mut done = 0;
-    while done < to.len() {
-        let remote = RemoteIoVec { base: from.addr as usize + done, len: to.len() - done };
-        match process_vm_readv(Pid::this(), &mut [IoSliceMut::new(&mut to[done..])], &[remote]) {
-            Ok(n) if n > 0 => done += n,
-            _ => return Err(MemoryFault { addr: from.addr + done as u64 }),
-        }
-    }
-    Ok(())
-}
-
-fn write_soft(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
-    let mut done = 0;
-    while done < from.len() {
-        let remote = RemoteIoVec { base: to.addr as usize + done, len: from.len() - done };
-        match process_vm_writev(Pid::this(), &[IoSlice::new(&from[done..])], &[remote]) {
-            Ok(n) if n > 0 => done += n,
-            _ => return Err(MemoryFault { addr: to.addr + done as u64 }),
-        }
-    }
-    Ok(())
-}
-
-/// Makes the page of an on-demand word writable without changing it, or reports the fault.
-fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
-    probe(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
-}
-
-/// Has `child` called in every child after `fork`, before `fork` returns there. `child` must be async-signal-safe:
-/// atomics and `close` only. What it writes its parent does not see: pages that are shared have become the child's own by then.
+/// Has `child` called in every child after `fork`, before `fork` returns there; one such function is kept. `child` must be
+/// async-signal-safe: atomics and `close` only. What it writes its parent does not see: pages that are shared have become the
+/// child's own by then.
 pub fn at_fork_child(child: extern "C" fn()) {
-    // Children's handlers run in the order of their registration.
-    shadow::at_fork();
-    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no other precondition.
-    unsafe {
-        libc::pthread_atfork(None, None, Some(child));
-    }
+    file::at_fork(Some(child));
 }
 
 /// Has `last` called when the process ends by `exit` or by returning from `main`.

@@ -1,10 +1,10 @@
 //! What the kernel has mapped where: one mapping at a time by `PROCMAP_QUERY` (Linux 6.11), or all of `/proc/self/maps`
 //! read, before that.
+use crate::sys;
 use nix::errno::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, RawFd};
 
 /// Rights and kind of a mapping, as `PROCMAP_QUERY` gives them.
 pub(crate) const READ: u64 = 1;
@@ -12,38 +12,31 @@ pub(crate) const WRITE: u64 = 2;
 pub(crate) const EXEC: u64 = 4;
 pub(crate) const SHARED: u64 = 8;
 
-/// What is behind a mapping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Anonymous memory: the heap's or any other.
-    Anonymous,
-    /// The main thread's stack.
-    Stack,
-    /// `[vdso]` and its like.
-    Special,
-    /// A file, shared anonymous memory (whose file has no name) included.
-    File,
-}
-
 /// A mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vma {
     pub start: u64,
     pub end: u64,
     pub flags: u64,
-    /// Size of the kernel's pages; 0 where it does not say.
-    pub page: u64,
     /// Offset in the file.
     pub offset: u64,
     pub inode: u64,
     pub dev: (u32, u32),
-    pub kind: Kind,
 }
 
 impl Vma {
-    /// Is this the piece of the file `(dev, inode)`, shared?
+    /// Is this a piece of the file `(dev, inode)`?
+    pub fn is_of_file(&self, file: ((u32, u32), u64)) -> bool {
+        (self.dev, self.inode) == file
+    }
+    /// Is it one that is shared?
     pub fn is_of(&self, file: ((u32, u32), u64)) -> bool {
-        (self.dev, self.inode) == file && self.flags & SHARED != 0
+        self.is_of_file(file) && self.flags & SHARED != 0
+    }
+    /// Its rights, as `mprotect` takes them.
+    pub fn prot(&self) -> i32 {
+        let flags = [(READ, libc::PROT_READ), (WRITE, libc::PROT_WRITE), (EXEC, libc::PROT_EXEC)];
+        flags.into_iter().filter(|(flag, _)| self.flags & flag != 0).map(|(_, prot)| prot).sum()
     }
 }
 
@@ -73,28 +66,30 @@ const FILE_BACKED: u64 = 0x20;
 /// `_IOWR('f', 17, struct procmap_query)`.
 const PROCMAP_QUERY: libc::c_ulong =
     (3 << 30) | ((size_of::<Query>() as libc::c_ulong) << 16) | (0x66 << 8) | 17;
-/// Room for a path.
-const PATH: usize = 4096;
 
 /// This process's mappings.
 #[derive(Debug)]
 pub(crate) struct Maps {
     file: File,
+    /// Which file that is: its descriptor may be another's by now.
+    id: (u64, u64),
     query: bool,
-}
-
-impl AsFd for Maps {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
 }
 
 impl Maps {
     /// Opens `/proc/self/maps`. A child of `fork` needs one of its own: the descriptor stays with its process's memory.
     pub fn open() -> io::Result<Maps> {
-        let mut maps = Maps { file: File::open("/proc/self/maps")?, query: true };
-        maps.query = maps.ask(0, COVERING_OR_NEXT, &mut []).is_ok();
+        let file = File::open("/proc/self/maps")?;
+        let id = sys::identity(file.as_raw_fd()).ok_or(io::ErrorKind::NotFound)?;
+        let mut maps = Maps { file, id, query: true };
+        maps.query = maps.ask(0, COVERING_OR_NEXT).is_ok();
         Ok(maps)
+    }
+
+    /// Its descriptor, if that is still the one that was opened; -1 if not.
+    pub fn own_fd(&self) -> RawFd {
+        let fd = self.file.as_raw_fd();
+        if sys::identity(fd) == Some(self.id) { fd } else { -1 }
     }
 
     /// The same by reading the text, as on older kernels.
@@ -106,24 +101,15 @@ impl Maps {
     /// Calls `each` with the mappings that meet `[start, end)`, in order, until it answers `false`.
     pub fn walk(&self, start: u64, end: u64, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
         if !self.query {
-            let text = self.text()?;
-            for (vma, _) in parse(&text).filter(|(vma, _)| vma.end > start && vma.start < end) {
-                if !each(&vma) {
-                    break;
-                }
-            }
-            return Ok(());
+            return self.lines(|vma| vma.end <= start || (vma.start < end && each(vma)));
         }
         let mut at = start;
-        let mut name = [0; 128];
         while at < end {
-            let Some(mut vma) = self.ask(at, COVERING_OR_NEXT, &mut [])?.filter(|vma| vma.start < end) else {
-                break;
+            // A program that closes all descriptors closes this one, too.
+            let Ok(found) = self.ask(at, COVERING_OR_NEXT) else {
+                return self.lines(|vma| vma.end <= at || (vma.start < end && each(vma)));
             };
-            if vma.kind != Kind::File {
-                // The name is asked for only where it is short.
-                vma = self.ask(vma.start, 0, &mut name)?.unwrap_or(vma);
-            }
+            let Some(vma) = found.filter(|vma| vma.start < end) else { break };
             at = vma.end;
             if !each(&vma) {
                 break;
@@ -132,56 +118,48 @@ impl Maps {
         Ok(())
     }
 
-    /// Calls `each` with every mapping of a file of the kernel's own making (it lies on no real device), and its name.
-    pub fn kernel_files(&self, mut each: impl FnMut(&Vma, &[u8])) -> io::Result<()> {
+    /// Calls `each` with every mapping of a file.
+    pub fn files(&self, mut each: impl FnMut(&Vma)) -> io::Result<()> {
         if !self.query {
-            let text = self.text()?;
-            parse(&text)
-                .filter(|(vma, _)| vma.kind == Kind::File && vma.dev.0 == 0)
-                .for_each(|(v, n)| each(&v, n));
-            return Ok(());
+            return self.lines(|vma| {
+                if vma.inode != 0 {
+                    each(vma);
+                }
+                true
+            });
         }
         let mut at = 0;
-        let mut name = [0; PATH];
-        while let Some(vma) = self.ask(at, COVERING_OR_NEXT | FILE_BACKED, &mut [])? {
-            at = vma.end;
-            if vma.dev.0 == 0 && self.ask(vma.start, 0, &mut name)?.is_some() {
-                each(&vma, name.split(|b| *b == 0).next().unwrap_or_default());
-            }
-        }
-        Ok(())
-    }
-
-    fn text(&self) -> io::Result<Vec<u8>> {
-        // The open descriptor does where there are no more to be had.
-        std::fs::read("/proc/self/maps").or_else(|_| self.text_again())
-    }
-
-    fn text_again(&self) -> io::Result<Vec<u8>> {
-        let (mut text, mut len) = (vec![0; 1 << 16], 0);
         loop {
-            match self.file.read_at(&mut text[len..], len as u64) {
-                Ok(0) => break,
-                Ok(n) => len += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if len == text.len() {
-                text.resize(2 * len, 0);
-            }
+            let Ok(found) = self.ask(at, COVERING_OR_NEXT | FILE_BACKED) else {
+                return self.lines(|vma| {
+                    if vma.inode != 0 && vma.end > at {
+                        each(vma);
+                    }
+                    true
+                });
+            };
+            let Some(vma) = found else { return Ok(()) };
+            at = vma.end;
+            each(&vma);
         }
-        text.truncate(len);
-        Ok(text)
     }
 
-    fn ask(&self, addr: u64, flags: u64, name: &mut [u8]) -> io::Result<Option<Vma>> {
-        let mut query = Query { size: size_of::<Query>() as u64, flags, addr, ..Query::default() };
-        if !name.is_empty() {
-            name[0] = 0;
-            query.name_size = name.len() as u32;
-            query.name_addr = name.as_mut_ptr() as u64;
+    /// Calls `each` with the mappings of the text, until it answers `false`. Allocates nothing: it is called where a program
+    /// gives advice, which allocators do under their locks. Nor is a thread cancelled in it.
+    fn lines(&self, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
+        // One of its own, since two readers of one descriptor disturb each other; ours where there are no more to be had.
+        let opened = sys::open(c"/proc/self/maps");
+        let fd = opened.unwrap_or(self.own_fd());
+        let result = lines_of(fd, &mut each);
+        if let Ok(fd) = opened {
+            sys::close(fd);
         }
-        // SAFETY: `query` is the structure that this request reads and writes, and says how large it and `name` are.
+        result
+    }
+
+    fn ask(&self, addr: u64, flags: u64) -> io::Result<Option<Vma>> {
+        let mut query = Query { size: size_of::<Query>() as u64, flags, addr, ..Query::default() };
+        // SAFETY: `query` is the structure that this request reads and writes, and says how large it is.
         if unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
             return match Errno::last() {
                 Errno::ENOENT => Ok(None),
@@ -192,33 +170,49 @@ impl Maps {
             start: query.vma_start,
             end: query.vma_end,
             flags: query.vma_flags,
-            page: query.vma_page_size,
             offset: query.vma_offset,
             inode: query.inode,
             dev: (query.dev_major, query.dev_minor),
-            kind: kind(query.inode, name),
         }))
     }
 }
 
-fn kind(inode: u64, name: &[u8]) -> Kind {
-    if inode != 0 {
-        Kind::File
-    } else if name.starts_with(b"[stack") {
-        Kind::Stack
-    } else if name.first() == Some(&b'[') && !name.starts_with(b"[heap]") && !name.starts_with(b"[anon") {
-        Kind::Special
-    } else {
-        Kind::Anonymous
+/// See [`Maps::lines`].
+fn lines_of(fd: RawFd, each: &mut impl FnMut(&Vma) -> bool) -> io::Result<()> {
+    // More than the longest line.
+    let mut text = [0; 8192];
+    let (mut len, mut at) = (0, 0);
+    loop {
+        // SAFETY: into the rest of the array.
+        match unsafe {
+            let room = (text.len() - len) as u64;
+            sys::transfer(libc::SYS_pread64, fd, text[len..].as_mut_ptr() as u64, room, at)
+        } {
+            Ok(0) => return Ok(()),
+            Ok(n) => (len, at) = (len + n as usize, at + n),
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let whole = text[..len].iter().rposition(|b| *b == b'\n').map_or(0, |last| last + 1);
+        for vma in parse(&text[..whole]) {
+            if !each(&vma) {
+                return Ok(());
+            }
+        }
+        text.copy_within(whole..len, 0);
+        len -= whole;
+        if len == text.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
     }
 }
 
-/// The lines of `/proc/PID/maps`, with the names of their files.
-fn parse(text: &[u8]) -> impl Iterator<Item = (Vma, &[u8])> {
+/// The lines of `/proc/PID/maps`.
+fn parse(text: &[u8]) -> impl Iterator<Item = Vma> {
     text.split(|b| *b == b'\n').filter_map(parse_line)
 }
 
-fn parse_line(line: &[u8]) -> Option<(Vma, &[u8])> {
+fn parse_line(line: &[u8]) -> Option<Vma> {
     let mut fields = line.splitn(6, |b| *b == b' ');
     let mut field = || fields.next().and_then(|f| std::str::from_utf8(f).ok());
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -226,14 +220,13 @@ fn parse_line(line: &[u8]) -> Option<(Vma, &[u8])> {
     let rights = field()?.as_bytes();
     let offset = hex(field()?)?;
     let (major, minor) = field()?.split_once(':')?;
-    let inode = field()?.parse().ok()?;
-    let name = fields.next().unwrap_or_default().trim_ascii_start();
+    let inode = field()?.trim().parse().ok()?;
     let flags = [(b'r', READ), (b'w', WRITE), (b'x', EXEC), (b's', SHARED)];
     let flags =
         rights.iter().zip(flags).filter(|(is, (letter, _))| *is == letter).map(|(_, (_, flag))| flag).sum();
     let dev = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     let (start, end) = (hex(start)?, hex(end)?);
-    Some((Vma { start, end, flags, page: 0, offset, inode, dev, kind: kind(inode, name) }, name))
+    Some(Vma { start, end, flags, offset, inode, dev })
 }
 
 #[cfg(test)]

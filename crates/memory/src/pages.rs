@@ -1,14 +1,12 @@
 //! Memory of our own that keys can open: device memory, buffers.
-use crate::shadow::{OwnPages, Shadow};
+use crate::file::{OwnPages, SharedFile};
+use crate::sys::{self, At, RW};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 
-/// Zeroed pages, unmapped on drop: private, or such as peers may map. Reached only by address through
-/// [`HostMemory`](crate::HostMemory), so that concurrent access follows the rules of registered memory.
+/// Zeroed pages, which come when they are touched, unmapped on drop: private, or such as peers may map. Reached only by
+/// address through [`HostMemory`](crate::HostMemory), so that concurrent access follows the rules of registered memory.
 #[derive(Debug)]
 pub struct Pages {
     kind: Kind,
@@ -17,46 +15,76 @@ pub struct Pages {
 
 #[derive(Debug)]
 enum Kind {
-    Private { start: NonNull<libc::c_void>, mapped: usize },
+    Private {
+        start: u64,
+        mapped: u64,
+    },
     Shared(OwnPages),
+    /// As a program has them.
+    Program {
+        start: u64,
+        mapped: u64,
+    },
 }
-
-// SAFETY: the pages are plain memory that is only ever copied from and to by address; the struct owns the mapping.
-unsafe impl Send for Pages {}
-// SAFETY: as for Send; no reference to the contents is ever given out.
-unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Maps at least `len` bytes, aligned to a page.
     ///
     /// # Errors
-    /// The errno of `mmap`, usually ENOMEM.
+    /// The errno of `mmap`; ENOMEM if the machine or a control group cannot hold as much.
     pub fn new(len: usize) -> Result<Self, Errno> {
-        let mapped = len.max(1).checked_next_multiple_of(4096).ok_or(Errno::ENOMEM)?;
-        let size = NonZeroUsize::new(mapped).ok_or(Errno::EINVAL)?;
+        let mapped = (len.max(1) as u64).checked_next_multiple_of(crate::page_size()).ok_or(Errno::ENOMEM)?;
+        /// Less is not asked for: it is the kernel's to refuse.
+        const MUCH: u64 = 16 << 20;
+        if mapped > MUCH && mapped > crate::room::available() {
+            return Err(Errno::ENOMEM);
+        }
         // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
-        let start = unsafe {
-            mmap_anonymous(None, size, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
-        }?;
+        let start = unsafe { sys::map(At::Anywhere, mapped, RW, libc::MAP_PRIVATE, None) }?;
         Ok(Pages { kind: Kind::Private { start, mapped }, len })
     }
-    /// The same where peers may map it, aligned to `align`, a power of two, as well, and brought in at once.
+    /// The same where peers may map it, aligned to `align`, a power of two, as well.
     ///
     /// # Errors
-    /// The errno of the kernel, usually ENOMEM; EINVAL if `align` is no power of two.
-    pub fn shared(shadow: &'static Shadow, len: usize, align: usize) -> Result<Self, Errno> {
-        Ok(Pages { kind: Kind::Shared(shadow.pages(len, align)?), len })
+    /// The errno of the kernel; ENOMEM if the machine or a control group cannot hold as much beside what was promised
+    /// before; EINVAL if `align` is no power of two.
+    pub fn shared(file: &'static SharedFile, len: usize, align: usize) -> Result<Self, Errno> {
+        Ok(Pages { kind: Kind::Shared(file.pages(len, align)?), len })
     }
-    /// May peers map them?
+    /// Memory as a program has it, for tests: an allocation of whole pages, shared if a file is given and takes it
+    /// (`true` in the answer).
+    ///
+    /// # Errors
+    /// As [`Pages::new`].
+    pub fn of_program(len: usize, file: Option<&'static SharedFile>) -> Result<(Self, bool), Errno> {
+        let mut pages = Pages::new(len)?;
+        let Kind::Private { start, mapped } = pages.kind else { return Err(Errno::EINVAL) };
+        // SAFETY: mapped just now, anonymous, and nobody else knows of it.
+        let shared = file.is_some_and(|file| unsafe { file.share_fresh(start, mapped) });
+        pages.kind = Kind::Program { start, mapped };
+        Ok((pages, shared))
+    }
+    /// How ranges of it are reached.
     #[must_use]
-    pub fn is_shared(&self) -> bool {
-        matches!(self.kind, Kind::Shared(_))
+    pub fn range_kind(&self) -> RangeKind {
+        match self.kind {
+            Kind::Program { .. } => RangeKind::OnDemand,
+            _ => RangeKind::Mapped,
+        }
+    }
+    /// Where they begin in the file that peers may map, if they lie there.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Private { .. } | Kind::Program { .. } => None,
+            Kind::Shared(pages) => Some(pages.offset()),
+        }
     }
     /// First address.
     #[must_use]
     pub fn addr(&self) -> u64 {
         match &self.kind {
-            Kind::Private { start, .. } => start.as_ptr() as u64,
+            Kind::Private { start, .. } | Kind::Program { start, .. } => *start,
             Kind::Shared(pages) => pages.addr(),
         }
     }
@@ -78,7 +106,7 @@ impl Pages {
         Some(Range {
             addr: self.addr() + offset as u64,
             len: u32::try_from(len).ok()?,
-            kind: RangeKind::Mapped,
+            kind: self.range_kind(),
         })
     }
     /// Copies in; `false` if the range leaves the pages.
@@ -95,9 +123,18 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        if let Kind::Private { start, mapped } = self.kind {
-            // SAFETY: unmaps exactly the mapping made in `new`; no reference into it was ever given out.
-            let _ = unsafe { munmap(start, mapped) };
+        match self.kind {
+            Kind::Program { start, mapped } => {
+                if SharedFile::current().is_none_or(|file| file.release(start, mapped)) {
+                    // SAFETY: exactly the mapping made in `new`, or what it was replaced by.
+                    let _ = unsafe { sys::unmap(start, mapped) };
+                }
+            }
+            Kind::Private { start, mapped } => {
+                // SAFETY: exactly the mapping made in `new`; no reference into it was ever given out.
+                let _ = unsafe { sys::unmap(start, mapped) };
+            }
+            Kind::Shared(_) => {}
         }
     }
 }

@@ -1,43 +1,33 @@
-//! Another process's memory, mapped: what its [`Shadow`](crate::Shadow) holds.
-use crate::shadow::{SEALS, SPAN, Shadow};
-use crate::{HostMemory, copy};
+//! Another process's memory, mapped: what its [`SharedFile`](crate::SharedFile) holds.
+use crate::file::{SEALS, SPAN, SharedFile};
+use crate::sys::{self, At, Life, RW};
+use crate::{HostMemory, copy, kernel};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use nix::errno::Errno;
-use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use thiserror::Error;
 
 /// A descriptor that is not what a peer's file must be, or a window that cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PeerError {
     /// Not a file in memory, or it could still shrink: touching it might end this process.
+    #[error("the peer's file is no memory, or its size is not sealed")]
     NotSealed,
-    /// Its size is not that of the address space.
+    /// Its size is not that of such a file.
+    #[error("the peer's file has {0} bytes instead of {SPAN}")]
     Size(u64),
     /// It is this process's own.
+    #[error("the file is this process's own")]
     Own,
     /// The window is empty or leaves the file.
+    #[error("the window is empty or leaves the file")]
     Bounds,
     /// The kernel refuses.
+    #[error("the kernel refuses: {}", .0.desc())]
     Kernel(Errno),
 }
-
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PeerError::NotSealed => f.write_str("the peer's file is no memory, or its size is not sealed"),
-            PeerError::Size(size) => {
-                write!(f, "the peer's file has {size} bytes, which is not the address space")
-            }
-            PeerError::Own => f.write_str("the file is this process's own"),
-            PeerError::Bounds => f.write_str("the window is empty or leaves the address space"),
-            PeerError::Kernel(errno) => write!(f, "the kernel refuses: {}", errno.desc()),
-        }
-    }
-}
-
-impl std::error::Error for PeerError {}
 
 /// The file of a peer.
 ///
@@ -65,57 +55,66 @@ impl PeerMemory {
         if about.st_size.cast_unsigned() != SPAN {
             return Err(PeerError::Size(about.st_size.cast_unsigned()));
         }
-        if Shadow::current().is_some_and(|own| own.is_file(&about)) {
+        if SharedFile::current().is_some_and(|own| own.is_file(&about)) {
             return Err(PeerError::Own);
         }
         Ok(PeerMemory { fd })
     }
 
-    /// Maps `len` bytes at the peer's address `addr`.
+    /// Maps `len` bytes at `offset` of the file.
     ///
     /// # Errors
     /// Out of bounds, or what the kernel refuses.
-    pub fn window(&self, addr: u64, len: u64) -> Result<Window, PeerError> {
+    pub fn window(&self, offset: u64, len: u64) -> Result<Window, PeerError> {
         let page = crate::page_size();
-        let start = addr & !(page - 1);
-        let end = addr.checked_add(len).filter(|end| len > 0 && *end <= SPAN).ok_or(PeerError::Bounds)?;
-        let mapped = (end.next_multiple_of(page) - start) as usize;
-        let (prot, fd) = (libc::PROT_READ | libc::PROT_WRITE, self.fd.as_raw_fd());
+        let start = offset & !(page - 1);
+        let end = offset.checked_add(len).filter(|end| len > 0 && *end <= SPAN).ok_or(PeerError::Bounds)?;
+        let mapped = end.next_multiple_of(page) - start;
         // Not populated: holes would be filled, with as much memory as the peer cares to name.
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let from = Some((self.fd.as_raw_fd(), start));
+        // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes what it holds.
         let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), mapped, prot, libc::MAP_SHARED, fd, start.cast_signed())
+            let base =
+                sys::map(At::Anywhere, mapped, RW, libc::MAP_SHARED, from).map_err(PeerError::Kernel)?;
+            for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+                let _ = sys::advise(base, mapped, advice);
+            }
+            base
         };
-        let base = NonNull::new(base.cast::<u8>())
-            .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
-            .ok_or_else(|| PeerError::Kernel(Errno::last()))?;
-        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
-            // SAFETY: our own mapping; neither changes what it holds. Straight to the kernel: it is no program's business.
-            unsafe { libc::syscall(libc::SYS_madvise, base.as_ptr(), mapped, advice) };
+        let base = NonNull::new(base as *mut u8).ok_or(PeerError::Bounds)?;
+        Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: Life::current() })
+    }
+
+    /// Copies bytes at `offset` out, zeros where the file has a hole, which stays one: through a [`Window`] it would be filled, at
+    /// the expense of whoever looks.
+    ///
+    /// # Errors
+    /// Out of bounds, or what the kernel refuses.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), PeerError> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset.checked_add(done as u64).filter(|at| *at < SPAN).ok_or(PeerError::Bounds)?;
+            match nix::sys::uio::pread(&self.fd, &mut to[done..], at.cast_signed()) {
+                Ok(0) => return Err(PeerError::Bounds),
+                Ok(n) => done += n,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(e) => return Err(PeerError::Kernel(e)),
+            }
         }
-        Ok(Window { base, mapped, skip: (addr - start) as usize, len, owner: std::process::id() })
+        Ok(())
     }
 }
 
 /// An access that a window does not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WindowFault {
     /// It leaves the window, or an atomic is not aligned.
+    #[error("the access leaves the window, or is not aligned")]
     Bounds,
     /// The memory on this side cannot be reached.
+    #[error("{0}")]
     Local(MemoryFault),
 }
-
-impl fmt::Display for WindowFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WindowFault::Bounds => f.write_str("the access leaves the window, or is not aligned"),
-            WindowFault::Local(fault) => fault.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for WindowFault {}
 
 /// A piece of a peer's memory, mapped here. Bytes are copied, never borrowed: the peer may write to them at any time.
 ///
@@ -123,10 +122,10 @@ impl std::error::Error for WindowFault {}
 #[derive(Debug)]
 pub struct Window {
     base: NonNull<u8>,
-    mapped: usize,
+    mapped: u64,
     skip: usize,
     len: u64,
-    owner: u32,
+    owner: Life,
 }
 
 // SAFETY: plain memory, only ever copied from and to; the struct owns the mapping.
@@ -155,6 +154,26 @@ impl Window {
         // SAFETY: inside of the mapping, which has `skip + len` bytes at least.
         Ok(unsafe { self.base.as_ptr().add(self.skip + offset as usize) })
     }
+
+    /// Is every page there at which bytes from `offset` on lie? At most [`Window::LOOKS`] pages are looked at; of more the answer is
+    /// no. The peer may take them away afterwards.
+    #[must_use]
+    pub fn is_filled(&self, offset: u64, len: usize) -> bool {
+        let Ok(first) = self.at(offset, len) else { return false };
+        let page = crate::page_size() as usize;
+        let skip = first as usize & (page - 1);
+        let mut there = [0_u8; Self::LOOKS];
+        let pages = (skip + len).div_ceil(page);
+        if pages > there.len() {
+            return false;
+        }
+        // SAFETY: whole pages of the mapping, which begins and ends with a page; one byte for each of at most LOOKS pages.
+        let asked = unsafe { libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr()) };
+        asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
+    }
+
+    /// Pages that [`Window::is_filled`] looks at.
+    pub const LOOKS: usize = 32;
 
     /// Copies `from` to `offset`. Its last byte becomes visible last, and what is one word is one store.
     ///
@@ -212,6 +231,9 @@ impl Window {
                 unsafe { copy::put(to, from.addr as *const u8, from.len as usize) };
                 Ok(())
             }
+            RangeKind::OnDemand => {
+                kernel::copy_out(from.addr, to as u64, from.len.into()).map_err(WindowFault::Local)
+            }
             _ => self.by_parts(offset, from, |part, room| {
                 HostMemory.read(part, room)?;
                 Ok(true)
@@ -231,6 +253,9 @@ impl Window {
                 // SAFETY: as in `write_from`; the peer's bytes go where the local program may look.
                 unsafe { copy::put(to.addr as *mut u8, from, to.len as usize) };
                 Ok(())
+            }
+            RangeKind::OnDemand => {
+                kernel::copy_in(to.addr, from as u64, to.len.into()).map_err(WindowFault::Local)
             }
             _ => self.by_parts(offset, to, |part, room| {
                 HostMemory.write(part, room)?;
@@ -279,9 +304,9 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         // In a child there is no window here, and may be something else.
-        if self.owner == std::process::id() {
+        if !self.owner.is_over() {
             // SAFETY: exactly our mapping; no reference into it was ever given out.
-            unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+            let _ = unsafe { sys::unmap(self.base.as_ptr() as u64, self.mapped) };
         }
     }
 }

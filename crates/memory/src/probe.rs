@@ -1,31 +1,44 @@
 //! Is memory there? Asked once, at registration, as a driver's pinning asks it.
 use nix::errno::Errno;
-use std::fmt;
 use std::sync::OnceLock;
+use thiserror::Error;
 
 /// Registration of memory that is not mapped, or not with the access asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProbeError {
     /// Part of the range is not mapped, or not readable or writable as needed (EFAULT).
+    #[error("part of the range is not mapped with the access asked for")]
     NotMapped,
     /// The pages could not be brought in: out of memory, or a limit (ENOMEM).
+    #[error("the pages could not be brought into memory")]
     OutOfMemory,
 }
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ProbeError::NotMapped => "part of the range is not mapped with the access asked for",
-            ProbeError::OutOfMemory => "the pages could not be brought into memory",
-        })
-    }
-}
-
-impl std::error::Error for ProbeError {}
 
 /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14).
 const POPULATE_READ: libc::c_int = 22;
 const POPULATE_WRITE: libc::c_int = 23;
+
+/// Less is brought in without a question.
+const MUCH: u64 = 64 << 20;
+
+/// Bytes of a range that are not in memory; `None` if part of it is not mapped. A length may be absurd: the first hole is the end.
+fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
+    const PAGES: u64 = 4096;
+    let mut state = [0u8; PAGES as usize];
+    let (mut at, mut missing) = (start, 0);
+    while at < end {
+        let bytes = (end - at).min(PAGES * page);
+        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing else.
+        let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
+        if rc != 0 {
+            return None;
+        }
+        let absent = state[..(bytes / page) as usize].iter().filter(|state| **state & 1 == 0).count();
+        missing += absent as u64 * page;
+        at += bytes;
+    }
+    Some(missing)
+}
 
 /// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they are mapped.
 /// Contents never change. On kernels before 5.14 only "mapped at all" is checked.
@@ -37,14 +50,20 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     let start = addr & !(page - 1);
     let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)?
         & !(page - 1);
+    // What the machine cannot hold would end some process (MEM-5). Pages that are read and were never written cost nothing.
+    if writable && end - start >= MUCH {
+        let missing = missing(start, end, page).ok_or(ProbeError::NotMapped)?;
+        if missing > crate::room::available() {
+            return Err(ProbeError::OutOfMemory);
+        }
+    }
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
     for _ in 0..16 {
         // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad range is an error.
-        let rc = unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, advice) };
-        if rc == 0 {
+        let Err(errno) = (unsafe { crate::sys::advise(start, end - start, advice) }) else {
             return Ok(());
-        }
-        match Errno::last() {
+        };
+        match errno {
             Errno::EINTR | Errno::EAGAIN => {}
             // Both "not with this access" and "no such advice", which kernels before 5.14 say to any.
             Errno::EINVAL if has_populate() => return Err(ProbeError::NotMapped),
@@ -70,7 +89,7 @@ fn has_populate() -> bool {
         let here = 0u8;
         let page = (&raw const here as u64) & !(page_size() - 1);
         // SAFETY: populating for reading changes nothing.
-        unsafe { libc::madvise(page as *mut libc::c_void, page_size() as usize, POPULATE_READ) == 0 }
+        unsafe { crate::sys::advise(page, page_size(), POPULATE_READ) }.is_ok()
     })
 }
 

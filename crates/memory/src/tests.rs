@@ -59,6 +59,7 @@ fn probe_tells_mapped_from_not() {
     assert_eq!(probe(pages.addr() + 5, 4096, true), Ok(()));
     assert_eq!(probe(NEVER_MAPPED, 4096, false), Err(ProbeError::NotMapped));
     assert_eq!(probe(u64::MAX - 10, 100, false), Err(ProbeError::NotMapped));
+    assert_eq!(probe(pages.addr(), 1 << 62, true), Err(ProbeError::NotMapped), "at once, however long");
     // Read-only memory: a constant of the program.
     static RO: [u8; 4096 * 3] = [1; 4096 * 3];
     assert_eq!(probe(RO.as_ptr() as u64, 4096, false), Ok(()));

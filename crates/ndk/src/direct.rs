@@ -31,7 +31,7 @@ pub fn part(qp: &Qp) {
 fn path(from: &Qp, to: &Qp) -> Result<PeerPath, NtStatus> {
     let (sgid_index, _) = address(from)?;
     let (_, dgid) = address(to)?;
-    let mtu = |qp: &Qp| qp.device().context().limits().port_mtu;
+    let mtu = |qp: &Qp| qp.device().context().port_mtu();
     Ok(PeerPath {
         sgid_index,
         dgid,
@@ -45,7 +45,7 @@ fn path(from: &Qp, to: &Qp) -> Result<PeerPath, NtStatus> {
 }
 
 fn address(qp: &Qp) -> Result<(u8, Gid), NtStatus> {
-    let gids = qp.device().context().device().gids();
+    let gids = qp.device().context().gids();
     let index = gids.iter().position(|g| g.ipv4().is_some()).ok_or(NtStatus::INVALID_ADDRESS)?;
     Ok((index as u8, gids[index]))
 }

@@ -1,30 +1,28 @@
-//! A door for fuzzing: bytes of a peer and calls of a consumer, without a socket.
+//! A door for fuzzing: what a peer says and calls of a consumer, without an id.
 use crate::connect::ReadLimits;
 use crate::connect::handshake::{Action, Actions, Handshake, Request};
-use crate::connect::message::{MAX_MESSAGE, Message, Offer, Reason};
-use adverb_engine::{Gid, PathMtu};
+use crate::connect::message::{Message, Offer, Reason};
 use std::time::{Duration, Instant};
 
 /// What happens to a [`Connection`].
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
-    /// Bytes come from the peer.
-    Bytes(&'a [u8]),
+pub enum Step {
+    /// The peer says something.
+    Message(u8),
     /// The consumer calls.
     Call(u8),
     /// Time passes.
     Pass(Duration),
-    /// The stream fails.
+    /// The peer is lost.
     Lost,
 }
 
-/// One end of a connection with what its stream keeps.
+/// One end of a connection.
 #[derive(Debug)]
 pub struct Connection {
     handshake: Handshake,
     now: Instant,
-    inbox: Vec<u8>,
-    /// The stream is being closed; nothing more is read.
+    /// The id is gone; nothing more comes.
     hung_up: bool,
     pending: Option<Request>,
 }
@@ -32,8 +30,7 @@ pub struct Connection {
 const LIMITS: ReadLimits = ReadLimits { inbound: 16, outbound: 16 };
 
 fn offer() -> Offer {
-    let (gid, mtu) = (Gid::from_ipv4([127, 0, 0, 1]), PathMtu::Mtu1024);
-    Offer { qpn: 0x4321, psn: 7, gid, mtu, limits: LIMITS, private_data: b"offer".to_vec() }
+    Offer { limits: LIMITS, private_data: b"offer".to_vec() }
 }
 
 impl Connection {
@@ -41,18 +38,18 @@ impl Connection {
     #[must_use]
     pub fn new(incoming: bool) -> Self {
         let now = Instant::now();
-        let handshake = if incoming { Handshake::incoming(LIMITS, now) } else { Handshake::new(LIMITS) };
-        Connection { handshake, now, inbox: Vec::new(), hung_up: false, pending: None }
+        let handshake = if incoming { Handshake::incoming(LIMITS) } else { Handshake::new(LIMITS) };
+        Connection { handshake, now, hung_up: false, pending: None }
     }
 
     /// Makes a step and checks what follows from it.
     ///
     /// # Panics
     /// When a rule is broken.
-    pub fn step(&mut self, step: Step<'_>) {
+    pub fn step(&mut self, step: Step) {
         let mut out = Vec::new();
         match step {
-            Step::Bytes(bytes) => self.bytes(bytes, &mut out),
+            Step::Message(kind) => self.message(kind, &mut out),
             Step::Call(call) => self.call(call, &mut out),
             Step::Pass(by) => {
                 self.now += by;
@@ -63,32 +60,23 @@ impl Connection {
         self.check(&out);
     }
 
-    /// As `Stream::receive` does it: message after message, in pieces no longer than the longest one.
-    fn bytes(&mut self, bytes: &[u8], out: &mut Actions) {
-        for piece in bytes.chunks(MAX_MESSAGE) {
-            self.inbox.extend_from_slice(piece);
-            while !self.hung_up {
-                match Message::parse(&self.inbox) {
-                    Ok(Some((message, length))) => {
-                        let mut written = Vec::new();
-                        message.write(&mut written);
-                        assert_eq!(written, self.inbox[..length], "{message:?}");
-                        self.inbox.drain(..length);
-                        self.handshake.message(message, out);
-                    }
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.handshake.lost(crate::NtStatus::CONNECTION_ABORTED, out);
-                        self.hung_up = true;
-                    }
-                }
-                self.hung_up |= out.contains(&Action::Hangup);
-            }
-            assert!(self.hung_up || self.inbox.len() < MAX_MESSAGE, "{} bytes wait", self.inbox.len());
-            if self.hung_up {
-                self.inbox.clear();
-            }
+    fn message(&mut self, kind: u8, out: &mut Actions) {
+        if self.hung_up {
+            return;
         }
+        let limits = ReadLimits { inbound: u32::from(kind >> 3), outbound: u32::from(kind >> 2) };
+        let offer = Offer { limits, private_data: vec![kind] };
+        self.handshake.message(
+            match kind % 6 {
+                0 => Message::Request(offer),
+                1 => Message::Reply(offer),
+                2 => Message::Ready,
+                3 => Message::Reject(Reason(kind.into()), vec![kind]),
+                4 => Message::Disconnect,
+                _ => Message::Disconnected,
+            },
+            out,
+        );
     }
 
     fn call(&mut self, call: u8, out: &mut Actions) {
@@ -98,7 +86,6 @@ impl Connection {
                 if handshake.connect(LIMITS, now).is_ok() {
                     assert_eq!(self.pending.replace(Request::Connect), None);
                     self.hung_up = false;
-                    self.inbox.clear();
                 }
             }
             1 => handshake.dialed(offer(), out),
@@ -108,7 +95,7 @@ impl Connection {
                 }
             }
             3 => drop(handshake.complete(out)),
-            4 => drop(handshake.reject(Reason::Consumer, vec![1], out)),
+            4 => drop(handshake.reject(Reason::CONSUMER_DEFINED, vec![1], out)),
             5 => {
                 if let Ok(false) = handshake.disconnect(now, out) {
                     assert_eq!(self.pending.replace(Request::Disconnect), None);
@@ -125,11 +112,6 @@ impl Connection {
             match action {
                 Action::Complete(request, _) => assert_eq!(self.pending.take(), Some(*request)),
                 Action::Hangup => self.hung_up = true,
-                Action::Send(message) => {
-                    let mut written = Vec::new();
-                    message.write(&mut written);
-                    assert!(written.len() <= MAX_MESSAGE);
-                }
                 _ => {}
             }
         }

@@ -186,6 +186,11 @@ impl Qp {
         }
     }
 
+    /// Do its receives come from a shared receive queue?
+    pub(crate) fn has_srq(&self) -> bool {
+        self.0.has_srq
+    }
+
     /// The connection ended: everything queued is cancelled, and `on_fault` is not called any more.
     pub(crate) fn disconnected(&self) {
         *self.0.on_fault.lock() = None;

@@ -75,6 +75,8 @@ pub(crate) fn status_of_completion(status: WcStatus, receive: bool) -> NtStatus 
         WcStatus::LocEecOpErr | WcStatus::LocRddViolErr | WcStatus::InvEecnErr | WcStatus::InvEecStateErr => {
             NtStatus::CONNECTION_INVALID
         }
-        WcStatus::FatalErr | WcStatus::GeneralErr => NtStatus::INTERNAL_ERROR,
+        WcStatus::FatalErr | WcStatus::GeneralErr | WcStatus::TmErr | WcStatus::TmRndvIncomplete => {
+            NtStatus::INTERNAL_ERROR
+        }
     }
 }

@@ -63,12 +63,11 @@ fn the_other_process() {
     let (active, called) = call(&a, address.parse().unwrap());
     if role == "refused" {
         assert_eq!(called.result(), Err(NtStatus::CONNECTION_REFUSED));
-        assert_eq!(active.get_connection_data().unwrap().private_data, b"no");
+        assert_eq!(active.get_connection_data(), Ok(said(reads(0, 0), b"no", REFUSAL)));
         return closed(|c| active.close(c));
     }
     called.result().unwrap();
-    let data = active.get_connection_data().unwrap();
-    assert_eq!((data.reads, &data.private_data[..]), (reads(16, 4), &b"answer"[..]));
+    assert_eq!(active.get_connection_data(), Ok(said(reads(16, 4), b"answer", ANSWER)));
     let (on_disconnect, left) = event();
     wait(|c| active.complete_connect(on_disconnect, c)).unwrap();
     if role == "exchange" {
@@ -118,8 +117,7 @@ fn pattern() -> Vec<u8> {
 /// Accepts the other process's call; answers what its leave tells, with the connector.
 fn accept(b: &End, listening: &Listening) -> (adverb_ndk::connect::Connector, std::sync::mpsc::Receiver<()>) {
     let passive = listening.next();
-    let data = passive.get_connection_data().unwrap();
-    assert_eq!((data.reads, &data.private_data[..]), (reads(8, 16), &b"call"[..]));
+    assert_eq!(passive.get_connection_data(), Ok(said(reads(8, 16), b"call", CALL)));
     let (on_disconnect, left) = event();
     let accepted =
         Pending::start(|c| passive.accept(&b.qp, reads(4, 100), b"answer", on_disconnect, c)).unwrap();

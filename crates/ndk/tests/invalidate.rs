@@ -77,11 +77,16 @@ fn ndk_6_a_wrong_token_ends_the_connection() {
     b.receive(1);
     b.receive(2);
     a.qp.send_and_invalidate(1, &[a.sge(0, 5)], NONE, token ^ 0x100).unwrap();
-    assert_eq!(short(&a.results(1)), [(1, NtStatus::REMOTE_RESOURCES)]);
+    // The message itself arrived (IBTA 9.9.6.3, class J).
+    assert_eq!(short(&a.results(1)), [(1, OK)]);
     let results = b.results(2);
     assert!(results.iter().all(|r| r.status != OK), "{results:?}");
-    assert_eq!(a.qp.send(2, &[], NONE), Err(NtStatus::CONNECTION_INVALID));
     assert_eq!(b.qp.send(2, &[], NONE), Err(NtStatus::CONNECTION_INVALID));
+    // The other end hears nothing more.
+    a.qp.send(2, &[], NONE).unwrap();
+    let results = a.results(1);
+    assert!(results[0].status != OK, "{results:?}");
+    assert_eq!(a.qp.send(3, &[], NONE), Err(NtStatus::CONNECTION_INVALID));
 }
 
 #[test]

@@ -85,7 +85,8 @@ pub unsafe extern "C" fn AdverbNdkOpenAdapterEx(
     })
 }
 
-/// `AdverbNdkCloseAdapter`: waits until all that was made from the adapter is closed and all callbacks have returned.
+/// `AdverbNdkCloseAdapter`: waits until all that was made from the adapter is closed and all
+/// callbacks have returned.
 ///
 /// # Safety
 /// "What C promises", 1.

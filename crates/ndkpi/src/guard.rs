@@ -121,7 +121,8 @@ pub fn connect_event(
     let context = Context::new(context);
     Ok(move |connector: Connector| {
         let connector = enter::<kinds::Connector>(connector);
-        // SAFETY: the consumer gave the function to be called so; the connector is live, and the consumer's to close.
+        // SAFETY: the consumer gave the function to be called so; the connector is live, and the
+        // consumer's to close.
         unsafe { function(context.get(), connector) };
     })
 }

@@ -18,8 +18,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger already. Errors alone
-/// are shown unless `ADVERB_LOG` names another level.
+/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger
+/// already. Errors alone are shown unless `ADVERB_LOG` names another level.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

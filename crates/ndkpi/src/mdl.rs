@@ -40,11 +40,12 @@ fn address(mdl: &MDL) -> u64 {
     (mdl.StartVa as u64).wrapping_add(mdl.ByteOffset.into())
 }
 
-/// What a request takes from a chain: its first `length` bytes, found mapped (and `writable`) at this moment. Also gives the
-/// address of the first.
+/// What a request takes from a chain: its first `length` bytes, found mapped (and `writable`) at
+/// this moment. Also gives the address of the first.
 ///
 /// # Errors
-/// `INVALID_PARAMETER`: no bytes, fewer than `length`, or not virtually contiguous; `ACCESS_VIOLATION` when memory is missing or not writable.
+/// `INVALID_PARAMETER`: no bytes, fewer than `length`, or not virtually contiguous;
+/// `ACCESS_VIOLATION` when memory is missing or not writable.
 ///
 /// # Safety
 /// "What C promises", 2 and 4.

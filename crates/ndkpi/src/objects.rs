@@ -1,7 +1,8 @@
 //! The C objects: what consumers see first, ours behind it.
 //!
-//! Each is one allocation that begins with the header's type, so that a pointer to it is the handle. The visible part is
-//! only touched through raw pointers: the consumer may read it at any time.
+//! Each is one allocation that begins with the header's type, so that a pointer to it is the
+//! handle. The visible part is only touched through raw pointers: the consumer may read it at any
+//! time.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -56,16 +57,19 @@ pub fn enter<K: Kind>(inner: K::Inner) -> *mut K::C {
     object.cast()
 }
 
-/// Is this a live object of type `K`? The header is looked at first: no more than it is read of an object of another type.
+/// Is this a live object of type `K`? The header is looked at first: no more than it is read of an
+/// object of another type.
 ///
 /// # Safety
-/// `c` is null, or points to a readable header and, if that says `K::TYPE`, to as much memory as our object takes.
+/// `c` is null, or points to a readable header and, if that says `K::TYPE`, to as much memory as
+/// our object takes.
 unsafe fn alive<'a, K: Kind>(c: *mut K::C) -> Option<&'a AtomicUsize> {
     let header = c.cast::<NDK_OBJECT_HEADER>();
     if header.is_null() || !header.is_aligned() {
         return None;
     }
-    // SAFETY: the caller's promise. Volatile: closing another handle of the same memory may write it (a consumer's error).
+    // SAFETY: the caller's promise. Volatile: closing another handle of the same memory may write
+    // it (a consumer's error).
     let (version, kind) = unsafe { ((&raw const (*header).Version).read_volatile(), object_type(header)) };
     if version != VERSION || kind != K::TYPE {
         return None;
@@ -87,11 +91,13 @@ pub unsafe fn object_type(header: *const NDK_OBJECT_HEADER) -> u32 {
 /// What stands behind an object.
 ///
 /// # Errors
-/// `INVALID_PARAMETER` for null, an object of another type, a closed one, and memory that is no object.
+/// `INVALID_PARAMETER` for null, an object of another type, a closed one, and memory that is no
+/// object.
 ///
 /// # Safety
-/// As for a pointer that C gives us: null, or memory of at least an object's size that stays for the call. The reference
-/// ends with the call; a call whose completion may close the object takes a clone instead.
+/// As for a pointer that C gives us: null, or memory of at least an object's size that stays for
+/// the call. The reference ends with the call; a call whose completion may close the object takes a
+/// clone instead.
 pub unsafe fn behind<'a, K: Kind>(c: *mut K::C) -> Result<&'a K::Inner, NtStatus> {
     // SAFETY: the caller's promise.
     match unsafe { alive::<K>(c) } {
@@ -106,12 +112,13 @@ fn refuse<K: Kind>(c: *mut K::C) -> NtStatus {
     NtStatus::INVALID_PARAMETER
 }
 
-/// An object whose close has begun: no call finds it any more. Dropped when the close is complete, and with it what stands
-/// behind the object; its memory is kept for a while.
+/// An object whose close has begun: no call finds it any more. Dropped when the close is complete,
+/// and with it what stands behind the object; its memory is kept for a while.
 #[must_use]
 pub struct Closing<K: Kind>(*mut Object<K>);
 
-// SAFETY: the object behind it is `Send` and `Sync` (`Kind::Inner`), and one `Closing` exists of it.
+// SAFETY: the object behind it is `Send` and `Sync` (`Kind::Inner`), and one `Closing` exists of
+// it.
 unsafe impl<K: Kind> Send for Closing<K> {}
 
 /// Ends the use of an object, for one caller only.
@@ -124,13 +131,14 @@ unsafe impl<K: Kind> Send for Closing<K> {}
 pub unsafe fn begin_close<K: Kind>(c: *mut K::C) -> Result<(Closing<K>, K::Inner), NtStatus> {
     // SAFETY: the caller's promise.
     let Some(alive) = (unsafe { alive::<K>(c) }) else { return Err(refuse::<K>(c)) };
-    // A consumer that closes it twice at once: the exchange tells who was first, and what stands behind it is touched after
-    // it only, since the first one may drop that.
+    // A consumer that closes it twice at once: the exchange tells who was first, and what stands
+    // behind it is touched after it only, since the first one may drop that.
     if alive.compare_exchange(c as usize, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(refuse::<K>(c));
     }
     let object = c.cast::<Object<K>>();
-    // SAFETY: made by `enter::<K>` and not buried, since it was alive; ours alone since the exchange.
+    // SAFETY: made by `enter::<K>` and not buried, since it was alive; ours alone since the
+    // exchange.
     let inner: &K::Inner = unsafe { &(*object).inner };
     let inner = inner.clone();
     // SAFETY: as above.
@@ -150,7 +158,8 @@ unsafe fn set_type<K: Kind>(object: *mut Object<K>, kind: u32) {
 impl<K: Kind> Closing<K> {
     /// The close did not take place: the object may be used again.
     pub fn reopen(self) {
-        // SAFETY: `begin_close` made this from a live object, and only dropping it, which does not happen, ends that.
+        // SAFETY: `begin_close` made this from a live object, and only dropping it, which does not
+        // happen, ends that.
         unsafe {
             set_type(self.0, K::TYPE);
             (*self.0).alive.store(self.0 as usize, Ordering::Release);
@@ -169,14 +178,15 @@ impl<K: Kind> Drop for Closing<K> {
             && let Some(oldest) = graves.pop_front()
         {
             drop(graves);
-            // SAFETY: `free` goes with the object; it was buried once and is now out of the graveyard.
+            // SAFETY: `free` goes with the object; it was buried once and is now out of the
+            // graveyard.
             unsafe { (oldest.free)(oldest.object) };
         }
     }
 }
 
-/// Closed objects whose memory is kept, so that a handle used too late is told from an open one instead of reading memory
-/// that is somebody else's by now.
+/// Closed objects whose memory is kept, so that a handle used too late is told from an open one
+/// instead of reading memory that is somebody else's by now.
 static GRAVEYARD: Mutex<VecDeque<Grave>> = Mutex::new(VecDeque::new());
 /// How many of them.
 const GRAVES: usize = 1024;

@@ -1,4 +1,5 @@
-//! The headers, the mirrors and the committed facts (`layout.txt`) against each other: sizes, offsets, constants.
+//! The headers, the mirrors and the committed facts (`layout.txt`) against each other: sizes,
+//! offsets, constants.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

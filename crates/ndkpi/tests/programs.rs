@@ -8,8 +8,8 @@ use common::c::{build, run, source};
 /// The values of `ADVERB_NDK_PENDING_*`.
 const MODES: [&str; 3] = ["0", "1", "2"];
 
-/// The page's example through the C interface: one of two deferred requests fails in line, and exactly one completion comes
-/// (DEF-7); complete chains are one hand-over each (DEF-8).
+/// The page's example through the C interface: one of two deferred requests fails in line, and
+/// exactly one completion comes (DEF-7); complete chains are one hand-over each (DEF-8).
 #[test]
 fn def_7_def_8_deferred_chains() {
     let said = run(&build("deferred", &[source("deferred")]), &[]);
@@ -36,7 +36,8 @@ fn def_7_the_example() {
     assert!(said.contains("hand-overs to the device: 1\n"), "{said}");
 }
 
-/// Connections, transfers, windows, fast registration and invalidation (NDK-5, NDK-6), with every way to complete (NDK-7).
+/// Connections, transfers, windows, fast registration and invalidation (NDK-5, NDK-6), with every
+/// way to complete (NDK-7).
 #[test]
 fn ndk_6_ndk_7_ping_pong() {
     let program = build("pingpong", &[source("pingpong")]);

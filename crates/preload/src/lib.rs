@@ -10,17 +10,31 @@
 //! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and everything when the
 //! variable is not set, passes straight through, `errno` included.
 //!
-//! And `madvise` is seen here, for the device (module `advice`).
+//! Programs that ask the kernel by netlink instead get answers from the same directory ([`netlink`]).
 //!
-//! Nothing here allocates, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
-//! are looked up as the object is loaded.
+//! The file of the connection manager is one that answers ([`manager`]).
+//!
+//! Copies of the libraries that a program opens give way ([`copies`]). Who clears the environment is told what that means ([`exec`]).
+//!
+//! And what the program does with its memory is seen here, for the device ([`memory`]), and sanitizers get answers (module
+//! `sanitizers`).
+//!
+//! Nothing here allocates, panics, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
+//! are looked up as the object is loaded. It works with any C library that has the functions that a program calls, musl's too.
+#![allow(unsafe_code, reason = "functions in the place of the C library's")]
 
-mod advice;
+pub mod copies;
+pub mod exec;
+pub mod manager;
+pub mod memory;
+pub mod netlink;
 mod path;
 mod real;
+mod sanitizers;
+mod table;
 
-pub use advice::{Hook, NAMES as ADVICE_NAMES};
 pub use path::{Buffer, Look, is_ours, redirect};
+pub use sanitizers::NAMES as SANITIZER_NAMES;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -100,16 +114,16 @@ interpose! {
     "euidaccess" adverb_preload_euidaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
     "eaccess" adverb_preload_eaccess(path: Path, mode: c_int) -> c_int = Device path, -1;
 
-    "open" adverb_preload_open(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
-    "open64" adverb_preload_open64(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
-    "openat" adverb_preload_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
-    "openat64" adverb_preload_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
+    "open" inner_open(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "open64" inner_open64(path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "openat" inner_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int = Device path, -1;
+    "openat64" inner_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) -> c_int
         = Device path, -1;
     // What `_FORTIFY_SOURCE` makes of them.
-    "__open_2" adverb_preload___open_2(path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__open64_2" adverb_preload___open64_2(path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__openat_2" adverb_preload___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
-    "__openat64_2" adverb_preload___openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__open_2" inner___open_2(path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__open64_2" inner___open64_2(path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__openat_2" inner___openat_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
+    "__openat64_2" inner___openat64_2(dir: c_int, path: Path, flags: c_int) -> c_int = Device path, -1;
 
     "fopen" adverb_preload_fopen(path: Path, mode: *const c_char) -> *mut FILE
         = Device path, core::ptr::null_mut();
@@ -129,10 +143,45 @@ interpose! {
     "__readlinkat_chk" adverb_preload___readlinkat_chk(
         dir: c_int, path: Path, buf: *mut c_char, size: size_t, room: size_t) -> ssize_t = File path, -1;
 
+    "chdir" adverb_preload_chdir(path: Path) -> c_int = File path, -1;
+    "getxattr" adverb_preload_getxattr(
+        path: Path, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t = File path, -1;
+    "lgetxattr" adverb_preload_lgetxattr(
+        path: Path, name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t = File path, -1;
+    "listxattr" adverb_preload_listxattr(path: Path, list: *mut c_char, size: size_t) -> ssize_t = File path, -1;
+    "llistxattr" adverb_preload_llistxattr(path: Path, list: *mut c_char, size: size_t) -> ssize_t
+        = File path, -1;
+
     "realpath" inner_realpath(path: Path, resolved: *mut c_char) -> *mut c_char
         = File path, core::ptr::null_mut();
     "__realpath_chk" inner___realpath_chk(path: Path, resolved: *mut c_char, room: size_t) -> *mut c_char
         = File path, core::ptr::null_mut();
+}
+
+/// Defines the functions that open files: the connection manager's is opened by its library.
+macro_rules! opening {
+    ($( $symbol:ident $inner:ident ( $($arg:ident : $ty:ty),* ) of $path:ident $flags:ident; )*) => { $(
+        /// The function of this name, with a redirected path.
+        ///
+        /// # Safety
+        /// That of the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol($($arg: $ty),*) -> c_int {
+            // SAFETY: the caller's arguments.
+            unsafe { manager::open($path, $flags).unwrap_or_else(|| $inner($($arg),*)) }
+        }
+    )* };
+}
+
+opening! {
+    adverb_preload_open inner_open(path: Path, flags: c_int, mode: mode_t) of path flags;
+    adverb_preload_open64 inner_open64(path: Path, flags: c_int, mode: mode_t) of path flags;
+    adverb_preload_openat inner_openat(dir: c_int, path: Path, flags: c_int, mode: mode_t) of path flags;
+    adverb_preload_openat64 inner_openat64(dir: c_int, path: Path, flags: c_int, mode: mode_t) of path flags;
+    adverb_preload___open_2 inner___open_2(path: Path, flags: c_int) of path flags;
+    adverb_preload___open64_2 inner___open64_2(path: Path, flags: c_int) of path flags;
+    adverb_preload___openat_2 inner___openat_2(dir: c_int, path: Path, flags: c_int) of path flags;
+    adverb_preload___openat64_2 inner___openat64_2(dir: c_int, path: Path, flags: c_int) of path flags;
 }
 
 /// `realpath`: the answer is the path the program would see, without the directory in front.
@@ -165,8 +214,20 @@ extern "C" fn look_up_all() {
     for real in &REAL {
         real.get();
     }
+    memory::look_up();
+    netlink::look_up();
+    manager::look_up();
+    copies::look_up();
+    exec::look_up();
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK_UP_ALL: extern "C" fn() = look_up_all;
+
+/// Has the name of the routine for unwinding in the shared object (`build.rs`), which has no unwinding. 5 means that the stack ends here
+/// (`_URC_END_OF_STACK`).
+#[unsafe(no_mangle)]
+pub extern "C" fn adverb_preload_no_unwinding() -> c_int {
+    5
+}

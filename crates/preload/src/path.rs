@@ -12,6 +12,9 @@ const CLASSES: &[u8] = b"/sys/class/infiniband";
 /// Where the links of the classes lead.
 const VIRTUAL: &[u8] = b"/sys/devices/virtual/infiniband";
 
+/// The connection manager's.
+const MANAGER: [&[u8]; 2] = [b"/sys/class/misc/rdma_cm", b"/proc/sys/net/rdma_ucm"];
+
 /// What the caller of a redirected path is going to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Look {
@@ -32,7 +35,7 @@ impl Buffer {
     }
 
     /// `root` and `path` one after the other, `None` if that is too long.
-    fn join(&mut self, root: &[u8], path: &[u8]) -> Option<*const c_char> {
+    pub fn join(&mut self, root: &[u8], path: &[u8]) -> Option<*const c_char> {
         let len = root.len() + path.len();
         let start = self.0.as_mut_ptr().cast::<u8>();
         if len >= libc::PATH_MAX as usize {
@@ -51,7 +54,10 @@ impl Buffer {
 /// Whether a path is one of those an RDMA driver would provide.
 pub fn is_ours(path: &[u8]) -> bool {
     let below = |base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-    path.starts_with(CLASSES) || below(DEVICES) || path.starts_with(VIRTUAL)
+    path.starts_with(CLASSES)
+        || below(DEVICES)
+        || path.starts_with(VIRTUAL)
+        || MANAGER.iter().any(|base| below(base))
 }
 
 /// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null` for a device.
@@ -80,6 +86,13 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
     }
 }
 
+/// Whether the prepared directory has a file of this path that the real system does not have. Keeps `errno`.
+pub fn stands_in(path: &CStr) -> bool {
+    let mut buffer = Buffer::new();
+    // SAFETY: a string.
+    unsafe { redirect(path.as_ptr(), Look::File, &mut buffer) != path.as_ptr() }
+}
+
 /// Cuts the directory of `ADVERB_SYSROOT` off a resolved path, in place.
 ///
 /// # Safety
@@ -99,7 +112,7 @@ pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
 }
 
 /// The prepared directory, without slashes at its end; `None` when the preload is off.
-fn root() -> Option<&'static [u8]> {
+pub fn root() -> Option<&'static [u8]> {
     // SAFETY: the C library's view of the environment. A program that changes it from another thread at this moment
     // has the same trouble with any other `getenv`.
     let value = unsafe { libc::getenv(ROOT.as_ptr()) };

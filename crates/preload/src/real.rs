@@ -14,20 +14,46 @@ impl Real {
         Self { name, address: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address, `None` where this C library has no such function. Keeps `errno`.
+    /// Its address, `None` where this C library has no such function, or while it is being looked up: looking up frees the
+    /// text of an earlier error, so `free` comes here again. Keeps `errno`.
     pub fn get(&self) -> Option<*mut c_void> {
-        let mut address = self.address.load(Ordering::Relaxed);
-        if address.is_null() {
-            let before = errno();
-            // SAFETY: a string; "the next one after this object" is what an interposed function has to call.
-            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            set_errno(before);
-            // Two threads that come here together store the same address.
-            self.address.store(address, Ordering::Relaxed);
+        const LOOKING: *mut c_void = core::ptr::without_provenance_mut(1);
+        let known = self.address.load(Ordering::Relaxed);
+        if known > LOOKING {
+            return Some(known);
         }
-        (!address.is_null()).then_some(address)
+        let null = core::ptr::null_mut();
+        if self.address.compare_exchange(null, LOOKING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return None;
+        }
+        let before = errno();
+        // SAFETY: a string; "the next one after this object" is what an interposed function has to call.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        set_errno(before);
+        self.address.store(found, Ordering::Relaxed);
+        (!found.is_null()).then_some(found)
     }
 }
+
+/// Defines the C library's functions that a module calls, and a list of them.
+macro_rules! reals {
+    ($($id:ident = $name:literal;)*) => {
+        $( pub static $id: $crate::real::Real = $crate::real::Real::new($name); )*
+        pub static REALS: &[&$crate::real::Real] = &[$(&$id),*];
+    };
+}
+pub(crate) use reals;
+
+/// A function of the C library, as one of the given type.
+macro_rules! real {
+    ($id:ident: fn($($arg:ty),*) $(-> $ret:ty)?) => {
+        $id.get().map(|at| {
+            // SAFETY: the C library's function of this name has this signature.
+            unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(at) }
+        })
+    };
+}
+pub(crate) use real;
 
 /// This thread's `errno`.
 pub fn errno() -> c_int {
@@ -39,4 +65,13 @@ pub fn errno() -> c_int {
 pub fn set_errno(value: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = value }
+}
+
+/// The errno of a call that answers with it, as the C library's functions show it.
+pub fn result(error: c_int) -> c_int {
+    if error == 0 {
+        return 0;
+    }
+    set_errno(error);
+    -1
 }

@@ -17,7 +17,9 @@
 static void look(void)
 {
 	struct stat st;
+#ifdef STATX_MODE
 	struct statx sx;
+#endif
 	char text[64], path[PATH_MAX];
 	int fd, found = 0;
 	ssize_t n;
@@ -27,7 +29,9 @@ static void look(void)
 		printf("stat %s %d\n", S_ISCHR(st.st_mode) ? "char" : "other", errno);
 	else
 		printf("stat errno %d\n", errno);
+#ifdef STATX_MODE /* musl has it from 1.2.5 on */
 	printf("statx %d\n", statx(AT_FDCWD, DEVICE, 0, STATX_MODE, &sx) == 0 && S_ISCHR(sx.stx_mode));
+#endif
 	printf("access %d\n", access(DEVICE, R_OK | W_OK));
 	printf("faccessat %d\n", faccessat(AT_FDCWD, DEVICE, R_OK | W_OK, 0));
 	printf("directory %d\n", stat("/dev/infiniband", &st) == 0 && S_ISDIR(st.st_mode));

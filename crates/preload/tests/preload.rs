@@ -43,10 +43,14 @@ fn program(fortify: bool) -> &'static Path {
 }
 
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    compile_with("cc", name, flags)
+}
+
+fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/look.c");
-    let status = Command::new("cc").args(flags).args(["-w", "-o"]).arg(&output).arg(source).status();
-    assert!(status.expect("a C compiler: install the package gcc").success());
+    let status = Command::new(compiler).args(flags).args(["-w", "-o"]).arg(&output).arg(source).status();
+    assert!(status.expect("a C compiler: scripts/test-deps installs gcc and musl-tools").success());
     output
 }
 
@@ -126,7 +130,16 @@ fn stock_tools_see_the_tree() {
 #[test]
 fn exactly_the_listed_names_are_interposed() {
     let mut listed: Vec<&str> = NAMES.split_whitespace().collect();
-    let mut defined = [adverb_preload::NAMES, adverb_preload::ADVICE_NAMES].concat();
+    let mut defined = [
+        adverb_preload::NAMES,
+        adverb_preload::memory::NAMES,
+        adverb_preload::netlink::NAMES,
+        adverb_preload::manager::NAMES,
+        adverb_preload::copies::NAMES,
+        adverb_preload::exec::NAMES,
+        adverb_preload::SANITIZER_NAMES,
+    ]
+    .concat();
     listed.sort_unstable();
     defined.sort_unstable();
     assert_eq!(listed, defined);
@@ -140,6 +153,32 @@ fn exactly_the_listed_names_are_interposed() {
         .collect();
     exported.sort_unstable();
     assert_eq!(exported, listed);
+}
+
+/// What the object asks for beside the C library would be missing in some program that it is loaded into.
+#[test]
+fn nothing_but_the_c_library_is_needed() {
+    let said = |program: &str, flags: &[&str]| {
+        let run = Command::new(program).args(flags).arg(library()).output();
+        String::from_utf8(run.expect("install the package binutils").stdout).expect("ASCII")
+    };
+    let dynamic = said("readelf", &["--dynamic", "--wide"]);
+    let needed: Vec<&str> = dynamic.lines().filter(|l| l.contains("(NEEDED)")).collect();
+    assert!(needed.len() == 1 && needed[0].contains("[libc.so.6]"), "{needed:?}");
+    let symbols = said("nm", &["-D", "--undefined-only"]);
+    assert!(symbols.contains("dlsym"), "{symbols}");
+    for absent in ["_Unwind_", "__tls_get_addr", "malloc", "pthread_"] {
+        assert!(!symbols.contains(absent), "{absent} is needed: does something panic?\n{symbols}");
+    }
+}
+
+#[test]
+fn a_program_built_with_musl_sees_the_tree() {
+    let root = tree("musl");
+    let program = compile_with("musl-gcc", "look_musl", &["-O1", "-D_GNU_SOURCE"]);
+    // Whether it has `statx` is a matter of musl's version.
+    let (on, seen) = (ON.replace("statx 1\n", ""), run(&program, Some(&root)).replace("statx 1\n", ""));
+    assert_eq!(seen, format!("{on}child\n{on}"));
 }
 
 #[test]

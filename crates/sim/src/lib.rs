@@ -25,9 +25,12 @@
 //! assert_eq!(report.failure, None);
 //! assert_eq!(report.hash, adverb_sim::run(&adverb_sim::Program::draw(7)).hash);
 //! ```
+//!
+//! [`cm`] has worlds of another kind, of the connection manager.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cm;
 mod config;
 pub mod goodput;
 mod memory;

@@ -1,5 +1,7 @@
 //! `adverb-sim`: runs seeds, and shows what a failing one does.
 #![forbid(unsafe_code)]
+mod connections;
+
 use adverb_sim::{Program, World};
 use clap::Parser;
 use std::path::PathBuf;
@@ -36,6 +38,9 @@ struct Args {
     /// Print the table of goodput over loss and round trip, each figure from so many MiB.
     #[arg(long)]
     goodput: Option<u64>,
+    /// Worlds of the connection manager: with --seed that one, with --trace what happens in it; else so many seeds more.
+    #[arg(long, num_args = 0..=1, default_missing_value = "1")]
+    connections: Option<u64>,
     /// Do not make failing programs smaller.
     #[arg(long)]
     no_shrink: bool,
@@ -152,8 +157,14 @@ fn main() -> ExitCode {
         print!("{}", adverb_sim::goodput::table(mib << 20));
         return ExitCode::SUCCESS;
     }
-    match args.seed {
-        Some(seed) => run_one(&args, seed),
-        None => run_many(&args),
+    match (args.seed, args.connections) {
+        (Some(seed), Some(_)) => connections::run_one(seed, args.trace),
+        (Some(seed), None) => run_one(&args, seed),
+        (None, Some(worlds)) => {
+            let engine = run_many(&args);
+            let connections = connections::run_many(args.from, worlds, args.failures);
+            if engine == ExitCode::SUCCESS { connections } else { engine }
+        }
+        (None, None) => run_many(&args),
     }
 }

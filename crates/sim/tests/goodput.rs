@@ -31,6 +31,26 @@ fn loss_does_not_become_collapse() {
     }
 }
 
+/// Packets that overtake each other are not lost: where half of each way is jitter, a transfer goes about
+/// as fast as over a path of the same mean delay that keeps their order.
+#[test]
+fn jitter_is_not_loss() {
+    const BYTES: u64 = 24 << 20;
+    let of = |verb, path| {
+        let m = measure(&Transfer { verb, bytes: BYTES, path, seed: 1 });
+        assert_eq!((&m.failure, m.timeouts), (&None, 0), "{verb:?} {path:?}");
+        m.bytes_per_second(BYTES) / 1_000_000
+    };
+    for verb in VERBS {
+        for round_trip in [20_000, 200_000, 2_000_000] {
+            let steady = of(verb, Path::new(GIGABIT_10, round_trip));
+            let path = Path { jitter: round_trip / 2, ..Path::new(GIGABIT_10, round_trip / 2) };
+            let fast = of(verb, path);
+            assert!(fast * 100 >= steady * 55, "{verb:?} {round_trip} ns: {fast} of {steady} MB/s");
+        }
+    }
+}
+
 /// A router with little room does not drop for ever: the window finds its size, and marks keep it there without any loss.
 #[test]
 fn a_small_router_is_not_overrun() {

@@ -65,6 +65,7 @@ fn seeds_reach_every_status_and_verb() {
         "Recv WrFlushErr",
         "Recv LocLenErr",
         "Recv LocProtErr",
+        "Recv RemInvReqErr",
         "Send WrFlushErr",
         "Send LocProtErr",
         "Send RetryExcErr",

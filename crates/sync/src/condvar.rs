@@ -3,7 +3,8 @@ use std::sync::atomic::Ordering::Relaxed;
 #[cfg(not(all(test, loom)))]
 use std::time::{Duration, Instant};
 
-/// Waiting for what another thread changes under a [`crate::Mutex`]. It may also wake for no reason.
+/// Waiting for what another thread changes under a [`crate::Mutex`]. It may also wake for no
+/// reason.
 #[derive(Debug)]
 pub struct Condvar {
     /// Counts what was notified.
@@ -41,7 +42,8 @@ impl Condvar {
         crate::MutexGuard::unlocked(guard, || self.word.wait(seen, None));
     }
 
-    /// As [`Condvar::wait`], at most for `timeout`. True if that has passed, whatever else happened.
+    /// As [`Condvar::wait`], at most for `timeout`. True if that has passed, whatever else
+    /// happened.
     #[cfg(not(all(test, loom)))]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut crate::MutexGuard<'_, T>, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);

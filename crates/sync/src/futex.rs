@@ -31,7 +31,8 @@ mod kernel {
             Word(AtomicU32::new(value))
         }
 
-        /// Sleeps if the word is `value`, until it is woken, or `deadline`, or for no reason. False once the deadline has passed.
+        /// Sleeps if the word is `value`, until it is woken, or `deadline`, or for no reason. False
+        /// once the deadline has passed.
         pub(crate) fn wait(&self, value: u32, deadline: Option<Instant>) -> bool {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -71,7 +72,8 @@ mod model {
     use std::ops::Deref;
     use std::time::Instant;
 
-    /// Looking at the word and falling asleep are one step for whoever wakes, as they are for the kernel.
+    /// Looking at the word and falling asleep are one step for whoever wakes, as they are for the
+    /// kernel.
     #[derive(Debug)]
     pub(crate) struct Word {
         value: AtomicU32,

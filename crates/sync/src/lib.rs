@@ -1,12 +1,15 @@
-//! Mutex, reader-writer lock and condition variable over futex(2), with the interface of `lock_api`.
+//! Mutex, reader-writer lock and condition variable over futex(2), with the interface of
+//! `lock_api`.
 //!
-//! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A child of `fork` inherits the
-//! table with its parent's threads in it, which do not exist there and whose memory the child's own threads come to use; a
-//! lock of the child that falls into the same bucket then follows a list through foreign bytes. Here the whole state of a
-//! lock is in its own words: a child may use locks of its own without fear, take any [`Mutex`] that was free at the fork, and
-//! the thread that forked may let go of one that it held, whoever waited for it. Of a [`RwLock`] that holds only if no other
-//! thread was in it, waited for it or was leaving it. The standard library's locks are alike in that, but have neither raw
-//! locks (needed where a C caller locks in one call and unlocks in another) nor waiting for a bounded time.
+//! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A
+//! child of `fork` inherits the table with its parent's threads in it, which do not exist there and
+//! whose memory the child's own threads come to use; a lock of the child that falls into the same
+//! bucket then follows a list through foreign bytes. Here the whole state of a lock is in its own
+//! words: a child may use locks of its own without fear, take any [`Mutex`] that was free at the
+//! fork, and the thread that forked may let go of one that it held, whoever waited for it. Of a
+//! [`RwLock`] that holds only if no other thread was in it, waited for it or was leaving it. The
+//! standard library's locks are alike in that, but have neither raw locks (needed where a C caller
+//! locks in one call and unlocks in another) nor waiting for a bounded time.
 //!
 //! None of the locks is fair, but a writer that waits keeps new readers out.
 //!
@@ -20,6 +23,7 @@
 //! assert!(count.try_lock_for(Duration::from_millis(1)).is_none());
 //! assert_eq!(*held, 1);
 //! ```
+#![allow(unsafe_code, reason = "the locks' traits and their system calls")]
 
 mod condvar;
 mod futex;
@@ -35,8 +39,8 @@ pub use rwlock::RawRwLock;
 pub type Mutex<T> = lock_api::Mutex<RawMutex, T>;
 /// What a locked [`Mutex`] is used through.
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
-/// Many readers or one writer of a `T`, without poisoning; two words in size. A thread must not read it twice at once: a
-/// writer may wait in between.
+/// Many readers or one writer of a `T`, without poisoning; two words in size. A thread must not
+/// read it twice at once: a writer may wait in between.
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// What a [`RwLock`] is read through.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;

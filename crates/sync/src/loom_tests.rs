@@ -35,7 +35,8 @@ impl<L> Guarded<L> {
     }
 }
 
-/// Three threads add one each; nobody sleeps for ever (loom finds that all wait) and nobody is in beside another.
+/// Three threads add one each; nobody sleeps for ever (loom finds that all wait) and nobody is in
+/// beside another.
 #[test]
 fn loom_sync_mutex_excludes_and_wakes() {
     model(3, || {

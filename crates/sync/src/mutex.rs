@@ -37,7 +37,8 @@ impl RawMutex {
         }
     }
 
-    /// Looks a while for the holder to be done, unless somebody sleeps, who was here first. Answers what it saw last.
+    /// Looks a while for the holder to be done, unless somebody sleeps, who was here first. Answers
+    /// what it saw last.
     fn look(&self) -> u32 {
         for _ in 0..LOOKS {
             match self.0.load(Relaxed) {
@@ -73,7 +74,8 @@ impl RawMutex {
     }
 }
 
-// SAFETY: `FREE` becomes something else by one thread's exchange alone, and `FREE` again only when that thread lets go.
+// SAFETY: `FREE` becomes something else by one thread's exchange alone, and `FREE` again only when
+// that thread lets go.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: Self = RawMutex(Word::new(FREE));

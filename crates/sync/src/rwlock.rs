@@ -94,8 +94,8 @@ impl RawRwLock {
     }
 }
 
-// SAFETY: no reader is counted while `WRITER` is set, and the one writer (the others wait at their mutex) goes on only when
-// none is left.
+// SAFETY: no reader is counted while `WRITER` is set, and the one writer (the others wait at their
+// mutex) goes on only when none is left.
 #[cfg(not(all(test, loom)))]
 unsafe impl lock_api::RawRwLock for RawRwLock {
     const INIT: Self = RawRwLock { word: Word::new(0), writers: <RawMutex as lock_api::RawMutex>::INIT };

@@ -105,13 +105,14 @@ fn a_waiter_hears_of_the_change() {
     });
 }
 
-/// What a child does with what it inherits and with locks of its own. Returns the number of the first thing that went wrong.
+/// What a child does with what it inherits and with locks of its own. Returns the number of the
+/// first thing that went wrong.
 fn in_child(held: &Mutex<u32>, free: &Mutex<u32>, changed: &Condvar) -> i32 {
     if free.try_lock().is_none() {
         return 1;
     }
-    // This thread held it when it forked, and its parent's threads, which are not here, sleep on it.
-    // SAFETY: held by this thread, whose guard is never used in the child.
+    // This thread held it when it forked, and its parent's threads, which are not here, sleep on
+    // it. SAFETY: held by this thread, whose guard is never used in the child.
     unsafe { held.force_unlock() };
     changed.notify_all();
     let rounds = AtomicU32::new(0);
@@ -141,7 +142,8 @@ fn in_child(held: &Mutex<u32>, free: &Mutex<u32>, changed: &Condvar) -> i32 {
     0
 }
 
-/// With a table of waiting threads for the whole process (as `parking_lot` has it) children crashed or hung here.
+/// With a table of waiting threads for the whole process (as `parking_lot` has it) children crashed
+/// or hung here.
 #[test]
 fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
     let (held, free, changed) = (Mutex::new(0), Mutex::new(0), Condvar::new());
@@ -168,7 +170,8 @@ fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
         for _ in 0..20 {
             // No thread of this test holds `free` at the fork: those that use it sleep.
             let nobody = free.lock();
-            // SAFETY: the child uses locks, threads and the heap alone (whose locks the C library looks after), and ends by `_exit`.
+            // SAFETY: the child uses locks, threads and the heap alone (whose locks the C library
+            // looks after), and ends by `_exit`.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: held by this thread.

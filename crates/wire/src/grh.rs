@@ -1,4 +1,5 @@
-//! The 40 bytes before a UD payload: a GRH, or over IPv4 twenty bytes and the IPv4 header (annex A17.4.5.1).
+//! The 40 bytes before a UD payload: a GRH, or over IPv4 twenty bytes and the IPv4 header (annex
+//! A17.4.5.1).
 
 /// Bytes of the area.
 pub const GRH_LEN: usize = 40;
@@ -83,8 +84,8 @@ pub struct Ipv4InGrh {
 }
 
 impl Ipv4InGrh {
-    /// Reads one; `None` unless the header is a version 4 one without options. The checksum is not looked at: whoever
-    /// delivered the packet has done so.
+    /// Reads one; `None` unless the header is a version 4 one without options. The checksum is not
+    /// looked at: whoever delivered the packet has done so.
     #[must_use]
     pub fn parse(b: &[u8; GRH_LEN]) -> Option<Ipv4InGrh> {
         let h = &b[20..];

@@ -1,5 +1,5 @@
-//! BTH and the extension headers, each as a value with its bytes (IBTA 9.2 to 9.3). Reserved bits are sent as zero and
-//! not looked at on receipt.
+//! BTH and the extension headers, each as a value with its bytes (IBTA 9.2 to 9.3). Reserved bits
+//! are sent as zero and not looked at on receipt.
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 
@@ -323,8 +323,9 @@ impl Deth {
     }
 }
 
-/// Immediate data: the four wire bytes read as a `u32` in host memory order, thus what the verbs call `__be32 imm_data`
-/// with no conversion. `u32::from_be(imm.0)` is the number an application put in with `htonl`.
+/// Immediate data: the four wire bytes read as a `u32` in host memory order, thus what the verbs
+/// call `__be32 imm_data` with no conversion. `u32::from_be(imm.0)` is the number an application
+/// put in with `htonl`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ImmDt(pub u32);
 

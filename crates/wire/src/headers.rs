@@ -1,7 +1,7 @@
 //! A packet's headers all together.
 use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 use crate::opcode::Opcode;
-use core::fmt;
+use thiserror::Error;
 
 /// Pad bytes that bring a payload of `len` bytes to a multiple of four.
 #[must_use]
@@ -10,9 +10,10 @@ pub const fn pad_for(len: usize) -> u8 {
 }
 
 /// Why a datagram is no RoCEv2 packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum ParseError {
     /// Shorter than its headers.
+    #[error("headers take {need} bytes, the packet has {got}")]
     TooShort {
         /// Bytes the headers take.
         need: usize,
@@ -20,10 +21,13 @@ pub enum ParseError {
         got: usize,
     },
     /// An opcode that is reserved or of a transport not spoken here.
+    #[error("unknown opcode {0:#04x}")]
     UnknownOpcode(u8),
     /// Transport header version other than 0.
+    #[error("transport header version {0}, expected 0")]
     BadTransportVersion(u8),
     /// More pad than there are bytes after the headers.
+    #[error("pad count {pad}, but {got} bytes after the headers")]
     BadPad {
         /// Pad count of the BTH.
         pad: u8,
@@ -31,31 +35,12 @@ pub enum ParseError {
         got: usize,
     },
     /// Payload and pad together are not a multiple of four bytes (IBTA 9.2.3).
+    #[error("{got} bytes of payload and pad, expected a multiple of 4")]
     Misaligned {
         /// Bytes after the headers.
         got: usize,
     },
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            ParseError::TooShort { need, got } => {
-                write!(f, "headers take {need} bytes, the packet has {got}")
-            }
-            ParseError::UnknownOpcode(op) => write!(f, "unknown opcode {op:#04x}"),
-            ParseError::BadTransportVersion(v) => write!(f, "transport header version {v}, expected 0"),
-            ParseError::BadPad { pad, got } => {
-                write!(f, "pad count {pad}, but {got} bytes after the headers")
-            }
-            ParseError::Misaligned { got } => {
-                write!(f, "{got} bytes of payload and pad, expected a multiple of 4")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ParseError {}
 
 /// BTH and the extension headers of one packet. Which are there follows from the opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -95,7 +80,8 @@ macro_rules! take {
 }
 
 impl Headers {
-    /// What a place for headers begins with: a congestion notification to nobody.
+    /// The first value of a place for headers that are read later: a congestion notification to
+    /// QPN 0.
     pub const EMPTY: Headers = Headers::new(Bth::new(Opcode::CNP, 0, crate::Psn::ZERO));
 
     /// A BTH and no extension header yet.
@@ -115,7 +101,8 @@ impl Headers {
         }
     }
 
-    /// Splits a UDP payload without its ICRC into headers and payload, the pad removed. Reserved bits are ignored.
+    /// Splits a UDP payload without its ICRC into headers and payload, the pad removed. Reserved
+    /// bits are ignored.
     ///
     /// # Errors
     /// What is wrong with it, with what was expected and found.
@@ -131,7 +118,8 @@ impl Headers {
         }
     }
 
-    /// Splits the headers off the front of a packet, or of as much of one as is at hand; what is left may end with a pad.
+    /// Splits the headers off the front of a packet, or of as much of one as is at hand; what is
+    /// left may end with a pad.
     ///
     /// # Errors
     /// As [`Headers::parse`], but for what it says of the payload.
@@ -187,16 +175,18 @@ impl Headers {
         self.bth.opcode.header_len()
     }
 
-    /// Writes the headers to the front of `out` and returns their length. Payload, pad and ICRC are the caller's.
+    /// Writes the headers to the front of `out` and returns their length. Payload, pad and ICRC are
+    /// the caller's.
     ///
     /// # Panics
-    /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]); in debug builds also if the
-    /// headers do not agree with the opcode.
+    /// If `out` is shorter than [`Headers::len`] (at most [`crate::MAX_HEADER_LEN`]); in debug
+    /// builds also if the headers do not agree with the opcode.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         self.emit_with(&self.bth, out)
     }
 
-    /// As [`Headers::emit`], for a payload that is not padded, whatever `bth.pad` says: a link that is no network may carry such.
+    /// As [`Headers::emit`], for a payload that is not padded, whatever `bth.pad` says: a link that
+    /// is no network may carry such.
     ///
     /// # Panics
     /// As [`Headers::emit`].

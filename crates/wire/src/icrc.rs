@@ -1,16 +1,18 @@
 //! The invariant CRC (IBTA 7.8.1, RoCEv2 annex A17.3.3).
 //!
-//! CRC-32 over 64 one-bits (for the LRH), the IP and UDP headers and the packet from the BTH through the pad. What routers
-//! may change counts as ones: traffic class, hop limit, flow label, both checksums, byte 4 of the BTH.
+//! CRC-32 over 64 one-bits (for the LRH), the IP and UDP headers and the packet from the BTH
+//! through the pad. What routers may change counts as ones: traffic class, hop limit, flow label,
+//! both checksums, byte 4 of the BTH.
 //!
-//! Over IPv4 the identification is covered, but a UDP socket does not show it. The CRC being linear, it can be solved
-//! for: [`Solver`].
+//! Over IPv4 the identification is covered, but a UDP socket does not show it. The CRC being
+//! linear, it can be solved for: [`Solver`].
 use crc32fast::Hasher;
 
 mod solve;
 pub use solve::{Solver, verify_v4_unknown_id};
 
-/// Bytes of the IPv4 header without options. A header with options is not covered by these functions.
+/// Bytes of the IPv4 header without options. A header with options is not covered by these
+/// functions.
 const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const BTH_LEN: usize = 12;
@@ -61,8 +63,8 @@ pub struct UdpMeta {
 pub struct IcrcState(Hasher);
 
 impl IcrcState {
-    /// Starts with the IP and UDP headers and the first bytes of the packet. `headers` begins with the whole BTH (12
-    /// bytes; the extension headers may follow), as one of its bytes is masked.
+    /// Starts with the IP and UDP headers and the first bytes of the packet. `headers` begins with
+    /// the whole BTH (12 bytes; the extension headers may follow), as one of its bytes is masked.
     #[must_use]
     pub fn new(ip: &IpMeta, udp: &UdpMeta, headers: &[u8]) -> IcrcState {
         // One block on the stack: few short pieces are slower than one longer.

@@ -112,7 +112,8 @@ operations! {
     ReadResponseMiddle = 0x0e, "RDMA READ response Middle", RC | RESPONSE | MIDDLE | PAYLOAD;
     /// RDMA READ response Last.
     ReadResponseLast = 0x0f, "RDMA READ response Last", RC | RESPONSE | LAST | PAYLOAD | AETH;
-    /// RDMA READ response Only; also answers FLUSH and ATOMIC WRITE, then without payload (annex A19).
+    /// RDMA READ response Only; also answers FLUSH and ATOMIC WRITE, then without payload (annex
+    /// A19).
     ReadResponseOnly = 0x10, "RDMA READ response Only", RC | RESPONSE | ONLY | PAYLOAD | AETH;
     /// Acknowledge: ACK, NAK or RNR NAK, as the AETH says.
     Acknowledge = 0x11, "Acknowledge", RC | RESPONSE | ONLY | AETH;
@@ -192,7 +193,8 @@ const fn expand() -> [Info; 256] {
                 let mut flags = VALID | row;
                 match transport {
                     Transport::Ud => flags |= DETH,
-                    // A14: XRCETH is in requests only; a response goes to the initiator QP its BTH names.
+                    // A14: XRCETH is in requests only; a response goes to the initiator QP its BTH
+                    // names.
                     Transport::Xrc if row & RESPONSE == 0 => flags |= XRCETH,
                     _ => {}
                 }
@@ -315,7 +317,8 @@ impl Opcode {
         is_middle: MIDDLE;
         /// Last packet of several.
         is_last: LAST;
-        /// The only packet of its message. READ request, atomics, FLUSH and acknowledges count as such.
+        /// The only packet of its message. READ request, atomics, FLUSH and acknowledges count as
+        /// such.
         is_only: ONLY;
         /// First or only.
         starts_message: FIRST | ONLY;

@@ -2,8 +2,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// A packet sequence number. Not `Ord`: of two numbers on a circle neither is the smaller, only the earlier within
-/// half the circle; see [`Psn::since`] and [`Psn::precedes`].
+/// A packet sequence number. Not `Ord`: of two numbers on a circle neither is the smaller, only the
+/// earlier within half the circle; see [`Psn::since`] and [`Psn::precedes`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
@@ -41,7 +41,8 @@ impl Psn {
         Psn::new(self.0.wrapping_sub(1))
     }
 
-    /// Signed distance `self - earlier` on the circle, -2^23 to 2^23 - 1: positive if `self` comes after.
+    /// Signed distance `self - earlier` on the circle, -2^23 to 2^23 - 1: positive if `self` comes
+    /// after.
     #[must_use]
     pub const fn since(self, earlier: Psn) -> i32 {
         (self.0.wrapping_sub(earlier.0) << 8) as i32 >> 8

@@ -48,7 +48,8 @@ fn reserved_bits_are_tolerated() {
     assert_eq!(Headers::parse(&bytes), Ok((h, &[][..])));
 }
 
-/// A whole packet is split as `parse` splits it; of a beginning the headers are enough, whatever is to follow.
+/// A whole packet is split as `parse` splits it; of a beginning the headers are enough, whatever is
+/// to follow.
 #[test]
 fn headers_split_off_the_front() {
     for byte in 0..=255 {

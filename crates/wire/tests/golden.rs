@@ -1,4 +1,5 @@
-//! Packets another implementation sent: each parses, comes out again byte for byte, and its ICRC is right.
+//! Packets another implementation sent: each parses, comes out again byte for byte, and its ICRC is
+//! right.
 #![allow(clippy::disallowed_types, reason = "sets compared whole: their order does not matter")]
 
 mod common;
@@ -41,8 +42,8 @@ fn the_captures_hold_many_kinds() {
         kinds.insert(headers.bth.opcode.to_string());
         syndromes.extend(headers.aeth.map(|a| a.syndrome));
     }
-    // RC with immediate at the end of a longer message and with invalidate: in no capture, see formats.rs and
-    // properties.rs.
+    // RC with immediate at the end of a longer message and with invalidate: in no capture, see
+    // formats.rs and properties.rs.
     use Operation::{
         AtomicWrite, CongestionNotification, Flush, SendLastImm, SendLastInv, SendOnlyInv, WriteLastImm,
     };

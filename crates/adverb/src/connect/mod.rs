@@ -1,41 +1,84 @@
-//! Setting up connections: two ends tell each other what they must know, over TCP.
+//! Setting up connections by address and port, as `rdma_cm(7)` does.
 //!
-//! A RoCEv2 connection between two queue pairs needs numbers and addresses of both at both. [`Listener`] and [`connect`] tell
-//! them over a TCP connection, which ends once both queue pairs are connected; with the feature `tokio` there are the same
-//! two in `adverb::tokio`. Up to [`MAX_PRIVATE`] bytes of the program's own travel along each way: the keys of buffers
-//! that the peer is to write, for instance.
+//! A connection of two queue pairs needs numbers and addresses of both at both. The connection manager of InfiniBand
+//! (IBTA volume 1, chapter 12) tells them: its messages travel between the queue pairs 1 of both machines, so there is no
+//! socket beside the device. A [`Listener`] binds a port (of rdma_cm's port space TCP, which is not that of TCP sockets), a
+//! [`Connector`] asks for a connection there, and both get a [`Connection`]. Peers may be programs of librdmacm or the
+//! Linux kernel, over any RoCEv2 device, as well as programs of this crate.
 //!
 //! ```text
 //!  connect                                   Listener
-//!    │  REQUEST  (QpInfo, private data) ───────▶ │  accept: the program looks at it
+//!    │  REQ  (queue pair, private data) ───────▶ │  accept: the program looks at it
 //!    │                                           │  accept_with: its queue pair → RTS
-//!    │ ◀─────── REPLY (QpInfo, private data)     │          (or reject: REJECT, reason)
+//!    │ ◀──────── REP (queue pair, private data)  │          (or reject: REJ, reason)
 //!    │  queue pair → RTS                         │
-//!    │  READY ─────────────────────────────────▶ │  both return: either side may send
+//!    │  RTU ───────────────────────────────────▶ │  both return: either side may send
 //! ```
 //!
-//! A program with a connection of its own tells [`Qp::info`] and calls [`Qp::connect_to`] itself.
-use crate::error::{Error, Result};
-use crate::qp::{Qp, QpInfo};
-use adverb_device::Errno;
-use adverb_device::engine::QpType;
-use std::fmt;
-use std::net::IpAddr;
+//! Each waiting call is there twice: one blocks the thread, its twin is a future for any executor
+//! ([`Listener::accept`], [`Listener::incoming`]; [`Connector::connect`], [`Connector::connecting`];
+//! [`Incoming::accept_with`], [`Incoming::accepting`]; [`Connection::wait_end`], [`Connection::ended`]). The futures
+//! know no clock; with the feature `tokio` those in `adverb::tokio` end with [`Options::timeout`].
+//!
+//! **Private data** of the program's own travels with each message: 56 bytes with a request, 196 with a consent, 148 with
+//! a refusal. The message has no length for it: what comes is as long as there is room, zero where the peer put nothing
+//! ([`Peer::private_prefix`] takes the first bytes). **Depths** of reads and atomics, the path MTU, first packet numbers and
+//! RNR retries are what the connection manager has agreed on.
+//!
+//! ```
+//! use adverb::connect::{Connector, Listener, Options, RejectReason, ConnectError};
+//! use adverb::testing::End;
+//!
+//! # fn main() -> adverb::Result<()> {
+//! let listener = Listener::bind("127.0.0.1:0")?;
+//! let address = listener.local_addr()?;
+//! let server = std::thread::spawn(move || -> adverb::Result<()> {
+//!     listener.accept()?.reject(b"first come")?;
+//!     let end = End::new(|qp| qp)?;
+//!     let connection = listener.accept()?.accept_with(&end.qp, &Options::private(*b"welcome"))?;
+//!     // The peer leaves.
+//!     assert!(connection.wait_end(adverb::testing::PATIENCE));
+//!     Ok(())
+//! });
+//! let end = End::new(|qp| qp)?;
+//! let refused = Connector::new().connect(address, &end.qp).unwrap_err();
+//! let adverb::Error::Connect(why) = &refused else { panic!("{refused}") };
+//! assert!(matches!(&**why, ConnectError::Rejected { reason: RejectReason::CONSUMER_DEFINED, .. }));
+//! let connection = Connector::new().private_data(*b"again").connect(address, &end.qp)?;
+//! assert!(connection.peer().private_data.starts_with(b"welcome"));
+//! drop(connection);
+//! server.join().expect("the server did not panic")
+//! # }
+//! ```
+//!
+//! A program with a connection of its own tells [`Qp::info`](crate::Qp::info) and calls
+//! [`Qp::connect_to`](crate::Qp::connect_to) itself.
+use crate::qp::QpInfo;
 use std::time::Duration;
 
-mod blocking;
-mod message;
+mod connection;
+mod connector;
+mod error;
+mod listener;
+mod wait;
 
-pub use blocking::{Incoming, Listener, connect, connect_with};
-pub use message::MAX_PRIVATE;
-pub(crate) use message::{HEADER, Header, Message};
+pub use adverb_ucma::ids::RejectReason;
+pub use connection::Connection;
+pub use connector::{Connector, connect, connect_with};
+#[cfg(feature = "tokio")]
+pub(crate) use connector::{is_nobody, nowhere};
+pub use error::ConnectError;
+pub use listener::{Incoming, Listener};
+
+/// Bytes of private data that any message carries; a consent carries 196, a refusal 148.
+pub const MAX_PRIVATE: usize = adverb_ucma::ids::REQUEST_DATA;
 
 /// How a connection is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long the whole exchange may take (10 s).
+    /// How long the peer may take to answer (10 s). The connection manager itself gives up after 77 s.
     pub timeout: Duration,
-    /// What the peer is told besides, at most [`MAX_PRIVATE`] bytes (nothing).
+    /// What the peer is told besides (nothing): at most 56 bytes with a request, 196 with a consent.
     pub private_data: Vec<u8>,
 }
 
@@ -56,180 +99,19 @@ impl Options {
 /// What the other end told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its queue pair.
+    /// Its queue pair. The Q_Key is not told and zero.
     pub info: QpInfo,
-    /// What it told besides.
+    /// What it told besides: 56 bytes with a request, 196 with a consent; zero where it put nothing.
     pub private_data: Vec<u8>,
 }
 
-/// Why a connection could not be set up.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// TCP failed.
-    Io(std::io::Error),
-    /// The exchange took longer than it may.
-    TimedOut,
-    /// The peer closed the connection in the middle of the exchange.
-    Closed,
-    /// The peer says no, with what it says besides.
-    Rejected(Vec<u8>),
-    /// What the peer sent is not what this exchange looks like.
-    Protocol(ProtocolError),
-    /// Queue pairs of these types do not connect to each other.
-    Type {
-        /// Ours.
-        own: QpType,
-        /// The peer's.
-        peer: QpType,
-    },
-    /// More private data than [`MAX_PRIVATE`].
-    PrivateTooLong {
-        /// Bytes given.
-        len: usize,
-    },
-}
-
-/// How a message breaks the form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProtocolError {
-    /// It does not begin as ours do: something else speaks at that port.
-    Magic,
-    /// It is of another version.
-    Version(u8),
-    /// No message has this code.
-    Kind(u8),
-    /// A message of this kind does not come here.
-    Unexpected(u8),
-    /// A length that its kind cannot have.
-    Length(usize),
-    /// Its queue pair data are wrong.
-    Info(crate::qp::InfoError),
-}
-
-impl fmt::Display for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProtocolError::Magic => write!(f, "the other end does not speak Adverb's connection protocol"),
-            ProtocolError::Version(v) => {
-                write!(f, "the other end speaks version {v} of the connection protocol")
-            }
-            ProtocolError::Kind(kind) => write!(f, "message of unknown kind {kind}"),
-            ProtocolError::Unexpected(kind) => write!(f, "message of kind {kind} at the wrong time"),
-            ProtocolError::Length(len) => write!(f, "message with a body of {len} bytes"),
-            ProtocolError::Info(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl ConnectError {
-    /// The errno that says it best.
+impl Peer {
+    /// The first bytes of the private data.
+    ///
+    /// # Panics
+    /// For more bytes than [`MAX_PRIVATE`].
     #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            ConnectError::Io(e) => e.raw_os_error().unwrap_or(Errno::EIO as i32),
-            ConnectError::TimedOut => Errno::ETIMEDOUT as i32,
-            ConnectError::Closed => Errno::ECONNRESET as i32,
-            ConnectError::Rejected(_) => Errno::ECONNREFUSED as i32,
-            ConnectError::Protocol(_) => Errno::EPROTO as i32,
-            ConnectError::Type { .. } | ConnectError::PrivateTooLong { .. } => Errno::EINVAL as i32,
-        }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectError::Io(e) => write!(f, "{e}"),
-            ConnectError::TimedOut => write!(f, "the other end did not answer in time"),
-            ConnectError::Closed => write!(f, "the other end closed the connection"),
-            ConnectError::Rejected(_) => write!(f, "the other end rejects it"),
-            ConnectError::Protocol(e) => write!(f, "{e}"),
-            ConnectError::Type { own, peer } => {
-                write!(f, "a queue pair of type {own:?} does not connect to one of type {peer:?}")
-            }
-            ConnectError::PrivateTooLong { len } => {
-                write!(f, "{len} bytes of private data, at most {MAX_PRIVATE} are possible")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ConnectError::Io(e) => Some(e),
-            _ => None,
-        }
-    }
-}
-
-impl From<std::io::Error> for ConnectError {
-    fn from(e: std::io::Error) -> Self {
-        use std::io::ErrorKind::{TimedOut, UnexpectedEof, WouldBlock};
-        match e.kind() {
-            // What a socket answers whose time is up.
-            WouldBlock | TimedOut => ConnectError::TimedOut,
-            UnexpectedEof => ConnectError::Closed,
-            _ => ConnectError::Io(e),
-        }
-    }
-}
-
-/// What a socket's call gave. (No `From` for [`Error`]: a program's own I/O errors are none of connecting.)
-pub(crate) fn io<T>(result: std::io::Result<T>) -> Result<T> {
-    Ok(result.map_err(ConnectError::from)?)
-}
-
-impl From<ProtocolError> for Error {
-    fn from(e: ProtocolError) -> Self {
-        ConnectError::Protocol(e).into()
-    }
-}
-
-/// The queue pair speaks from the address that TCP uses, if the device has it.
-pub(crate) fn take_address(qp: &Qp, local: IpAddr) -> Result<()> {
-    let local = local.to_canonical();
-    qp.context().gid_index_of(local).map_or(Ok(()), |index| qp.set_gid_index(index))
-}
-
-/// The first message.
-pub(crate) fn request(qp: &Qp, options: &Options) -> Result<Vec<u8>> {
-    Ok(Message::Request(own(qp, &options.private_data)?).encode()?)
-}
-
-/// The answer that says yes.
-pub(crate) fn reply(qp: &Qp, options: &Options) -> Result<Vec<u8>> {
-    Ok(Message::Reply(own(qp, &options.private_data)?).encode()?)
-}
-
-fn own(qp: &Qp, private_data: &[u8]) -> Result<Peer> {
-    Ok(Peer { info: qp.info()?, private_data: private_data.to_vec() })
-}
-
-/// What a listener makes of the first message.
-pub(crate) fn requested(message: Message) -> Result<Peer> {
-    match message {
-        Message::Request(peer) => Ok(peer),
-        other => Err(ProtocolError::Unexpected(other.kind()).into()),
-    }
-}
-
-/// What the asking end makes of the answer: its queue pair is connected.
-pub(crate) fn replied(qp: &Qp, message: Message) -> Result<Peer> {
-    match message {
-        Message::Reply(peer) => qp.connect_to(&peer.info).map(|()| peer),
-        Message::Reject(private_data) => Err(ConnectError::Rejected(private_data).into()),
-        other => Err(ProtocolError::Unexpected(other.kind()).into()),
-    }
-}
-
-/// What a listener makes of the last message.
-pub(crate) fn ready(message: Message) -> Result<()> {
-    match message {
-        Message::Ready => Ok(()),
-        Message::Reject(private_data) => Err(ConnectError::Rejected(private_data).into()),
-        other => Err(ProtocolError::Unexpected(other.kind()).into()),
+    pub fn private_prefix<const N: usize>(&self) -> [u8; N] {
+        std::array::from_fn(|i| self.private_data[i])
     }
 }

@@ -2,7 +2,6 @@
 use super::Qp;
 use super::request::{Undo, Wr};
 use crate::error::{Error, Result};
-use std::fmt;
 
 /// Requests that the device gets together: one hand-over, however many there are (DEF-2, DEF-8), as with
 /// `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before [`Batch::submit`]; dropped
@@ -17,24 +16,14 @@ pub struct Batch<'d> {
 }
 
 /// A request of a batch was refused; nothing of the batch was posted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("request {index} of the batch: {error}")]
 pub struct BatchError {
     /// Which one, counted from 0.
     pub index: usize,
     /// Why.
+    #[source]
     pub error: Error,
-}
-
-impl fmt::Display for BatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "request {} of the batch: {}", self.index, self.error)
-    }
-}
-
-impl std::error::Error for BatchError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 impl From<BatchError> for Error {

@@ -227,7 +227,7 @@ impl<'a> QpBuilder<'a> {
         let (sends, recvs) = match self.qp_type {
             QpType::XrcRecv => (false, false),
             QpType::XrcSend => (true, false),
-            QpType::Rc | QpType::Uc | QpType::Ud => (true, true),
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::RawPacket => (true, true),
         };
         let missing = |wanted: bool, cq: &Option<Cq>| wanted && cq.is_none();
         if missing(sends, &self.send_cq) || missing(recvs, &self.recv_cq) {

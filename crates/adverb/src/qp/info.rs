@@ -1,6 +1,6 @@
 //! What a peer must know of a queue pair.
 use adverb_device::engine::{Gid, PathMtu, QpType};
-use std::fmt;
+use thiserror::Error;
 
 /// What a peer must know of a queue pair to connect to it: plain data for the program's own exchange, as bytes of a fixed form
 /// ([`QpInfo::to_bytes`]) or field by field.
@@ -25,16 +25,20 @@ pub struct QpInfo {
 }
 
 /// Bytes that are no [`QpInfo`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InfoError {
     /// Of another version of the form.
+    #[error("queue pair data of version {0}, not {VERSION}")]
     Version(u8),
     /// No transport has this code.
+    #[error("no queue pair type has code {0}")]
     QpType(u8),
     /// No path MTU has this code.
+    #[error("no path MTU has code {0}")]
     PathMtu(u8),
     /// A number of more than 24 bits.
+    #[error("{field} is {value:#x}, more than 24 bits")]
     TooLarge {
         /// Which.
         field: &'static str,
@@ -42,22 +46,9 @@ pub enum InfoError {
         value: u32,
     },
     /// The GID is zero.
+    #[error("the GID is zero")]
     NoAddress,
 }
-
-impl fmt::Display for InfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InfoError::Version(v) => write!(f, "queue pair data of version {v}, not {VERSION}"),
-            InfoError::QpType(code) => write!(f, "no queue pair type has code {code}"),
-            InfoError::PathMtu(code) => write!(f, "no path MTU has code {code}"),
-            InfoError::TooLarge { field, value } => write!(f, "{field} is {value:#x}, more than 24 bits"),
-            InfoError::NoAddress => write!(f, "the GID is zero"),
-        }
-    }
-}
-
-impl std::error::Error for InfoError {}
 
 const VERSION: u8 = 1;
 

@@ -119,13 +119,13 @@ impl Qp {
     /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address.
     pub fn info(&self) -> Result<QpInfo> {
         let settings = &self.0.settings;
-        let limits = self.0.context.limits();
+        let (limits, port_mtu) = (self.0.context.limits(), self.0.context.raw().port_mtu());
         Ok(QpInfo {
             qp_type: self.qp_type(),
             number: self.number(),
             first_psn: self.0.first_psn.load(Ordering::Relaxed),
             gid: self.0.context.gid(self.0.gid_index.load(Ordering::Relaxed))?,
-            path_mtu: settings.path_mtu.map_or(limits.port_mtu, |m| m.min(limits.port_mtu)),
+            path_mtu: settings.path_mtu.map_or(port_mtu, |m| m.min(port_mtu)),
             reads_out: settings.reads_out.min(limits.max_rd_atomic),
             reads_in: settings.reads_in.min(limits.max_rd_atomic),
             qkey: settings.qkey,
@@ -151,7 +151,27 @@ impl Qp {
     /// attribute for one that is connected, or for addresses of different families, EADDRINUSE and the like if UDP
     /// port 4791 cannot be had. After a failure [`Qp::reset`] makes it fit to try again.
     pub fn connect_to(&self, peer: &QpInfo) -> Result<()> {
-        let own = self.info()?;
+        self.join(&self.info()?, peer, &self.0.settings)
+    }
+
+    /// As [`Qp::connect_to`], with what a connection manager has agreed on.
+    pub(crate) fn connect_as(
+        &self,
+        sq_psn: u32,
+        peer: &QpInfo,
+        retry_count: u8,
+        rnr_retry: u8,
+    ) -> Result<()> {
+        let own = QpInfo { first_psn: sq_psn, ..self.info()? };
+        self.join(&own, peer, &Settings { retry_count, rnr_retry, ..self.0.settings.clone() })
+    }
+
+    /// Retries of the transport and after RNR that it was made with.
+    pub(crate) fn retries(&self) -> (u8, u8) {
+        (self.0.settings.retry_count, self.0.settings.rnr_retry)
+    }
+
+    fn join(&self, own: &QpInfo, peer: &QpInfo, settings: &Settings) -> Result<()> {
         if !own.connects_to(peer) {
             let (own, peer) = (own.qp_type, peer.qp_type);
             return Err(crate::connect::ConnectError::Type { own, peer }.into());
@@ -161,7 +181,7 @@ impl Qp {
         }
         let index = self.0.gid_index.load(Ordering::Relaxed);
         let av = ah::path(&self.0.context, index, peer.gid)?;
-        for (attr, mask) in self.0.settings.connecting(&own, peer, av) {
+        for (attr, mask) in settings.connecting(own, peer, av) {
             self.0.qp.modify(&attr, mask)?;
         }
         Ok(())

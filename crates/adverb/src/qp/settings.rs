@@ -135,7 +135,7 @@ impl Settings {
                     | AttrMask::MAX_QP_RD_ATOMIC
             }
             QpType::XrcRecv => mask | AttrMask::TIMEOUT,
-            QpType::Uc | QpType::Ud => mask,
+            QpType::Uc | QpType::Ud | QpType::RawPacket => mask,
         };
         (attr, mask)
     }

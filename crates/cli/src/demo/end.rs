@@ -127,7 +127,7 @@ impl End {
             QpType::Rc => (connect | respond, request),
             QpType::XrcSend => (connect, request),
             QpType::XrcRecv => (connect | respond, AttrMask::TIMEOUT),
-            QpType::Uc | QpType::Ud => (connect, AttrMask::empty()),
+            QpType::Uc | QpType::Ud | QpType::RawPacket => (connect, AttrMask::empty()),
         };
         self.modify(&init, at_port | AttrMask::ACCESS_FLAGS)?;
         self.modify(&rtr, to_rtr)?;

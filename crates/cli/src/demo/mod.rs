@@ -7,6 +7,7 @@ mod world;
 
 use crate::devices::NO_DEVICE;
 use crate::logger;
+use crate::out::{out, outln};
 use adverb_device::Device;
 use adverb_device::interfaces::ip_of;
 use control::Control;
@@ -59,7 +60,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     let mut second = start_second(&device, args.no_measure)?;
     let address =
         device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
-    println!(
+    outln!(
         "processes {} and {} on device {} ({address}, path MTU {})",
         std::process::id(),
         second.id(),
@@ -77,7 +78,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     finish(second, outcome.is_ok())?;
     let outcome = outcome?;
     print_figures(&outcome);
-    println!("{} checks passed in {:.1} s", checks::ALL.len(), start.elapsed().as_secs_f64());
+    outln!("{} checks passed in {:.1} s", checks::ALL.len(), start.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -106,15 +107,15 @@ pub fn second_main(args: &SecondArgs) -> ExitCode {
 fn both(world: &mut World, no_measure: bool) -> Result<Outcome, String> {
     for (name, check) in checks::ALL {
         if world.is_first() {
-            print!("  {name:<26} ");
+            out!("  {name:<26} ");
             let _ = std::io::stdout().flush();
         }
         match check(world).and_then(|what| world.sync().map(|()| what)) {
-            Ok(what) if world.is_first() => println!("ok   {what}"),
+            Ok(what) if world.is_first() => outln!("ok   {what}"),
             Ok(_) => {}
             Err(why) => {
                 if world.is_first() {
-                    println!("FAILED");
+                    outln!("FAILED");
                 }
                 world.log_counters();
                 return Err(format!("{name}: {why}"));
@@ -193,7 +194,7 @@ fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
     for device in list()? {
         match world::try_device(&device) {
             Ok(()) => {
-                reasons.iter().for_each(|why: &String| println!("passed over: {why}"));
+                reasons.iter().for_each(|why: &String| outln!("passed over: {why}"));
                 return Ok(device);
             }
             Err(why) => reasons.push(format!("{}: {why}", device.name())),
@@ -215,12 +216,12 @@ fn print_figures(outcome: &Outcome) {
     if outcome.latencies.is_empty() {
         return;
     }
-    println!("\n  {:<34} {:>10} {:>10}", "latency (half a round trip)", "median", "99 %");
+    outln!("\n  {:<34} {:>10} {:>10}", "latency (half a round trip)", "median", "99 %");
     for l in &outcome.latencies {
         let us = |d: Duration| format!("{:.1} µs", d.as_secs_f64() * 1e6);
-        println!("  {:<34} {:>10} {:>10}", l.name, us(l.median), us(l.high));
+        outln!("  {:<34} {:>10} {:>10}", l.name, us(l.median), us(l.high));
     }
-    println!("\n  {:<34} {:>10} {:>10}", "rate", "GB/s", "million/s");
+    outln!("\n  {:<34} {:>10} {:>10}", "rate", "GB/s", "million/s");
     for r in &outcome.rates {
         let size = match r.size {
             s if s.is_multiple_of(1 << 20) => format!("{} MiB", s >> 20),
@@ -228,7 +229,7 @@ fn print_figures(outcome: &Outcome) {
             s => format!("{s} B"),
         };
         let name = format!("{} {size}", r.name);
-        println!("  {name:<34} {:>10.3} {:>10.4}", r.gigabytes(), r.million_messages());
+        outln!("  {name:<34} {:>10.3} {:>10.4}", r.gigabytes(), r.million_messages());
     }
-    println!("\n  A table with limits of the machine beside it: `make bench`.\n");
+    outln!("\n  A table with limits of the machine beside it: `make bench`.\n");
 }

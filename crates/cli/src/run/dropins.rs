@@ -1,44 +1,62 @@
 //! Where the drop-in libraries are: installed beside the command, or in the build tree.
-use super::runtime::{self, Entry};
-use std::ffi::OsString;
+use super::runtime;
+use super::tree::{Entry, Tree, place_tree};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The name programs load, the name some open by hand, and the file as cargo builds it.
-const LIBRARIES: &[(&str, &str, &str)] = &[("libibverbs.so.1", "libibverbs.so", "libibverbs.so")];
+const LIBRARIES: &[(&str, &str, &str)] = &[
+    ("libibverbs.so.1", "libibverbs.so", "libibverbs.so"),
+    ("librdmacm.so.1", "librdmacm.so", "librdmacm.so"),
+];
 const PRELOAD: &str = "libadverb_preload.so";
+const AUDIT: &str = "libadverb_audit.so";
 
 /// What the loader is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Libraries {
     /// A directory with the libraries under the names that programs load.
     pub directory: PathBuf,
-    /// The library to preload, if it was asked for.
-    pub preload: Option<PathBuf>,
+    /// What to preload, in this order.
+    pub preload: Vec<PathBuf>,
+    /// The auditor that has copies of the libraries, which programs bring along, give way to these.
+    pub audit: Option<PathBuf>,
+    /// Why `directory` does not have the libraries' names, and the drop-ins are among the preloaded ones instead.
+    pub nameless: Option<String>,
 }
 
 /// Finds the libraries that belong to the command at `exe`.
 pub fn find(exe: &Path, preload: bool) -> Result<Libraries, String> {
+    find_with(exe, preload, &runtime::place)
+}
+
+type Place<'a> = &'a dyn Fn(&str, &Tree) -> Result<PathBuf, String>;
+
+/// The same, with trees placed by `place`.
+fn find_with(exe: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let found = match installed(beside, preload) {
         Some(found) => found,
-        None => built(beside, preload)?,
+        None => built(beside, preload, place)?,
     };
-    if [Some(&found.directory), found.preload.as_ref()].into_iter().flatten().all(|p| is_plain(p)) {
+    if std::iter::once(&found.directory).chain(&found.preload).chain(&found.audit).all(|p| is_plain(p)) {
         return Ok(found);
     }
-    alias(&found, &runtime::directory()?)
+    alias(&found, place)
 }
 
 /// `PREFIX/lib/adverb` for a command in `PREFIX/bin`.
 fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
     let directory = beside.parent()?.join("lib/adverb");
     let complete = LIBRARIES.iter().all(|(name, ..)| directory.join(name).is_file());
-    let preload = preload.then(|| directory.join(PRELOAD));
-    (complete && preload.as_ref().is_none_or(|p| p.is_file())).then_some(Libraries { directory, preload })
+    let preload: Vec<_> = preload.then(|| directory.join(PRELOAD)).into_iter().collect();
+    let audit = directory.join(AUDIT);
+    let complete = complete && preload.iter().chain([&audit]).all(|p| p.is_file());
+    complete.then_some(Libraries { directory, preload, audit: Some(audit), nameless: None })
 }
 
 /// Cargo's target directory: the libraries lie in `deps`, where they are always of the last build, or beside the command.
-fn built(beside: &Path, preload: bool) -> Result<Libraries, String> {
+fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
         [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(|| {
             format!(
@@ -49,29 +67,54 @@ fn built(beside: &Path, preload: bool) -> Result<Libraries, String> {
             )
         })
     };
-    let mut links = Vec::new();
+    let (mut links, mut files) = (Tree::new(), Vec::new());
     for (name, development, file_name) in LIBRARIES {
-        links.push((PathBuf::from(name), Entry::Link(file(file_name)?)));
+        let file = file(file_name)?;
+        links.push((PathBuf::from(name), Entry::Link(file.clone())));
         links.push((PathBuf::from(development), Entry::Link(name.into())));
+        files.push(file);
     }
     let preload = if preload { Some(file(PRELOAD)?) } else { None };
-    // Beside the command, so that it goes with the build tree; in the runtime directory if that is not ours to write.
-    let directory = match runtime::place_tree(beside, "adverb-dropins", &links) {
-        Ok(directory) => directory,
-        Err(_) => runtime::place_tree(&runtime::directory()?, "dropins", &links)?,
-    };
-    Ok(Libraries { directory, preload })
+    let audit = Some(file(AUDIT)?);
+    // Beside the command, so that it goes with the build tree; elsewhere if that is not ours to write, or everybody's.
+    let placed = runtime::takes_fixed_names(beside)
+        .and_then(|()| place_tree(beside, "adverb-dropins", &links))
+        .or_else(|first| place("dropins", &links).map_err(|then| format!("{first}; {then}")));
+    Ok(match placed {
+        Ok(directory) => {
+            Libraries { directory, preload: preload.into_iter().collect(), audit, nameless: None }
+        }
+        // Once it is loaded, the loader knows the library by the name that is written in it.
+        Err(why) => Libraries {
+            directory: files[0].parent().unwrap_or(beside).into(),
+            preload: files.into_iter().chain(preload).collect(),
+            // Copies could not be answered by a name that is not there.
+            audit: None,
+            nameless: Some(why),
+        },
+    })
 }
 
 /// The same libraries under a path that the loader's variables can hold.
-fn alias(found: &Libraries, parent: &Path) -> Result<Libraries, String> {
+fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     let mut links = vec![(PathBuf::from("lib"), Entry::Link(found.directory.clone()))];
-    if let Some(preload) = &found.preload {
-        links.push((PRELOAD.into(), Entry::Link(preload.clone())));
+    let mut names = Vec::new();
+    for file in found.preload.iter().chain(&found.audit) {
+        let name = PathBuf::from(file.file_name().unwrap_or_default());
+        links.push((name.clone(), Entry::Link(file.clone())));
+        names.push(name);
     }
-    let directory = runtime::place_tree(parent, "alias", &links)?;
-    let preload = found.preload.is_some().then(|| directory.join(PRELOAD));
-    Ok(Libraries { directory: directory.join("lib"), preload })
+    let directory = place("alias", &links).map_err(|why| {
+        format!(
+            "the path {} has a character at which the loader splits lists, and no other path to it can be made: {why}; \
+             put adverb where the path has no space, colon, semicolon or dollar sign",
+            found.directory.display()
+        )
+    })?;
+    let mut all = names.iter().map(|name| directory.join(name));
+    let preload = all.by_ref().take(found.preload.len()).collect();
+    let audit = all.next();
+    Ok(Libraries { directory: directory.join("lib"), preload, audit, nameless: found.nameless.clone() })
 }
 
 /// The loader splits its variables at colons, semicolons and white space, and replaces `$ORIGIN` and the like.
@@ -80,8 +123,8 @@ fn is_plain(path: &Path) -> bool {
 }
 
 /// `first` in front of a list of the environment.
-pub fn prepended(first: &Path, list: Option<OsString>) -> OsString {
-    let mut all = first.as_os_str().to_owned();
+pub fn prepended(first: &OsStr, list: Option<OsString>) -> OsString {
+    let mut all = first.to_owned();
     if let Some(list) = list.filter(|l| !l.is_empty()) {
         all.push(":");
         all.push(list);

@@ -1,6 +1,8 @@
 //! The variables that ask for faults and for a capture.
 use adverb_device::{capture, faults};
 use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 
 /// What to set; makes room for the capture.
@@ -20,7 +22,17 @@ pub fn variables(
             return Err(format!("{}: there is no such directory to capture in", file.display()));
         }
         capture::make_room(&path).map_err(at)?;
+        try_out(&path).map_err(|e| format!("{}: no capture can be written there: {e}", file.display()))?;
         all.push((capture::VARIABLE, path.into()));
     }
     Ok(all)
+}
+
+/// The program would learn only when it opens the device that nothing can be written there. What is there is in use, by another run.
+fn try_out(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => fs::remove_file(path),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(e),
+    }
 }

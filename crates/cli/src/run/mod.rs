@@ -1,11 +1,17 @@
 //! `adverb run`: any program, with the drop-in libraries in place.
+mod copies;
 mod dropins;
+mod elf;
 mod environment;
 mod faults;
+mod image;
+mod replay;
 mod runtime;
 mod sysroot;
+mod tree;
 
 use adverb_device::faults::Spec;
+use nix::sys::statvfs::FsFlags;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,7 +23,7 @@ use std::process::{Command, ExitCode};
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 /// As `env` says that it failed itself.
-const OWN_FAILURE: u8 = 125;
+pub const OWN_FAILURE: u8 = 125;
 
 /// Runs a program on the software RDMA device
 ///
@@ -29,12 +35,32 @@ const OWN_FAILURE: u8 = 125;
     Exit status: that of PROGRAM; 125 if adverb fails, 126 if PROGRAM cannot be executed, 127 if it is not found."
 )]
 pub struct Args {
+    #[command(flatten)]
+    options: Options,
+    /// The program, looked for in PATH, and its arguments
+    // Hyphens are the program's behind its name, and not before.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What a program is run with.
+#[derive(clap::Args)]
+pub struct Options {
     /// What the device reports on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     log: Option<log::LevelFilter>,
     /// Do without the preloaded library that shows programs /dev/infiniband and /sys/class/infiniband
     #[arg(long)]
     no_preload: bool,
+    /// Replace copies of libibverbs also where the loader itself finds them: those that the program is linked with by a run path
+    ///
+    /// Copies that a program opens, and those that what it opens needs, give way in any case. This takes an auditor of the loader
+    /// (LD_AUDIT), which leaves less room for thread-local variables of libraries: a sanitizer or another allocator may fail to load.
+    #[arg(long, conflicts_with = "no_replace")]
+    replace: bool,
+    /// Leave all copies of libibverbs that the program brings along in place
+    #[arg(long)]
+    no_replace: bool,
     /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%, delay=2ms±1ms (or +-), first=200,
     /// drop-psn=7@#2, rnr=50ms, kill-qp=2@after=100, fail=create_cq@3, seed=7
     #[arg(long, value_name = "SPEC")]
@@ -45,32 +71,46 @@ pub struct Args {
     /// process number before the extension. The file of an earlier capture is replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// The program, looked for in PATH, and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
-    program: Vec<OsString>,
+    /// Choose again what a hunt has chosen: the schedule in a file, or that of a seed (`adverb hunt`)
+    #[arg(long, value_name = "FILE_OR_SEED")]
+    replay: Option<PathBuf>,
 }
 
 fn level(text: &str) -> Result<log::LevelFilter, String> {
-    text.parse().map_err(|_| "off, error, warn, info, debug and trace are possible".into())
+    text.trim().parse().map_err(|_| "off, error, warn, info, debug and trace are possible".into())
+}
+
+/// A level that the program would not understand is said before it starts.
+fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
+    match value.filter(|v| args.log.is_none() && !v.is_empty()) {
+        Some(value) => {
+            let text = value.to_string_lossy();
+            level(&text).map(drop).map_err(|why| format!("ADVERB_LOG is {text:?}: {why}"))
+        }
+        None => Ok(()),
+    }
 }
 
 pub fn main(args: &Args) -> ExitCode {
     let (program, arguments) = args.program.split_first().expect("clap requires one");
-    let variables = match variables(args) {
+    let path = find(program, &std::env::var_os("PATH").unwrap_or_default());
+    let mut variables = match variables(&args.options, path.as_deref()) {
         Ok(variables) => variables,
         Err(text) => {
             eprintln!("adverb run: {text}");
             return ExitCode::from(OWN_FAILURE);
         }
     };
-    if let Some(path) = find(program, &std::env::var_os("PATH").unwrap_or_default())
-        && is_privileged(&path)
-    {
-        eprintln!(
-            "adverb run: warning: {} is set-user-ID or has privileges of its own: the loader ignores LD_LIBRARY_PATH \
-             for it, and it will not see the device",
-            path.display()
-        );
+    if let Some(path) = path {
+        image::obstacles(&path, is_privileged(&path)).iter().for_each(|text| warn(text));
+    }
+    // Which process the program is, for a word where it clears the environment.
+    variables.push(("ADVERB_RUN", std::process::id().to_string().into()));
+    match adverb_survivor::leave_behind() {
+        Ok((name, value)) => variables.push((name, value.into())),
+        Err(e) => warn(&format!(
+            "nobody will tell peers on other hosts if the program is killed while it has connections of librdmacm: {e}"
+        )),
     }
     let error = Command::new(program).args(arguments).envs(variables).exec();
     let (text, status) = explain(program, &error);
@@ -78,22 +118,73 @@ pub fn main(args: &Args) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>, String> {
+/// What is to be set for a program, if it is known which.
+pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static str, OsString)>, String> {
+    check_level(args, std::env::var_os("ADVERB_LOG"))?;
     let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
-    let libraries = dropins::find(&exe, !args.no_preload)?;
+    let mut libraries = dropins::find(&exe, !args.no_preload)?;
+    libraries.audit = libraries.audit.filter(|_| args.replace);
+    if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
+        stand_in_front(program, &mut libraries, args.no_preload);
+    }
     let devices =
         adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
     if devices.is_empty() {
-        eprintln!("adverb run: warning: {}", crate::devices::NO_DEVICE);
+        warn(crate::devices::NO_DEVICE);
+    }
+    if let Some(why) = &libraries.nameless {
+        warn(&format!(
+            "no directory can be made for the names of the drop-in libraries, so they are preloaded: {why}"
+        ));
     }
     let sysroot = match args.no_preload {
         true => None,
-        false => Some(sysroot::prepare(&devices)?),
+        false => sysroot::prepare(&devices).map_or_else(|why| without_sysroot(&why), Some),
     };
     let mut all =
-        environment::variables(&libraries, sysroot.as_deref(), args.log, |name| std::env::var_os(name));
+        environment::variables(&libraries, !args.no_replace, sysroot.as_deref(), args.log, |name| {
+            std::env::var_os(name)
+        });
     all.extend(faults::variables(args.fault.as_ref(), args.capture.as_deref())?);
+    all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)
+}
+
+/// Copies that the program is linked with, past `LD_LIBRARY_PATH`, lose to drop-ins that are preloaded.
+fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload: bool) {
+    let theirs = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let paths =
+        copies::Paths { ours: &libraries.directory, theirs: std::env::split_paths(&theirs).collect() };
+    let brought = copies::brought(&image::program_of(program), &paths);
+    if libraries.nameless.is_some() {
+        return;
+    }
+    for library in adverb_copies::Library::ALL {
+        let Some((_, copy)) = brought.iter().find(|(of, _)| *of == library) else { continue };
+        if no_preload {
+            warn(&format!(
+                "{} is linked with a copy of its own, {}, which does not see the device: do without --no-preload, or use --replace",
+                program.display(),
+                copy.display()
+            ));
+            continue;
+        }
+        let file = libraries.directory.join(OsStr::from_bytes(library.file()));
+        libraries.preload.insert(0, file);
+    }
+}
+
+/// A program needs no more than the libraries, unless it looks for devices by itself.
+fn without_sysroot(why: &str) -> Option<PathBuf> {
+    warn(&format!(
+        "no directory can be made for what stands for /dev/infiniband and /sys/class/infiniband; programs that look there (UCX, \
+         NCCL) will find no device, all others work: {why}; XDG_RUNTIME_DIR may name a directory of mode 700 with room for it"
+    ));
+    None
+}
+
+fn warn(text: &str) {
+    eprintln!("adverb run: warning: {text}");
 }
 
 /// Where `exec` would find a program.
@@ -106,8 +197,15 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
 
 /// Does the loader run it in secure mode, which ignores our variables?
 fn is_privileged(path: &Path) -> bool {
-    let user = nix::unistd::Uid::effective().as_raw();
-    std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o4000 != 0 && m.uid() != user)
+    let (user, group) = (nix::unistd::Uid::effective().as_raw(), nix::unistd::Gid::effective().as_raw());
+    let ignored = nix::sys::statvfs::statvfs(path).is_ok_and(|s| s.flags().contains(FsFlags::ST_NOSUID));
+    let by_mode = std::fs::metadata(path).is_ok_and(|m| {
+        let mode = m.permissions().mode();
+        mode & 0o4000 != 0 && m.uid() != user || mode & 0o2000 != 0 && m.gid() != group
+    });
+    // Root has them all already.
+    let by_capabilities = || !nix::unistd::Uid::current().is_root() && adverb_link::has_capabilities(path);
+    !ignored && (by_mode || by_capabilities())
 }
 
 /// Why a program could not be started, and the exit status a shell gives then.

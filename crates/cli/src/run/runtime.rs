@@ -1,146 +1,193 @@
-//! The user's own directory for what programs started by `adverb run` read. Everything in it has a name that says its
-//! content, so it is made once, used again and never in the way.
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+//! Where trees lie that programs started by `adverb run` read.
+//!
+//! The program takes the place of the command, and what it starts may outlive it: nobody is left who could know that the last reader has
+//! gone. So a tree is not removed at the end of a run. It lies in one directory of the user's, where the next run finds it and uses it
+//! again.
+//!
+//! In `$XDG_RUNTIME_DIR`, where only the user writes, that directory has a fixed name. In places where everybody may write a fixed name
+//! could be taken by somebody else. There the name is random, and the directory is known by its owner: a directory that belongs to the
+//! user and that only the user may enter was made by the user, since nobody but root gives files away. What others make beside it,
+//! under whatever name, is passed over.
+use super::tree::{Tree, place_tree};
+use nix::fcntl::OFlag;
+use nix::unistd::Uid;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The directory `adverb-UID` below the first place that takes it: `$XDG_RUNTIME_DIR`, `/dev/shm`, `/tmp`.
-pub fn directory() -> Result<PathBuf, String> {
-    let user = nix::unistd::Uid::effective().as_raw();
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
-    let places = own.into_iter().chain(["/dev/shm", "/tmp"].map(PathBuf::from));
-    let mut tried = Vec::new();
-    for place in places {
-        let path = place.join(format!("adverb-{user}"));
-        match make_private(&path, user) {
-            Ok(()) => return Ok(path),
-            Err(why) => tried.push(format!("{}: {why}", path.display())),
-        }
-    }
-    Err(format!("no place for the runtime directory of user {user}: {}", tried.join("; ")))
+/// A directory that may hold the user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Only the user writes there.
+    Own(PathBuf),
+    /// Others may write there, too.
+    Shared(PathBuf),
 }
 
-/// Makes the directory, or makes sure that it is ours alone: in a place where all may write, another user could have
-/// made it before us.
-fn make_private(path: &Path, user: u32) -> Result<(), String> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(e.to_string()),
-        _ => {}
+/// The places to try, in this order.
+pub fn places(get: impl Fn(&str) -> Option<PathBuf>) -> Vec<Place> {
+    let absolute = |name: &str| get(name).filter(|p| p.is_absolute());
+    let mut all: Vec<Place> = absolute("XDG_RUNTIME_DIR").map(Place::Own).into_iter().collect();
+    let shared =
+        ["/dev/shm".into()].into_iter().chain(absolute("TMPDIR")).chain(["/tmp".into(), "/var/tmp".into()]);
+    for place in shared.map(Place::Shared) {
+        if !all.contains(&place) {
+            all.push(place);
+        }
     }
-    let found = fs::symlink_metadata(path).map_err(|e| e.to_string())?;
-    if !found.is_dir() {
-        return Err("is no directory".into());
+    all
+}
+
+/// Places a tree in the user's directory below the first place that takes it, and answers its path.
+///
+/// # Errors
+/// What each place said.
+pub fn place(kind: &str, tree: &Tree) -> Result<PathBuf, String> {
+    place_in(&places(|name| std::env::var_os(name).map(PathBuf::from)), kind, tree)
+}
+
+/// The same for these places.
+pub fn place_in(places: &[Place], kind: &str, tree: &Tree) -> Result<PathBuf, String> {
+    let mut tried = Vec::new();
+    for place in places {
+        let (Place::Own(path) | Place::Shared(path)) = place;
+        let said = match directory(place) {
+            Err(why) => format!("{}: {why}", path.display()),
+            Ok(directory) => match place_tree(&directory, kind, tree) {
+                Ok(tree) => return Ok(tree),
+                Err(why) => {
+                    // Removes it only if nothing is in it.
+                    let _ = fs::remove_dir(&directory);
+                    why
+                }
+            },
+        };
+        tried.push(said);
     }
+    Err(tried.join("; "))
+}
+
+/// The user's directory in a place: the one that is there, or a new one.
+fn directory(place: &Place) -> Result<PathBuf, String> {
+    let user = Uid::effective().as_raw();
+    let (Place::Own(path) | Place::Shared(path)) = place;
+    // Symbolic links are followed once, here, and not again later.
+    let path = fs::canonicalize(path).map_err(|e| e.to_string())?;
+    let found = look(&path).map_err(|e| e.to_string())?;
+    match place {
+        Place::Own(_) => {
+            private(&found, user)?;
+            let directory = path.join("adverb");
+            make(&directory, user)?;
+            Ok(directory)
+        }
+        Place::Shared(_) => {
+            keeps_names(&found, user)?;
+            let prefix = format!("adverb-{user}-");
+            match existing(&path, &prefix, user) {
+                Some(directory) => Ok(directory),
+                None => fresh(&path, &prefix, user),
+            }
+        }
+    }
+}
+
+/// What a descriptor says of a directory. A symbolic link in its place is not followed.
+fn look(path: &Path) -> io::Result<Metadata> {
+    open(path)?.metadata()
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+}
+
+/// Is the directory the user's, and nobody else's?
+fn private(found: &Metadata, user: u32) -> Result<(), String> {
     if found.uid() != user {
-        return Err(format!("belongs to user {}", found.uid()));
+        return Err(format!("belongs to user {}, not to user {user}", found.uid()));
     }
     if found.mode() & 0o077 != 0 {
-        return Err(format!("is open to other users (mode {:o})", found.mode() & 0o777));
+        return Err(format!("is open to other users (mode {:o}, not 700)", found.mode() & 0o7777));
     }
     Ok(())
 }
 
-/// What stands at a path of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// A file with this content.
-    File(String),
-    /// A symbolic link to this.
-    Link(PathBuf),
-}
-
-/// A directory tree as a list of paths (relative to its root) and contents.
-pub type Tree = Vec<(PathBuf, Entry)>;
-
-/// Sees to it that `parent` has a directory with this tree in it and answers its path. The name has a hash of the tree, so
-/// the directory is either complete or made anew; it appears by one rename.
-pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
-    let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
-    if is_complete(&path, tree) {
-        return Ok(path);
+/// May a fixed name be used in this directory? Not where everybody may write.
+pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
+    let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    match found.mode() & 0o002 {
+        0 => Ok(()),
+        _ => Err(format!("{}: everybody may write there (mode {:o})", path.display(), found.mode() & 0o7777)),
     }
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let unique = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-    let build = || -> std::io::Result<()> {
-        let fresh = parent.join(format!(".{kind}-{unique}"));
-        let _ = fs::remove_dir_all(&fresh);
-        DirBuilder::new().mode(0o700).create(&fresh)?;
-        for (name, entry) in tree {
-            let at = fresh.join(name);
-            fs::create_dir_all(at.parent().unwrap_or(&fresh))?;
-            match entry {
-                Entry::File(text) => fs::write(&at, text)?,
-                Entry::Link(to) => std::os::unix::fs::symlink(to, &at)?,
-            }
-        }
-        if fs::rename(&fresh, &path).is_err() {
-            // One is there: another process was faster, or a cleaner has been at it.
-            if !is_complete(&path, tree) {
-                let aside = parent.join(format!(".{kind}-old-{unique}"));
-                // Whoever else repairs it at this moment is as good.
-                let _ = fs::rename(&path, &aside);
-                let placed = fs::rename(&fresh, &path);
-                let _ = fs::remove_dir_all(&aside);
-                if placed.is_err() && !is_complete(&path, tree) {
-                    return placed;
-                }
-            }
-            let _ = fs::remove_dir_all(&fresh);
-        }
-        Ok(())
-    };
-    build().map_err(|e| format!("{} cannot be made: {e}", path.display()))?;
-    forget_old(parent, kind);
-    Ok(path)
 }
 
-/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its own.
-const KEPT: usize = 32;
+/// Does what the user makes there keep its name? Where others may write, only the sticky bit sees to that.
+fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
+    let owner = found.uid();
+    if owner != 0 && owner != user && Some(owner) != unmapped() {
+        return Err(format!("belongs to user {owner}, who may rename what is in it"));
+    }
+    if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(format!("others may rename what is in it (mode {mode:o}, without the sticky bit)"));
+    }
+    Ok(())
+}
 
-/// Removes the oldest trees of a kind beyond [`KEPT`]. Programs that look at theirs have done so when they started.
-fn forget_old(parent: &Path, kind: &str) {
-    let prefix = format!("{kind}-");
-    let mut found: Vec<_> = fs::read_dir(parent)
-        .into_iter()
+/// The user id that stands for those without one in this user namespace. The machine's root is such a one in most.
+fn unmapped() -> Option<u32> {
+    let map = fs::read_to_string("/proc/self/uid_map").ok()?;
+    let all = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    if all { None } else { fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok() }
+}
+
+/// Makes a directory of this name, unless the user has.
+fn make(path: &Path, user: u32) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+            Err(format!("{} cannot be made: {e}", path.display()))
+        }
+        _ => {
+            let found = look(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            private(&found, user).map_err(|why| format!("{} {why}", path.display()))
+        }
+    }
+}
+
+/// The first of the user's directories there. There are more only if several first runs began at once.
+fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
+    let mut found: Vec<_> = fs::read_dir(place)
+        .ok()?
         .flatten()
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
-        .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
+        .filter(|e| e.file_name().to_string_lossy().starts_with(prefix))
+        .map(|e| e.path())
+        .filter(|path| look(path).is_ok_and(|found| private(&found, user).is_ok()))
         .collect();
     found.sort();
-    for (_, path) in found.iter().rev().skip(KEPT) {
-        let _ = fs::remove_dir_all(path);
+    found.into_iter().next()
+}
+
+/// A directory that did not exist, under a name that nobody could know before.
+fn fresh(place: &Path, prefix: &str, user: u32) -> Result<PathBuf, String> {
+    let mut number = [0; 8];
+    getrandom::fill(&mut number).map_err(|e| format!("the kernel gives no random number: {e}"))?;
+    let path = place.join(format!("{prefix}{:016x}", u64::from_ne_bytes(number)));
+    // One that exists already is an error: it is not ours.
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .map_err(|e| format!("no directory can be made there: {e}"))?;
+    let checked = look(&path).map_err(|e| e.to_string()).and_then(|found| private(&found, user));
+    match checked {
+        Ok(()) => Ok(path),
+        Err(why) => {
+            let _ = fs::remove_dir(&path);
+            Err(format!("a directory made there {why}"))
+        }
     }
 }
 
-fn is_complete(root: &Path, tree: &Tree) -> bool {
-    tree.iter().all(|(name, entry)| {
-        let at = root.join(name);
-        match entry {
-            Entry::File(text) => fs::read(&at).is_ok_and(|found| found == text.as_bytes()),
-            Entry::Link(to) => fs::read_link(&at).is_ok_and(|found| found == *to),
-        }
-    })
-}
-
-/// FNV-1a over everything in the tree; it keeps versions apart, it guards against nobody.
-fn hash(tree: &Tree) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |bytes: &[u8]| {
-        for byte in bytes.iter().chain(&[0]) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    for (name, entry) in tree {
-        add(name.as_os_str().as_encoded_bytes());
-        match entry {
-            Entry::File(text) => add(text.as_bytes()),
-            Entry::Link(to) => {
-                add(b"->");
-                add(to.as_os_str().as_encoded_bytes());
-            }
-        }
-    }
-    hash
-}
+#[cfg(test)]
+mod tests;

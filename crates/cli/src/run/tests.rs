@@ -42,10 +42,14 @@ mod environment {
         preload: bool,
         log: Option<log::LevelFilter>,
     ) -> HashMap<&'static str, OsString> {
-        let libraries =
-            Libraries { directory: "/d".into(), preload: preload.then(|| "/p/libadverb_preload.so".into()) };
+        let libraries = Libraries {
+            directory: "/d".into(),
+            preload: preload.then(|| "/p/libadverb_preload.so".into()).into_iter().collect(),
+            audit: preload.then(|| "/p/libadverb_audit.so".into()),
+            nameless: None,
+        };
         let get = |name: &str| before.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
-        variables(&libraries, preload.then_some(Path::new("/root")), log, get).into_iter().collect()
+        variables(&libraries, true, preload.then_some(Path::new("/root")), log, get).into_iter().collect()
     }
 
     #[test]
@@ -53,6 +57,7 @@ mod environment {
         let v = made(&[], true, None);
         assert_eq!(v["LD_LIBRARY_PATH"], "/d");
         assert_eq!(v["LD_PRELOAD"], "/p/libadverb_preload.so");
+        assert_eq!((&v["LD_AUDIT"], &v["ADVERB_REPLACE"]), (&"/p/libadverb_audit.so".into(), &"/d".into()));
         assert_eq!(v["ADVERB_SYSROOT"], "/root");
         assert_eq!(v["ADVERB_LOG"], "warn");
     }
@@ -73,9 +78,20 @@ mod environment {
     }
 
     #[test]
+    fn a_sanitizer_hears_of_the_preload_and_keeps_what_the_user_told_it() {
+        assert_eq!(made(&[], true, None)["ASAN_OPTIONS"], "verify_asan_link_order=0");
+        let own = made(&[("ASAN_OPTIONS", "detect_leaks=0")], true, None)["ASAN_OPTIONS"].clone();
+        assert_eq!(own, "verify_asan_link_order=0:detect_leaks=0");
+        assert_eq!(made(&[("ASAN_OPTIONS", own.to_str().unwrap())], true, None)["ASAN_OPTIONS"], own);
+        let own = &made(&[("TSAN_OPTIONS", "halt_on_error=1")], true, None)["TSAN_OPTIONS"];
+        assert_eq!(own, "suppressions=\"/root/tsan.supp\":halt_on_error=1");
+    }
+
+    #[test]
     fn without_preload_and_with_a_level() {
         let v = made(&[("ADVERB_LOG", "info")], false, Some(log::LevelFilter::Debug));
         assert!(!v.contains_key("LD_PRELOAD") && !v.contains_key("ADVERB_SYSROOT"));
+        assert!(!v.contains_key("ASAN_OPTIONS"), "nothing is preloaded");
         assert_eq!(v["ADVERB_LOG"], "debug");
     }
 }
@@ -88,21 +104,13 @@ pub(super) fn scratch(name: &str) -> PathBuf {
     path
 }
 
-mod runtime {
-    use super::super::runtime::{Entry, Tree, directory, place_tree};
+mod tree {
+    use super::super::tree::{Entry, Tree, place_tree};
     use super::scratch;
     use std::os::unix::fs::MetadataExt;
 
     fn tree(text: &str) -> Tree {
         vec![("a/b".into(), Entry::File(text.into())), ("c".into(), Entry::Link("a/b".into()))]
-    }
-
-    #[test]
-    fn the_directory_is_the_users_alone() {
-        let path = directory().unwrap();
-        let found = std::fs::symlink_metadata(&path).unwrap();
-        assert!(found.is_dir());
-        assert_eq!(found.mode() & 0o777, 0o700);
     }
 
     #[test]

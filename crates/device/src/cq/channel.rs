@@ -16,7 +16,7 @@ use std::time::Instant;
 /// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
 #[derive(Debug)]
 pub struct CompChannel {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     events: EventQueue<Arc<Cq>>,
     pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
     /// Lost wake-ups are reported (EXT-4).

@@ -86,6 +86,11 @@ impl NotifyCore {
         }
     }
 
+    /// What does not fit takes the place of the oldest completion.
+    pub fn ignore_overrun(&self) {
+        self.inner.lock().cq.ignore_overrun();
+    }
+
     /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first (CQN-7), both under
     /// the lock, so that no arm, poll or close falls in between (CQN-12). `held` sees a moderated queue whose arm did
     /// not fire. A closed queue drops the completion.

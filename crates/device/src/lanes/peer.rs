@@ -1,19 +1,21 @@
 //! One process of this host.
-use super::{Gifts, Lanes, MTU, PRIVATE};
+use super::filled::Filled;
+use super::greeting::{Gifts, Given};
+use super::{Lanes, MTU, PRIVATE};
 use crate::qp::Qp;
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
-use adverb_link::Hello;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
+use adverb_link::{Bell, Bells, Hello, Rope, Rung};
 use adverb_memory::{Cma, CmaError, PeerMemory, Window};
 use adverb_sync::{Mutex, MutexGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 /// Tries at a lane that another thread holds.
 const TRIES: u32 = 200;
@@ -22,14 +24,14 @@ const CHUNK: u64 = 1 << 30;
 
 /// Pieces that stay mapped.
 const CHUNKS: usize = 64;
-/// Pace of looking whether it has fetched payloads.
-const NAP: Duration = Duration::from_micros(20);
 /// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its one byte is how they would have to
 /// be reached.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
 /// A process that packets reach without a network.
 pub(crate) struct Peer {
+    /// What its bell and its end are told of by.
+    id: u64,
     nonce: u64,
     pid: i32,
     mtu: u32,
@@ -41,40 +43,48 @@ pub(crate) struct Peer {
     /// What it sends, until the node's receiver has taken the rings over.
     rx: Mutex<Vec<Consumer>>,
     pub(crate) tables: PeerTables,
-    bell: OwnedFd,
+    /// Its bell, and the end of its program.
+    rope: Rope,
     /// The announcement of its sleep that it was last rung for.
     rung: AtomicU32,
     /// Its memory; `None` of this process itself.
     memory: Option<PeerMemory>,
-    /// Its memory, mapped in pieces, by address.
+    /// Its memory, mapped in pieces, by offset in its file.
     chunks: Mutex<HashMap<(u64, u64), Arc<Window>>>,
-    /// System calls that reach memory which is not shared, if they may.
-    cma: Option<Cma>,
-    /// One of them is readable when it has ended: its process, or the program in that.
-    ends: Vec<OwnedFd>,
+    /// Where that was seen to be without holes.
+    filled: Filled,
+    /// System calls that reach memory which is not shared; or why they may not. `None` of this process itself.
+    cma: Option<Result<Cma, CmaError>>,
+    /// The bell that it rings, and nobody else.
+    bell: Bell,
+    /// It broke that.
+    broken: AtomicBool,
+    /// Readable when its process has ended; `None` of this process itself.
+    end: Option<OwnedFd>,
     gone: AtomicBool,
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
     /// It was waited for in vain.
-    stalls: AtomicBool,
+    pub(super) stalls: AtomicBool,
     /// Queue pairs of ours that are connected to it.
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
 }
 
 impl Peer {
-    pub(super) fn new(pid: i32, hello: &Hello, ring: Consumer, gifts: Gifts) -> io::Result<Self> {
+    pub(super) fn new(pid: i32, hello: &Hello, given: Given, gifts: Gifts) -> io::Result<Self> {
         if pid <= 0 {
             return Err(io::Error::other("it lives in another PID namespace"));
         }
-        let Gifts { ring: tx, bell, tables, shadow, life } = gifts;
+        let Gifts { ring: tx, bell: rope, tables, shadow } = gifts;
+        let Given { ring, bell, .. } = given;
         let tables = PeerTables::open(tables).map_err(io::Error::other)?;
         if tables.identity().nonce != hello.nonce {
             return Err(io::Error::other("its tables are another process's"));
         }
         let mut tx = Producer::open(tx).map_err(io::Error::other)?;
-        let cma = reaches(pid);
-        if cma.is_none() {
+        let cma = reaches(pid, tables.thread());
+        if cma.is_err() {
             // The first thing it reads, so that nothing is lost by the attempt.
             let _ = tx.push(NO_REFERENCES, 1, |body| {
                 body[0] = PRIVATE;
@@ -82,6 +92,7 @@ impl Peer {
             });
         }
         Ok(Peer {
+            id: new_id(),
             nonce: hello.nonce,
             pid,
             mtu: MTU.min(hello.mtu).max(256),
@@ -90,12 +101,15 @@ impl Peer {
             referred: AtomicU64::new(0),
             rx: Mutex::new(vec![ring]),
             tables,
-            bell,
+            rope,
             rung: AtomicU32::new(0),
             memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
             chunks: Mutex::default(),
-            cma,
-            ends: vec![adverb_link::process_end(pid)?, life],
+            filled: Filled::default(),
+            cma: Some(cma),
+            bell,
+            broken: AtomicBool::new(false),
+            end: Some(adverb_link::process_end(pid)?),
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
@@ -107,7 +121,10 @@ impl Peer {
     /// This process itself.
     pub(super) fn own(lanes: &Lanes) -> io::Result<Self> {
         let (rx, fd) = Consumer::create().map_err(io::Error::other)?;
+        let bell = lanes.bells.make()?;
+        let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
         Ok(Peer {
+            id: new_id(),
             nonce: lanes.nonce,
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             mtu: MTU,
@@ -116,12 +133,15 @@ impl Peer {
             referred: AtomicU64::new(0),
             rx: Mutex::new(vec![rx]),
             tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
-            bell: lanes.bell.as_fd().try_clone_to_owned()?,
+            rope: Rope::new(rope)?,
             rung: AtomicU32::new(0),
             memory: None,
             chunks: Mutex::default(),
+            filled: Filled::default(),
             cma: None,
-            ends: Vec::new(),
+            bell,
+            broken: AtomicBool::new(false),
+            end: None,
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
@@ -130,6 +150,9 @@ impl Peer {
         })
     }
 
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
     pub(crate) fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -144,9 +167,28 @@ impl Peer {
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }
-    /// One of them is readable when it has ended.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ends.iter().map(AsFd::as_fd)
+    /// The bell that it rings.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Has its bell and its end watched.
+    pub(super) fn watch(&self, bells: &Bells) -> io::Result<()> {
+        bells.watch(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd), self.id)
+    }
+
+    /// The reverse. It sees that.
+    pub(super) fn forget(&self, bells: &Bells) {
+        bells.forget(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd));
+    }
+
+    /// Has it rung? Takes that away.
+    pub(super) fn take_bell(&self) -> bool {
+        let rung = self.bell.take();
+        if rung == Rung::Broken {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        rung == Rung::Yes
     }
 
     /// The rings that it writes to, for the one who receives; each once.
@@ -165,17 +207,27 @@ impl Peer {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Has it ended?
+    /// Has it ended, or has it left?
     pub(crate) fn has_ended(&self) -> bool {
-        let mut fds: Vec<_> = self.ends().map(|end| PollFd::new(end, PollFlags::POLLIN)).collect();
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+        // A program that polls by itself takes no bells, so that a broken one is looked for here, too.
+        let end_of = |fd| PollFd::new(fd, PollFlags::empty());
+        let rope = self.rope.as_end();
+        let process = self.end.as_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+        let bell = end_of(self.bell.as_end().unwrap_or(rope));
+        let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
+        self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
-    /// Memory of its that is shared, mapped here, and where `addr` is in the mapping.
+    /// Is nothing of it to be expected any more?
+    pub(crate) fn has_left(&self) -> bool {
+        self.is_gone() || self.has_ended()
+    }
+
+    /// Memory of its that is shared, mapped here, and where the offset `addr` of its file is in the mapping.
     pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
         let start = addr & !(CHUNK - 1);
-        // What goes over the end of a piece is a piece of its own.
-        let piece = if addr.checked_add(len)? > start + CHUNK { (addr, len) } else { (start, CHUNK) };
+        // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say, up to the last there is.
+        let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
         let mut chunks = self.chunks.lock();
         if let Some(chunk) = chunks.get(&piece) {
             return Some((chunk.clone(), addr - piece.0));
@@ -189,9 +241,17 @@ impl Peer {
         Some((chunk, addr - piece.0))
     }
 
-    /// System calls that reach its private memory, if they may.
+    /// System calls that reach its private memory, if they may. Who asks has data to move.
     pub(crate) fn cma(&self) -> Option<Cma> {
-        self.cma
+        self.cma.as_ref()?.as_ref().inspect_err(|e| copied_twice(self.pid, e)).ok().copied()
+    }
+    /// May it read private memory of this process? Who asks has data for it.
+    pub(crate) fn may_read_us(&self) -> bool {
+        let may = !self.no_calls.load(Ordering::Relaxed);
+        if !may {
+            copied_twice(self.pid, &"it may not read the memory of this one");
+        }
+        may
     }
 
     /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f` looks.
@@ -206,15 +266,21 @@ impl Peer {
         if len > MTU {
             return false;
         }
-        if shared {
-            return self
-                .window(addr, u64::from(len))
-                .is_some_and(|(window, off)| window.with_bytes(off, len as usize, f).is_ok());
+        if shared && len > 0 {
+            let Some((window, off)) = self.window(addr, u64::from(len)) else { return false };
+            if self.filled.covers(&window, off, addr, len) {
+                return window.with_bytes(off, len as usize, f).is_ok();
+            }
         }
         scratch.resize(MTU as usize, 0);
         let bytes = &mut scratch[..len as usize];
-        let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
-        let read = self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok());
+        let read = if shared {
+            // What it points at has holes. A look at one by a mapping would fill it, at the expense of this process.
+            self.memory.as_ref().is_some_and(|memory| memory.read(addr, bytes).is_ok())
+        } else {
+            let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
+            self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok())
+        };
         if read {
             f(bytes);
         }
@@ -249,44 +315,11 @@ impl Peer {
         self.referred.store(lane.position(), Ordering::Relaxed);
     }
 
-    /// Waits until it has fetched every payload that records written so far point at.
-    pub(super) fn wait_fetched(&self, patience: Duration) -> bool {
-        let fetched = || {
-            let mut tx = self.tx.lock();
-            let referred = self.referred.load(Ordering::Relaxed);
-            referred == 0 || tx.has_read(referred)
-        };
-        if fetched() {
-            return true;
-        }
-        // It may sleep over the rest of a batch whose bell is still to be rung.
-        self.ring_bell();
-        let until = Instant::now() + patience;
-        while !fetched() {
-            if self.is_gone() || self.has_ended() || Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(NAP);
-        }
-        true
-    }
-
-    /// Waits until it has fetched the payloads that records written before only point at.
-    pub(crate) fn let_fetch(&self, patience: Duration) {
-        self.patiently(patience, |patience| self.wait_fetched(patience));
-    }
-
-    /// Waits for it by `wait`. One that stands still, or marks itself as at work for ever, is waited for in vain once and not each time.
-    pub(super) fn patiently(&self, patience: Duration, wait: impl FnOnce(Duration) -> bool) {
-        let patience = if self.stalls.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
-        let quiet = wait(patience);
-        let stalled = self.stalls.swap(!quiet, Ordering::Relaxed);
-        if !quiet && !stalled && !self.is_gone() {
-            log::warn!(
-                "process {} has been at work in memory of this one for {patience:?}; it is not waited for any longer",
-                self.pid
-            );
-        }
+    /// Has it fetched every payload that records written so far point at?
+    pub(super) fn has_fetched(&self) -> bool {
+        let mut tx = self.tx.lock();
+        let referred = self.referred.load(Ordering::Relaxed);
+        referred == 0 || tx.has_read(referred)
     }
 
     /// The way to it, unless another thread keeps it for more than a moment.
@@ -316,27 +349,40 @@ impl Peer {
         std::sync::atomic::fence(Ordering::SeqCst);
         let sleeping = self.tables.sleeping();
         if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
-            adverb_link::add_token(self.bell.as_fd());
+            self.rope.ring();
         }
     }
 }
 
-/// What reaches the private memory of a process, if it may.
-fn reaches(pid: i32) -> Option<Cma> {
-    let cma = Cma::new(pid.unsigned_abs());
+fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What reaches the private memory of a process, if it may: by the number of its background thread. That ends before an `exec`
+/// gives the process another memory, in which the same addresses are another program's; the number of the process would
+/// lead there.
+fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
+    let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
+    if !is_its {
+        log::debug!("process {pid} names no thread of its own: its private memory is not reached directly");
+        return Err(CmaError::Gone);
+    }
+    let cma = Cma::new(thread);
     // Nothing is mapped there, but whether it may is asked first.
     match cma.allowed(0) {
-        Ok(()) | Err(CmaError::Fault) => Some(cma),
-        Err(e) => {
-            // Said once: what forbids it for one process does so for most.
-            static TOLD: AtomicBool = AtomicBool::new(false);
-            let level = if TOLD.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
-            log::log!(
-                level,
-                "private memory of process {pid} is not reached directly: {e}; data is copied twice instead"
-            );
-            None
-        }
+        Ok(()) | Err(CmaError::Fault) => Ok(cma),
+        Err(e) => Err(e),
+    }
+}
+
+/// Said once, where data is: what forbids it for one process does so for most.
+fn copied_twice(pid: i32, why: &dyn std::fmt::Display) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "private memory is not reached directly between this process and process {pid}: {why}; data is copied twice instead"
+        );
     }
 }
 

@@ -1,11 +1,11 @@
-//! Which memory of this process its peers reach by themselves.
-use super::{Lanes, PRIVATE, SHARED};
-use crate::pd::Backing;
+//! Which registered memory peers reach by themselves, and how.
+use super::Lanes;
+use super::direct::{PRIVATE, SHARED};
+use crate::node::Node;
 use crate::qp::SETTLE;
-use adverb_engine::keys::{Region, RegionKind};
+use adverb_engine::keys::Region;
 use adverb_engine::{Access, Key};
 use adverb_link::shm::KeyEntry;
-use adverb_memory::{Adopted, Barred};
 use adverb_sync::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,26 +13,28 @@ use std::sync::Arc;
 /// The rights of peers that they exercise by themselves.
 const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-/// How a region is reached.
-#[derive(Debug)]
-pub(crate) enum Shared {
-    /// By packets alone.
-    No,
-    /// Its pages are in the shared file, and were before.
-    Pages { _held: Held },
-    /// Its pages were moved there, and go back when it ends.
-    Adopted { _held: Held, _pages: Adopted },
-    /// By system calls, which would miss pages that move.
-    Private { _stays: Barred },
+/// Where a region's bytes are, for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this offset of the file that peers map.
+    File(u64),
+    /// At this address of the process, by system calls.
+    Process(u64),
+    /// Only the owner's own engine reaches them.
+    Nowhere,
 }
 
-/// Which memory of the process lies in the shared file, of all that is registered: for payloads that a peer may fetch itself.
+/// Memory of the process that lies in the file, of all that is registered: for payloads that a peer may fetch itself. By first
+/// and last address in the device's own mappings, with the offset of the first byte and the number of registrations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reached(Arc<RwLock<BTreeMap<(u64, u64), usize>>>);
+pub(crate) struct Reached(Arc<RwLock<Regions>>);
+
+/// First and last address; offset of the first byte, number of registrations.
+type Regions = BTreeMap<(u64, u64), (u64, usize)>;
 
 /// One region of it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Listed {
     range: (u64, u64),
     all: Reached,
 }
@@ -41,22 +43,24 @@ pub(crate) struct Held {
 const LOOKS: usize = 4;
 
 impl Reached {
-    fn add(&self, addr: u64, len: u64) -> Held {
+    fn add(&self, addr: u64, len: u64, offset: u64) -> Listed {
         let range = (addr, addr.saturating_add(len));
-        *self.0.write().entry(range).or_default() += 1;
-        Held { range, all: self.clone() }
+        self.0.write().entry(range).or_insert((offset, 0)).1 += 1;
+        Listed { range, all: self.clone() }
     }
-    /// Does a region hold the whole range?
-    pub(crate) fn holds(&self, addr: u64, len: u64) -> bool {
-        let end = addr.saturating_add(len);
-        self.0.read().range(..=(addr, u64::MAX)).rev().take(LOOKS).any(|(&(_, to), _)| end <= to)
+    /// Where a range is in the file, if one region holds all of it.
+    pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
+        let end = addr.checked_add(len)?;
+        let all = self.0.read();
+        let mut near = all.range(..=(addr, u64::MAX)).rev().take(LOOKS);
+        near.find_map(|(&(from, to), &(offset, _))| (end <= to).then(|| offset + (addr - from)))
     }
 }
 
-impl Drop for Held {
+impl Drop for Listed {
     fn drop(&mut self) {
         let mut all = self.all.0.write();
-        if let Some(count) = all.get_mut(&self.range) {
+        if let Some((_, count)) = all.get_mut(&self.range) {
             *count -= 1;
             if *count == 0 {
                 all.remove(&self.range);
@@ -66,34 +70,22 @@ impl Drop for Held {
 }
 
 impl Lanes {
-    /// Sees to it that peers reach a region, as well as that is safe.
-    pub(crate) fn share(&self, region: &Region, backing: &Backing) -> Shared {
-        if region.len == 0 || !matches!(region.kind, RegionKind::Mapped | RegionKind::OnDemand) {
-            return Shared::No;
+    /// Lists a region whose memory lies in the file.
+    pub(crate) fn list(&self, region: &Region, place: Place) -> Option<Listed> {
+        match place {
+            Place::File(offset) => Some(self.reached.add(region.addr, region.len, offset)),
+            _ => None,
         }
-        let (addr, len) = (region.addr, region.len);
-        if backing.is_shared() {
-            return Shared::Pages { _held: self.reached.add(addr, len) };
-        }
-        if region.kind == RegionKind::Mapped {
-            match self.shadow.adopt(addr, len) {
-                Ok(pages) => {
-                    return Shared::Adopted { _held: self.reached.add(addr, len), _pages: pages };
-                }
-                Err(refusal) => log::debug!("{len} bytes at {addr:#x} stay private: {refusal}"),
-            }
-        }
-        Shared::Private { _stays: self.shadow.bar(addr, len) }
     }
 
     /// Lets peers use a key by themselves.
-    pub(crate) fn publish_key(&self, key: Key, region: &Region, shared: &Shared) {
-        let how = match shared {
-            Shared::No => return,
-            Shared::Pages { .. } | Shared::Adopted { .. } => SHARED,
-            Shared::Private { .. } => PRIVATE,
+    pub(crate) fn publish_key(&self, key: Key, region: &Region, place: Place) {
+        let (how, addr) = match place {
+            Place::File(offset) => (SHARED, offset),
+            Place::Process(addr) => (PRIVATE, addr),
+            Place::Nowhere => return,
         };
-        if !region.access.intersects(REMOTE) || region.len == u64::MAX {
+        if !region.access.intersects(REMOTE) || region.len == 0 || region.len == u64::MAX {
             return;
         }
         let entry = KeyEntry {
@@ -102,7 +94,7 @@ impl Lanes {
             access: region.access.bits(),
             va: region.iova,
             len: region.len,
-            addr: region.addr,
+            addr,
             how,
             qpn: 0,
         };
@@ -112,11 +104,19 @@ impl Lanes {
         }
     }
 
-    /// Takes a key back and waits until nobody uses it.
-    pub(crate) fn withdraw_key(&self, key: Key) {
-        let turn = self.publishing.lock();
+    /// Takes a key back. Whoever uses it goes on: see [`Node::settle_memory`](crate::node::Node::settle_memory).
+    fn remove_key(&self, key: Key) {
+        let _turn = self.publishing.lock();
         self.published.remove_key(key);
-        drop(turn);
-        self.settle(SETTLE);
+    }
+}
+
+impl Node {
+    /// Takes a key back from peers, and waits until nobody uses it.
+    pub(crate) fn withdraw_key(&self, key: Key) {
+        if let Some(lanes) = &self.lanes {
+            lanes.remove_key(key);
+            self.settle_memory(lanes, SETTLE);
+        }
     }
 }

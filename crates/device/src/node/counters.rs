@@ -2,6 +2,9 @@
 use super::Node;
 use crate::qp::{Qp, QpInner};
 use adverb_engine::qp::Counters;
+use adverb_memory::Private;
+use adverb_sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -19,10 +22,27 @@ pub struct NodeCounters {
     pub handovers: AtomicU64,
     /// Requests in these.
     pub handed_over: AtomicU64,
+    /// Packets dropped that came over the network for a queue pair whose peer reaches it without.
+    pub not_from_lane: AtomicU64,
+    /// Packets for queue pair 1 dropped that are no MADs of a connection manager, or that there was no room for.
+    pub mad_refused: AtomicU64,
+    /// MADs answered for processes or services that are not there.
+    pub mad_for_nobody: AtomicU64,
+    /// Frames that no flow of this process takes.
+    pub frame_for_nobody: AtomicU64,
     /// Packets written to rings of peers on this host.
     pub lane_sent: AtomicU64,
     /// Packets taken from their rings.
     pub lane_received: AtomicU64,
+    /// Registrations that peers reach by system calls, by the reason.
+    pub(crate) private: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl NodeCounters {
+    /// A registration's memory does not lie where peers map it.
+    pub(crate) fn count_private(&self, why: Private) {
+        *self.private.lock().entry(why.word()).or_default() += 1;
+    }
 }
 
 /// A snapshot of what a process counted, over all its contexts.
@@ -91,6 +111,9 @@ impl Node {
         let own = [
             ("malformed", &self.counters.malformed),
             ("no_such_qp", &self.counters.no_such_qp),
+            ("rx_drop_not_from_lane", &self.counters.not_from_lane),
+            ("mad_refused", &self.counters.mad_refused),
+            ("mad_for_nobody", &self.counters.mad_for_nobody),
             ("lane_sent", &self.counters.lane_sent),
             ("lane_received", &self.counters.lane_received),
         ];
@@ -118,10 +141,10 @@ impl Node {
             text += &format!(" {name}={value}");
         }
         if let Some(lanes) = &self.lanes {
-            // What of the program's memory peers may map, in bytes, and why other regions stayed private.
-            let stats = lanes.shadow.stats();
-            text += &format!(" shared_bytes={}", stats.inside);
-            for (why, times) in stats.refused {
+            // What peers may map, in bytes, and why other regions are reached by system calls.
+            let held = lanes.file.held();
+            text += &format!(" shared_bytes={} shared_resident={}", held.own + held.blocks, held.resident);
+            for (why, times) in &*self.counters.private.lock() {
                 text += &format!(" private_{why}={times}");
             }
         }

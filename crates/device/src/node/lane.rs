@@ -5,15 +5,14 @@
 //! receives it copies it once, into place.
 use crate::interfaces::ip_of;
 use crate::lanes::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
+use crate::mapping::dma_buf_was_registered;
 use crate::node::progress::Batch;
 use crate::node::{Node, Tx};
 use crate::qp::{Qp, QpInner};
-use adverb_engine::keys::PagedMemory;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, QpState, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
-use adverb_memory::HostMemory;
 use adverb_sync::RwLockReadGuard;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
@@ -94,9 +93,8 @@ impl Node {
                         return self.leave(peer, "broke its ring");
                     }
                 }
-                let memory = PagedMemory { keys: &keys, memory: HostMemory };
                 let how = (if inner.long { LONG } else { 0 }, inner.is_shown());
-                let op = match inner.engine.poll_output(now, &keys, &memory, effects) {
+                let op = match inner.engine.poll_output(now, &keys, effects) {
                     Output::Packet(t) => {
                         sent = true;
                         match self.push(lane, peer, &t, how, &keys) {
@@ -180,14 +178,22 @@ impl Node {
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
     fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
         let Data::Gather(&[range]) = payload else { return None };
-        if range.len < SHARED_FROM || range.kind != RangeKind::Mapped || peer.is_own() {
+        let mapped = range.kind == RangeKind::Mapped;
+        if range.len < SHARED_FROM || peer.is_own() || !(mapped || range.kind == RangeKind::OnDemand) {
             return None;
         }
         let lanes = self.lanes.as_ref()?;
-        if !peer.no_windows.load(Ordering::Relaxed) && lanes.reached.holds(range.addr, u64::from(range.len)) {
-            return Some((range, SHARED));
+        if mapped
+            && !peer.no_windows.load(Ordering::Relaxed)
+            && let Some(offset) = lanes.reached.offset_of(range.addr, u64::from(range.len))
+        {
+            return Some((Range { addr: offset, ..range }, SHARED));
         }
-        (range.len >= PRIVATE_FROM && !peer.no_calls.load(Ordering::Relaxed)).then_some((range, PRIVATE))
+        // It may be a DMA-BUF, which no call of the peer's reaches.
+        if mapped && dma_buf_was_registered() {
+            return None;
+        }
+        (range.len >= PRIVATE_FROM && peer.may_read_us()).then_some((range, PRIVATE))
     }
 
     /// Takes what peers have written. `true` if there was anything.
@@ -251,6 +257,7 @@ impl Node {
         };
         let mut inner = qp.inner.lock();
         let theirs = self.is_from(peer, &qp, &mut inner);
+        inner.heard |= theirs;
         let attr = inner.engine.attr();
         let packet = Packet {
             // Of another process than its partner's: the engine drops it, and says why.
@@ -313,6 +320,14 @@ impl Node {
             drop(lane);
             peer.ring_bell();
         }
+    }
+
+    /// Do both directions of a connection have a lane? Then nothing that came over the network is from the peer.
+    #[inline]
+    pub(super) fn has_both_lanes(&self, qp: &Qp, inner: &QpInner) -> bool {
+        let (Some(peer), Some(lanes)) = (&inner.peer, &self.lanes) else { return false };
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        inner.heard || lanes.is_answered(peer, ends)
     }
 
     /// Is the queue pair connected to one of the peer's? Then its answers go the same way.

@@ -2,10 +2,11 @@
 //!
 //! These transports have no acknowledgements, so nothing tells a sender that it outruns its receiver; over UDP a burst
 //! would overrun the receiver's socket buffer and be lost, which no program expects on one machine. Their packets therefore
-//! go to the owner's hand-over socket, which says when it is full: then the queue pair pauses, its send queue fills, and
-//! the program waits for completions as on a network with link-level flow control. A process that takes nothing for longer
-//! ([`DEAF`]), as it is stopped in a debugger, holds up a UC queue pair, which has no other peer; what a UD queue pair has
-//! for it is lost from then on, so that its other peers are served.
+//! go to the owner's hand-over socket, which says when it is full: then they wait, for each process apart ([`Peer`]), so that
+//! one that is slow does not hold up what goes to others. When much waits for a process ([`MESSAGES`]) the queue pair pauses,
+//! its send queue fills, and the program waits for completions as on a network with link-level flow control. A process that
+//! takes nothing for longer ([`DEAF`]), as it is stopped in a debugger, holds up a UC queue pair, which has no other peer,
+//! and the log says so; what a UD queue pair has for it is lost from then on.
 //!
 //! At the other end a message may come a moment before its receive is posted, as when the receiver's threads were not
 //! scheduled for a few milliseconds. It is kept for a moment ([`Stash`]) instead of being dropped at once.
@@ -13,29 +14,49 @@
 //! The same sockets serve reliable transports when packets of one host do not get through on port 4791 (its steering may
 //! be stale for a moment after a process has gone): what is sent again after a timeout goes to its owner directly, and so
 //! does the answer.
-use crate::interfaces;
 use crate::node::Node;
 use crate::qp::{Qp, QpInner};
 use adverb_engine::{QpType, Time};
-use adverb_link::{AddrIndex, DELIVERY, Delivery, Route, RxPacket, SLOT_SHIFT, Slot, add_packet};
-use adverb_sync::Mutex;
+use adverb_link::{DELIVERY, Delivery, OwnedPacket, Route, RxPacket, SLOT_SHIFT, Slot, add_packet};
 use adverb_wire::{MAX_HEADER_LEN, Opcode, Operation};
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Packets of a queue pair on their way to other processes of this host: messages of at most [`DELIVERY`] bytes, each for
-/// one process.
+/// Packets of a queue pair on their way to other processes of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    messages: VecDeque<(Slot, Route, Vec<u8>)>,
-    /// Packets in the last one.
-    count: usize,
+    peers: Vec<Peer>,
+    /// Messages of all of them.
+    messages: usize,
+    /// Messages begun since the owners were given what waits, and whether the last one takes another packet.
+    begun: usize,
+    fits: bool,
     /// A buffer to use again.
     spare: Vec<u8>,
     deaf: Deaf,
+}
+
+/// What waits for one process.
+#[derive(Debug)]
+struct Peer {
+    slot: Slot,
+    messages: VecDeque<Message>,
+}
+
+/// At most [`PACKETS`] packets and [`DELIVERY`] bytes.
+#[derive(Debug)]
+struct Message {
+    route: Route,
+    packets: usize,
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn fits(&self) -> bool {
+        self.packets < PACKETS && self.bytes.len() + PACKET <= DELIVERY
+    }
 }
 
 /// Processes whose sockets are full.
@@ -46,27 +67,27 @@ struct Deaf(Vec<Full>);
 struct Full {
     slot: Slot,
     since: Time,
-    /// Packets for it are lost.
-    given_up: bool,
+    /// The log has said so.
+    said: bool,
 }
 
 /// A datagram waits for a process that takes nothing for this long.
 const DEAF: Duration = Duration::from_secs(2);
 
 impl Deaf {
-    /// The socket of `slot` is full. Is the message for it to be lost?
-    fn gives_up(&mut self, slot: Slot, now: Time) -> bool {
+    /// The socket of `slot` is full, and was for long?
+    fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
         let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
-            self.0.push(Full { slot, since: now, given_up: false });
+            self.0.push(Full { slot, since: now, said: false });
             return false;
         };
         if now.since(full.since) < DEAF {
             return false;
         }
-        if !std::mem::replace(&mut full.given_up, true) {
+        if !std::mem::replace(&mut full.said, true) {
             let first = u32::from(slot) << SLOT_SHIFT;
             log::warn!(
-                "the process of queue pairs {first:#x} and above takes nothing (is it stopped?): datagrams for it are dropped"
+                "the process of queue pairs {first:#x} and above takes nothing (is it stopped?): {what}"
             );
         }
         true
@@ -80,24 +101,25 @@ impl Deaf {
 /// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two polls.
 const PACKETS: usize = 64;
 
-/// Messages that may wait before the queue pair pauses.
+/// Messages that may wait for one process before the queue pair pauses, and for all of them.
 const MESSAGES: usize = 4;
+const ALL_MESSAGES: usize = 64;
 /// The largest packet: its length, headers, a full path MTU.
 const PACKET: usize = 2 + MAX_HEADER_LEN + 4096;
 
 impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.peers.is_empty()
     }
     pub(crate) fn clear(&mut self) {
-        self.messages.clear();
-        self.count = 0;
-        self.deaf = Deaf::default();
+        *self = Backlog { spare: std::mem::take(&mut self.spare), ..Backlog::default() };
+    }
+    /// Should what waits leave before more is added?
+    fn is_due(&self) -> bool {
+        self.begun >= MESSAGES || self.begun > 0 && !self.fits || self.is_full()
     }
     fn is_full(&self) -> bool {
-        self.messages.len() >= MESSAGES
-            || self.count >= PACKETS
-            || self.messages.back().is_some_and(|(.., m)| m.len() + PACKET > DELIVERY)
+        self.messages >= ALL_MESSAGES || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
     }
     /// Adds a packet for the owner of `slot`.
     pub(super) fn add(
@@ -109,76 +131,68 @@ impl Backlog {
         pad: u8,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) {
-        let count = self.count;
-        let fits =
-            |m: &(Slot, Route, Vec<u8>)| m.0 == slot && m.1 == *route && m.2.len() + PACKET <= DELIVERY;
-        if !self.messages.back().is_some_and(fits) {
-            let mut buffer = std::mem::take(&mut self.spare);
-            buffer.clear();
-            self.count = 0;
-            self.messages.push_back((slot, *route, buffer));
+        let at = self.peers.iter().position(|peer| peer.slot == slot).unwrap_or_else(|| {
+            self.peers.push(Peer { slot, messages: VecDeque::new() });
+            self.peers.len() - 1
+        });
+        let messages = &mut self.peers[at].messages;
+        let begins = !messages.back().is_some_and(|m| m.route == *route && m.fits());
+        if begins {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.clear();
+            messages.push_back(Message { route: *route, packets: 0, bytes });
         }
-        let Some((.., message)) = self.messages.back_mut() else { return };
-        if add_packet(message, headers, payload_len, pad, fill) {
-            self.count += 1;
-        } else if message.is_empty() {
-            // It was begun for this packet.
-            self.spare = self.messages.pop_back().map(|(.., buffer)| buffer).unwrap_or_default();
-            self.count = count;
+        let Some(message) = messages.back_mut() else { return };
+        if add_packet(&mut message.bytes, headers, payload_len, pad, fill) {
+            message.packets += 1;
+            self.fits = message.fits();
+            self.messages += usize::from(begins);
+            // What goes on where an earlier one waits is new as well.
+            self.begun = (self.begun + usize::from(begins)).max(1);
+        } else if begins {
+            self.spare = messages.pop_back().map(|m| m.bytes).unwrap_or_default();
+            if messages.is_empty() {
+                self.peers.remove(at);
+            }
         }
-    }
-}
-
-/// How long the list of the machine's own addresses is believed.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// The machine's own addresses.
-#[derive(Debug, Default)]
-pub(super) struct OwnAddresses {
-    known: Mutex<(Option<Instant>, Vec<IpAddr>)>,
-}
-
-impl OwnAddresses {
-    pub(super) fn contains(&self, ip: IpAddr) -> bool {
-        if ip.is_loopback() {
-            return true;
-        }
-        let mut known = self.known.lock();
-        if known.0.is_none_or(|at| at.elapsed() > FRESH) {
-            let all = interfaces::usable().unwrap_or_default();
-            *known = (Some(Instant::now()), all.into_iter().flat_map(|i| i.addresses).collect());
-        }
-        known.1.contains(&ip)
     }
 }
 
 impl Node {
     /// Makes room in the backlog; `false` while an owner has not taken earlier messages.
     pub(super) fn has_room(&self, qp: &Qp, inner: &mut QpInner) -> bool {
-        !inner.backlog.is_full() || self.flush_backlog(qp, inner)
+        if inner.backlog.is_due() {
+            self.flush_backlog(qp, inner);
+        }
+        !inner.backlog.is_full()
     }
 
     /// Gives the owners what waits; `false` if something still does.
     pub(super) fn flush_backlog(&self, qp: &Qp, inner: &mut QpInner) -> bool {
-        let backlog = &mut inner.backlog;
-        while let Some((slot, route, message)) = backlog.messages.front() {
-            let (slot, message) = (*slot, message.as_slice());
-            match self.link.deliver(slot, route, message) {
-                Delivery::Full => {
-                    if qp.qp_type() != QpType::Ud || !backlog.deaf.gives_up(slot, self.now()) {
-                        return false;
-                    }
-                    self.link.gave_up(message);
+        let ud = qp.qp_type() == QpType::Ud;
+        let what = if ud {
+            "datagrams for it are dropped"
+        } else {
+            "what is sent to it waits until it goes on or ends"
+        };
+        let Backlog { peers, messages, begun, spare, deaf, .. } = &mut inner.backlog;
+        *begun = 0;
+        peers.retain_mut(|peer| {
+            while let Some(message) = peer.messages.front() {
+                match self.link.deliver(peer.slot, &message.route, &message.bytes) {
+                    Delivery::Full if !deaf.is_long(peer.slot, self.now(), what) || !ud => return true,
+                    Delivery::Full => self.link.gave_up(&message.bytes),
+                    // Nobody there: lost, as on a network.
+                    Delivery::Done | Delivery::NoOwner => deaf.serves(peer.slot),
                 }
-                // Nobody there: lost, as on a network.
-                Delivery::Done | Delivery::NoOwner => backlog.deaf.serves(slot),
+                *messages -= 1;
+                if let Some(message) = peer.messages.pop_front() {
+                    *spare = message.bytes;
+                }
             }
-            if let Some((.., message)) = backlog.messages.pop_front() {
-                backlog.spare = message;
-            }
-        }
-        backlog.count = 0;
-        true
+            false
+        });
+        peers.is_empty()
     }
 
     /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if it need not wait.
@@ -195,7 +209,7 @@ impl Node {
         if stash.packets.len() >= STASHED {
             return false;
         }
-        stash.packets.push_back((self.now(), Stashed::of(p)));
+        stash.packets.push_back((self.now(), OwnedPacket::keep(p)));
         if stash.packets.len() == 1 {
             self.stashed.lock().push(qp.clone());
             self.any_stashed.store(true, Ordering::Release);
@@ -218,7 +232,8 @@ impl Node {
         for qp in waiting {
             let mut inner = qp.inner.lock();
             while let Some((since, first)) = inner.stash.packets.front() {
-                let opcode = first.opcode();
+                // Only packets whose headers parse are kept.
+                let opcode = Opcode::from_u8(first.packet().bytes[0]);
                 let receives =
                     qp.srq.as_ref().map_or_else(|| inner.engine.receives_posted(), |srq| srq.len() as u32);
                 if receives == 0 && takes_receive(opcode) && now.since(*since) < PATIENCE {
@@ -242,7 +257,7 @@ impl Node {
 /// Packets that wait for a receive, with their time of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Stash {
-    packets: VecDeque<(Time, Stashed)>,
+    packets: VecDeque<(Time, OwnedPacket)>,
 }
 
 impl Stash {
@@ -252,45 +267,6 @@ impl Stash {
     }
     pub(crate) fn clear(&mut self) {
         self.packets.clear();
-    }
-}
-
-/// A packet kept.
-#[derive(Debug)]
-struct Stashed {
-    src: SocketAddr,
-    dst: IpAddr,
-    local: Option<AddrIndex>,
-    traffic_class: u8,
-    hop_limit: u8,
-    bytes: Vec<u8>,
-}
-
-impl Stashed {
-    fn of(p: &RxPacket<'_>) -> Self {
-        Stashed {
-            src: p.src,
-            dst: p.dst,
-            local: p.local,
-            traffic_class: p.traffic_class,
-            hop_limit: p.hop_limit,
-            bytes: p.bytes.to_vec(),
-        }
-    }
-    fn packet(&self) -> RxPacket<'_> {
-        RxPacket {
-            src: self.src,
-            dst: self.dst,
-            local: self.local,
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
-            handed_on: true,
-            bytes: &self.bytes,
-        }
-    }
-    /// Only packets whose headers parse are kept.
-    fn opcode(&self) -> Option<Opcode> {
-        Opcode::from_u8(self.bytes[0])
     }
 }
 

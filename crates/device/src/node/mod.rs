@@ -5,12 +5,16 @@
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
+use crate::interfaces::Interface;
 use crate::lanes::{Lanes, PathChoice};
+use crate::ports::Ports;
 use crate::qp::Qp;
 use crate::srq::Srq;
 use adverb_engine::qp::Counters;
-use adverb_engine::{KeyTable, PdId, Time};
-use adverb_link::{AddrIndex, Config, FdKind, LinkError, Slot, UdpLink};
+use adverb_engine::qp::ReorderMemory;
+use adverb_engine::{Gid, KeyTable, PdId, Time};
+use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, Slot, UdpLink};
+use adverb_memory::Life;
 use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -24,9 +28,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 mod counters;
+mod frames;
+mod groups;
 mod inject;
 mod lane;
 mod local;
+mod mads;
 mod numbers;
 mod progress;
 mod pump;
@@ -37,11 +44,14 @@ mod thread;
 mod timers;
 
 pub use counters::{NodeCounters, Stats};
-use local::OwnAddresses;
+pub(crate) use frames::KeptFrames;
+use groups::Groups;
+pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
 pub(crate) use local::{Backlog, Stash};
+use mads::Mads;
 use numbers::Numbers;
 use progress::Rx;
-pub(crate) use pump::Tx;
+pub(crate) use pump::{Tx, scope_of};
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed};
 
@@ -56,7 +66,8 @@ fn coarse_clock() -> Duration {
 
 /// The engine of a process.
 pub struct Node {
-    generation: u32,
+    /// The process that it was made in.
+    life: Life,
     started: Instant,
     /// The same on the clock of [`Node::at_latest`].
     started_coarsely: Duration,
@@ -67,6 +78,8 @@ pub struct Node {
     qps: Numbers,
     srqs: RwLock<HashMap<u32, Arc<Srq>>>,
     pub(crate) keys: RwLock<KeyTable>,
+    /// What the queue pairs may keep of packets that come before earlier ones.
+    pub(crate) early: Arc<ReorderMemory>,
     /// Completion queues that the timer queue may name: moderated or watched ones.
     timed_cqs: Mutex<HashMap<u32, Weak<Cq>>>,
     next_cq: AtomicU32,
@@ -76,8 +89,6 @@ pub struct Node {
     rx: Mutex<Rx>,
     /// Addresses opened so far, with the descriptors that epoll watches.
     addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
-    /// All addresses of this machine.
-    own: OwnAddresses,
     /// Calls of the program that drove progress; the background thread watches it move.
     polls: AtomicU64,
     /// What the background thread saw of it last.
@@ -109,24 +120,30 @@ pub struct Node {
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
     held_at: AtomicU64,
+    /// Queue pair 1.
+    mads: Mads,
+    groups: Groups,
+    pub(crate) ports: Ports,
+    /// Says when interfaces change; `None` where the kernel does not.
+    news: Option<InterfaceNews>,
+    /// Interfaces with raw packet queue pairs.
+    pub(crate) raw_ports: crate::raw::Ports,
 }
 
-/// Bumped in every child after `fork`: nodes of an older generation belong to the parent.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// One place per generation, so that a child never meets a lock that a thread of its parent held at the fork.
+/// One place per process of a line, so that a child never meets a lock that a thread of its parent held at the fork.
 static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
 
 /// The link of the newest node, for the child handler, which may only load and close.
 static CHILD_CLOSES: [OnceLock<Arc<Node>>; 64] = [const { OnceLock::new() }; 64];
 
+fn place_of(life: Life) -> usize {
+    life.number() as usize % NODES.len()
+}
+
 extern "C" fn in_child_after_fork() {
-    let old = GENERATION.fetch_add(1, Ordering::SeqCst);
     // The parent's sockets must not live on here: they would keep the port's steering pointing at a process that
     // does not read. Only `close` is called.
-    if let Some(node) = CHILD_CLOSES[old as usize % 64].get()
-        && node.generation == old
-    {
+    for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
         if let Some(lanes) = &node.lanes {
             lanes.close_after_fork();
@@ -136,9 +153,8 @@ extern "C" fn in_child_after_fork() {
 
 /// What was held back to leave with something else leaves before the process does.
 extern "C" fn at_exit() {
-    let generation = GENERATION.load(Ordering::SeqCst);
-    if let Some(place) = NODES[generation as usize % 64].try_lock()
-        && let Some(node) = place.as_ref().filter(|n| n.generation == generation)
+    if let Some(place) = NODES[place_of(Life::current())].try_lock()
+        && let Some(node) = place.as_ref().filter(|node| !node.is_stale())
     {
         node.send_at_last();
         node.log_counters();
@@ -156,28 +172,46 @@ impl Node {
             adverb_memory::at_fork_child(in_child_after_fork);
             adverb_memory::at_exit(at_exit);
         });
-        let generation = GENERATION.load(Ordering::SeqCst);
-        let mut place = NODES[generation as usize % 64].lock();
-        if let Some(node) = place.as_ref().filter(|n| n.generation == generation) {
+        let life = Life::current();
+        let mut place = NODES[place_of(life)].lock();
+        if let Some(node) = place.as_ref().filter(|node| !node.is_stale()) {
             return Ok(node.clone());
         }
-        let node = Node::start(generation)?;
+        let node = Node::start(life)?;
         // A node is never dropped: in a child of a child its descriptors would be somebody else's by then.
         if let Some(old) = place.replace(node.clone()) {
             std::mem::forget(old);
         }
-        let _ = CHILD_CLOSES[generation as usize % 64].set(node.clone());
+        let _ = CHILD_CLOSES[place_of(life)].set(node.clone());
         Ok(node)
     }
 
     /// Has this process (not its parent) a node?
     pub(crate) fn is_started() -> bool {
-        let generation = GENERATION.load(Ordering::SeqCst);
-        let place = NODES[generation as usize % 64].lock();
-        place.as_ref().is_some_and(|n| n.generation == generation)
+        Self::existing().is_some()
     }
 
-    fn start(generation: u32) -> Result<Arc<Node>, Error> {
+    /// That of this process, if it has one.
+    pub(crate) fn existing() -> Option<Arc<Node>> {
+        let place = NODES[place_of(Life::current())].lock();
+        place.as_ref().filter(|node| !node.is_stale()).cloned()
+    }
+
+    /// The interfaces of this moment, with their GID tables. What has changed at open devices they are told of soon.
+    pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+        let found = self.ports.look()?;
+        if self.ports.any.load(Ordering::SeqCst) {
+            self.wake_thread();
+        }
+        Ok(found)
+    }
+
+    /// Does the kernel say when interfaces change?
+    pub(crate) fn hears_of_interfaces(&self) -> bool {
+        self.news.is_some()
+    }
+
+    fn start(life: Life) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
         let config = Config {
             seed: random_u64(),
@@ -189,8 +223,10 @@ impl Node {
         let local = crate::lanes::path_choice()? == PathChoice::Local
             && faults.packets.is_none()
             && config.capture.is_none();
-        let adopts = crate::lanes::adoption_choice()?;
-        let lanes = local.then(|| Lanes::new(adopts)).transpose();
+        crate::memory::share_allocations()?;
+        // Whoever cannot be told from a stranger is given nothing; the link says so.
+        let local = local && adverb_link::users_can_be_told_apart();
+        let lanes = local.then(Lanes::new).transpose();
         let lanes = lanes.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
@@ -199,7 +235,7 @@ impl Node {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let node = Arc::new(Node {
-            generation,
+            life,
             started: Instant::now(),
             started_coarsely: coarse_clock(),
             link,
@@ -208,6 +244,7 @@ impl Node {
             qps: Numbers::new(random_u64()),
             srqs: RwLock::default(),
             keys: RwLock::new(KeyTable::new()),
+            early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timed_cqs: Mutex::default(),
             next_cq: AtomicU32::new(1),
             next_pd: AtomicU32::new(1),
@@ -215,7 +252,6 @@ impl Node {
             timers: Timers::new(),
             rx: Mutex::new(Rx::new()),
             addresses: Mutex::default(),
-            own: OwnAddresses::default(),
             polls: AtomicU64::new(0),
             last_polls: AtomicU64::new(0),
             dirty: Mutex::default(),
@@ -233,6 +269,15 @@ impl Node {
             gone: Mutex::default(),
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
+            mads: Mads::default(),
+            groups: Groups::default(),
+            ports: Ports::default(),
+            raw_ports: crate::raw::Ports::default(),
+            news: InterfaceNews::new()
+                .inspect_err(|e| {
+                    log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
+                })
+                .ok(),
         });
         node.watch()?;
         thread::spawn(&node)?;
@@ -243,7 +288,7 @@ impl Node {
     #[must_use]
     #[inline]
     pub fn is_stale(&self) -> bool {
-        GENERATION.load(Ordering::Relaxed) != self.generation
+        self.life.is_over()
     }
 
     /// EIO with the reason if the object was inherited over a `fork`.
@@ -259,7 +304,7 @@ impl Node {
 
     /// Is it an address of this machine?
     pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
-        self.own.contains(ip)
+        self.link.is_own_address(ip)
     }
 
     /// Counts a call; ENOMEM if a fault on request makes it fail.
@@ -290,15 +335,51 @@ impl Node {
 
     /// Opens port 4791 at a local address (once), so that packets for it arrive here.
     pub(crate) fn open_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        self.open_address_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// The same; what goes wrong is the caller's to say.
+    pub(crate) fn open_address_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
         let mut open = self.addresses.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
             return Ok(*index);
         }
-        let index = self.link.add_address(ip, scope_id).map_err(from_link)?;
+        let index = self.link.add_address(ip, scope_id).map_err(quiet_from_link)?;
         open.push((ip, scope_id, index));
         drop(open);
+        if ip.is_ipv6() {
+            // No route says by which interface a group is reached; IPv4 goes by the source address.
+            let has = |i: &crate::interfaces::Interface| {
+                i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id)
+            };
+            if let Some(interface) = crate::interfaces::usable()?.into_iter().find(has) {
+                self.link.multicast_from(index, interface.index);
+            }
+        }
         self.watch()?;
         Ok(index)
+    }
+
+    /// Opens the port at a peer's address if that is an address of this machine. Its packets count only if they come from the port
+    /// there, which only this user's processes share as long as this one is among them.
+    ///
+    /// # Errors
+    /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
+    pub(crate) fn hear(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        if !self.is_own_address(ip) {
+            return Ok(());
+        }
+        match self.open_address(ip, scope_id) {
+            Err(e) if e.errno() == Errno::EADDRINUSE as i32 => Err(Error::new(
+                Errno::EADDRINUSE,
+                format!("the peer's address {ip} is this machine's, but not this user's: {e}"),
+            )),
+            Err(e) => {
+                log::warn!("packets from {ip}, an address of this machine, will be dropped: {e}");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Has epoll watch every descriptor of the link.
@@ -311,8 +392,7 @@ impl Node {
                 Err(e) => result = Err(Error::from(e)),
             }
         });
-        if let Some(lanes) = &self.lanes {
-            let fd = lanes.control_fd();
+        if let Some(fd) = self.lanes.as_ref().and_then(Lanes::control_fd) {
             match self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64)) {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(e) => result = Err(Error::from(e)),
@@ -332,6 +412,16 @@ impl Node {
             return Err(e);
         }
         Ok(qp)
+    }
+
+    /// Keeps a queue pair number from being given again.
+    pub(crate) fn hold_qpn(&self, qpn: u32) {
+        self.qps.hold(qpn);
+    }
+
+    /// Ends one hold of it.
+    pub(crate) fn release_qpn(&self, qpn: u32) {
+        self.qps.release(qpn);
     }
 
     pub(crate) fn remove_qp(&self, qpn: u32) {
@@ -400,13 +490,20 @@ impl Node {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("Node").field("life", &self.life).finish_non_exhaustive()
     }
 }
 
 fn from_link(e: LinkError) -> Error {
+    let error = quiet_from_link(e);
+    log::error!("{error}");
+    error
+}
+
+/// As [`from_link`], for what a program may try until it succeeds.
+pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
-        LinkError::PortTaken { .. } => Errno::EADDRINUSE,
+        LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
         LinkError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,
         LinkError::PermissionDenied { .. } => Errno::EPERM,
         LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
@@ -416,9 +513,7 @@ fn from_link(e: LinkError) -> Error {
         LinkError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
         _ => Errno::EIO,
     };
-    let error = Error::new(errno, e.to_string());
-    log::error!("{error}");
-    error
+    Error::new(errno, e.to_string())
 }
 
 /// Random bits that a peer cannot guess.

@@ -5,6 +5,7 @@ use crate::qp::Qp;
 use adverb_link::{SLOT_SHIFT, UdpLink};
 use adverb_sync::RwLock;
 use nix::errno::Errno;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Numbers a slot holds.
@@ -24,8 +25,23 @@ struct Inner {
 
 struct Block {
     slot: LinkSlot,
+    /// Numbers that cannot be given: of queue pairs, and those held.
     used: usize,
     qps: Vec<Option<Arc<Qp>>>,
+    /// Numbers held, with how often.
+    held: HashMap<usize, u32>,
+}
+
+impl Block {
+    fn is_free(&self, local: usize) -> bool {
+        self.qps[local].is_none() && !self.held.contains_key(&local)
+    }
+}
+
+impl Inner {
+    fn block(&mut self, qpn: u32) -> Option<&mut Block> {
+        self.slots.iter_mut().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)
+    }
 }
 
 impl Numbers {
@@ -54,13 +70,18 @@ impl Numbers {
                         link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?
                     }
                 };
-                slots.push(Block { slot, used: 0, qps: (0..PER_SLOT).map(|_| None).collect() });
+                slots.push(Block {
+                    slot,
+                    used: 0,
+                    qps: (0..PER_SLOT).map(|_| None).collect(),
+                    held: HashMap::new(),
+                });
                 slots.last_mut().expect("just pushed")
             }
         };
         let local = (0..PER_SLOT)
             .map(|i| (*next + i) % PER_SLOT)
-            .find(|&i| block.qps[i].is_none())
+            .find(|&i| block.is_free(i))
             .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
         *next = (local + 1) % PER_SLOT;
         let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32);
@@ -71,10 +92,35 @@ impl Numbers {
 
     pub(super) fn remove(&self, qpn: u32) {
         let mut inner = self.inner.write();
-        if let Some(block) = inner.slots.iter_mut().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)
-            && block.qps[qpn as usize % PER_SLOT].take().is_some()
+        let local = qpn as usize % PER_SLOT;
+        if let Some(block) = inner.block(qpn)
+            && block.qps[local].take().is_some()
         {
-            block.used -= 1;
+            block.used -= usize::from(!block.held.contains_key(&local));
+        }
+    }
+
+    /// Gives the number to no other queue pair until it is released as often.
+    pub(super) fn hold(&self, qpn: u32) {
+        let mut inner = self.inner.write();
+        let local = qpn as usize % PER_SLOT;
+        if let Some(block) = inner.block(qpn) {
+            block.used += usize::from(block.is_free(local));
+            *block.held.entry(local).or_default() += 1;
+        }
+    }
+
+    pub(super) fn release(&self, qpn: u32) {
+        let mut inner = self.inner.write();
+        let local = qpn as usize % PER_SLOT;
+        if let Some(block) = inner.block(qpn)
+            && let Some(holds) = block.held.get_mut(&local)
+        {
+            *holds -= 1;
+            if *holds == 0 {
+                block.held.remove(&local);
+                block.used -= usize::from(block.qps[local].is_none());
+            }
         }
     }
 

@@ -6,9 +6,9 @@ use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Gid, Packet, Time};
-use adverb_link::{RxBuffers, RxFrom, RxPacket};
+use adverb_link::{MAD_QPN, MULTICAST_QPN, RxBuffers, RxFrom, RxPacket};
 use adverb_memory::HostMemory;
-use adverb_wire::{Headers, Syndrome};
+use adverb_wire::{Headers, Operation, Syndrome};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -276,7 +276,7 @@ impl Node {
         }
         self.answer(batch);
         self.keep_held_timer();
-        self.take_greetings() | any | (n > 0)
+        self.take_greetings() | self.take_frames() | any | (n > 0)
     }
 
     /// Takes everything that a peer has written.
@@ -364,6 +364,11 @@ impl Node {
             }
         };
         let qpn = headers.bth.dest_qpn;
+        match qpn {
+            MAD_QPN => return self.take_mad(p, &headers, payload),
+            MULTICAST_QPN => return self.dispatch_group(batch, p, headers, payload),
+            _ => {}
+        }
         // Packets come in runs: the queue pair of the last one is the likely owner of this one.
         let qp = match batch.touched.last() {
             Some(last) if last.number() == qpn => last.clone(),
@@ -385,6 +390,14 @@ impl Node {
             return;
         }
         let mut inner = qp.inner.lock();
+        if !p.direct && self.has_both_lanes(&qp, &inner) {
+            self.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
+            log::debug!(
+                "dropped a packet from {} for queue pair {qpn:#08x}: its peer is on this host",
+                p.src
+            );
+            return;
+        }
         if self.stash(&qp, &mut inner, p, headers.bth.opcode) {
             return;
         }
@@ -402,13 +415,18 @@ impl Node {
         if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
             return self.deliver(qp, inner, &mut tx.effects);
         }
+        let opcode = packet.headers.bth.opcode;
+        if opcode.is_request() && inner.engine.owes_read() && opcode.operation() != Operation::ReadRequest {
+            // What the peer reads it reads as it was before this request.
+            self.pump(qp, inner, tx);
+        }
         {
             let keys = self.keys.read();
             let mut source = SrqSource { node: self, qp };
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            // A responder keeps no time, and a look at the clock costs as much as the rest of a short request.
+            // A request that comes in its turn needs no time, and a look at the clock costs as much as the rest of a short one.
             let headers = &packet.headers;
-            let now = if headers.bth.opcode.is_request() {
+            let now = if !inner.engine.takes_time(headers) {
                 Time::ZERO
             } else if near && !headers.aeth.is_some_and(|a| matches!(a.syndrome, Syndrome::RnrNak { .. })) {
                 self.at_latest()
@@ -420,6 +438,26 @@ impl Node {
             inner.engine.handle_packet(&mut env, packet);
         }
         self.deliver(qp, inner, &mut tx.effects);
+        if inner.engine.has_kept() {
+            self.handle_kept(tx, qp, inner);
+        }
+    }
+
+    /// Gives a queue pair the packets that came early and whose turn it is.
+    #[cold]
+    fn handle_kept(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner) {
+        let now = self.now();
+        while let Some(kept) = inner.engine.take_turn(now) {
+            {
+                let keys = self.keys.read();
+                let mut source = SrqSource { node: self, qp };
+                let memory = PagedMemory { keys: &keys, memory: HostMemory };
+                let effects = &mut tx.effects;
+                let mut env = Env { now, keys: &keys, memory: &memory, srq: &mut source, effects };
+                inner.engine.handle_packet(&mut env, &kept.packet());
+            }
+            self.deliver(qp, inner, &mut tx.effects);
+        }
     }
 
     /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean that a packet was lost.
@@ -448,6 +486,10 @@ impl Node {
                     if let Some(cq) = self.cq_timer(id) {
                         cq.watch_due(now);
                     }
+                    None
+                }
+                Timed::Mad => {
+                    self.mad_timer_due(at);
                     None
                 }
                 Timed::Held => {
@@ -506,7 +548,7 @@ impl Node {
     }
 }
 
-fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
+pub(super) fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
     Packet {
         src: gid_of(p.src.ip()),
         dst: gid_of(p.dst),

@@ -4,6 +4,7 @@ use crate::interfaces::{ip_of, is_link_local};
 use crate::node::local::Backlog;
 use crate::node::{Node, Timed};
 use crate::qp::{Qp, QpInner};
+use crate::raw::Role;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::{
@@ -57,6 +58,9 @@ impl Node {
     /// Does everything a queue pair wants done: sends its packets, performs its key operations, delivers what came of
     /// it, and keeps its timer.
     pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
+        if let Some(Role::Pair(port)) = &qp.raw {
+            return self.pump_frames(qp, inner, tx, port);
+        }
         if let Some(peer) = inner.peer.take() {
             self.pump_lane(qp, inner, tx, &peer);
             inner.peer.get_or_insert(peer);
@@ -80,8 +84,7 @@ impl Node {
                 paused = true;
                 break;
             }
-            let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            let (fault, key_op) = match inner.engine.poll_output(now, &keys, &memory, effects) {
+            let (fault, key_op) = match inner.engine.poll_output(now, &keys, effects) {
                 Output::Packet(t) => {
                     sent = true;
                     let QpInner { route, backlog, .. } = inner;
@@ -184,7 +187,11 @@ impl Node {
         let bth = &t.headers.bth;
         let direct = if bth.opcode.is_response() { direct.responses } else { direct.requests };
         let other_process = slot_of_qpn(bth.dest_qpn)
-            .filter(|slot| direct && !self.link.owns(*slot) && self.own.contains(route.dst.ip()));
+            .filter(|slot| direct && !self.link.owns(*slot) && self.link.is_own_address(route.dst.ip()));
+        if self.is_looped(&route, t.path) {
+            self.send_looped(&route, &headers[..len], size, pad, fill);
+            return fault;
+        }
         match other_process {
             Some(slot) => backlog.add(slot, &route, &headers[..len], size, pad, fill),
             None => batch.push(&self.link, &route, &headers[..len], size, pad, fill),
@@ -192,11 +199,24 @@ impl Node {
         fault
     }
 
+    /// Sends one packet that belongs to no queue pair.
+    pub(super) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) {
+        self.with_tx(|tx| {
+            let fill = |out: &mut [u8]| {
+                out.copy_from_slice(payload);
+                true
+            };
+            tx.batch.push(&self.link, route, headers, payload.len(), 0, fill);
+            tx.batch.flush(&self.link);
+        });
+    }
+
     /// How packets to an address leave; `None` (a drop) if the local address could not be opened.
     pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
         let local = self.open_address(ip_of(&av.sgid), scope_of(&av.sgid, av.scope_id)).ok()?;
         let port = self.link.port();
         let dst = match ip_of(&av.dgid) {
+            group if group.is_multicast() => self.link.group_address(group, av.scope_id),
             IpAddr::V4(a) => SocketAddr::from((a, port)),
             IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
         };
@@ -212,6 +232,12 @@ impl Node {
                 // Checked by the engine under the read lock; a race with another invalidate of the same key is the
                 // same outcome for the peer.
                 let _ = self.keys.write().apply(&op);
+            }
+            inner.rendezvous.extend(effects.rendezvous.drain(..));
+            if let Some(attached) = &inner.attached {
+                // Counted before its completion can be polled.
+                attached.add(&effects.counted);
+                effects.counted.clear();
             }
             let now = || self.now();
             let mut overflow = None;
@@ -241,6 +267,13 @@ impl Node {
                 inner.engine.fail(cause, effects);
                 qp.publish_failure(inner);
             }
+            if !inner.rendezvous.is_empty() {
+                self.begin_rendezvous(qp, inner, effects);
+            }
+        }
+        // Room in the send queue comes without any effect.
+        if !inner.rendezvous.is_empty() {
+            self.begin_rendezvous(qp, inner, effects);
         }
     }
 
@@ -282,7 +315,7 @@ fn push(cq: Option<&Arc<Cq>>, completion: Completion, now: impl FnOnce() -> Time
 }
 
 /// The scope of an address: the interface of a link-local one, else 0.
-fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
+pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
     match ip_of(gid) {
         IpAddr::V6(a) if is_link_local(&a) => scope_id,
         _ => 0,

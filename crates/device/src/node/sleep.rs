@@ -1,8 +1,6 @@
 //! Going to sleep where peers on this host see it: they ring a bell then.
 use crate::lanes::{Lanes, Peer};
 use crate::node::Node;
-use nix::sys::epoll::EpollEvent;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// While it lives the thread counts as asleep.
@@ -34,19 +32,7 @@ impl Node {
     /// Leaves peers that have ended; rare, from the background thread.
     pub(super) fn look_for_ends(&self) {
         let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
-        let mut events = [EpollEvent::empty(); 16];
-        let n = lanes.ready(&mut events);
-        if n == 0 {
-            return;
-        }
-        let mut ended = Vec::new();
-        lanes.each(|peer| {
-            let named = |e: &EpollEvent| peer.ends().any(|end| end.as_raw_fd() as u64 == e.data());
-            if events[..n].iter().any(named) && peer.has_ended() {
-                ended.push(peer.clone());
-            }
-        });
-        ended.iter().for_each(|peer| self.see_end(peer));
+        lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
     }
 
     /// Leaves a peer that has ended.

@@ -131,6 +131,8 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
         traffic_class: 0,
         hop_limit: 64,
         handed_on: true,
+        direct: true,
+        unproven: false,
         bytes: &bytes,
     };
     assert!(context.node().stash(&qp, &mut qp.inner.lock(), &packet, opcode));

@@ -6,8 +6,8 @@
 //! arms its queues and sleeps on their descriptors by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
-use adverb_link::RxFrom;
-use adverb_memory::{OwnThread, Shadow, Working};
+use adverb_engine::Time;
+use adverb_link::{InterfaceNews, RxFrom};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -26,6 +26,8 @@ const LONGEST_AWAY: Duration = Duration::from_millis(1);
 const SPINS: u64 = 32;
 /// How long the thread goes on looking after work of its own.
 const LINGER: Duration = Duration::from_micros(30);
+/// How long it does so at most: timers, and peers that end, wait meanwhile, and a peer can see to it that there is always something.
+const LONGEST_LINGER: Duration = Duration::from_millis(1);
 /// Wake-ups without lingering after it was in vain, at most.
 const MOST_SKIPPED: u32 = 256;
 /// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs that spin may have every processor.
@@ -41,21 +43,19 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
-    let shadow = node.lanes.as_ref().map(|lanes| lanes.shadow);
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
-        // Pages that it may write to, its heap's among them, move while it sleeps.
-        let own = shadow.map(Shadow::own_thread);
-        let mut shift = Shift::begin(own.as_ref());
         if let Err(e) = adverb_link::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }
-        let _ = up.send(());
-        run(&weak, &mut shift);
+        let _ = up.send(nix::unistd::gettid());
+        run(&weak);
     });
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None)?;
     match spawned {
         Ok(_) => {
-            let _ = is_up.recv();
+            if let (Ok(thread), Some(lanes)) = (is_up.recv(), &node.lanes) {
+                lanes.published.set_thread(thread.as_raw().unsigned_abs());
+            }
             Ok(())
         }
         Err(e) => Err(Error::new(
@@ -65,33 +65,18 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     }
 }
 
-/// The thread at work; while it sleeps it touches nothing but its own stack.
-struct Shift<'a> {
-    own: Option<&'a OwnThread>,
-    at_work: Option<Working<'a>>,
-}
-
-impl<'a> Shift<'a> {
-    fn begin(own: Option<&'a OwnThread>) -> Self {
-        Shift { own, at_work: own.map(OwnThread::work) }
-    }
-    /// `call` is a system call and nothing else.
-    fn pause<T>(&mut self, call: impl FnOnce() -> T) -> T {
-        self.at_work = None;
-        let result = call();
-        self.at_work = self.own.map(OwnThread::work);
-        result
-    }
-}
-
-fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
+fn run(node: &Weak<Node>) {
     let mut away = Duration::ZERO;
     let mut patience = Patience::default();
     loop {
         let Some(node) = node.upgrade() else { return };
         node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
-        sleep(&node, away, shift);
+        let news = sleep(&node, away);
         node.thread_away.store(false, Ordering::Relaxed);
+        if news || node.ports.any.load(Ordering::SeqCst) {
+            node.hear_of_interfaces();
+        }
+        node.run_mads();
         let polls = node.polls.load(Ordering::Relaxed);
         let polled = polls.wrapping_sub(node.last_polls.load(Ordering::Relaxed));
         if !away.is_zero() && polled >= SPINS && !node.sleeps_by_itself() {
@@ -114,6 +99,7 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
         // two that take in turns get in each other's way, and a third thread that wants a processor costs one of the two.
         let theirs = !away.is_zero() && polled > 0;
         let worked = node.receive_all(RxFrom::Every, false, !theirs);
+        node.run_mads();
         node.look_for_ends();
         if worked && away.is_zero() && patience.has() {
             linger(&node).inspect(|found| patience.learn(*found));
@@ -133,6 +119,20 @@ fn run(node: &Weak<Node>, shift: &mut Shift<'_>) {
             away = Duration::ZERO;
         }
         node.last_polls.store(node.polls.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Node {
+    /// Interfaces have changed: contexts are told of it, and the connection manager.
+    fn hear_of_interfaces(&self) {
+        if self.news.as_ref().is_some_and(InterfaceNews::take)
+            && let Err(e) = self.ports.look()
+        {
+            log::info!("the network interfaces cannot be listed: {e}");
+        }
+        self.link.own_addresses_changed();
+        self.ports.tell();
+        self.with_mad_handler(|handler, now| handler.interfaces_changed(now));
     }
 }
 
@@ -161,16 +161,25 @@ impl Patience {
 /// whole stay. Answers whether something came, unless the program looks by itself meanwhile. It does not yield: the scheduler takes
 /// a yield for a wish to run later than others, and the next wake-up would then wait for a whole slice of a program that spins.
 fn linger(node: &Node) -> Option<bool> {
-    let mut until = node.now() + LINGER;
     let polls = node.polls.load(Ordering::Relaxed);
+    linger_by(
+        || node.now(),
+        || {
+            let others = node.polls.load(Ordering::Relaxed) != polls || node.leaves_it_to_the_program();
+            (!others).then(|| node.receive(RxFrom::All, false) | node.run_mads())
+        },
+    )
+}
+
+/// Looks until nothing has come for [`LINGER`], and no longer than [`LONGEST_LINGER`]. `None` as soon as `look` says so.
+fn linger_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
+    let begun = now();
+    let (mut until, end) = (begun + LINGER, begun + LONGEST_LINGER);
     let mut found = false;
-    while node.now() < until {
-        if node.polls.load(Ordering::Relaxed) != polls || node.leaves_it_to_the_program() {
-            return None;
-        }
-        if node.receive(RxFrom::All, false) {
+    while now() < until {
+        if look()? {
             found = true;
-            until = node.now() + LINGER;
+            until = (now() + LINGER).min(end);
         }
     }
     Some(found)
@@ -178,6 +187,9 @@ fn linger(node: &Node) -> Option<bool> {
 
 /// How soon the thread looks again for the sake of what waits for the next poll.
 fn waits(node: &Node) -> Option<Duration> {
+    if node.mads_wait() {
+        return Some(Duration::ZERO);
+    }
     if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
         // A queue pair waits for another process to take its packets, or packets wait for a receive.
         return Some(RETRY);
@@ -189,8 +201,8 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
 }
 
-/// Sleeps until the next deadline, a wake-up, or (unless `away`) a packet.
-fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
+/// Sleeps until the next deadline, a wake-up, news of interfaces (then it answers `true`), or (unless `away`) a packet.
+fn sleep(node: &Node, away: Duration) -> bool {
     // Announce first, then look at the deadlines: whoever adds one in between sees the announcement and wakes us.
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     let now = node.now().0;
@@ -206,22 +218,29 @@ fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
     }
     node.thread_sleeps_until.store(limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64), Ordering::SeqCst);
     if node.timers.next() < next {
-        return;
+        return false;
     }
     // The same with what is left for the next poll: its setter looks at the announcement after this, or is seen here.
     fence(Ordering::SeqCst);
     limit = sooner(limit, waits(node));
     let asleep = away.is_zero().then(|| node.sleeps());
     if asleep.as_ref().is_some_and(|a| a.needless) {
-        return;
+        return false;
     }
+    let news = node.news.as_ref();
     let mut fds = [
         PollFd::new(node.wake.as_fd(), PollFlags::POLLIN),
+        // Without news the first one again, of which nothing is asked.
+        PollFd::new(
+            news.map_or(node.wake.as_fd(), |news| news.as_fd()),
+            if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
+        ),
         PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
     ];
-    let watched = if away.is_zero() { &mut fds[..] } else { &mut fds[..1] };
+    let watched = if away.is_zero() { &mut fds[..] } else { &mut fds[..2] };
     let limit = limit.map(TimeSpec::from_duration);
-    let result = shift.pause(|| ppoll(watched, limit, None));
+    let result = ppoll(watched, limit, None);
+    let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
     drop(asleep);
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     if matches!(result, Ok(n) if n > 0) {
@@ -229,6 +248,33 @@ fn sleep(node: &Node, away: Duration, shift: &mut Shift<'_>) {
     }
     if matches!(result, Err(e) if e != Errno::EINTR) {
         // Out of kernel memory: try again, without spinning.
-        shift.pause(|| std::thread::sleep(LONGEST_AWAY));
+        std::thread::sleep(LONGEST_AWAY);
+    }
+    told
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// TRU-3: a ring that gives records for ever keeps the thread from its other work for a moment only.
+    #[test]
+    fn whoever_always_has_something_is_left_after_a_while() {
+        let clock = Cell::new(Time::ZERO);
+        let now = || {
+            clock.set(clock.get() + Duration::from_micros(1));
+            clock.get()
+        };
+        let mut looks = 0;
+        let found = linger_by(now, || {
+            looks += 1;
+            assert!(looks < 10_000, "it does not end");
+            Some(true)
+        });
+        assert_eq!(found, Some(true));
+        assert!(looks > 100, "{looks} looks");
+        assert_eq!(linger_by(now, || Some(false)), Some(false));
+        assert_eq!(linger_by(now, || None), None);
     }
 }

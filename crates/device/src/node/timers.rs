@@ -19,6 +19,8 @@ pub(crate) enum Timed {
     Watch(u32),
     /// Packets that a fault holds.
     Held,
+    /// The handler of MADs.
+    Mad,
 }
 
 /// No deadline.

@@ -71,7 +71,7 @@ fn killed(p: &mut Pair) {
         // Warm: what was known of a dead peer's memory is of no use for the next.
         let qp = p.rc();
         let first = p.a.region(Kind::Buffer, 64, ALL, 0);
-        let (_, at) = p.b.region(Kind::Adopted, 64, ALL, 0);
+        let (_, at) = p.b.region(Kind::Block, 64, ALL, 0);
         p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[first].sge(0, 8)]);
         assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
         let ends = outstanding(p);
@@ -87,7 +87,7 @@ fn killed(p: &mut Pair) {
 
 fn executes(p: &mut Pair) {
     let (qp, mine) = (p.rc(), p.a.region(Kind::Buffer, 64, ALL, 0));
-    let (_, at) = p.b.region(Kind::Adopted, 4096, ALL, 0);
+    let (_, at) = p.b.region(Kind::Block, 4096, ALL, 0);
     p.a.send(qp, 1, SendOp::Write(at), &[p.a.regions[mine].sge(0, 8)]);
     assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
     let ends = outstanding(p);

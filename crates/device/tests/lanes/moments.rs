@@ -16,7 +16,7 @@ cases!(
 fn a_receive_that_comes_late(p: &mut Pair) {
     let qp = p.rc();
     let from = p.a.region(Kind::Buffer, 1 << 17, ALL, 0);
-    let (to, _) = p.b.region(Kind::Adopted, 1 << 17, ALL, 0);
+    let (to, _) = p.b.region(Kind::Block, 1 << 17, ALL, 0);
     for (n, len) in [0usize, 8, 5000, 100_000].into_iter().enumerate() {
         p.a.regions[from].put(0, &pattern(len, n as u64));
         let sges = [p.a.regions[from].sge(0, len)];

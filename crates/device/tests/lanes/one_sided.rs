@@ -53,7 +53,7 @@ fn writes_and_reads_of_every_size(p: &mut Pair) {
 
 fn atomics_and_flush(p: &mut Pair) {
     let qp = p.rc();
-    let mine = p.a.region(Kind::Adopted, 4096, ALL, 0);
+    let mine = p.a.region(Kind::Block, 4096, ALL, 0);
     for kind in KINDS {
         let (to, at) = p.b.region(kind, 4096, ALL, 0);
         for offset in [0, 8, 4088] {
@@ -101,7 +101,7 @@ fn other_memory(p: &mut Pair) {
     }
     // What a null region gives is zeroes, and what it takes is gone. It has no remote key.
     let null = p.a.region(Kind::Null, 0, ALL, 0);
-    let (to, at) = p.b.region(Kind::Adopted, 1 << 17, ALL, 0);
+    let (to, at) = p.b.region(Kind::Block, 1 << 17, ALL, 0);
     for op in [SendOp::Write(at), SendOp::Send] {
         p.b.ask(&format!("fill {to} 0 70000 3"));
         if op == SendOp::Send {
@@ -139,7 +139,7 @@ fn atomics_count_once_whatever_changes(p: &mut Pair) {
     const EACH: usize = 1000;
     let qp = p.connect(Shape::default(), Shape::default());
     let mine = p.a.region(Kind::Buffer, 4096, ALL, 0);
-    let (to, at) = p.b.region(Kind::Adopted, 4096, ALL, 0);
+    let (to, at) = p.b.region(Kind::Block, 4096, ALL, 0);
     for _ in 0..ROUNDS {
         p.b.order(&format!("change {qp} {EACH}"));
         for _ in 0..EACH {
@@ -157,7 +157,7 @@ fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
     const EACH: usize = 500;
     let qps: Vec<usize> = (0..4).map(|_| p.connect(Shape::default(), Shape::default())).collect();
     let mine = p.a.region(Kind::Buffer, 4096, ALL, 0);
-    let (to, at) = p.b.region(Kind::Adopted, 4096, ALL, 0);
+    let (to, at) = p.b.region(Kind::Block, 4096, ALL, 0);
     std::thread::scope(|scope| {
         for (n, qp) in qps.iter().enumerate() {
             let a = &p.a;

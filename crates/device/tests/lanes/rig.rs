@@ -13,7 +13,7 @@ use adverb_device::engine::{
 use adverb_device::{
     CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd, device,
 };
-use adverb_memory::{Pages, Shadow};
+use adverb_memory::{Pages, SharedFile};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::str::FromStr;
@@ -35,9 +35,9 @@ pub const ALL: Access = Access::LOCAL_WRITE
 pub enum Kind {
     /// Pages that the device made.
     Buffer,
-    /// A program's own, that are moved to where peers map them.
-    Adopted,
-    /// A program's own, that stay.
+    /// A page-aligned allocation of a program, which peers map.
+    Block,
+    /// Any other memory of a program.
     Private,
     /// A program's own, registered on demand.
     OnDemand,
@@ -47,7 +47,7 @@ pub enum Kind {
     Null,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Adopted, Kind::Private];
+pub const KINDS: [Kind; 3] = [Kind::Buffer, Kind::Block, Kind::Private];
 
 #[derive(Debug)]
 enum Bytes {
@@ -193,22 +193,19 @@ impl Rig {
     /// Registers memory; its place in the list.
     pub fn region(&mut self, kind: Kind, len: usize, access: Access, pd: usize) -> usize {
         let pd = &self.pds[pd];
-        let own = || Mapping::pages(Arc::new(Pages::new(len).unwrap()));
         let (bytes, mr) = match kind {
             Kind::Buffer => {
                 let buffer = Buffer::new(pd, len, access).unwrap();
                 let mr = buffer.mr().clone();
                 (Bytes::Buffer(buffer), mr)
             }
-            Kind::Adopted | Kind::Private | Kind::OnDemand => {
-                let mapping = own();
+            Kind::Block | Kind::Private | Kind::OnDemand => {
+                let file = (kind == Kind::Block).then(|| SharedFile::of_process().unwrap());
+                let (pages, shared) = Pages::of_program(len, file).unwrap();
+                assert_eq!(shared, kind == Kind::Block && !stays(), "{kind:?}");
+                let mapping = Mapping::pages(Arc::new(pages));
                 let access = if kind == Kind::OnDemand { access | Access::ON_DEMAND } else { access };
-                let before = adopt(kind == Kind::Adopted);
                 let mr = pd.reg_mapping(&mapping, 0, len as u64, mapping.addr(), access).unwrap();
-                if !on_wire() && kind != Kind::OnDemand {
-                    let moved = refused() == before;
-                    assert_eq!(moved, kind == Kind::Adopted && !stays(), "{kind:?}");
-                }
                 (Bytes::Mapping(mapping), mr)
             }
             Kind::Dm => {
@@ -500,28 +497,9 @@ impl Rig {
     }
 }
 
-/// Are the program's pages left where they are, on request?
+/// Is nothing of the program's shared, on request?
 fn stays() -> bool {
     std::env::var("ADVERB_ADOPT").is_ok_and(|adopt| adopt == "off")
-}
-
-/// Registrations so far that moved nothing.
-fn refused() -> u64 {
-    Shadow::of_process().unwrap().stats().refused.values().sum()
-}
-
-/// Has the next registration move its pages, or not; how many did not so far.
-fn adopt(on: bool) -> u64 {
-    if on_wire() {
-        return 0;
-    }
-    let shadow = Shadow::of_process().unwrap();
-    // Nobody here calls madvise on registered memory, and there is no preload to see it.
-    shadow.trust_allocators(true);
-    if !stays() {
-        shadow.enable(on);
-    }
-    refused()
 }
 
 /// A request with data from registered memory.

@@ -123,7 +123,7 @@ fn a_shared_receive_queue_and_xrc(p: &mut Pair) {
     let xrc = p.xrc();
     let srqn = p.b.ask("xrc_srq").parse().unwrap();
     let from = p.a.region(Kind::Buffer, MOST, ALL, 0);
-    let (to, remote) = p.b.region(Kind::Adopted, MOST, ALL, 0);
+    let (to, remote) = p.b.region(Kind::Block, MOST, ALL, 0);
     for (n, len) in SIZES.into_iter().enumerate() {
         for (at, qp) in [one, two].into_iter().enumerate() {
             let got = message(p, qp, SendOp::Send, (from, to), len, 100 + n as u64 * 2 + at as u64);
@@ -153,7 +153,7 @@ fn a_shared_receive_queue_and_xrc(p: &mut Pair) {
 
 fn windows_and_invalidation(p: &mut Pair) {
     let from = p.a.region(Kind::Buffer, 4096, ALL, 0);
-    for (ty, kind) in [(1, Kind::Buffer), (2, Kind::Buffer), (2, Kind::Adopted), (2, Kind::Private)] {
+    for (ty, kind) in [(1, Kind::Buffer), (2, Kind::Buffer), (2, Kind::Block), (2, Kind::Private)] {
         let qp = p.rc();
         let (to, region) = p.b.region(kind, 8192, ALL, 0);
         let key: u32 = p.b.ask(&format!("bind {qp} {ty} {to} 4096 2048")).parse().unwrap();

@@ -5,8 +5,8 @@ use crate::two_sided::MOST;
 use crate::{Case, local};
 use adverb_device::engine::{QpState, SendFlags, SendOp, WcStatus};
 use nix::sys::signal::Signal;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -91,6 +91,9 @@ fn stay(p: &mut Pair) {
 }
 
 fn forbidden(p: &mut Pair) {
+    let qp = p.rc();
+    all_ways(p, qp, Kind::Buffer, Kind::Buffer);
+    assert_eq!(FORBIDDEN.load(Ordering::SeqCst), 0, "said where nothing was copied");
     for _ in 0..2 {
         p.renew();
         let qp = p.rc();
@@ -103,15 +106,18 @@ fn forbidden(p: &mut Pair) {
     (p.wants.direct, p.wants.lane) = (true, true);
 }
 
-/// A process of before this path, or one that hangs: bound to its name, and silent.
+/// A process that hangs: it listens at its name, and is silent.
 fn silent(p: &mut Pair) {
     let uid = nix::unistd::geteuid();
-    let bind = |slot: u32| {
-        let name = SocketAddr::from_abstract_name(format!("adverb-{uid}-{slot}")).unwrap();
-        UnixDatagram::bind_addr(&name).map(|socket| (slot, socket))
+    let claim = |slot: u32| {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+        bind(socket.as_raw_fd(), &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes())?)?;
+        listen(&socket, Backlog::new(64)?)?;
+        Ok::<_, nix::Error>((slot, socket))
     };
     // Some number that nobody has just now.
-    let (slot, _socket) = (900..1000).find_map(|slot| bind(slot).ok()).expect("a free slot");
+    let (slot, _socket) = (900..1000).find_map(|slot| claim(slot).ok()).expect("a free slot");
     let hasty = Shape { timeout: 8, retry: 1, ..Shape::default() };
     let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
     for n in 0..3 {
@@ -124,7 +130,7 @@ fn silent(p: &mut Pair) {
     assert!(SILENT.load(Ordering::SeqCst) > 0);
     // Others do not suffer.
     let qp = p.rc();
-    assert_eq!(all_ways(p, qp, Kind::Buffer, Kind::Adopted), 9);
+    assert_eq!(all_ways(p, qp, Kind::Buffer, Kind::Block), 9);
     p.wants.network = true;
 }
 
@@ -214,7 +220,7 @@ fn exits(p: &mut Pair) {
 fn mixed(p: &mut Pair) {
     p.b = Other::playing("target", &[("ADVERB_PATH", "wire")]);
     let qp = p.rc();
-    for (from, to) in KINDS.into_iter().zip([Kind::Adopted, Kind::Private, Kind::Buffer]) {
+    for (from, to) in KINDS.into_iter().zip([Kind::Block, Kind::Private, Kind::Buffer]) {
         assert_eq!(all_ways(p, qp, from, to), 0);
     }
     p.wants.network = true;

@@ -47,6 +47,7 @@ const UC: QpType = QpType::Uc;
 const UD: QpType = QpType::Ud;
 const XS: QpType = QpType::XrcSend;
 const XR: QpType = QpType::XrcRecv;
+const RAW: QpType = QpType::RawPacket;
 
 /// Attributes that may change with the connection up, on every connected type.
 const LIVE: AttrMask = all([CUR, ALT, ACCESS, MIG]);
@@ -69,6 +70,7 @@ const TABLE: &[Row] = &[
         rules: &[
             (&[RC, UC, XS, XR], all([PKEY, PORT, ACCESS]), NONE),
             (&[UD], all([PKEY, PORT, QKEY]), NONE),
+            (&[RAW], PORT, NONE),
         ],
     },
     Row {
@@ -77,6 +79,7 @@ const TABLE: &[Row] = &[
         rules: &[
             (&[RC, UC, XS, XR], NONE, all([PKEY, PORT, ACCESS])),
             (&[UD], NONE, all([PKEY, PORT, QKEY])),
+            (&[RAW], NONE, PORT),
         ],
     },
     Row {
@@ -86,6 +89,7 @@ const TABLE: &[Row] = &[
             (&[RC, XR], RESPOND, all([ALT, ACCESS, PKEY])),
             (&[UC, XS], CONNECT, all([ALT, ACCESS, PKEY])),
             (&[UD], NONE, all([PKEY, QKEY])),
+            (&[RAW], NONE, NONE),
         ],
     },
     Row {
@@ -97,14 +101,20 @@ const TABLE: &[Row] = &[
             (&[XR], all([TIMEOUT, SQ_PSN]), LIVE_RNR),
             (&[UC], SQ_PSN, LIVE),
             (&[UD], SQ_PSN, all([CUR, QKEY])),
+            (&[RAW], NONE, CUR),
         ],
     },
     Row {
         from: Rts,
         to: Rts,
-        rules: &[(&[RC, XR], NONE, LIVE_RNR), (&[UC, XS], NONE, LIVE), (&[UD], NONE, all([CUR, QKEY]))],
+        rules: &[
+            (&[RC, XR], NONE, LIVE_RNR),
+            (&[UC, XS], NONE, LIVE),
+            (&[UD], NONE, all([CUR, QKEY])),
+            (&[RAW], NONE, CUR),
+        ],
     },
-    Row { from: Rts, to: Sqd, rules: &[(&[RC, UC, UD, XS, XR], NONE, NOTIFY)] },
+    Row { from: Rts, to: Sqd, rules: &[(&[RC, UC, UD, XS, XR, RAW], NONE, NOTIFY)] },
     Row {
         from: Sqd,
         to: Sqd,
@@ -114,15 +124,25 @@ const TABLE: &[Row] = &[
             (&[XR], NONE, all([DRAINED, PORT, TIMEOUT, DEST_RD, MIN_RNR])),
             (&[UC], NONE, DRAINED),
             (&[UD], NONE, all([PKEY, QKEY])),
+            (&[RAW], NONE, NONE),
         ],
     },
     Row {
         from: Sqd,
         to: Rts,
-        rules: &[(&[RC, XR], NONE, LIVE_RNR), (&[UC, XS], NONE, LIVE), (&[UD], NONE, all([CUR, QKEY]))],
+        rules: &[
+            (&[RC, XR], NONE, LIVE_RNR),
+            (&[UC, XS], NONE, LIVE),
+            (&[UD], NONE, all([CUR, QKEY])),
+            (&[RAW], NONE, CUR),
+        ],
     },
     // SQE exists for unacknowledged services only (IBTA 10.3.1.6).
-    Row { from: Sqe, to: Rts, rules: &[(&[UC], NONE, all([CUR, ACCESS])), (&[UD], NONE, all([CUR, QKEY]))] },
+    Row {
+        from: Sqe,
+        to: Rts,
+        rules: &[(&[UC], NONE, all([CUR, ACCESS])), (&[UD], NONE, all([CUR, QKEY])), (&[RAW], NONE, CUR)],
+    },
 ];
 
 /// The attributes a transition needs and those it takes besides, or `None` if there is no such transition.

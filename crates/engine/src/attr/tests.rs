@@ -2,7 +2,8 @@ use super::*;
 use crate::types::{Limits, QpType};
 use std::vec::Vec;
 
-const TYPES: [QpType; 5] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
+const TYPES: [QpType; 6] =
+    [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv, QpType::RawPacket];
 const STATES: [QpState; 7] =
     [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
 
@@ -99,6 +100,18 @@ fn expected(ty: QpType) -> Vec<(QpState, QpState, AttrMask, AttrMask)> {
             (Sqd, Rts, "", "CUR_STATE QKEY"),
             (Sqe, Rts, "", "CUR_STATE QKEY"),
         ],
+        // `qp_state_table` of Linux.
+        QpType::RawPacket => &[
+            (Reset, Init, "PORT", ""),
+            (Init, Init, "", "PORT"),
+            (Init, Rtr, "", ""),
+            (Rtr, Rts, "", "CUR_STATE"),
+            (Rts, Rts, "", "CUR_STATE"),
+            (Rts, Sqd, "", "EN_SQD_ASYNC_NOTIFY"),
+            (Sqd, Sqd, "", ""),
+            (Sqd, Rts, "", "CUR_STATE"),
+            (Sqe, Rts, "", "CUR_STATE"),
+        ],
         QpType::XrcSend => &[
             (Reset, Init, "PKEY_INDEX PORT ACCESS_FLAGS", ""),
             (Init, Init, "", "PKEY_INDEX PORT ACCESS_FLAGS"),
@@ -190,8 +203,8 @@ fn every_other_pair_is_no_transition() {
             }
         }
     }
-    // 49 pairs each, 14 of them into RESET or ERR; 8 rows each, one more on UC and UD.
-    assert_eq!(refused, 5 * (49 - 14 - 8) - 2);
+    // 49 pairs each, 14 of them into RESET or ERR; 8 rows each, one more on UC, UD and raw packet.
+    assert_eq!(refused, 6 * (49 - 14 - 8) - 3);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub enum ArmKind {
 }
 
 impl ArmKind {
-    /// The arm that two arms make together: whichever fires on more (the sets are nested).
+    /// Combines two arms to the one that fires on more completions; the sets are nested.
     #[must_use]
     pub const fn combine(self, other: ArmKind) -> ArmKind {
         match (self, other) {
@@ -122,7 +122,8 @@ impl Arming {
         self.pending
     }
 
-    /// Asks for one event. What was held back for an arm still pending stays counted: it matches the wider arm too.
+    /// Asks for one event. Completions that were counted for a pending arm stay counted, as they match
+    /// the wider arm as well.
     pub fn arm(&mut self, kind: ArmKind) {
         self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
     }
@@ -140,7 +141,7 @@ impl Arming {
         self.persistent
     }
 
-    /// Takes the arm back, and what it held.
+    /// Removes the pending arm and the completions counted for it.
     pub fn disarm(&mut self) {
         self.pending = None;
         self.persistent = false;
@@ -185,8 +186,8 @@ impl Arming {
         self.fire_if_due(now)
     }
 
-    /// Changes the moderation. Held completions that satisfy the new one fire at the next [`Arming::expired`], for
-    /// which [`Arming::deadline`] asks at once.
+    /// Changes the moderation. If the completions counted so far satisfy the new one, the next
+    /// [`Arming::expired`] fires, and [`Arming::deadline`] asks for it at once.
     pub fn set_moderation(&mut self, moderation: Moderation) {
         self.moderation = moderation;
     }

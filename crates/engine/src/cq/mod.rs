@@ -18,6 +18,8 @@ pub struct Cq {
     ring: VecDeque<Completion>,
     capacity: u32,
     broken: bool,
+    /// A completion that does not fit takes the place of the oldest one.
+    overwrites: bool,
     arming: Arming,
     /// Completions added since the queue was made.
     added: u64,
@@ -25,7 +27,8 @@ pub struct Cq {
     notified: u64,
     /// `added` at the last arm; `None` before the first (EXT-4).
     armed_at: Option<u64>,
-    /// `added` when a completion, or its time, made the last event; 0 before the first. An event that NDKPI's arm makes at once is none.
+    /// `added` when the last event was made, by a completion or by the moderation timer; 0 before the
+    /// first. An event that NDKPI's arm makes at once does not count.
     fired_at: u64,
 }
 
@@ -46,12 +49,19 @@ impl Cq {
             ring: VecDeque::new(),
             capacity: cqe.max(1),
             broken: false,
+            overwrites: false,
             arming: Arming::default(),
             added: 0,
             notified: 0,
             armed_at: None,
             fired_at: 0,
         }
+    }
+
+    /// From now on a completion that does not fit takes the place of the oldest one, and the queue
+    /// never falls into error (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub fn ignore_overrun(&mut self) {
+        self.overwrites = true;
     }
 
     /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1, CQN-2); the
@@ -62,7 +72,10 @@ impl Cq {
     /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the queue can still be
     /// polled; nothing is added any more, as on a NIC.
     pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Overrun> {
-        if self.broken || self.ring.len() >= self.capacity as usize {
+        let is_full = self.ring.len() >= self.capacity as usize;
+        if is_full && self.overwrites {
+            self.ring.pop_front();
+        } else if is_full || self.broken {
             self.broken = true;
             return Err(Overrun {
                 cause: Cause::CqOverflow { depth: self.capacity },
@@ -205,7 +218,8 @@ impl Cq {
         self.fired(fire)
     }
 
-    /// Is the oldest completion the one that made the last event, by being added or by its time? Whether that was read is for the host to know.
+    /// Did the oldest completion make the last event, when it was added or by the moderation timer?
+    /// Only the host knows whether that event was read.
     #[must_use]
     pub fn next_made_the_event(&self) -> bool {
         // Numbers are without gaps but for purges, after which the answer may be off by what was purged.

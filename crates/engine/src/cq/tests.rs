@@ -12,7 +12,7 @@ fn success(wr_id: u64, opcode: WcOpcode, solicited: bool) -> Completion {
 }
 
 fn failure(wr_id: u64, opcode: WcOpcode) -> Completion {
-    Completion::failure(wr_id, 5, opcode, WcStatus::WrFlushErr, Arc::new(Cause::MovedToErr))
+    Completion::failure(wr_id, 5, opcode, WcStatus::WrFlushErr, Arc::new(Cause::Injected))
 }
 
 /// One completion of every class that matters, with its class as the manual page has it.

@@ -18,9 +18,9 @@ mod tests;
 /// What a memory region is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// Memory mapped at registration.
+    /// Memory that the host keeps mapped itself.
     Mapped,
-    /// On-demand memory: every access may fault softly.
+    /// Memory that may go at any time: every access may fault softly.
     OnDemand,
     /// A null region: any address, reads give zeros, writes vanish.
     Null,
@@ -196,8 +196,8 @@ impl KeyTable {
         self.insert(Object::Window(Window { pd, ty, binding: None }), random)
     }
 
-    /// Frees a window, unbinding it. The tag of `key` is not looked at: a bind in flight may have changed it behind
-    /// the consumer's back, and an invalidate never tells the owner's side.
+    /// Frees a window, unbinding it. The tag of `key` is not checked: a bind in flight may have changed
+    /// it, and the owner is not told of an invalidate.
     ///
     /// # Errors
     /// `UnknownKey` if the index names no window.
@@ -467,12 +467,7 @@ impl KeyTable {
         // The window is found by index alone, as ConnectX finds it: consumers that pipeline binds, or whose peer
         // invalidated the window, hold an older tag.
         let (_, window) = self.window_at(bind.mw)?;
-        if bind.new_key >> 8 != bind.mw >> 8 {
-            return Err(Cause::BadArgument {
-                what: "rkey",
-                rule: "a bind changes the low 8 bits of the window's key only",
-            });
-        }
+        let new_key = bind.bound_key();
         if window.pd != pd {
             return Err(Cause::WrongPd { key: bind.mw });
         }
@@ -483,7 +478,7 @@ impl KeyTable {
                 Some(b) if window.ty == MwType::Type2 && b.qpn != qpn => {
                     Err(Cause::WindowNotUsable { key: bind.mw })
                 }
-                _ => Ok(Plan { key: bind.new_key, binding: None }),
+                _ => Ok(Plan { key: new_key, binding: None }),
             };
         }
         if window.ty == MwType::Type2 && window.binding.is_some() {
@@ -517,7 +512,7 @@ impl KeyTable {
             addr: region.addr + offset,
             kind: region.kind,
         };
-        Ok(Plan { key: bind.new_key, binding: Some(binding) })
+        Ok(Plan { key: new_key, binding: Some(binding) })
     }
 
     /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and PD.

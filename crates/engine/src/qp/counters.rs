@@ -60,7 +60,7 @@ macro_rules! counters {
         /// Counters of a queue pair; they wrap and are never reset while it lives.
         ///
         /// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as executed, as an answer, as a
-        /// duplicate, with the NAK that refuses it, or with the reason why it was dropped.
+        /// duplicate, with the NAK that refuses it, or with the reason why it was dropped; as long as it is kept for its turn, as such.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             drops: [u64; DropReason::COUNT],
@@ -108,8 +108,14 @@ counters! {
     duplicates,
     /// Requests that the host performed in the peer's memory by itself.
     direct,
-    /// NAKs of any kind that the responder sent, each for a packet that it refused.
+    /// NAKs of any kind that the responder sent, each for a packet that it refused, but for those of the next line.
     naks_sent,
+    /// Sequence-error NAKs sent, each for packets that did not come.
+    gap_naks,
+    /// Packets kept because they came before earlier ones.
+    held,
+    /// Packets no longer kept: their turn came, or they were dropped.
+    released,
     /// Congestion notifications sent.
     cnps_sent,
     /// Congestion notifications taken.
@@ -120,6 +126,11 @@ impl Counters {
     /// Counts a dropped packet.
     pub(crate) fn drop(&mut self, why: DropReason) {
         self.drops[why as usize] = self.drops[why as usize].wrapping_add(1);
+    }
+    /// Counts a packet that was kept and is dropped.
+    pub(crate) fn discarded(&mut self) {
+        self.released = self.released.wrapping_add(1);
+        self.drop(DropReason::Sequence);
     }
     /// Packets dropped for this reason.
     #[must_use]
@@ -134,7 +145,9 @@ impl Counters {
     /// Packets taken in all, whatever became of them.
     #[must_use]
     pub fn handled(&self) -> u64 {
-        let taken = [self.executed, self.answers, self.duplicates, self.naks_sent, self.cnps];
+        let refused = self.naks_sent.wrapping_sub(self.gap_naks);
+        let kept = self.held.wrapping_sub(self.released);
+        let taken = [self.executed, self.answers, self.duplicates, refused, kept, self.cnps];
         taken.into_iter().fold(self.dropped_total(), u64::wrapping_add)
     }
 }

@@ -1,5 +1,6 @@
 //! What a queue pair keeps on account of its peer's packets: for tests that send it anything at all.
 use super::Qp;
+use crate::time::Time;
 use adverb_wire::Psn;
 
 /// A look inside.
@@ -15,6 +16,10 @@ pub struct Inside {
     pub saved: usize,
     /// Own reads and atomics on their way.
     pub reads: usize,
+    /// Packets kept because they came early, requests and answers.
+    pub kept: [usize; 2],
+    /// When the peer is told of a gap in its requests.
+    pub nak_at: Option<Time>,
 }
 
 impl Qp {
@@ -24,6 +29,8 @@ impl Qp {
     pub fn inside(&self) -> Inside {
         let (unacknowledged, reads) = self.requester.inside();
         let (expected, answers, saved) = self.responder.inside();
-        Inside { expected, unacknowledged, answers, saved, reads }
+        let kept = [self.responder.reorder.len(), self.requester.reorder().len()];
+        let nak_at = self.responder.reorder.due();
+        Inside { expected, unacknowledged, answers, saved, reads, kept, nak_at }
     }
 }

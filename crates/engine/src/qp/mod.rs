@@ -8,13 +8,15 @@ use crate::packet::{Output, Packet, Transmit};
 use crate::time::Time;
 use crate::types::{Limits, PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
-use adverb_wire::{Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
+use adverb_wire::{Headers, Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
 mod congestion;
 mod counters;
+mod frames;
 mod inside;
 mod recv_queue;
+mod reorder;
 mod requester;
 mod responder;
 mod send_queue;
@@ -25,6 +27,7 @@ use congestion::{ECN, ECT_0, Notifier};
 pub use counters::{Counters, DropReason};
 #[doc(hidden)]
 pub use inside::Inside;
+pub use reorder::{Kept, ReorderMemory};
 pub use requester::Direct;
 use requester::{AnswerEnv, Requester, Step, transport_of};
 use responder::Responder;
@@ -49,6 +52,8 @@ pub struct QpConfig {
     /// Bytes a requester keeps unacknowledged at most, so that it does not overrun the socket buffers on the way
     /// ([`QpConfig::MAX_INFLIGHT`] is a good value). Responses to reads are counted by the same measure.
     pub max_inflight: u32,
+    /// Operations that end are noted for completion counters.
+    pub counted: bool,
 }
 
 impl QpConfig {
@@ -78,6 +83,11 @@ pub(crate) enum Verdict {
 pub trait RecvSource {
     /// Takes a receive. `xrc_srqn` is the SRQ number of an XRC packet, `None` on RC and UD.
     fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
+    /// Takes a receive of the SRQ for a SEND whose first packet has this payload.
+    fn pop_message(&mut self, first: &[u8]) -> Result<RecvWqe, NoRecv> {
+        let _ = first;
+        self.pop(None)
+    }
     /// The protection domain of the XRC SRQ with this number, if the QP's domain has one.
     fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {
         let _ = xrc_srqn;
@@ -206,6 +216,10 @@ impl Qp {
     pub fn attr(&self) -> &QpAttr {
         &self.attr
     }
+    /// From now on operations that end are noted in [`Effects::counted`].
+    pub fn count(&mut self) {
+        self.config.counted = true;
+    }
     /// May [`Qp::poll_output`] have something to do?
     #[must_use]
     pub fn wants_output(&self) -> bool {
@@ -281,8 +295,8 @@ impl Qp {
 
     /// RESET drops everything without a completion.
     fn reset(&mut self) {
-        self.requester.reset(&self.config);
-        self.responder.reset();
+        self.requester.reset(&self.config, &mut self.counters);
+        self.responder.reset(&mut self.counters);
         self.first_error = None;
         self.established = false;
         self.notifier = Notifier::default();
@@ -299,7 +313,7 @@ impl Qp {
         let n = self.requester.commit();
         if matches!(self.attr.state, QpState::Err | QpState::Sqe) {
             let cause = self.flush_cause();
-            self.requester.flush(&self.config, &cause, effects);
+            self.requester.flush(&self.config, &cause, effects, &mut self.counters);
         }
         n
     }
@@ -307,6 +321,12 @@ impl Qp {
     pub fn abort_sends(&mut self) {
         let queue = self.requester.queue_mut();
         queue.staged = queue.posted;
+    }
+    /// Send requests that still fit into the queue.
+    #[must_use]
+    pub fn free_sends(&self) -> usize {
+        let queue = self.requester.queue();
+        (self.config.cap.max_send_wr as usize).saturating_sub((queue.staged - queue.head) as usize)
     }
     /// Send requests staged and not handed over.
     #[must_use]
@@ -323,12 +343,27 @@ impl Qp {
         self.responder.post_recv(&self.config, wr)?;
         if self.attr.state == QpState::Err {
             let cause = self.flush_cause();
-            self.responder.flush(&self.config, &cause, effects);
+            self.responder.flush(&self.config, &cause, effects, &mut self.counters);
         }
         Ok(())
     }
 
-    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
+    /// Does it matter when this packet came? If not, [`Env::now`] may be any time.
+    #[must_use]
+    pub fn takes_time(&self, headers: &Headers) -> bool {
+        let bth = &headers.bth;
+        bth.opcode.is_response() || self.config.qp_type.is_reliable() && self.responder.takes_time(bth.psn)
+    }
+    /// Keeps packets that come early in memory that others have a share of, too.
+    #[must_use]
+    pub fn with_reorder_memory(mut self, memory: &Arc<ReorderMemory>) -> Self {
+        self.responder.reorder.share(Arc::clone(memory));
+        self.requester.reorder_mut().share(Arc::clone(memory));
+        self
+    }
+
+    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK. [`Qp::take_turn`] is to be asked
+    /// afterwards.
     pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,
@@ -376,6 +411,24 @@ impl Qp {
         self.apply(verdict, env.effects);
     }
 
+    /// May [`Qp::take_turn`] have something to give or to do?
+    #[inline]
+    #[must_use]
+    pub fn has_kept(&self) -> bool {
+        !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
+    }
+    /// The next packet that came early and whose turn it is. The host asks after each packet that it gave to
+    /// [`Qp::handle_packet`], and gives this one next, until there is none.
+    #[inline]
+    pub fn take_turn(&mut self, now: Time) -> Option<Kept> {
+        if !self.has_kept() {
+            return None;
+        }
+        self.responder
+            .take_turn(now, &mut self.counters)
+            .or_else(|| self.requester.take_turn(now, &mut self.counters))
+    }
+
     /// The checks of IBTA 9.6.1 that come before either half.
     fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
         let bth = &packet.headers.bth;
@@ -386,7 +439,7 @@ impl Qp {
         if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
             return Err(DropReason::State);
         }
-        if bth.opcode.transport() != transport_of(qp_type) {
+        if qp_type == QpType::RawPacket || bth.opcode.transport() != transport_of(qp_type) {
             return Err(DropReason::Transport);
         }
         let multicast = qp_type == QpType::Ud && bth.dest_qpn == MULTICAST_QPN;
@@ -398,7 +451,8 @@ impl Qp {
         if bth.pkey & 0x7fff != 0x7fff {
             return Err(DropReason::PKey);
         }
-        if qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
+        // The host gives the zero GID as the source of a packet that it takes for forged.
+        if packet.src == crate::Gid::default() || qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
             return Err(DropReason::Source);
         }
         if bth.opcode.is_response() {
@@ -415,13 +469,7 @@ impl Qp {
     }
 
     /// The next thing to do; call until [`Output::Idle`].
-    pub fn poll_output<M: Memory + ?Sized>(
-        &mut self,
-        now: Time,
-        keys: &KeyTable,
-        memory: &M,
-        effects: &mut Effects,
-    ) -> Output<'_> {
+    pub fn poll_output(&mut self, now: Time, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
@@ -429,13 +477,11 @@ impl Qp {
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
-        // A plain ACK goes last: behind data it rides in the same run, and the peer gets the data sooner. A message of several packets
-        // it does not wait for: its peer would have the answer to a request, and an event for it, before the request's own completion.
+        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the data
+        // sooner. It does not wait for a message of several packets: the peer would get the answer to
+        // its request, with an event, before the request itself completes.
         let ack_last = sends && self.responder.only_ack_waits() && !self.requester.is_at_long_message();
-        if !ack_last
-            && self.responder.has_output()
-            && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)
-        {
+        if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
@@ -457,10 +503,7 @@ impl Qp {
                 Step::Idle => self.settle(effects),
             }
         }
-        if ack_last
-            && !self.hold_ack
-            && self.responder.prepare_response(&ctx!(self), now, keys, memory, effects)
-        {
+        if ack_last && !self.hold_ack && self.responder.prepare_response(&ctx!(self), keys) {
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
@@ -507,18 +550,26 @@ impl Qp {
     pub fn has_unacknowledged(&self) -> bool {
         self.requester.has_unacknowledged()
     }
-    /// Does nothing but a plain ACK wait to be sent? It may be held for a moment, so that it rides with what the program
-    /// sends next.
+    /// Does nothing but a plain ACK wait to be sent? It may be delayed for a moment, so that it leaves
+    /// together with what the program sends next.
     #[must_use]
     pub fn only_ack_waits(&self) -> bool {
         self.responder.only_ack_waits()
     }
-    /// Is a plain ACK kept back?
+    /// Does a READ of the peer's still have to take its payload, which a later request could change?
+    /// The host sends the waiting responses before it gives the queue pair such a request. Verbs order
+    /// a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the payload of a short
+    /// READ first, and programs rely on it.
+    #[must_use]
+    pub fn owes_read(&self) -> bool {
+        self.responder.owes_read()
+    }
+    /// Is a plain ACK delayed?
     #[must_use]
     pub fn holds_ack(&self) -> bool {
         self.hold_ack
     }
-    /// While set, [`Qp::poll_output`] keeps a plain ACK back. The host sees to it that this does not last.
+    /// While set, [`Qp::poll_output`] delays a plain ACK. The host is responsible for clearing it soon.
     pub fn hold_ack(&mut self, hold: bool) {
         self.hold_ack = hold;
     }
@@ -549,7 +600,9 @@ impl Qp {
     /// When [`Qp::handle_timeout`] wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.requester.poll_timeout()
+        let due = self.requester.poll_timeout();
+        let reorder = &self.responder.reorder;
+        if reorder.is_idle() { due } else { Time::earliest(due, reorder.due()) }
     }
     /// When the peer's silence counts as a loss.
     #[must_use]
@@ -558,6 +611,7 @@ impl Qp {
     }
     /// Time has come. [`Qp::poll_output`] is to be called afterwards.
     pub fn handle_timeout(&mut self, now: Time, effects: &mut Effects) {
+        self.responder.handle_timeout(now, &mut self.counters);
         self.requester.handle_timeout(&ctx!(self), now, &mut self.counters);
         self.settle(effects);
     }
@@ -570,7 +624,8 @@ impl Qp {
         self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
     }
 
-    /// After a step of the requester: a request that failed takes the queue along, a drained queue is reported.
+    /// After a step of the requester: a failed request flushes the send queue, and a drained send
+    /// queue is reported.
     fn settle(&mut self, effects: &mut Effects) {
         if let Some(cause) = self.requester.take_failure(&self.config, effects) {
             if self.config.qp_type.is_reliable() {
@@ -581,7 +636,7 @@ impl Qp {
                 self.attr.sq_draining = false;
                 self.first_error = Some(cause);
                 let cause = self.flush_cause();
-                self.requester.flush(&self.config, &cause, effects);
+                self.requester.flush(&self.config, &cause, effects, &mut self.counters);
             }
         }
         if self.attr.sq_draining && self.requester.is_drained() {
@@ -608,8 +663,8 @@ impl Qp {
         self.attr.sq_draining = false;
         self.first_error = cause;
         let cause = self.flush_cause();
-        self.requester.flush(&self.config, &cause, effects);
-        self.responder.flush(&self.config, &cause, effects);
+        self.requester.flush(&self.config, &cause, effects, &mut self.counters);
+        self.responder.flush(&self.config, &cause, effects, &mut self.counters);
         effects.events.extend(event);
         if self.config.uses_srq {
             // It takes no more from the SRQ; what it had taken is completed above (IBTA 11.6.3.1.3).

@@ -12,7 +12,7 @@ struct Entry {
     sges: u32,
 }
 
-/// Posted receives, oldest first. The one being filled is held by the responder, not here.
+/// Posted receives, oldest first. The one being filled is in the responder, not here.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     pd: PdId,
@@ -73,7 +73,7 @@ impl RecvQueue {
         let slot = self.head as usize;
         let entry = self.entries[slot];
         let sges = &self.slab[slot * self.max_sge as usize..][..entry.sges as usize];
-        let wqe = RecvWqe { wr_id: entry.wr_id, pd: self.pd, sges: SgeList::new(sges) };
+        let wqe = RecvWqe { wr_id: entry.wr_id, pd: self.pd, sges: SgeList::new(sges), tagged: None };
         self.advance();
         Some(wqe)
     }

@@ -3,6 +3,7 @@
 use crate::attr::AddressVector;
 use crate::cause::Cause;
 use crate::completion::WcOpcode;
+use crate::effects::CqRef;
 use crate::qp::QpConfig;
 use crate::types::{QpState, QpType};
 use crate::wr::{Payload, PostError, SendFlags, SendOp, SendWr, Sge, UdDest};
@@ -60,11 +61,20 @@ impl Wqe {
             | SendOp::FastReg(_) => false,
         }
     }
+    /// Where it is said that it failed. Of a rendezvous the READ says so, at the SRQ.
+    pub(crate) fn failure_cq(&self) -> Option<CqRef> {
+        if !self.flags.contains(SendFlags::RENDEZVOUS) {
+            Some(CqRef::Send)
+        } else {
+            self.flags.contains(SendFlags::SIGNALED).then_some(CqRef::Recv)
+        }
+    }
     /// Opcode of its completion.
     pub(crate) fn wc_opcode(&self) -> WcOpcode {
         match self.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInv(_) => WcOpcode::Send,
             SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::RdmaWrite,
+            SendOp::Read(_) if self.flags.contains(SendFlags::RENDEZVOUS) => WcOpcode::TmRecv,
             SendOp::Read(_) => WcOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
@@ -144,6 +154,7 @@ fn is_supported(qp_type: QpType, op: &SendOp) -> bool {
                 | SendOp::FastReg(_)
         ),
         QpType::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
+        QpType::RawPacket => matches!(op, SendOp::Send),
         QpType::XrcRecv => false,
     }
 }
@@ -155,6 +166,7 @@ fn type_name(qp_type: QpType) -> &'static str {
         QpType::Ud => "a UD queue pair",
         QpType::XrcSend => "an XRC send queue pair",
         QpType::XrcRecv => "an XRC receive queue pair",
+        QpType::RawPacket => "a raw packet queue pair",
     }
 }
 
@@ -227,7 +239,7 @@ impl SendQueue {
         }
         let slot = self.slot(self.staged);
         let mut wqe = Wqe { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, xrc_srqn: wr.xrc_srqn, ..EMPTY };
-        if config.signal_all {
+        if config.signal_all && !wqe.flags.contains(SendFlags::RENDEZVOUS) {
             wqe.flags |= SendFlags::SIGNALED;
         }
         match wr.data {
@@ -273,6 +285,10 @@ impl SendQueue {
         }
         if !is_supported(config.qp_type, &wr.op) {
             return Err(Cause::OpNotSupported { op: op_name(&wr.op), on: type_name(config.qp_type) });
+        }
+        if config.qp_type == QpType::RawPacket && wr.flags.contains(SendFlags::IP_CSUM) {
+            let on = type_name(config.qp_type);
+            return Err(Cause::OpNotSupported { op: "filling in checksums (IBV_SEND_IP_CSUM)", on });
         }
         if config.qp_type == QpType::Ud && wr.ud.is_none() {
             return Err(Cause::BadArgument { what: "address handle", rule: "a UD send needs one" });

@@ -1,10 +1,13 @@
 //! Two queue pairs of a transport, in any states, between which anything at all is sent.
 //!
-//! An input chooses the transport and the attributes, brings both ends to a state, and then posts, lets packets cross, forges
-//! and damages some, lets time pass, takes keys away and changes states. What must hold at every step:
+//! An input chooses the transport and the attributes, brings both ends to a state, and then posts,
+//! lets packets cross, forges and damages some, lets time pass, takes keys away and changes states.
+//! What must hold at every step:
 //!
-//! - memory is touched only where a key that is registered or a buffer that is posted opens it (module `arena`);
-//! - a request or receive completes once, in order, and none is forgotten when the queue pair ends (module `side`);
+//! - memory is touched only where a key that is registered or a buffer that is posted opens it
+//!   (module `arena`);
+//! - a request or receive completes once, in order, and none is forgotten when the queue pair ends
+//!   (module `side`);
 //! - what the queue pair keeps on account of its peer stays within its attributes;
 //! - what it sends on is finite;
 //! - a packet is counted once, by what became of it.
@@ -26,7 +29,8 @@ mod side;
 
 /// Packets on their way, at most.
 const FLYING: usize = 64;
-/// Packets that a queue pair sends without hearing anything: every request and every answer at its longest, and some.
+/// Packets that a queue pair sends without hearing anything: every request and every answer at its
+/// longest, and some.
 const OUTPUT: usize = 4096;
 /// Payload of forged packets.
 static PAYLOAD: [u8; 5000] = [0x3c; 5000];
@@ -181,7 +185,7 @@ impl Pair {
     fn pump(&mut self, at: usize) {
         let side = &mut self.sides[at];
         for _ in 0..OUTPUT {
-            match side.qp.poll_output(self.now, &side.table, &side.arena, &mut side.effects) {
+            match side.qp.poll_output(self.now, &side.table, &mut side.effects) {
                 Output::Idle => return side.settle(),
                 Output::Key(op) => {
                     let done = side.table.apply(&op);
@@ -267,6 +271,17 @@ impl Pair {
         };
         side.qp.handle_packet(&mut env, &packet);
         side.settle();
+        while let Some(kept) = side.qp.take_turn(self.now) {
+            let mut env = Env {
+                now: self.now,
+                keys: &side.table,
+                memory: &side.arena,
+                srq: &mut side.srq,
+                effects: &mut side.effects,
+            };
+            side.qp.handle_packet(&mut env, &kept.packet());
+            side.settle();
+        }
         assert_eq!(side.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
     }
 

@@ -118,6 +118,7 @@ impl Side {
             uses_srq,
             port_mtu: PathMtu::Mtu1024,
             max_inflight: QpConfig::MAX_INFLIGHT,
+            counted: false,
         });
         let (out, incoming) = (input.below(5) as u8, input.below(5) as u8);
         let attr = QpAttr {
@@ -205,7 +206,12 @@ impl Side {
         let id = self.next_id();
         if self.qp.config().uses_srq {
             if self.srq.posted.len() < DEPTH as usize {
-                self.srq.posted.push_back(RecvWqe { wr_id: id, pd: PD, sges: SgeList::new(sges) });
+                self.srq.posted.push_back(RecvWqe {
+                    wr_id: id,
+                    pd: PD,
+                    sges: SgeList::new(sges),
+                    tagged: None,
+                });
                 self.open_buffers(id, sges);
             }
         } else {
@@ -258,6 +264,7 @@ impl Side {
         let (inside, attr) = (self.qp.inside(), &self.attr);
         let places = usize::from(attr.max_dest_rd_atomic);
         assert!(inside.answers <= 2 * places + 2 && inside.saved <= places, "{inside:?}");
+        assert!(inside.kept.iter().all(|kept| *kept <= 64), "{inside:?}");
         assert!(inside.reads <= usize::from(attr.max_rd_atomic.max(1)), "{inside:?}");
     }
 

@@ -27,8 +27,14 @@ macro_rules! trampoline {
     };
 }
 
-/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`.
+/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`, or
+/// at the newest of several nodes as the default version and at the older ones beside: `at_nodes! {
+/// [older; newest] { … } }`.
 macro_rules! at_nodes {
+    ([$($older:literal)*; $newest:literal] $entries:tt) => {
+        at_nodes! { [$($older)*] "@" $entries }
+        at_nodes! { [$newest] "@@" $entries }
+    };
     ([$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ $node $at $entries } )* };
     (@ $node:literal $at:literal { $($first:ident $(:: $rest:ident)*: $($name:ident)*; )* }) => {
         $( at_nodes! { @ $node $at [$first $(:: $rest)*] $($name)* } )*
@@ -41,14 +47,18 @@ macro_rules! at_nodes {
     };
 }
 
-/// Exports one function of [`private`] under many names: `same_target! { [nodes] { function: names; … } }`.
+/// Exports one function of [`private`] under many names, each with the newest node as its default
+/// version: `same_target! { [older; newest] { function: names; … } }`.
 macro_rules! same_target {
-    ([$($node:literal)*] $entries:tt) => { $( same_target! { @ $node $entries } )* };
-    (@ $node:literal { $($target:ident: $($name:ident)*; )* }) => {
-        $( same_target! { @@ $node $target $($name)* } )*
+    ([$($older:literal)*; $newest:literal] $entries:tt) => {
+        $( same_target! { @ $older "@" $entries } )*
+        same_target! { @ $newest "@@" $entries }
     };
-    (@@ $node:literal $target:ident $($name:ident)*) => {
-        $( trampoline!(stringify!($name), $node, "@", $crate::exports::private::$target); )*
+    (@ $node:literal $at:literal { $($target:ident: $($name:ident)*; )* }) => {
+        $( same_target! { @@ $node $at $target $($name)* } )*
+    };
+    (@@ $node:literal $at:literal $target:ident $($name:ident)*) => {
+        $( trampoline!(stringify!($name), $node, $at, $crate::exports::private::$target); )*
     };
 }
 

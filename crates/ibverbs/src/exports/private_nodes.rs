@@ -2,13 +2,13 @@
 //! `ibv_wr_opcode_str` and, as they are loaded, the provider libraries `verbs_register_driver_N`: `libmlx5` and
 //! `libefa`, which perftest and others link to, need them all to exist.
 //!
-//! Names recur under several nodes, so none of them is a default version (`@`).
+//! Names recur under several nodes. The newest one is the default version, which `dlsym` finds.
 
-at_nodes! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] "@" {
+at_nodes! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     verbs::device: ibv_query_gid_type;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     zero: __ioctl_final_num_attrs;
     null: _verbs_init_and_alloc_context verbs_open_device;
     unsupported:
@@ -28,67 +28,67 @@ same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "
     nothing: verbs_init_cq verbs_set_ops verbs_uninit_context;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     unsupported: ibv_cmd_query_context ibv_cmd_query_mr;
     minus_one: ibv_read_ibdev_sysfs_file;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     unsupported: ibv_cmd_query_device_any;
 } }
 
-at_nodes! { ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] "@" {
+at_nodes! { ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     pure::strings: ibv_wr_opcode_str;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_34" "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     nothing: __verbs_log;
     unsupported: ibv_cmd_create_cq_ex2 ibv_cmd_reg_dmabuf_mr;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34"] {
+same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33"; "IBVERBS_PRIVATE_34"] {
     unsupported: ibv_cmd_query_device;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     unsupported:
         ibv_cmd_alloc_dmah ibv_cmd_export_dmabuf_fd ibv_cmd_free_dmah ibv_cmd_query_port_speed
         ibv_cmd_reg_mr_ex;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25"] {
+same_target! { ["IBVERBS_PRIVATE_22"; "IBVERBS_PRIVATE_25"] {
     unsupported: ibv_cmd_query_device_ex;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"] {
+same_target! { ["IBVERBS_PRIVATE_64"; "IBVERBS_PRIVATE_65"] {
     null: ibv_dmabuf_heap_alloc;
     unsupported: ibv_dmabuf_heap_cc_shared_init;
     nothing: ibv_dmabuf_heap_destroy ibv_dmabuf_heap_free;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_25"] {
+same_target! { [; "IBVERBS_PRIVATE_25"] {
     minus_one: ibv_get_fw_ver;
 } }
 
-same_target! { ["IBVERBS_PRIVATE_65"] {
+same_target! { [; "IBVERBS_PRIVATE_65"] {
     unsupported:
         ibv_cmd_create_comp_cntr ibv_cmd_destroy_comp_cntr ibv_cmd_inc_comp_cntr ibv_cmd_inc_err_comp_cntr
         ibv_cmd_qp_attach_comp_cntr ibv_cmd_query_comp_cntr_caps ibv_cmd_read_comp_cntr
         ibv_cmd_read_err_comp_cntr ibv_cmd_set_comp_cntr ibv_cmd_set_err_comp_cntr;
 } }
 
-trampoline!("verbs_register_driver_22", "IBVERBS_PRIVATE_22", "@", super::private::nothing);
-trampoline!("verbs_register_driver_25", "IBVERBS_PRIVATE_25", "@", super::private::nothing);
-trampoline!("verbs_register_driver_33", "IBVERBS_PRIVATE_33", "@", super::private::nothing);
-trampoline!("verbs_register_driver_34", "IBVERBS_PRIVATE_34", "@", super::private::nothing);
-trampoline!("verbs_register_driver_57", "IBVERBS_PRIVATE_57", "@", super::private::nothing);
-trampoline!("verbs_register_driver_59", "IBVERBS_PRIVATE_59", "@", super::private::nothing);
-trampoline!("verbs_register_driver_64", "IBVERBS_PRIVATE_64", "@", super::private::nothing);
-trampoline!("verbs_register_driver_65", "IBVERBS_PRIVATE_65", "@", super::private::nothing);
+trampoline!("verbs_register_driver_22", "IBVERBS_PRIVATE_22", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_25", "IBVERBS_PRIVATE_25", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_33", "IBVERBS_PRIVATE_33", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_34", "IBVERBS_PRIVATE_34", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_57", "IBVERBS_PRIVATE_57", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_59", "IBVERBS_PRIVATE_59", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_64", "IBVERBS_PRIVATE_64", "@@", super::private::nothing);
+trampoline!("verbs_register_driver_65", "IBVERBS_PRIVATE_65", "@@", super::private::nothing);
 
 /// Defines the one data object of the private nodes: a C `bool` that providers set.
 macro_rules! data_object {
-    ($($node:literal)*) => {
+    ($($node:literal $at:literal)*) => {
         core::arch::global_asm!(
             ".pushsection .bss.adverb_exports,\"aw\",@nobits",
             $(
@@ -99,7 +99,7 @@ macro_rules! data_object {
             ".zero 1",
             $(
                 concat!(".size __v_data_at_", $node, ", 1"),
-                concat!(".symver __v_data_at_", $node, ", verbs_allow_disassociate_destroy@", $node, ", remove"),
+                concat!(".symver __v_data_at_", $node, ", verbs_allow_disassociate_destroy", $at, $node, ", remove"),
             )*
             ".popsection",
         );
@@ -107,6 +107,6 @@ macro_rules! data_object {
 }
 
 data_object! {
-    "IBVERBS_PRIVATE_22" "IBVERBS_PRIVATE_25" "IBVERBS_PRIVATE_33" "IBVERBS_PRIVATE_34"
-    "IBVERBS_PRIVATE_57" "IBVERBS_PRIVATE_59" "IBVERBS_PRIVATE_64" "IBVERBS_PRIVATE_65"
+    "IBVERBS_PRIVATE_22" "@" "IBVERBS_PRIVATE_25" "@" "IBVERBS_PRIVATE_33" "@" "IBVERBS_PRIVATE_34" "@"
+    "IBVERBS_PRIVATE_57" "@" "IBVERBS_PRIVATE_59" "@" "IBVERBS_PRIVATE_64" "@" "IBVERBS_PRIVATE_65" "@@"
 }

@@ -58,7 +58,7 @@ at_nodes! { ["IBVERBS_1.11"] "@@" {
 } }
 
 at_nodes! { ["IBVERBS_1.12"] "@@" {
-    verbs::mr: ibv_reg_dmabuf_mr;
+    verbs::dmabuf: ibv_reg_dmabuf_mr;
 } }
 
 at_nodes! { ["IBVERBS_1.13"] "@@" {
@@ -71,12 +71,13 @@ at_nodes! { ["IBVERBS_1.14"] "@@" {
 } }
 
 at_nodes! { ["IBVERBS_1.15"] "@@" {
-    verbs::mr: ibv_alloc_dmah ibv_dealloc_dmah ibv_reg_mr_ex;
+    verbs::dmah: ibv_alloc_dmah ibv_dealloc_dmah;
+    verbs::mr: ibv_reg_mr_ex;
 } }
 
 at_nodes! { ["IBVERBS_1.16"] "@@" {
     verbs::device: ibv_query_port_speed;
-    verbs::dm: ibv_dm_export_dmabuf_fd;
+    verbs::dmabuf: ibv_dm_export_dmabuf_fd;
 } }
 
 at_nodes! { ["IBVERBS_1.17"] "@@" {
@@ -91,11 +92,15 @@ at_nodes! { ["IBVERBS_1.18"] "@@" {
     verbs::mr: ibv_export_buf_dmabuf_fd;
 } }
 
-// An empty function that an old provider of libfabric binds to; never the default version.
-at_nodes! { ["IBVERBS_1.1"] "@" {
+// An empty function that an old provider of libfabric binds to.
+at_nodes! { ["IBVERBS_1.1"] "@@" {
     exports::private: ibv_register_driver;
 } }
 
 at_nodes! { ["ADVERB_1.0"] "@@" {
     verbs::extensions: adverb_disarm_cq adverb_notify_cq adverb_overlooked adverb_peek_cq;
+} }
+
+at_nodes! { ["ADVERB_PRIVATE"] "@@" {
+    verbs::ucma: adverb_ucma_close adverb_ucma_open adverb_ucma_write;
 } }

@@ -8,66 +8,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use adverb_device::Device;
-use adverb_device::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
+use adverb_device::sysfs::attributes;
 use libc::size_t;
 
 use crate::abi::IBV_SYSFS_PATH_MAX;
 use crate::errno;
-use crate::verbs::port;
 
 /// Where the kernel shows RDMA devices, and their character devices.
 const DEVICES: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
-
-/// The attributes of a device as files below `/sys/class/infiniband/NAME`: paths and contents, without the newline.
-pub fn attributes(device: &Device) -> Vec<(String, String)> {
-    let guid = groups(&device.guid().to_be_bytes());
-    let link = device.interface();
-    let speed = link.speed.filter(|&s| s > 0).unwrap_or(port::DEFAULT_SPEED);
-    let (width, _) = port::link_codes(speed);
-    let fixed: [(&str, String); 18] = [
-        ("board_id", "adverb".into()),
-        ("fw_ver", env!("CARGO_PKG_VERSION").into()),
-        ("hca_type", "adverb".into()),
-        ("hw_rev", HW_VER.to_string()),
-        ("node_desc", "Adverb software RDMA device".into()),
-        ("node_guid", guid.clone()),
-        ("node_type", "1: CA".into()),
-        ("sys_image_guid", guid),
-        ("ports/1/cap_mask", "0x04010000".into()),
-        ("ports/1/lid", "0x0".into()),
-        ("ports/1/lid_mask_count", "0".into()),
-        ("ports/1/link_layer", "Ethernet".into()),
-        ("ports/1/phys_state", "5: LinkUp".into()),
-        ("ports/1/pkeys/0", format!("{DEFAULT_PKEY:#06x}")),
-        (
-            "ports/1/rate",
-            format!("{} Gb/sec ({}X)", f64::from(speed) / 1000.0, if width == 2 { 4 } else { 1 }),
-        ),
-        ("ports/1/sm_lid", "0x0".into()),
-        ("ports/1/sm_sl", "0".into()),
-        ("ports/1/state", "4: ACTIVE".into()),
-    ];
-    let mut files: Vec<(String, String)> =
-        fixed.into_iter().map(|(path, text)| (path.to_owned(), text)).collect();
-    let gids = device.gids();
-    for index in 0..GID_TABLE {
-        let gid = gids.get(index).copied().unwrap_or_default();
-        files.push((format!("ports/1/gids/{index}"), groups(&gid.0)));
-        if !gid.is_zero() {
-            files.push((format!("ports/1/gid_attrs/types/{index}"), "RoCE v2".into()));
-            files.push((format!("ports/1/gid_attrs/ndevs/{index}"), link.name.clone()));
-        }
-    }
-    files
-}
-
-/// Bytes as sysfs writes GUIDs and GIDs: groups of two bytes.
-fn groups(bytes: &[u8]) -> String {
-    let group = |pair: &[u8]| pair.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
-}
 
 /// The content of a file of the devices' own virtual sysfs tree, `None` for a path that is not in it.
 pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
@@ -75,7 +24,7 @@ pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
         let mut parts = below.components();
         let name = parts.next()?.as_os_str().to_str()?;
         let wanted = parts.as_path().to_str()?;
-        let device = adverb_device::device::list().ok()?.into_iter().find(|d| d.name() == name)?;
+        let device = adverb_device::device::named(name).ok()??;
         attributes(&device).into_iter().find(|(path, _)| path == wanted)?.1
     } else {
         let below = path.strip_prefix(VERBS).ok()?.to_str()?;

@@ -1,8 +1,9 @@
 //! Address handles, and addresses found in received datagrams.
 use super::address::address_in;
-use super::{failed, failed_minus_one, failed_null, import, neighbour};
+use super::{done, failed, failed_minus_one, failed_null, import, neighbour};
 use crate::abi::*;
-use crate::objects::{AhObj, ContextObj, Object, PdObj};
+use crate::handles::{Origin, live, reserve};
+use crate::objects::AhObj;
 use adverb_device::device::PORT;
 use adverb_device::engine::Gid;
 use adverb_device::{Context, Error};
@@ -18,28 +19,28 @@ const IPV4_PLAIN: u8 = 0x45;
 
 /// Creates an address handle.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the program's live domain, its context, and the attributes.
-    let (domain, owner, attr): (&PdObj, _, _) =
-        unsafe { (PdObj::behind(pd), ContextObj::behind((*pd).context), &*attr) };
-    match owner.context.resolve(&address_in(attr)) {
-        Ok(av) => {
-            domain.pd.add_user();
-            let c = ibv_ah { context: domain.c.context, pd, handle: import::new_handle() };
-            AhObj { c, av, pd: domain.pd.clone() }.into_handle()
-        }
-        Err(e) => failed_null("ibv_create_ah", &e),
-    }
+    let make = || {
+        let domain = live(pd)?;
+        let place = reserve::<AhObj>()?;
+        // SAFETY: the program's attributes.
+        let av = domain.pd.context().resolve(&address_in(unsafe { &*attr }))?;
+        domain.pd.add_user();
+        let origin = Origin { handle: import::new_handle(), ..domain.origin() };
+        let visible = ibv_ah { context: origin.context, pd, handle: origin.handle };
+        Ok(place.fill(visible, AhObj { av, pd: domain.pd.clone() }, origin))
+    };
+    make().unwrap_or_else(|e: Error| failed_null("ibv_create_ah", &e))
 }
 
 /// Destroys an address handle. Datagrams posted with it have a copy of the address.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: the program's live handle, which it gives up.
-    unsafe {
-        let obj: &AhObj = AhObj::behind(ah);
+    let end = || {
+        let obj = live(ah)?.end()?;
         obj.pd.remove_user();
-        AhObj::free(ah);
-    }
-    0
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_ah", end())
 }
 
 /// The address a datagram came from: 0, or -1 with `errno`.
@@ -50,8 +51,12 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: the program's live context and its completion.
-    let (owner, wc) = unsafe { (ContextObj::behind(context), &*wc) };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed_minus_one("ibv_init_ah_from_wc", &e),
+    };
+    // SAFETY: the program's completion.
+    let wc = unsafe { &*wc };
     let mut attr = ibv_ah_attr::zeroed();
     attr.dlid = wc.slid;
     attr.sl = wc.sl;
@@ -132,10 +137,14 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port_num: u8,
 ) -> *mut ibv_ah {
+    let context = match live(pd) {
+        Ok(domain) => domain.origin().context,
+        Err(e) => return failed_null("ibv_create_ah_from_wc", &e),
+    };
     let mut attr = ibv_ah_attr::zeroed();
-    // SAFETY: the caller's promise; a live domain has an open context.
+    // SAFETY: the caller's promise.
     unsafe {
-        if ibv_init_ah_from_wc((*pd).context, port_num, wc, grh, &raw mut attr) != 0 {
+        if ibv_init_ah_from_wc(context, port_num, wc, grh, &raw mut attr) != 0 {
             return core::ptr::null_mut();
         }
         ibv_create_ah(pd, &raw mut attr)
@@ -150,8 +159,12 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     eth_mac: *mut u8,
     vid: *mut u16,
 ) -> c_int {
-    // SAFETY: the program's live context and its address.
-    let (owner, attr) = unsafe { (ContextObj::behind(context), address_in(&*attr)) };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return -failed("ibv_resolve_eth_l2_from_gid", &e),
+    };
+    // SAFETY: the program's address.
+    let attr = address_in(unsafe { &*attr });
     let found = owner
         .context
         .gid(attr.port_num, attr.sgid_index.into())

@@ -1,9 +1,10 @@
 //! Asynchronous events of a context.
 use super::held::hold;
+use super::{failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
-use crate::objects::{ContextObj, CqObj, Object, QpObj, SrqObj};
-use adverb_device::Element;
+use crate::handles::{hot, live};
+use adverb_device::{Element, Error};
 use adverb_link::Uncancelled;
 use core::ffi::c_int;
 
@@ -13,10 +14,14 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let obj = unsafe { ContextObj::behind(context) };
+    // Only the device context's own count is held while it waits: a thread that is cancelled there
+    // runs no destructor.
+    let context = match live(context) {
+        Ok(obj) => obj.context.clone(),
+        Err(e) => return failed_minus_one("ibv_get_async_event", &e),
+    };
     let _uncancelled = Uncancelled::begin();
-    match hold(&obj.context, |context| context.next_async_event()) {
+    match hold(context, |context| context.next_async_event()) {
         Ok((kind, element)) => {
             // The objects wait for the acknowledgement before they go, so the handles live.
             let element = match element {
@@ -35,33 +40,39 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 
 /// Acknowledges an event, so that its object can be destroyed.
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: an event of `ibv_get_async_event`: its type says which element it has, and that object lives until this.
-    unsafe {
-        let element = (*event).element;
-        match (*event).event_type {
-            IBV_EVENT_CQ_ERR => {
-                if let Some(obj) = CqObj::living(element.cq) {
-                    obj.cq.context().ack_async_event(&Element::Cq((*obj.cq).clone()));
-                }
-            }
-            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED if !element.srq.is_null() => {
-                let obj: &SrqObj = SrqObj::behind(element.srq);
-                obj.srq.pd().context().ack_async_event(&Element::Srq(obj.srq.clone()));
-            }
-            IBV_EVENT_QP_FATAL
-            | IBV_EVENT_QP_REQ_ERR
-            | IBV_EVENT_QP_ACCESS_ERR
-            | IBV_EVENT_COMM_EST
-            | IBV_EVENT_SQ_DRAINED
-            | IBV_EVENT_PATH_MIG
-            | IBV_EVENT_PATH_MIG_ERR
-            | IBV_EVENT_QP_LAST_WQE_REACHED
-                if !element.qp.is_null() =>
-            {
-                let obj: &QpObj = QpObj::behind(element.qp);
-                obj.qp.context().ack_async_event(&Element::Qp(obj.qp.clone()));
-            }
-            _ => {}
-        }
+    // SAFETY: the program's event.
+    if let Err(e) = unsafe { ack(&*event) } {
+        failed("ibv_ack_async_event", &e);
     }
+}
+
+/// # Safety
+/// The type says which element it has.
+unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
+    match event.event_type {
+        IBV_EVENT_CQ_ERR => {
+            // SAFETY: the caller's promise.
+            let obj = hot(unsafe { event.element.cq })?;
+            obj.cq.context().ack_async_event(&Element::Cq(obj.cq.clone()));
+        }
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+            // SAFETY: the caller's promise.
+            let obj = hot(unsafe { event.element.srq })?;
+            obj.srq.pd().context().ack_async_event(&Element::Srq(obj.srq.clone()));
+        }
+        IBV_EVENT_QP_FATAL
+        | IBV_EVENT_QP_REQ_ERR
+        | IBV_EVENT_QP_ACCESS_ERR
+        | IBV_EVENT_COMM_EST
+        | IBV_EVENT_SQ_DRAINED
+        | IBV_EVENT_PATH_MIG
+        | IBV_EVENT_PATH_MIG_ERR
+        | IBV_EVENT_QP_LAST_WQE_REACHED => {
+            // SAFETY: the caller's promise.
+            let obj = hot(unsafe { event.element.qp })?;
+            obj.qp.context().ack_async_event(&Element::Qp(obj.qp.clone()));
+        }
+        _ => {}
+    }
+    Ok(())
 }

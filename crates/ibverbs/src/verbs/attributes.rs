@@ -1,9 +1,17 @@
 //! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its clock.
 use super::device::set_text;
+use super::tags::MAX_TAG_OPS;
+use super::wq::HASH_XOR;
+use super::{done, failed};
 use crate::abi::*;
-use crate::objects::ContextObj;
+use crate::errno;
+use crate::handles::live;
 use adverb_device::Context;
 use adverb_device::device::{HW_VER, MAX_DM, PKEYS, VENDOR_ID, VENDOR_PART_ID};
+use adverb_device::engine::tags::MAX_TAG_SGE;
+use adverb_device::multicast::{MAX_ATTACHED, MAX_GROUPS};
+use adverb_device::raw::{MAX_TABLE, MAX_TABLES, steering};
+use adverb_device::srq::MAX_TAGS;
 use core::ffi::c_int;
 use libc::{EINVAL, size_t, timespec};
 
@@ -17,6 +25,9 @@ const MAX_QP: c_int = 1 << 22;
 const DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 const DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
+/// Bytes of a request for a rendezvous: both headers and the program's own.
+const MAX_RENDEZVOUS_HEADER: u32 = 64;
+
 const CAP_FLAGS: u32 = IBV_DEVICE_UD_AV_PORT_ENFORCE
     | IBV_DEVICE_CURR_QP_STATE_MOD
     | IBV_DEVICE_SYS_IMAGE_GUID
@@ -25,7 +36,8 @@ const CAP_FLAGS: u32 = IBV_DEVICE_UD_AV_PORT_ENFORCE
     | IBV_DEVICE_MEM_WINDOW
     | IBV_DEVICE_XRC
     | IBV_DEVICE_MEM_MGT_EXTENSIONS
-    | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B
+    | IBV_DEVICE_MANAGED_FLOW_STEERING;
 
 /// On-demand paging on reliable transports.
 const ODP_RELIABLE: u32 = IBV_ODP_SUPPORT_SEND
@@ -62,8 +74,13 @@ fn attributes(context: &Context) -> ibv_device_attr {
     a.max_res_rd_atom = MAX_QP * c_int::from(limits.max_rd_atomic);
     a.max_qp_init_rd_atom = limits.max_rd_atomic.into();
     // The CPU's own atomics: atomic towards everything on this machine.
-    a.atomic_cap = IBV_ATOMIC_GLOB;
+    // Of a program's own memory no more than that holds: the kernel copies words of it, under a lock of the process.
+    a.atomic_cap = IBV_ATOMIC_HCA;
+    a.max_raw_ethy_qp = MANY;
     a.max_mw = MAX_KEYS;
+    a.max_mcast_grp = int(MAX_GROUPS as u32);
+    a.max_mcast_qp_attach = int(MAX_ATTACHED as u32);
+    a.max_total_mcast_qp_attach = int((MAX_GROUPS * MAX_ATTACHED) as u32);
     a.max_ah = MANY;
     a.max_srq = MANY;
     a.max_srq_wr = int(limits.max_srq_wr);
@@ -95,6 +112,21 @@ fn extended(context: &Context) -> ibv_device_attr_ex {
     a.hca_core_clock = 1_000_000;
     a.device_cap_flags_ex = u64::from(CAP_FLAGS) | DEVICE_FLUSH_GLOBAL | DEVICE_ATOMIC_WRITE;
     a.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
+    a.rss_caps = ibv_rss_caps {
+        supported_qpts: 1 << IBV_QPT_RAW_PACKET,
+        max_rwq_indirection_tables: MAX_TABLES,
+        max_rwq_indirection_table_size: MAX_TABLE as u32,
+        rx_hash_fields_mask: steering::Fields::ALL.0,
+        rx_hash_function: IBV_RX_HASH_FUNC_TOEPLITZ | HASH_XOR,
+    };
+    a.max_wq_type_rq = MANY as u32;
+    a.tm_caps = ibv_tm_caps {
+        max_rndv_hdr_size: MAX_RENDEZVOUS_HEADER,
+        max_num_tags: MAX_TAGS,
+        flags: IBV_TM_CAP_RC,
+        max_ops: MAX_TAG_OPS,
+        max_sge: MAX_TAG_SGE,
+    };
     a.max_dm_size = MAX_DM;
     a.phys_port_cnt_ex = context.limits().ports.into();
     a
@@ -118,9 +150,9 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     device_attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: the program's live context and its place for the attributes.
-    unsafe { device_attr.write(attributes(&ContextObj::behind(context).context)) };
-    0
+    // SAFETY: the program's place for the attributes.
+    let query = live(context).map(|obj| unsafe { device_attr.write(attributes(&obj.context)) });
+    done("ibv_query_device", query)
 }
 
 /// Slot `query_device_ex`: writes `attr_size` bytes; `input` may be null.
@@ -133,17 +165,21 @@ pub unsafe extern "C" fn query_device_ex(
     // SAFETY: null or the program's input.
     if unsafe { input.as_ref() }.is_some_and(|i| i.comp_mask != 0) || attr_size < size_of::<ibv_device_attr>()
     {
-        return EINVAL;
+        return errno::code(EINVAL);
     }
-    // SAFETY: the program's live context and `attr_size` bytes.
-    unsafe { write_prefix(attr, &extended(&ContextObj::behind(context).context), attr_size) };
-    0
+    // SAFETY: the program's `attr_size` bytes.
+    let query = live(context).map(|obj| unsafe { write_prefix(attr, &extended(&obj.context), attr_size) });
+    done("ibv_query_device_ex", query)
 }
 
 /// Slot `query_rt_values`: the clock of the device, in the units of completion timestamps.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
-    // SAFETY: the program's live context and its values.
-    let (obj, values) = unsafe { (ContextObj::behind(context), &mut *values) };
+    let obj = match live(context) {
+        Ok(obj) => obj,
+        Err(e) => return failed("ibv_query_rt_values_ex", &e),
+    };
+    // SAFETY: the program's values.
+    let values = unsafe { &mut *values };
     let asked = values.comp_mask;
     values.comp_mask = 0;
     if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {

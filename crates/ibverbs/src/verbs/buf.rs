@@ -1,24 +1,31 @@
 //! Buffers of `ibv_alloc_buf`: memory that any device reaches. Here that is plain pages.
-use super::{failed_null, mr};
+use super::{failed, failed_minus_one, failed_null, mr};
 use crate::abi::*;
-use crate::errno;
+use crate::handles::{live, reserve};
+use crate::objects::BufObj;
 use adverb_device::Error;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
 use nix::errno::Errno;
 
-/// A buffer; opaque to programs.
-struct BufObj {
-    pd: *mut ibv_pd,
-    addr: *mut c_void,
-    size: size_t,
-}
-
 /// Allocates memory that devices reach. Also slot `alloc_buf`.
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: size_t, buf: *mut *mut ibv_buf) -> *mut c_void {
-    if size == 0 {
-        return failed_null("ibv_alloc_buf", &Error::invalid("size is 0", "a buffer has at least one byte"));
+    match alloc(pd, size) {
+        Ok((handle, addr)) => {
+            // SAFETY: the program's place for the handle.
+            unsafe { buf.write(handle) };
+            addr
+        }
+        Err(e) => failed_null("ibv_alloc_buf", &e),
     }
+}
+
+fn alloc(pd: *mut ibv_pd, size: size_t) -> Result<(*mut ibv_buf, *mut c_void), Error> {
+    let domain = live(pd)?;
+    if size == 0 {
+        return Err(Error::invalid("size is 0", "a buffer has at least one byte"));
+    }
+    let place = reserve::<BufObj>()?;
     // SAFETY: new anonymous pages, checked below.
     let addr = unsafe {
         libc::mmap(
@@ -31,15 +38,9 @@ pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: size_t, buf: *mut 
         )
     };
     if addr == libc::MAP_FAILED {
-        return failed_null(
-            "ibv_alloc_buf",
-            &Error::new(Errno::last(), format!("{size} bytes cannot be mapped")),
-        );
+        return Err(Error::new(Errno::last(), format!("{size} bytes cannot be mapped")));
     }
-    let obj = Box::into_raw(Box::new(BufObj { pd, addr, size }));
-    // SAFETY: the program's place for the handle.
-    unsafe { buf.write(obj.cast()) };
-    addr
+    Ok((place.fill([0], BufObj { pd, addr, size }, domain.origin()).cast(), addr))
 }
 
 /// Frees such memory. Also slot `free_buf`.
@@ -47,25 +48,22 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
         return;
     }
-    // SAFETY: a buffer of `ibv_alloc_buf` that the program gives up; its pages are ours.
-    unsafe {
-        let obj = Box::from_raw(buf.cast::<BufObj>());
-        libc::munmap(obj.addr, obj.size);
+    match live(buf).and_then(|obj| obj.end()) {
+        Ok(obj) => obj.finish(),
+        Err(e) => {
+            failed("ibv_free_buf", &e);
+        }
     }
 }
 
 /// EINVAL unless a range lies in a buffer of the domain.
-///
-/// # Safety
-/// A live buffer.
-pub(super) unsafe fn check_inside(
+pub(super) fn check_inside(
     pd: *mut ibv_pd,
     buf: *mut ibv_buf,
     addr: *mut c_void,
     length: size_t,
 ) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
-    let obj = unsafe { &*buf.cast::<BufObj>() };
+    let obj = live(buf)?;
     if obj.pd != pd {
         return Err(Error::invalid("pd", "the buffer was allocated in another domain"));
     }
@@ -87,15 +85,14 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
     length: size_t,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the program's domain and buffer.
-    unsafe {
-        check_inside(pd, buf, addr, length)
-            .and_then(|()| mr::register(pd, addr, length, addr as u64, access as u32))
-    }
-    .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
+    check_inside(pd, buf, addr, length)
+        // SAFETY: the buffer's pages, which the program keeps as it does any registered memory.
+        .and_then(|()| unsafe { mr::register(pd, addr, length, addr as u64, access as u32) })
+        .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
 }
 
 /// A descriptor of such memory: plain pages have none (ENODATA, as in rdma-core).
-pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
-    errno::minus_one(libc::ENODATA)
+pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int {
+    let none = || Error::new(Errno::ENODATA, "plain pages have no DMA-BUF");
+    failed_minus_one("ibv_export_buf_dmabuf_fd", &live(buf).err().unwrap_or_else(none))
 }

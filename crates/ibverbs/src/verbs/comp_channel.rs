@@ -1,55 +1,85 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::{failed, failed_null};
+use super::{done, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
-use crate::objects::{ChannelObj, ContextObj, CqObj, Object};
-use adverb_device::CompChannel;
+use crate::handles::{Origin, hot, live, reserve};
+use crate::objects::ChannelObj;
+use adverb_device::{CompChannel, Error};
 use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    // SAFETY: the program's live context.
-    let obj = unsafe { ContextObj::behind(context) };
-    match CompChannel::new(&obj.context) {
-        Ok(channel) => {
-            let c = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
-            ChannelObj { c, channel }.into_handle()
-        }
-        Err(e) => failed_null("ibv_create_comp_channel", &e),
-    }
+    let make = || {
+        let obj = live(context)?;
+        let place = reserve::<ChannelObj>()?;
+        let channel = CompChannel::new(&obj.context)?;
+        let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
+        let origin = Origin { context, file: obj.file.number(), handle: 0 };
+        Ok(place.fill(visible, ChannelObj { channel }, origin))
+    };
+    make().unwrap_or_else(|e: Error| failed_null("ibv_create_comp_channel", &e))
 }
 
 /// Destroys a completion channel; EBUSY while CQs use it (CHN-6).
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the program's live channel.
-    let obj: &ChannelObj = unsafe { ChannelObj::behind(channel) };
-    if let Err(e) = obj.channel.destroy() {
-        return failed("ibv_destroy_comp_channel", &e);
-    }
-    // SAFETY: as above; nothing uses it any more.
-    unsafe { ChannelObj::free(channel) };
-    0
+    let end = || {
+        let obj = live(channel)?.end()?;
+        obj.channel.destroy()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_comp_channel", end())
 }
 
 /// Waits for an event and answers its CQ (CHN-1, CHN-2, CHN-7).
 ///
-/// "C-unwind", as a thread can be cancelled while it waits.
+/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as `req_notify_cq` does.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the program's live channel.
-    let obj: &ChannelObj = unsafe { ChannelObj::behind(channel) };
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rcx, [rsp]", "jmp {get}", get = sym get_cq_event);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x3, x30", "b {get}", get = sym get_cq_event);
+}
+
+/// As above, on processors whose return address we do not fetch.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { get_cq_event(channel, cq, cq_context, 0) }
+}
+
+unsafe extern "C-unwind" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+    return_address: usize,
+) -> c_int {
+    // Only the channel's own count is held while it waits: a thread that is cancelled there runs no
+    // destructor.
+    let channel = match live(channel) {
+        Ok(obj) => obj.channel.clone(),
+        Err(e) => return failed_minus_one("ibv_get_cq_event", &e),
+    };
     let _uncancelled = Uncancelled::begin();
-    match hold(&obj.channel, |channel| channel.next_event(None)) {
+    match hold(channel, |channel| {
+        channel.hunt_event(return_address.wrapping_sub(1), || channel.next_event(None))
+    }) {
         Ok(event) => {
             let handle = event.cookie() as *mut ibv_cq;
-            // SAFETY: the CQ waits for the acknowledgement of this event before it goes (CHN-4), so the handle lives;
-            // the program passes two places.
+            // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
+            // acknowledgement of this event before it goes (CHN-4); the program passes two places.
             unsafe {
                 cq.write(handle);
                 cq_context.write((*handle).cq_context);
@@ -62,10 +92,10 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 
 /// Acknowledges `nevents` events at once (CHN-4).
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the program's handle, checked.
-    if let Some(obj) = unsafe { CqObj::living(cq) } {
-        // A thread that waits to destroy the queue goes on before this call has ended.
-        let cq = Arc::clone(&obj.cq);
-        cq.ack_events(nevents);
+    match hot(cq) {
+        Ok(cq) => cq.cq.ack_events(nevents),
+        Err(e) => {
+            failed("ibv_ack_cq_events", &e);
+        }
     }
 }

@@ -1,76 +1,144 @@
-//! Completion counters: not offered.
-
+//! Completion counters.
+use super::{done, failed_null, import};
+use crate::abi::*;
+use crate::handles::{Origin, live, live_in, reserve};
+use crate::objects::CompCntrObj;
+use adverb_device::comp_counter::MAX_COUNTERS;
+use adverb_device::{CompCounter, CounterType, Error};
 use core::ffi::c_int;
-
+use core::sync::atomic::{AtomicU64, Ordering};
 use libc::size_t;
 
-use super::{failed, failed_null};
-use crate::abi::*;
-use adverb_device::Error;
+/// All operations that counters can be attached to.
+const OPS: u32 = IBV_QP_ATTACH_COMP_CNTR_OP_SEND
+    | IBV_QP_ATTACH_COMP_CNTR_OP_RECV
+    | IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ
+    | IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ
+    | IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE
+    | IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE;
 
-fn refused(call: &str) -> c_int {
-    failed(call, &Error::unsupported("completion counters are not offered"))
-}
-
-/// Support for completion counters, of the size the program knows: none.
+/// Support for completion counters, of the size the program knows.
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     caps: *mut ibv_comp_cntr_caps,
     caps_size: size_t,
 ) -> c_int {
-    // SAFETY: the program's place of that many bytes.
-    unsafe { caps.cast::<u8>().write_bytes(0, caps_size) };
-    refused("ibv_query_comp_cntr_caps")
+    let query = live(context).map(|_| {
+        let all = ibv_comp_cntr_caps {
+            max_value: u64::MAX,
+            max_counters: MAX_COUNTERS,
+            supported_qp_attach_ops: OPS,
+        };
+        let known = caps_size.min(size_of::<ibv_comp_cntr_caps>());
+        // SAFETY: the program's place of `caps_size` bytes; what it knows beyond us is zero.
+        unsafe {
+            caps.cast::<u8>().write_bytes(0, caps_size);
+            caps.cast::<u8>().copy_from_nonoverlapping((&raw const all).cast(), known);
+        }
+    });
+    done("ibv_query_comp_cntr_caps", query)
 }
 
 /// Creates a counter.
 pub unsafe extern "C" fn ibv_create_comp_cntr(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_comp_cntr_init_attr,
+    context: *mut ibv_context,
+    attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
-    failed_null("ibv_create_comp_cntr", &Error::unsupported("completion counters are not offered"))
+    // SAFETY: the program's attributes.
+    unsafe { create(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_comp_cntr", &e))
 }
 
-/// Destroys a counter.
-pub unsafe extern "C" fn ibv_destroy_comp_cntr(_cntr: *mut ibv_comp_cntr) -> c_int {
-    refused("ibv_destroy_comp_cntr")
+/// # Safety
+/// Valid attributes, if the context is alive.
+unsafe fn create(
+    context: *mut ibv_context,
+    attr: *const ibv_comp_cntr_init_attr,
+) -> Result<*mut ibv_comp_cntr, Error> {
+    let obj = live(context)?;
+    // SAFETY: the caller's promise.
+    let attr = unsafe { &*attr };
+    if attr.comp_mask != 0 || attr.flags != 0 {
+        let what = format!("comp_mask is {:#x}, flags {:#x}", attr.comp_mask, attr.flags);
+        return Err(Error::invalid(what, "no bit of them is defined"));
+    }
+    let counter_type = match attr.type_ {
+        IBV_COMP_CNTR_TYPE_WRS => CounterType::Requests,
+        IBV_COMP_CNTR_TYPE_BYTES => CounterType::Bytes,
+        other => return Err(Error::invalid(format!("type is {other}"), "it is not known")),
+    };
+    let place = reserve()?;
+    let counter = CompCounter::new(&obj.context, counter_type)?;
+    let handle = import::new_handle();
+    let origin = Origin { context, file: obj.file.number(), handle };
+    Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
 }
 
-/// Sets the count of successes.
-pub unsafe extern "C" fn ibv_set_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: u64) -> c_int {
-    refused("ibv_set_comp_cntr")
+/// Destroys a counter; EBUSY while queue pairs have it attached.
+pub unsafe extern "C" fn ibv_destroy_comp_cntr(cntr: *mut ibv_comp_cntr) -> c_int {
+    let end = || {
+        let obj = live(cntr)?.end()?;
+        obj.counter.destroy()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_comp_cntr", end())
 }
 
-/// Sets the count of errors.
-pub unsafe extern "C" fn ibv_set_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: u64) -> c_int {
-    refused("ibv_set_err_comp_cntr")
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $ty:ty) $count:ident $act:expr;)*) => { $(
+        $(#[$doc])*
+        pub unsafe extern "C" fn $name(cntr: *mut ibv_comp_cntr, $value: $ty) -> c_int {
+            let act = live(cntr).map(|obj| {
+                let count = obj.counter.$count();
+                $act(count, $value)
+            });
+            done(stringify!($name), act)
+        }
+    )* };
 }
 
-/// Adds to the count of successes.
-pub unsafe extern "C" fn ibv_inc_comp_cntr(_cntr: *mut ibv_comp_cntr, _amount: u64) -> c_int {
-    refused("ibv_inc_comp_cntr")
+fn set(count: &AtomicU64, value: u64) {
+    count.store(value, Ordering::Release);
+}
+fn inc(count: &AtomicU64, amount: u64) {
+    count.fetch_add(amount, Ordering::AcqRel);
+}
+fn read(count: &AtomicU64, to: *mut u64) {
+    // SAFETY: the program's place for the value.
+    unsafe { to.write(count.load(Ordering::Acquire)) };
 }
 
-/// Adds to the count of errors.
-pub unsafe extern "C" fn ibv_inc_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _amount: u64) -> c_int {
-    refused("ibv_inc_err_comp_cntr")
+counts! {
+    /// Sets the count of successes.
+    ibv_set_comp_cntr(value: u64) good set;
+    /// Sets the count of errors.
+    ibv_set_err_comp_cntr(value: u64) failed set;
+    /// Adds to the count of successes.
+    ibv_inc_comp_cntr(amount: u64) good inc;
+    /// Adds to the count of errors.
+    ibv_inc_err_comp_cntr(amount: u64) failed inc;
+    /// Reads the count of successes.
+    ibv_read_comp_cntr(value: *mut u64) good read;
+    /// Reads the count of errors.
+    ibv_read_err_comp_cntr(value: *mut u64) failed read;
 }
 
-/// Reads the count of successes.
-pub unsafe extern "C" fn ibv_read_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: *mut u64) -> c_int {
-    refused("ibv_read_comp_cntr")
-}
-
-/// Reads the count of errors.
-pub unsafe extern "C" fn ibv_read_err_comp_cntr(_cntr: *mut ibv_comp_cntr, _value: *mut u64) -> c_int {
-    refused("ibv_read_err_comp_cntr")
-}
-
-/// Counts the completions of a QP.
+/// Counts operations of a queue pair, until it is destroyed.
 pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
-    _qp: *mut ibv_qp,
-    _cntr: *mut ibv_comp_cntr,
-    _attr: *mut ibv_qp_attach_comp_cntr_attr,
+    qp: *mut ibv_qp,
+    cntr: *mut ibv_comp_cntr,
+    attr: *mut ibv_qp_attach_comp_cntr_attr,
 ) -> c_int {
-    refused("ibv_qp_attach_comp_cntr")
+    let attach = || {
+        let obj = live(qp)?;
+        let counter = live_in(cntr, obj.origin().file)?;
+        // SAFETY: the program's attributes.
+        let attr = unsafe { &*attr };
+        if attr.comp_mask != 0 {
+            let what = format!("comp_mask is {:#x}", attr.comp_mask);
+            return Err(Error::invalid(what, "no bit of it is defined"));
+        }
+        obj.qp.attach_counter(&counter.counter, attr.op_mask)
+    };
+    done("ibv_qp_attach_comp_cntr", attach())
 }

@@ -1,16 +1,15 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::{failed, failed_null, poll};
+use super::{done, failed_null, poll};
 use crate::abi::*;
-use crate::objects::{ChannelObj, ContextObj, CqObj, CustomMemory, Object};
+use crate::handles::{Origin, live, live_in, maybe_in, reserve};
+use crate::objects::{CqObj, CustomMemory};
 use crate::verbs::pd::{custom_alloc, custom_free};
 use adverb_device::{Cq, Error};
 use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Fields of a completion that the device fills: all but those of raw packets and tag matching.
@@ -22,7 +21,11 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// Flags of a queue.
+const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 /// Completions with these carry the time of their coming.
 const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
@@ -33,13 +36,12 @@ pub const RESOURCE_CQ: u64 = 0xadb0_0001;
 /// What a CQ is made of beyond what every CQ has.
 struct Extras {
     single_threaded: bool,
+    ignores_overrun: bool,
     timestamps: bool,
     custom: Option<CustomMemory>,
 }
 
-/// # Safety
-/// The handles are live (`channel` may be null).
-unsafe fn create(
+fn create(
     context: *mut ibv_context,
     cqe: u32,
     cq_context: *mut c_void,
@@ -47,17 +49,16 @@ unsafe fn create(
     comp_vector: u32,
     extras: Extras,
 ) -> Result<*mut ibv_cq, Error> {
-    // SAFETY: the caller's promise.
-    let owner = unsafe { ContextObj::behind(context) };
-    let ours: Option<&ChannelObj> = if channel.is_null() {
-        None
-    } else {
-        // SAFETY: the caller's promise.
-        Some(unsafe { ChannelObj::behind(channel) })
-    };
-    let cq = Cq::new(&owner.context, cqe, ours.map(|c| &c.channel), comp_vector)?;
+    let owner = live(context)?;
+    let file = owner.file.number();
+    let ours = maybe_in(channel, file)?;
+    let place = reserve::<CqObj>()?;
+    let cq = Cq::new(&owner.context, cqe, ours.as_ref().map(|c| &c.channel), comp_vector)?;
     if !extras.timestamps {
         cq.without_timestamps();
+    }
+    if extras.ignores_overrun {
+        cq.ignore_overrun();
     }
     let mut c = ibv_cq_ex::zeroed();
     c.context = context;
@@ -68,19 +69,18 @@ unsafe fn create(
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;
     poll::extend(&mut c);
-    let handle = CqObj {
-        c,
-        alive: AtomicUsize::new(0),
-        cq: ManuallyDrop::new(cq.clone()),
+    let origin = Origin { context, file, handle: c.handle };
+    let inner = CqObj {
+        cq: cq.clone(),
         poll_lock: (!extras.single_threaded).then_some(RawMutex::INIT),
         current: UnsafeCell::new(None),
         said_empty: UnsafeCell::new(false),
         wallclock_offset: wallclock_offset(&owner.context),
         custom: extras.custom,
-    }
-    .enter();
-    cq.set_cookie(handle as usize);
-    Ok(handle)
+    };
+    // Events may name it as soon as somebody can use it.
+    cq.set_cookie(place.handle() as usize);
+    Ok(place.fill(c, inner, origin).cast())
 }
 
 /// Wallclock minus the node's time.
@@ -100,9 +100,8 @@ pub unsafe extern "C" fn ibv_create_cq(
     let (Ok(cqe), Ok(vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
         return failed_null("ibv_create_cq", &Error::invalid("cqe or comp_vector", "it cannot be negative"));
     };
-    let extras = Extras { single_threaded: false, timestamps: false, custom: None };
-    // SAFETY: the program's live handles.
-    unsafe { create(context, cqe, cq_context, channel, vector, extras) }
+    let extras = Extras { single_threaded: false, ignores_overrun: false, timestamps: false, custom: None };
+    create(context, cqe, cq_context, channel, vector, extras)
         .unwrap_or_else(|e| failed_null("ibv_create_cq", &e))
 }
 
@@ -119,7 +118,7 @@ pub unsafe extern "C" fn create_cq_ex(
 }
 
 /// # Safety
-/// Live handles and valid attributes.
+/// Valid attributes.
 unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Error> {
     // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter than ours.
     let (cqe, vector, wc_flags, mask) =
@@ -135,24 +134,32 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
     }
     // SAFETY: the mask says that the field is there.
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { unsafe { (*attr).flags } } else { 0 };
-    if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
-        return Err(Error::unsupported(format!(
-            "CQ flags {flags:#x}: only IBV_CREATE_CQ_ATTR_SINGLE_THREADED is offered"
-        )));
+    if flags & !FLAGS != 0 {
+        return Err(Error::invalid(format!("flags are {flags:#x}"), "they have bits that are not known"));
     }
-    let custom = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
-        // SAFETY: the mask says that the field is there; a live handle.
-        unsafe { custom_alloc((*attr).parent_domain, size_of::<CqObj>(), 64, RESOURCE_CQ) }?
+    let file = live(context)?.file.number();
+    let parent = if mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+        // SAFETY: the mask says that the field is there.
+        Some(live_in(unsafe { (*attr).parent_domain }, file)?)
     } else {
         None
     };
+    let custom = match &parent {
+        Some(plain) if plain.parent.is_none() => {
+            return Err(Error::invalid("parent_domain", "it is a protection domain, but no parent domain"));
+        }
+        Some(parent) => custom_alloc(parent, size_of::<CqObj>(), 64, RESOURCE_CQ)?,
+        None => None,
+    };
     let extras = Extras {
         single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
+        ignores_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
         timestamps: wc_flags & TIMESTAMPS != 0,
         custom,
     };
     // SAFETY: the caller's promise.
-    let made = unsafe { create(context, cqe, (*attr).cq_context, (*attr).channel, vector, extras) };
+    let (cq_context, channel) = unsafe { ((*attr).cq_context, (*attr).channel) };
+    let made = create(context, cqe, cq_context, channel, vector, extras);
     if made.is_err()
         && let Some(custom) = custom
     {
@@ -164,49 +171,54 @@ unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -
 
 /// Changes the length of a CQ.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: the program's handle, checked.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
-    let Ok(wanted) = u32::try_from(cqe) else { return libc::EINVAL };
-    match obj.cq.resize(wanted) {
-        Ok(now) => {
-            // SAFETY: the visible field of a live handle.
-            unsafe { (*cq).cqe = c_int::try_from(now).unwrap_or(c_int::MAX) };
-            0
-        }
-        Err(e) => failed("ibv_resize_cq", &e),
-    }
+    let resize = || {
+        let obj = live(cq)?;
+        let wanted = u32::try_from(cqe)
+            .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "it cannot be negative"))?;
+        let now = obj.cq.resize(wanted)?;
+        // SAFETY: a visible field.
+        unsafe { (*obj.visible()).cqe = c_int::try_from(now).unwrap_or(c_int::MAX) };
+        Ok(())
+    };
+    done("ibv_resize_cq", resize())
 }
 
 /// Destroys a CQ, after its events have been acknowledged (CHN-4).
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the program's handle, checked.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
-    if let Err(e) = obj.cq.destroy() {
-        return failed("ibv_destroy_cq", &e);
-    }
+    done("ibv_destroy_cq", destroy(cq))
+}
+
+fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
+    let obj = live(cq)?.end()?;
+    obj.cq.destroy()?;
     let custom = obj.custom;
-    // SAFETY: destroyed: no event names it any more and the program gave up the handle.
-    unsafe {
-        CqObj::bury(cq);
-        if let Some(custom) = custom {
-            custom_free(custom);
-        }
+    poll::leave_own(&obj);
+    obj.finish();
+    if let Some(custom) = custom {
+        // SAFETY: the program's memory of the queue, which nothing lies in; given back once, by who
+        // ended the queue.
+        unsafe { custom_free(custom) };
     }
-    0
+    Ok(())
 }
 
 /// Slot `modify_cq`: moderation (EXT-2): an event after `cq_count` completions or `cq_period` microseconds.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: the program's handle, checked, and its attributes.
-    let (Some(obj), attr) = (unsafe { (CqObj::living(cq), &*attr) }) else { return libc::EINVAL };
-    if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
-        return libc::EINVAL;
-    }
-    if attr.attr_mask & IBV_CQ_ATTR_MODERATE != 0 {
-        let period = Duration::from_micros(attr.moderate.cq_period.into());
-        if let Err(e) = obj.cq.moderate(attr.moderate.cq_count.into(), period) {
-            return failed("ibv_modify_cq", &e);
+    let modify = || {
+        let obj = live(cq)?;
+        // SAFETY: the program's attributes.
+        let attr = unsafe { &*attr };
+        if attr.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+            return Err(Error::unsupported(format!(
+                "attr_mask is {:#x}: only IBV_CQ_ATTR_MODERATE is known",
+                attr.attr_mask
+            )));
         }
-    }
-    0
+        if attr.attr_mask & IBV_CQ_ATTR_MODERATE != 0 {
+            let period = Duration::from_micros(attr.moderate.cq_period.into());
+            obj.cq.moderate(attr.moderate.cq_count.into(), period)?;
+        }
+        Ok(())
+    };
+    done("ibv_modify_cq", modify())
 }

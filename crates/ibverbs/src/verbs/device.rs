@@ -5,16 +5,18 @@ pub use super::port::{
     ibv_query_pkey, ibv_query_port, ibv_query_port_speed, query_port,
 };
 
-use super::{failed_null, import, logging, tables};
+use super::{done, failed, failed_minus_one, failed_null, import, logging, tables};
 use crate::abi::*;
 use crate::errno;
+use crate::handles::{Origin, live, reserve};
 use crate::objects::{ContextObj, DeviceObj};
 use adverb_device::device::COMP_VECTORS;
 use adverb_device::{Device, Error};
 use adverb_sync::Mutex;
 use core::ffi::{c_char, c_int};
 use core::mem::offset_of;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 // SAFETY: the pointers in it are null or (`_ops`) never followed; nothing in it changes after it was made.
@@ -25,8 +27,12 @@ unsafe impl Sync for DeviceObj {}
 // Providers' libraries read the word behind the device (facts of the ABI).
 const _: () = assert!(offset_of!(DeviceObj, ops) == 664);
 
-/// The device objects given out, so that a device keeps its address as long as it does not change.
-static DEVICES: Mutex<Vec<Arc<DeviceObj>>> = Mutex::new(Vec::new());
+/// The device objects given out. A device keeps its object as long as it does not change, and an
+/// object stays: programs keep pointers, and there are as many as the machine ever had interfaces.
+static DEVICES: Mutex<Vec<&'static DeviceObj>> = Mutex::new(Vec::new());
+
+/// The lists given out and not freed yet, by address.
+static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// Copies a text into a field of a C struct, shortened so that its zero fits.
 pub(super) fn set_text(field: &mut [c_char], text: &str) {
@@ -37,7 +43,7 @@ pub(super) fn set_text(field: &mut [c_char], text: &str) {
     }
 }
 
-fn describe(device: &Arc<Device>, index: usize) -> Arc<DeviceObj> {
+fn describe(device: &Arc<Device>, index: usize) -> &'static DeviceObj {
     let mut c = ibv_device::zeroed();
     c.node_type = IBV_NODE_CA;
     c.transport_type = IBV_TRANSPORT_IB;
@@ -45,7 +51,7 @@ fn describe(device: &Arc<Device>, index: usize) -> Arc<DeviceObj> {
     set_text(&mut c.dev_name, &format!("uverbs{index}"));
     set_text(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
     set_text(&mut c.ibdev_path, &format!("/sys/class/infiniband/{}", device.name()));
-    Arc::new(DeviceObj { c, ops: core::ptr::null(), device: device.clone() })
+    Box::leak(Box::new(DeviceObj { c, ops: core::ptr::null(), device: device.clone() }))
 }
 
 /// The index in a device's `uverbsN`.
@@ -55,20 +61,21 @@ fn index_of(obj: &DeviceObj) -> c_int {
 }
 
 /// The devices of this moment.
-fn current() -> Result<Vec<Arc<DeviceObj>>, Error> {
+fn current() -> Result<Vec<&'static DeviceObj>, Error> {
     let found = adverb_device::device::list()?;
     let mut known = DEVICES.lock();
     let now: Vec<_> = found
         .iter()
         .enumerate()
         .map(|(index, device)| {
-            let same = |o: &&Arc<DeviceObj>| {
-                o.device.interface() == device.interface() && index_of(o) == index as c_int
-            };
-            known.iter().find(same).cloned().unwrap_or_else(|| describe(device, index))
+            let same = |o: &&&DeviceObj| o.device == *device && index_of(o) == index as c_int;
+            known.iter().find(same).copied().unwrap_or_else(|| {
+                let new = describe(device, index);
+                known.push(new);
+                new
+            })
         })
         .collect();
-    known.clone_from(&now);
     Ok(now)
 }
 
@@ -87,6 +94,9 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         Ok(devices) => devices,
         Err(e) => return failed_null("ibv_get_device_list", &e),
     };
+    if let Err(e) = adverb_device::share_allocations() {
+        return failed_null("ibv_get_device_list", &e);
+    }
     if devices.is_empty() {
         log::error!("no device: no network interface of this machine is up and has an IP address");
     }
@@ -98,9 +108,10 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
     }
     set_count(devices.len());
     for (i, device) in devices.into_iter().enumerate() {
-        // SAFETY: within the list; the reference is given back by `ibv_free_device_list`.
-        unsafe { list.add(i).write(Arc::into_raw(device).cast_mut().cast()) };
+        // SAFETY: within the list.
+        unsafe { list.add(i).write(core::ptr::from_ref(device).cast_mut().cast()) };
     }
+    LISTS.lock().insert(list as usize);
     list
 }
 
@@ -109,52 +120,56 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     if list.is_null() {
         return;
     }
-    let mut next = list;
-    // SAFETY: a list of `ibv_get_device_list`: references of ours up to a null, in one allocation.
-    unsafe {
-        while !(*next).is_null() {
-            drop(Arc::from_raw((*next).cast_const().cast::<DeviceObj>()));
-            next = next.add(1);
-        }
-        libc::free(list.cast());
+    if !LISTS.lock().remove(&(list as usize)) {
+        let e = Error::invalid(format!("{list:p}"), "it is no list of devices, or was freed already");
+        failed("ibv_free_device_list", &e);
+        return;
     }
+    // SAFETY: allocated by `ibv_get_device_list`, and freed by nobody else.
+    unsafe { libc::free(list.cast()) };
 }
 
-/// Our object behind a device.
-///
-/// # Safety
-/// A device of a list of ours.
-unsafe fn behind<'a>(device: *mut ibv_device) -> &'a DeviceObj {
-    // SAFETY: the caller's promise.
-    unsafe { &*device.cast::<DeviceObj>() }
+/// The object of a device.
+fn find(device: *mut ibv_device) -> Result<&'static DeviceObj, Error> {
+    let known = DEVICES.lock();
+    known.iter().find(|d| core::ptr::addr_eq(**d, device)).copied().ok_or_else(|| {
+        Error::invalid(format!("{device:p}"), "this library gave no such device to the program")
+    })
 }
 
 /// The name of a device.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: the program's device.
-    unsafe { (&raw const (*device).name).cast() }
+    match find(device) {
+        Ok(found) => found.c.name.as_ptr(),
+        Err(e) => failed_null::<c_char>("ibv_get_device_name", &e),
+    }
 }
 
 /// The index of a device: the number in its `dev_name`.
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    // SAFETY: the program's device.
-    index_of(unsafe { behind(device) })
+    match find(device) {
+        Ok(found) => index_of(found),
+        Err(e) => failed_minus_one("ibv_get_device_index", &e),
+    }
 }
 
 /// The node GUID, in network byte order.
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    // SAFETY: the program's device.
-    unsafe { behind(device) }.device.guid().to_be()
+    match find(device) {
+        Ok(found) => found.device.guid().to_be(),
+        Err(e) => {
+            failed("ibv_get_device_guid", &e);
+            0
+        }
+    }
 }
 
 /// Opens a device.
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     logging::init();
-    // SAFETY: the program's device; the count of references goes up by the one taken.
-    let device = unsafe {
-        let obj = device.cast_const().cast::<DeviceObj>();
-        Arc::increment_strong_count(obj);
-        Arc::from_raw(obj)
+    let device = match find(device) {
+        Ok(device) => device,
+        Err(e) => return failed_null("ibv_open_device", &e),
     };
     // `cmd_fd` names the context for `ibv_import_device`: a descriptor with an inode of its own.
     // SAFETY: a plain system call; a descriptor it returns is ours.
@@ -177,35 +192,30 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 
 /// Makes a context with the `cmd_fd`, which it owns, and (imported) the file of objects it shares.
 pub(super) fn make_context(
-    device: Arc<DeviceObj>,
+    device: &'static DeviceObj,
     cmd_fd: OwnedFd,
     shared: Option<import::FileId>,
 ) -> Result<*mut ibv_context, Error> {
+    let place = reserve::<ContextObj>()?;
     let context = device.device.open()?;
     let file = match shared {
         Some(file) => file,
-        None => import::open_file(&cmd_fd, &device)?,
+        None => import::open_file(&cmd_fd, device)?,
     };
     let mut table = tables::verbs_context();
-    table.priv_ = file.to_ptr();
-    table.context.device = Arc::as_ptr(&device).cast_mut().cast();
-    table.context.cmd_fd = cmd_fd.into_raw_fd();
+    table.context.device = core::ptr::from_ref(device).cast_mut().cast();
+    table.context.cmd_fd = cmd_fd.as_raw_fd();
     table.context.async_fd = context.async_fd();
     table.context.num_comp_vectors = COMP_VECTORS as c_int;
     table.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    let obj = Box::into_raw(Box::new(ContextObj { table, context, device }));
-    // SAFETY: just made; only the address is taken.
-    Ok(unsafe { &raw mut (*obj).table.context })
+    // SAFETY: only the address is taken, within the slot.
+    let handle = unsafe { &raw mut (*place.handle()).context };
+    let origin = Origin { context: handle, file: file.number(), handle: 0 };
+    place.fill(table, ContextObj { context, file, cmd_fd }, origin);
+    Ok(handle)
 }
 
 /// Closes a device. Objects the program did not destroy stay with the process until it ends, as in rdma-core.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: a context of `make_context`, given up by the program; `cmd_fd` is ours since then.
-    unsafe {
-        let obj = context.byte_sub(offset_of!(verbs_context, context)).cast::<ContextObj>();
-        let obj = Box::from_raw(obj);
-        import::close_file(import::FileId::of(&obj));
-        drop(OwnedFd::from_raw_fd(obj.table.context.cmd_fd));
-    }
-    0
+    done("ibv_close_device", live(context).and_then(|obj| obj.end()).map(|obj| obj.finish()))
 }

@@ -1,9 +1,10 @@
 //! Device memory.
-use super::import::{self, FileId};
 use super::mr::{self, access_of};
-use super::{failed, failed_minus_one, failed_null};
+use super::post::slice;
+use super::{done, failed, failed_null, import};
 use crate::abi::*;
-use crate::objects::{ContextObj, DmObj, MrKind, Object, PdObj};
+use crate::handles::{Origin, Reserved, live, live_in, reserve};
+use crate::objects::{DmObj, MrKind};
 use adverb_device::{Dm, Error};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
@@ -13,43 +14,44 @@ use std::sync::Arc;
 const UNIT: u64 = 4;
 
 /// Gives device memory to the program.
-pub(super) fn give(context: *mut ibv_context, handle: u32, dm: Arc<Dm>) -> *mut ibv_dm {
-    let c = ibv_dm {
-        context,
+pub(super) fn give(place: Reserved<DmObj>, origin: Origin, dm: Arc<Dm>) -> *mut ibv_dm {
+    let visible = ibv_dm {
+        context: origin.context,
         memcpy_to_dm: Some(memcpy_to_dm),
         memcpy_from_dm: Some(memcpy_from_dm),
         comp_mask: IBV_DM_MASK_HANDLE,
-        handle,
+        handle: origin.handle,
     };
-    DmObj { c, dm }.into_handle()
+    place.fill(visible, DmObj { dm }, origin)
 }
 
 /// Slot `alloc_dm`.
 pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-    // SAFETY: the program's live context and its attributes.
-    let (obj, attr) = unsafe { (ContextObj::behind(context), &*attr) };
-    let made = if attr.comp_mask == 0 {
-        Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)
-    } else {
-        Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "no bit of it is defined"))
-    };
-    match made {
-        Ok(dm) => give(context, import::enter_dm(FileId::of(obj), &dm), dm),
-        Err(e) => failed_null("ibv_alloc_dm", &e),
+    // SAFETY: the program's attributes.
+    alloc(context, unsafe { &*attr }).unwrap_or_else(|e| failed_null("ibv_alloc_dm", &e))
+}
+
+fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Error> {
+    let obj = live(context)?;
+    if attr.comp_mask != 0 {
+        return Err(Error::invalid(format!("comp_mask is {:#x}", attr.comp_mask), "no bit of it is defined"));
     }
+    let place = reserve()?;
+    let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
+    let file = obj.file.number();
+    let handle = import::enter_dm(file, &dm);
+    Ok(give(place, Origin { context, file, handle }, dm))
 }
 
 /// Slot `free_dm`.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: the program's live memory.
-    let obj: &DmObj = unsafe { DmObj::behind(dm) };
-    if let Err(e) = obj.dm.free() {
-        return failed("ibv_free_dm", &e);
-    }
-    import::leave_dm(obj.c.handle);
-    // SAFETY: as above; nothing uses it any more.
-    unsafe { DmObj::free(dm) };
-    0
+    let end = || {
+        let obj = live(dm)?.end()?;
+        import::end_dm(obj.origin().handle, || obj.dm.free())?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_free_dm", end())
 }
 
 /// Slot `reg_dm_mr`.
@@ -60,21 +62,14 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: size_t,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the program's live domain and memory.
-    let (domain, memory): (&PdObj, &DmObj) = unsafe { (PdObj::behind(pd), DmObj::behind(dm)) };
-    let made = access_of(access)
-        .and_then(|access| domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access));
-    match made {
-        // SAFETY: a live domain.
-        Ok(mr) => unsafe { mr::give(pd, core::ptr::null_mut(), length, mr, MrKind::Dm) },
-        Err(e) => failed_null("ibv_reg_dm_mr", &e),
-    }
-}
-
-/// A descriptor of device memory: not offered. Also slot `dm_export_dmabuf_fd`.
-pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut ibv_dm) -> c_int {
-    let e = Error::unsupported("device memory is memory of this process and has no DMA-BUF");
-    failed_minus_one("ibv_dm_export_dmabuf_fd", &e)
+    let make = || {
+        let domain = live(pd)?;
+        let memory = live_in(dm, domain.origin().file)?;
+        let place = reserve()?;
+        let mr = domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access_of(access)?)?;
+        Ok(mr::give(place, &domain, core::ptr::null_mut(), length, mr, MrKind::Dm))
+    };
+    make().unwrap_or_else(|e| failed_null("ibv_reg_dm_mr", &e))
 }
 
 fn check_units(offset: u64, length: size_t) -> Result<(), Error> {
@@ -94,13 +89,13 @@ pub unsafe extern "C" fn memcpy_to_dm(
     host_addr: *const c_void,
     length: size_t,
 ) -> c_int {
-    // SAFETY: the program's live memory and its `length` bytes.
-    let (obj, from): (&DmObj, _) =
-        unsafe { (DmObj::behind(dm), core::slice::from_raw_parts(host_addr.cast::<u8>(), length)) };
-    match check_units(dm_offset, length).and_then(|()| obj.dm.write(dm_offset, from)) {
-        Ok(()) => 0,
-        Err(e) => failed("ibv_memcpy_to_dm", &e),
-    }
+    let copy = || {
+        let obj = live(dm)?;
+        check_units(dm_offset, length)?;
+        // SAFETY: the program's `length` bytes.
+        obj.dm.write(dm_offset, unsafe { slice(host_addr.cast::<u8>(), length) })
+    };
+    done("ibv_memcpy_to_dm", copy())
 }
 
 /// Pointer `memcpy_from_dm` of each device memory.
@@ -110,11 +105,14 @@ pub unsafe extern "C" fn memcpy_from_dm(
     dm_offset: u64,
     length: size_t,
 ) -> c_int {
-    // SAFETY: the program's live memory and its `length` bytes.
-    let (obj, to): (&DmObj, _) =
-        unsafe { (DmObj::behind(dm), core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length)) };
-    match check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)) {
-        Ok(()) => 0,
-        Err(e) => failed("ibv_memcpy_from_dm", &e),
+    let obj = match live(dm) {
+        Ok(obj) => obj,
+        Err(e) => return failed("ibv_memcpy_from_dm", &e),
+    };
+    if length == 0 {
+        return 0;
     }
+    // SAFETY: the program's `length` bytes.
+    let to = unsafe { core::slice::from_raw_parts_mut(host_addr.cast::<u8>(), length) };
+    done("ibv_memcpy_from_dm", check_units(dm_offset, length).and_then(|()| obj.dm.read(dm_offset, to)))
 }

@@ -1,8 +1,10 @@
 //! What verbs do not have (EXT-1, EXT-3, EXT-4): the functions of `include/adverb.h`.
 use crate::abi::*;
-use crate::objects::{ChannelObj, CqObj, Object};
+use crate::errno;
+use crate::handles::{hot, live};
 use crate::verbs::notify::site_before;
 use crate::verbs::poll::wc_of;
+use crate::verbs::{done, failed};
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::{c_int, c_uint};
 
@@ -11,9 +13,11 @@ const PERSISTENT: c_uint = 1;
 
 /// Copies completions and leaves them in the queue (EXT-1): how many, or a negative errno value.
 pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the program's handle, checked to be one of ours that lives.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return -libc::EINVAL };
-    let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
+    let obj = match hot(cq) {
+        Ok(obj) => obj,
+        Err(e) => return -failed("adverb_peek_cq", &e),
+    };
+    let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let n = obj.cq.peek(max, |c| {
         // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most as often.
@@ -44,36 +48,34 @@ pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: 
 }
 
 unsafe extern "C" fn arm(cq: *mut ibv_cq, kind: c_uint, flags: c_uint, return_address: usize) -> c_int {
-    // SAFETY: the program's handle, checked to be one of ours that lives.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
+    let obj = match hot(cq) {
+        Ok(obj) => obj,
+        Err(e) => return failed("adverb_notify_cq", &e),
+    };
     let kind = match kind {
         0 => ArmKind::Next,
         1 => ArmKind::Solicited,
         2 => ArmKind::Errors,
-        _ => return libc::EINVAL,
+        _ => return errno::code(libc::EINVAL),
     };
     let armed = match flags {
         0 => obj.cq.req_notify_at(kind, site_before(return_address)),
         PERSISTENT => obj.cq.notify_persistent_at(kind, site_before(return_address)),
-        _ => return libc::EINVAL,
+        _ => return errno::code(libc::EINVAL),
     };
-    armed.map_or_else(|e| super::failed("adverb_notify_cq", &e), |()| 0)
+    done("adverb_notify_cq", armed)
 }
 
 /// Takes a pending arm back.
 pub unsafe extern "C" fn adverb_disarm_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the program's handle, checked to be one of ours that lives.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return libc::EINVAL };
-    obj.cq.disarm();
-    0
+    done("adverb_disarm_cq", hot(cq).map(|obj| obj.cq.disarm()))
 }
 
 /// Completions in a channel's queues that no event will speak of (EXT-4).
 pub unsafe extern "C" fn adverb_overlooked(channel: *mut ibv_comp_channel) -> c_int {
-    if channel.is_null() {
-        return -libc::EINVAL;
-    }
-    // SAFETY: the program's live handle.
-    let obj = unsafe { ChannelObj::behind(channel) };
+    let obj = match live(channel) {
+        Ok(obj) => obj,
+        Err(e) => return -failed("adverb_overlooked", &e),
+    };
     obj.channel.overlooked().iter().map(|o| o.waiting as c_int).sum()
 }

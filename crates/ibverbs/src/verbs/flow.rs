@@ -1,99 +1,218 @@
-//! Flow rules, flow counters, work queues and indirection tables: not offered. The device steers by QP number alone.
+//! Flow rules; flow actions and flow counters, which are not offered.
 
 use core::ffi::c_int;
 
-use libc::EOPNOTSUPP;
-
+use super::{done, failed, failed_null, import};
 use crate::abi::*;
-use crate::errno;
+use crate::handles::{Handle, Origin, live, reserve};
+use crate::objects::FlowObj;
+use adverb_device::Error;
+use adverb_device::raw::Flow;
+use adverb_device::raw::steering::{Kind, Match, Rule, Spec, Transport};
+
+fn not_offered() -> Error {
+    Error::unsupported("flow actions and flow counters are not offered")
+}
+
+/// Nothing can be an object of a kind of which none is ever made: EINVAL.
+fn none<T>(call: &str, what: *const T) -> c_int {
+    failed(call, &Error::invalid(format!("{what:p}"), "this library made no such object"))
+}
+
+/// The answer of a call that is not offered: EINVAL if its handle is none, else why it is not offered.
+fn refused<H: Handle, T>(call: &str, handle: *mut H, why: Error) -> *mut T {
+    failed_null(call, &live(handle).err().unwrap_or(why))
+}
 
 /// Slot `ibv_create_flow`.
-pub unsafe extern "C" fn create_flow(_qp: *mut ibv_qp, _attr: *mut ibv_flow_attr) -> *mut ibv_flow {
-    errno::null(EOPNOTSUPP)
+pub unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
+    // SAFETY: the program's rule, with its specifications behind it.
+    unsafe { create(qp, attr) }.unwrap_or_else(|e| failed_null("ibv_create_flow", &e))
+}
+
+/// # Safety
+/// `attr` is followed by the specifications that it counts.
+unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv_flow, Error> {
+    let obj = live(qp)?;
+    // SAFETY: the caller's promise.
+    let rule = unsafe { rule(attr) }?;
+    // SAFETY: as above.
+    obj.qp.context().check_port(unsafe { (*attr).port })?;
+    let place = reserve::<FlowObj>()?;
+    let flow = Flow::new(&obj.qp, rule)?;
+    let (context, file, handle) = (obj.origin().context, obj.origin().file, import::new_handle());
+    let visible = ibv_flow { comp_mask: 0, context, handle };
+    Ok(place.fill(visible, FlowObj { flow }, Origin { context, file, handle }))
 }
 
 /// Slot `ibv_destroy_flow`.
-pub unsafe extern "C" fn destroy_flow(_flow: *mut ibv_flow) -> c_int {
-    EOPNOTSUPP
+pub unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
+    let destroy = || {
+        let obj = live(flow)?.end()?;
+        obj.flow.destroy()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_flow", destroy())
+}
+
+/// # Safety
+/// `attr` is followed by the specifications that it counts.
+unsafe fn rule(attr: *const ibv_flow_attr) -> Result<Rule, Error> {
+    // SAFETY: the caller's promise.
+    let a = unsafe { &*attr };
+    if a.comp_mask != 0 {
+        return Err(Error::invalid(format!("comp_mask is {:#x}", a.comp_mask), "no bit of it is defined"));
+    }
+    if a.flags & !IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 {
+        let text = format!("flags {:#x}: only IBV_FLOW_ATTR_FLAGS_DONT_TRAP is offered", a.flags);
+        return Err(Error::unsupported(text));
+    }
+    let kind = match a.type_ {
+        IBV_FLOW_ATTR_NORMAL => Kind::Normal,
+        IBV_FLOW_ATTR_ALL_DEFAULT => Kind::AllDefault,
+        IBV_FLOW_ATTR_MC_DEFAULT => Kind::McDefault,
+        IBV_FLOW_ATTR_SNIFFER => Kind::Sniffer,
+        other => return Err(Error::invalid(format!("type is {other}"), "there is no such rule")),
+    };
+    if kind != Kind::Normal && a.num_of_specs != 0 {
+        let what = format!("num_of_specs is {}", a.num_of_specs);
+        return Err(Error::invalid(what, "only normal rules have specifications"));
+    }
+    let (mut specs, mut drops) = (Vec::new(), false);
+    // SAFETY: the specifications follow; each says how long it is.
+    let mut next = unsafe { attr.add(1) }.cast::<u8>();
+    for _ in 0..a.num_of_specs {
+        // SAFETY: as above; programs pack them, so they need not be aligned.
+        let size = unsafe {
+            let header = next.cast::<ibv_flow_spec_hdr>().read_unaligned();
+            match header.type_ {
+                IBV_FLOW_SPEC_ACTION_DROP => drops = true,
+                _ => specs.push(spec(next, &header)?),
+            }
+            header.size
+        };
+        // SAFETY: as above.
+        next = unsafe { next.add(size.into()) };
+    }
+    let rule = Rule::new(kind, a.priority, specs);
+    let rule = if a.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0 { rule.without_trap() } else { rule };
+    Ok(if drops { rule.dropping() } else { rule })
+}
+
+/// # Safety
+/// At `at` there is a specification with that header, as long as that says.
+unsafe fn spec(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<Spec, Error> {
+    /// # Safety
+    /// As for [`spec`].
+    unsafe fn read<T>(at: *const u8, header: &ibv_flow_spec_hdr) -> Result<T, Error> {
+        if usize::from(header.size) < size_of::<T>() {
+            let what = format!("the size of a specification of type {:#x} is {}", header.type_, header.size);
+            return Err(Error::invalid(what, format!("{} bytes are needed", size_of::<T>())));
+        }
+        // SAFETY: the caller's promise; all bytes are a value of the types below.
+        Ok(unsafe { at.cast::<T>().read_unaligned() })
+    }
+    /// Words of a filter are in network order: their bytes as they lie there.
+    macro_rules! fields {
+        ($spec:ident, $($field:ident),*) => {
+            ($(Match { value: $spec.val.$field.to_ne_bytes(), mask: $spec.mask.$field.to_ne_bytes() }),*)
+        };
+    }
+    match header.type_ {
+        IBV_FLOW_SPEC_ETH => {
+            // SAFETY: of that type.
+            let s: ibv_flow_spec_eth = unsafe { read(at, header) }?;
+            let (ether_type, vlan) = fields!(s, ether_type, vlan_tag);
+            let mac = |value, mask| Match { value, mask };
+            let (dst, src) = (mac(s.val.dst_mac, s.mask.dst_mac), mac(s.val.src_mac, s.mask.src_mac));
+            Ok(Spec::Eth { dst, src, ether_type, vlan })
+        }
+        IBV_FLOW_SPEC_IPV4 => {
+            // SAFETY: of that type.
+            let s: ibv_flow_spec_ipv4 = unsafe { read(at, header) }?;
+            let (src, dst) = fields!(s, src_ip, dst_ip);
+            let any = Match::ANY;
+            Ok(Spec::Ipv4 { src, dst, proto: any, tos: any, ttl: any, flags: any })
+        }
+        IBV_FLOW_SPEC_IPV4_EXT => {
+            // SAFETY: of that type.
+            let s: ibv_flow_spec_ipv4_ext = unsafe { read(at, header) }?;
+            let (src, dst, proto, tos, ttl, flags) = fields!(s, src_ip, dst_ip, proto, tos, ttl, flags);
+            Ok(Spec::Ipv4 { src, dst, proto, tos, ttl, flags })
+        }
+        IBV_FLOW_SPEC_IPV6 => {
+            // SAFETY: of that type.
+            let s: ibv_flow_spec_ipv6 = unsafe { read(at, header) }?;
+            let (flow_label, next_header, traffic_class, hop_limit) =
+                fields!(s, flow_label, next_hdr, traffic_class, hop_limit);
+            let ip = |value, mask| Match { value, mask };
+            let (src, dst) = (ip(s.val.src_ip, s.mask.src_ip), ip(s.val.dst_ip, s.mask.dst_ip));
+            Ok(Spec::Ipv6 { src, dst, flow_label, next_header, traffic_class, hop_limit })
+        }
+        IBV_FLOW_SPEC_TCP | IBV_FLOW_SPEC_UDP => {
+            // SAFETY: of that type.
+            let s: ibv_flow_spec_tcp_udp = unsafe { read(at, header) }?;
+            let (dst, src) = fields!(s, dst_port, src_port);
+            let is_tcp = header.type_ == IBV_FLOW_SPEC_TCP;
+            let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
+            Ok(Spec::Ports { transport, src, dst })
+        }
+        other => Err(Error::unsupported(format!(
+            "specifications of type {other:#x} are not offered: Ethernet, IPv4, IPv6, TCP, UDP and drop are"
+        ))),
+    }
 }
 
 /// Slot `create_flow_action_esp`.
 pub unsafe extern "C" fn create_flow_action_esp(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     _attr: *mut ibv_flow_action_esp_attr,
 ) -> *mut ibv_flow_action {
-    errno::null(EOPNOTSUPP)
+    refused("ibv_create_flow_action_esp", context, not_offered())
 }
 
 /// Slot `modify_flow_action_esp`.
 pub unsafe extern "C" fn modify_flow_action_esp(
-    _action: *mut ibv_flow_action,
+    action: *mut ibv_flow_action,
     _attr: *mut ibv_flow_action_esp_attr,
 ) -> c_int {
-    EOPNOTSUPP
+    none("ibv_modify_flow_action_esp", action)
 }
 
 /// Slot `destroy_flow_action`.
-pub unsafe extern "C" fn destroy_flow_action(_action: *mut ibv_flow_action) -> c_int {
-    EOPNOTSUPP
+pub unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
+    none("ibv_destroy_flow_action", action)
 }
 
 /// Slot `create_counters`.
 pub unsafe extern "C" fn create_counters(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     _attr: *mut ibv_counters_init_attr,
 ) -> *mut ibv_counters {
-    errno::null(EOPNOTSUPP)
+    refused("ibv_create_counters", context, not_offered())
 }
 
 /// Slot `destroy_counters`.
-pub unsafe extern "C" fn destroy_counters(_counters: *mut ibv_counters) -> c_int {
-    EOPNOTSUPP
+pub unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
+    none("ibv_destroy_counters", counters)
 }
 
 /// Slot `attach_counters_point_flow`.
 pub unsafe extern "C" fn attach_counters_point_flow(
-    _counters: *mut ibv_counters,
+    counters: *mut ibv_counters,
     _attr: *mut ibv_counter_attach_attr,
     _flow: *mut ibv_flow,
 ) -> c_int {
-    EOPNOTSUPP
+    none("ibv_attach_counters_point_flow", counters)
 }
 
 /// Slot `read_counters`.
 pub unsafe extern "C" fn read_counters(
-    _counters: *mut ibv_counters,
+    counters: *mut ibv_counters,
     _values: *mut u64,
     _ncounters: u32,
     _flags: u32,
 ) -> c_int {
-    EOPNOTSUPP
-}
-
-/// Slot `create_wq`.
-pub unsafe extern "C" fn create_wq(_context: *mut ibv_context, _attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
-    errno::null(EOPNOTSUPP)
-}
-
-/// Slot `modify_wq`.
-pub unsafe extern "C" fn modify_wq(_wq: *mut ibv_wq, _attr: *mut ibv_wq_attr) -> c_int {
-    EOPNOTSUPP
-}
-
-/// Slot `destroy_wq`.
-pub unsafe extern "C" fn destroy_wq(_wq: *mut ibv_wq) -> c_int {
-    EOPNOTSUPP
-}
-
-/// Slot `create_rwq_ind_table`.
-pub unsafe extern "C" fn create_rwq_ind_table(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_rwq_ind_table_init_attr,
-) -> *mut ibv_rwq_ind_table {
-    errno::null(EOPNOTSUPP)
-}
-
-/// Slot `destroy_rwq_ind_table`.
-pub unsafe extern "C" fn destroy_rwq_ind_table(_table: *mut ibv_rwq_ind_table) -> c_int {
-    EOPNOTSUPP
+    none("ibv_read_counters", counters)
 }

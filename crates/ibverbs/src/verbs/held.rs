@@ -10,9 +10,9 @@ thread_local! {
 }
 
 /// Calls with an object that lives until then.
-pub fn hold<T: Any + Send + Sync, R>(object: &Arc<T>, call: impl FnOnce(&T) -> R) -> R {
-    let place = Arc::as_ptr(object);
-    let before = HELD.replace(Some(object.clone()));
+pub fn hold<T: Any + Send + Sync, R>(object: Arc<T>, call: impl FnOnce(&T) -> R) -> R {
+    let place = Arc::as_ptr(&object);
+    let before = HELD.replace(Some(object));
     // SAFETY: the thread's own word holds it until the next line.
     let result = call(unsafe { &*place });
     let held = HELD.replace(before);

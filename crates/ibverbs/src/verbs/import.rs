@@ -3,44 +3,30 @@
 //! In rdma-core several contexts may stand on one open device file, and objects are named by handles within it. Here the
 //! file is a number: `cmd_fd` is an empty memory file whose inode leads to it. A file is known to its own process only:
 //! objects of another process cannot be taken over.
-use super::failed_null;
-use super::{device, dm};
+use super::{device, dm, failed_null};
 use crate::abi::*;
-use crate::errno;
-use crate::objects::{ContextObj, DeviceObj, DmObj, MrKind, MrObj, Object, PdObj};
+use crate::handles::{Handle, Origin, live, reserve};
+use crate::objects::{DeviceObj, MrKind, MrObj, PdObj};
 use adverb_device::{Dm, Error, Mr, Pd};
 use adverb_sync::Mutex;
-use core::ffi::{CStr, c_int, c_void};
-use core::ptr::without_provenance_mut;
+use core::ffi::{CStr, c_int};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The name of the memory files behind `cmd_fd`, as `/proc/self/fd` shows it.
 pub(super) const CMD_FD_NAME: &CStr = c"adverb-cmd";
 
 /// An open device file: contexts on it share their objects' handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileId(usize);
+pub struct FileId(usize);
 
 impl FileId {
-    /// As the private word of a context.
-    pub(super) fn to_ptr(self) -> *mut c_void {
-        without_provenance_mut(self.0)
-    }
-    /// The file of a context.
-    pub(super) fn of(context: &ContextObj) -> Self {
-        FileId(context.table.priv_.addr())
-    }
-    /// The file of a context handle.
-    ///
-    /// # Safety
-    /// A live context.
-    pub(super) unsafe fn of_handle(context: *mut ibv_context) -> Self {
-        // SAFETY: the caller's promise.
-        Self::of(unsafe { ContextObj::behind(context) })
+    /// Its number, which no other file of this process ever has.
+    pub fn number(self) -> usize {
+        self.0
     }
 }
 
@@ -48,7 +34,7 @@ struct File {
     id: FileId,
     /// Device and inode of `cmd_fd`.
     inode: (u64, u64),
-    device: Arc<DeviceObj>,
+    device: &'static DeviceObj,
     contexts: usize,
 }
 
@@ -76,7 +62,7 @@ pub(super) fn new_handle() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
+pub(super) fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
     // SAFETY: all zero bytes are a `stat`, filled by the call.
     let (stat, done) = unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
@@ -87,43 +73,50 @@ fn inode(fd: RawFd) -> Result<(u64, u64), Error> {
 }
 
 /// Enters the file of a newly opened device.
-pub(super) fn open_file(cmd_fd: &OwnedFd, device: &Arc<DeviceObj>) -> Result<FileId, Error> {
+pub(super) fn open_file(cmd_fd: &OwnedFd, device: &'static DeviceObj) -> Result<FileId, Error> {
     let inode = inode(cmd_fd.as_raw_fd())?;
     let mut handles = HANDLES.lock();
     let id = FileId(handles.next_file);
     handles.next_file += 1;
-    handles.files.push(File { id, inode, device: device.clone(), contexts: 1 });
+    handles.files.push(File { id, inode, device, contexts: 1 });
     Ok(id)
 }
 
-/// A context on the file was closed; with the last one its handles end.
-pub(super) fn close_file(id: FileId) {
+/// A context on the file was closed. After the last one nothing can be taken over from it; objects
+/// that the program did not destroy keep their numbers, and can still be destroyed.
+pub(crate) fn close_file(id: FileId) {
     let mut handles = HANDLES.lock();
     let Some(at) = handles.files.iter().position(|f| f.id == id) else { return };
     handles.files[at].contexts -= 1;
     if handles.files[at].contexts == 0 {
         handles.files.swap_remove(at);
-        handles.pds.retain(|_, (file, _)| *file != id);
-        handles.mrs.retain(|_, (file, _)| *file != id);
-        handles.dms.retain(|_, (file, _)| *file != id);
     }
 }
 
 macro_rules! registry {
-    ($($enter:ident $leave:ident $find:ident $map:ident $object:ty, $what:literal;)*) => { $(
+    ($($enter:ident $end:ident $find:ident $map:ident $object:ty, $what:literal;)*) => { $(
         /// Gives an object a handle.
-        pub(super) fn $enter(file: FileId, object: &Arc<$object>) -> u32 {
+        pub(super) fn $enter(file: usize, object: &Arc<$object>) -> u32 {
             let handle = new_handle();
-            HANDLES.lock().$map.insert(handle, (file, object.clone()));
+            HANDLES.lock().$map.insert(handle, (FileId(file), object.clone()));
             handle
         }
-        /// Ends a handle.
-        pub(super) fn $leave(handle: u32) {
-            HANDLES.lock().$map.remove(&handle);
+        /// Ends an object and its handle, however many pointers the program has to it: ENOENT when
+        /// it ended by another.
+        pub(super) fn $end(handle: u32, end: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+            let Some(entry) = HANDLES.lock().$map.remove(&handle) else {
+                return Err(Error::new(
+                    Errno::ENOENT,
+                    format!(concat!("the ", $what, " with the handle {} was destroyed"), handle),
+                ));
+            };
+            end().inspect_err(|_| {
+                HANDLES.lock().$map.insert(handle, entry);
+            })
         }
-        fn $find(file: FileId, handle: u32) -> Result<Arc<$object>, Error> {
+        fn $find(file: usize, handle: u32) -> Result<Arc<$object>, Error> {
             match HANDLES.lock().$map.get(&handle) {
-                Some((of, object)) if *of == file => Ok(object.clone()),
+                Some((of, object)) if of.0 == file => Ok(object.clone()),
                 _ => Err(Error::new(
                     Errno::ENOENT,
                     format!(concat!("no ", $what, " of this context's device file has the handle {}"), handle),
@@ -134,9 +127,9 @@ macro_rules! registry {
 }
 
 registry! {
-    enter_pd leave_pd find_pd pds Pd, "protection domain";
-    enter_mr leave_mr find_mr mrs Mr, "memory region";
-    enter_dm leave_dm find_dm dms Dm, "device memory";
+    enter_pd end_pd find_pd pds Pd, "protection domain";
+    enter_mr end_mr find_mr mrs Mr, "memory region";
+    enter_dm end_dm find_dm dms Dm, "device memory";
 }
 
 /// Opens the device behind a duplicated `cmd_fd`, which belongs to the new context then.
@@ -151,7 +144,7 @@ fn import_device(cmd_fd: RawFd) -> Result<*mut ibv_context, Error> {
         match handles.files.iter_mut().find(|f| f.inode == inode) {
             Some(file) => {
                 file.contexts += 1;
-                (file.id, file.device.clone())
+                (file.id, file.device)
             }
             None => return Err(not_ours(cmd_fd)),
         }
@@ -176,65 +169,67 @@ fn not_ours(fd: RawFd) -> Error {
 
 /// Takes over a protection domain.
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
-    // SAFETY: the program's live context.
-    match find_pd(unsafe { FileId::of_handle(context) }, pd_handle) {
-        Ok(pd) => PdObj { c: ibv_pd { context, handle: pd_handle }, pd, parent: None }.into_handle(),
-        Err(e) => failed_null("ibv_import_pd", &e),
+    import_pd(context, pd_handle).unwrap_or_else(|e| failed_null("ibv_import_pd", &e))
+}
+
+fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error> {
+    let file = live(context)?.file.number();
+    let place = reserve::<PdObj>()?;
+    let inner = PdObj { pd: find_pd(file, handle)?, parent: None, custom_users: AtomicUsize::new(0) };
+    Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
+}
+
+/// Gives back what was taken over: the handle ends, the object stays.
+fn unimport<H: Handle>(call: &str, handle: *mut H) {
+    match live(handle).and_then(|object| object.end()) {
+        Ok(object) => object.finish(),
+        Err(e) => {
+            super::failed(call, &e);
+        }
     }
 }
 
 /// Gives it back: the domain itself stays.
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
-        // SAFETY: an imported handle that the program gives up.
-        unsafe { PdObj::free(pd) };
+        unimport("ibv_unimport_pd", pd);
     }
 }
 
 /// Takes over a memory region. Address and length are not known to the importer, as in rdma-core.
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
-    // SAFETY: the program's live domain and its context.
-    let (context, file) = unsafe { ((*pd).context, FileId::of_handle((*pd).context)) };
-    match find_mr(file, mr_handle) {
-        Ok(mr) => {
-            let c = ibv_mr {
-                context,
-                pd,
-                addr: core::ptr::null_mut(),
-                length: 0,
-                handle: mr_handle,
-                lkey: mr.key(),
-                rkey: mr.key(),
-            };
-            MrObj { c, mr, kind: MrKind::Imported }.into_handle()
-        }
-        Err(e) => failed_null("ibv_import_mr", &e),
-    }
+    import_mr(pd, mr_handle).unwrap_or_else(|e| failed_null("ibv_import_mr", &e))
+}
+
+fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Error> {
+    let origin = Origin { handle, ..live(pd)?.origin() };
+    let place = reserve::<MrObj>()?;
+    let mr = find_mr(origin.file, handle)?;
+    let (lkey, rkey) = (mr.key(), mr.key());
+    let (context, addr) = (origin.context, core::ptr::null_mut());
+    let visible = ibv_mr { context, pd, addr, length: 0, handle, lkey, rkey };
+    Ok(place.fill(visible, MrObj { mr, kind: MrKind::Imported, _dmah: None }, origin))
 }
 
 /// Gives it back: the region itself stays.
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
-        // SAFETY: an imported handle that the program gives up.
-        unsafe { MrObj::free(mr) };
+        unimport("ibv_unimport_mr", mr);
     }
 }
 
 /// Takes over device memory.
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
-    // SAFETY: the program's live context.
-    match find_dm(unsafe { FileId::of_handle(context) }, dm_handle) {
-        Ok(found) => dm::give(context, dm_handle, found),
-        Err(e) => failed_null("ibv_import_dm", &e),
-    }
+    import_dm(context, dm_handle).unwrap_or_else(|e| failed_null("ibv_import_dm", &e))
+}
+
+fn import_dm(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Error> {
+    let file = live(context)?.file.number();
+    let place = reserve()?;
+    Ok(dm::give(place, Origin { context, file, handle }, find_dm(file, handle)?))
 }
 
 /// Gives it back: the memory itself stays.
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    if dm.is_null() {
-        errno::set(libc::EINVAL);
-        return;
-    }
-    // SAFETY: an imported handle that the program gives up.
-    unsafe { DmObj::free(dm) };
+    unimport("ibv_unimport_dm", dm);
 }

@@ -28,13 +28,24 @@ fn level(value: Option<&str>) -> LevelFilter {
     value.and_then(|v| v.trim().parse().ok()).unwrap_or(LevelFilter::Error)
 }
 
+/// Whether a value says what it means; none says that nothing is wanted in particular.
+fn is_level(value: &str) -> bool {
+    value.trim().is_empty() || value.trim().parse::<LevelFilter>().is_ok()
+}
+
 /// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger already.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        super::order::look();
         adverb_device::cq::set_code_namer(super::notify::name_code);
+        adverb_device::cq::hunt::set_namers(super::notify::module_of, super::notify::name_code);
         if log::set_logger(&SINK).is_ok() {
-            log::set_max_level(level(std::env::var("ADVERB_LOG").ok().as_deref()));
+            let asked = std::env::var("ADVERB_LOG").ok();
+            log::set_max_level(level(asked.as_deref()));
+            if let Some(text) = asked.filter(|text| !is_level(text)) {
+                log::error!("ADVERB_LOG is {text:?}: off, error, warn, info, debug and trace are possible");
+            }
         }
     });
 }
@@ -53,6 +64,7 @@ mod tests {
             (Some("nonsense"), LevelFilter::Error),
         ] {
             assert_eq!(level(value), expected, "{value:?}");
+            assert_eq!(is_level(value.unwrap_or_default()), value != Some("nonsense"), "{value:?}");
         }
     }
 }

@@ -12,15 +12,19 @@ pub mod comp_cntr;
 pub mod cq;
 pub mod device;
 pub mod dm;
+pub mod dmabuf;
+pub mod dmah;
 pub mod extensions;
 pub mod flow;
 mod held;
+pub mod hunt;
 pub mod import;
 pub mod logging;
 pub mod mr;
 pub mod mw;
 mod neighbour;
 pub mod notify;
+mod order;
 pub mod pd;
 pub mod poll;
 pub mod port;
@@ -28,23 +32,51 @@ pub mod post;
 pub mod qp;
 pub mod srq;
 pub mod tables;
+pub mod tags;
+pub mod ucma;
+pub mod wq;
 pub mod wr_api;
 pub mod xrcd;
 
 use core::ffi::c_int;
 
-/// Says why a call fails (the errno alone would not) and answers the errno.
+/// Says why a call fails (the number alone would not), sets `errno`, and answers the same: callers
+/// look at either.
+#[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
-    e.errno()
+    crate::errno::code(e.errno())
 }
 
 /// As [`failed`], for calls that return a pointer: sets `errno` and answers null.
+#[cold]
 pub fn failed_null<T>(call: &str, e: &adverb_device::Error) -> *mut T {
     crate::errno::null(failed(call, e))
 }
 
 /// As [`failed`], for calls that return -1 and set `errno`.
+#[cold]
 pub fn failed_minus_one(call: &str, e: &adverb_device::Error) -> c_int {
     crate::errno::minus_one(failed(call, e))
+}
+
+/// The result of a call that returns 0 or an errno value.
+#[inline]
+pub fn done(call: &str, result: Result<(), adverb_device::Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(e) => failed(call, &e),
+    }
+}
+
+/// Writes to a place of the program's, unless it passed none.
+///
+/// # Safety
+/// `to` is null or a valid place.
+#[inline]
+pub unsafe fn put<T>(to: *mut T, value: T) {
+    if !to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { to.write(value) };
+    }
 }

@@ -1,11 +1,12 @@
-//! Memory regions and steering hints. Buffers of `ibv_alloc_buf` are in [`super::buf`].
+//! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in [`super::dmabuf`].
 pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 
-use super::import::{self, FileId};
-use super::{buf, failed, failed_null};
+use super::dmah::InUse;
+use super::{buf, dmabuf, done, failed, failed_null, import};
 use crate::abi::*;
 use crate::errno;
-use crate::objects::{MrKind, MrObj, Object, PdObj};
+use crate::handles::{Live, Origin, Reserved, live, live_in, reserve};
+use crate::objects::{MrKind, MrObj, PdObj};
 use adverb_device::engine::{Access, Sge};
 use adverb_device::{Error, Mr};
 use core::ffi::{c_int, c_uint, c_void};
@@ -27,26 +28,24 @@ pub(super) fn access_of(bits: u32) -> Result<Access, Error> {
 }
 
 /// Gives a region to the program.
-///
-/// # Safety
-/// A live domain.
-pub(super) unsafe fn give(
-    pd: *mut ibv_pd,
+pub(super) fn give(
+    place: Reserved<MrObj>,
+    pd: &Live<PdObj>,
     addr: *mut c_void,
     length: size_t,
     mr: Arc<Mr>,
     kind: MrKind,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise; the context of a live domain is open.
-    let (context, file) = unsafe { ((*pd).context, FileId::of_handle((*pd).context)) };
-    let (handle, lkey) = (import::enter_mr(file, &mr), mr.key());
+    let (origin, lkey) = (pd.origin(), mr.key());
+    let handle = import::enter_mr(origin.file, &mr);
     // A null region has an L_Key only.
     let rkey = if kind == MrKind::Null { 0 } else { lkey };
-    MrObj { c: ibv_mr { context, pd, addr, length, handle, lkey, rkey }, mr, kind }.into_handle()
+    let visible = ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
+    place.fill(visible, MrObj { mr, kind, _dmah: None }, Origin { handle, ..origin })
 }
 
 /// # Safety
-/// A live domain; the program keeps the bytes mapped as `Pd::reg_mr` asks.
+/// The program keeps the bytes mapped as `Pd::reg_mr` asks.
 pub(super) unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -54,16 +53,33 @@ pub(super) unsafe fn register(
     iova: u64,
     access: u32,
 ) -> Result<*mut ibv_mr, Error> {
-    let access = access_of(access)?;
-    if length == 0 {
-        return Err(Error::invalid("length is 0", "a region has at least one byte"));
-    }
     // SAFETY: the caller's promise.
-    unsafe {
-        let obj: &PdObj = PdObj::behind(pd);
-        let mr = obj.pd.reg_mr(addr as u64, length as u64, iova, access)?;
-        Ok(give(pd, addr, length, mr, MrKind::Plain))
-    }
+    unsafe { register_with(pd, addr, length, iova, access, None) }
+}
+
+/// With a DMA handle, if one is given.
+///
+/// # Safety
+/// As [`register`].
+unsafe fn register_with(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: size_t,
+    iova: u64,
+    access: u32,
+    dmah: Option<InUse>,
+) -> Result<*mut ibv_mr, Error> {
+    let obj = live(pd)?;
+    let access = access_of(access)?;
+    let place = reserve()?;
+    // SAFETY: the caller's promise.
+    let mr = unsafe { obj.pd.reg_mr(addr as u64, length as u64, iova, access) }?;
+    let (origin, lkey) = (obj.origin(), mr.key());
+    let handle = import::enter_mr(origin.file, &mr);
+    let visible =
+        ibv_mr { context: origin.context, pd: obj.visible(), addr, length, handle, lkey, rkey: lkey };
+    let object = MrObj { mr, kind: MrKind::Plain, _dmah: dmah };
+    Ok(place.fill(visible, object, Origin { handle, ..origin }))
 }
 
 /// Registers memory.
@@ -104,22 +120,6 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
         .unwrap_or_else(|e| failed_null("ibv_reg_mr_iova2", &e))
 }
 
-fn no_dmabuf() -> Error {
-    Error::unsupported("a DMA-BUF cannot be registered: the device reaches memory through the CPU")
-}
-
-/// Registers a DMA-BUF: not offered.
-pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
-    _pd: *mut ibv_pd,
-    _offset: u64,
-    _length: size_t,
-    _iova: u64,
-    _fd: c_int,
-    _access: c_int,
-) -> *mut ibv_mr {
-    failed_null("ibv_reg_dmabuf_mr", &no_dmabuf())
-}
-
 /// Registers what the attributes say. Also slot `reg_mr_ex`.
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, mr_init_attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
     // SAFETY: the program's domain, attributes and memory.
@@ -142,25 +142,30 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut i
             "it has bits that are not known",
         ));
     }
+    let dmah = if has(IBV_REG_MR_MASK_DMAH) {
+        if attr.access as u32 & IBV_ACCESS_ON_DEMAND != 0 {
+            return Err(Error::invalid("access", "memory on demand takes no DMA handle"));
+        }
+        let file = live(pd)?.origin().file;
+        Some(InUse::new(&live_in(attr.dmah, file)?.users))
+    } else {
+        None
+    };
     if has(IBV_REG_MR_MASK_BUF) {
         if has(IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) || !has(IBV_REG_MR_MASK_ADDR) {
             return Err(Error::invalid("comp_mask", "a buffer is registered by address, not by descriptor"));
         }
-        // SAFETY: a buffer of `ibv_alloc_buf`, the caller's promise.
-        unsafe { buf::check_inside(pd, attr.buf, attr.addr, attr.length) }?;
+        buf::check_inside(pd, attr.buf, attr.addr, attr.length)?;
     }
     if has(IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) {
-        return Err(no_dmabuf());
-    }
-    if has(IBV_REG_MR_MASK_DMAH) {
-        return Err(no_hints());
+        return dmabuf::register(pd, &dmabuf::part_of(attr)?, dmah);
     }
     if !has(IBV_REG_MR_MASK_ADDR) {
-        return Err(Error::invalid("comp_mask", "IBV_REG_MR_MASK_ADDR is needed"));
+        return Err(Error::invalid("comp_mask", "IBV_REG_MR_MASK_ADDR or IBV_REG_MR_MASK_FD is needed"));
     }
     let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { attr.addr as u64 };
     // SAFETY: the caller's promise.
-    unsafe { register(pd, attr.addr, attr.length, iova, attr.access as u32) }
+    unsafe { register_with(pd, attr.addr, attr.length, iova, attr.access as u32, dmah) }
 }
 
 /// Changes a registration; 0 or one of `ibv_rereg_mr_err_code`.
@@ -174,8 +179,21 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 ) -> c_int {
     let flags = flags as u32;
     let has = |bit| flags & bit != 0;
-    // SAFETY: the program's live region.
-    let obj: &MrObj = unsafe { MrObj::behind(mr) };
+    let found = live(mr).and_then(|obj| {
+        let new = if has(IBV_REREG_MR_CHANGE_PD) && !pd.is_null() {
+            Some(live_in(pd, obj.origin().file)?)
+        } else {
+            None
+        };
+        Ok((obj, new))
+    });
+    let (obj, new_pd) = match found {
+        Ok(found) => found,
+        Err(e) => {
+            failed("ibv_rereg_mr", &e);
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+    };
     let range = has(IBV_REREG_MR_CHANGE_TRANSLATION);
     if obj.kind != MrKind::Plain
         || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
@@ -194,14 +212,12 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             return Err(Error::invalid("flags are 0", "nothing to change"));
         }
         let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { Some(access_of(access as u32)?) } else { None };
-        // SAFETY: a live domain; the program keeps the new range mapped.
-        unsafe {
-            let pd: Option<&PdObj> = has(IBV_REREG_MR_CHANGE_PD).then(|| PdObj::behind(pd));
-            obj.mr.rereg(range.then_some((addr as u64, length as u64)), pd.map(|p| &p.pd), access)
-        }
+        let to = range.then_some((addr as u64, length as u64));
+        // SAFETY: the program keeps the new range mapped.
+        unsafe { obj.mr.rereg(to, new_pd.as_ref().map(|p| &p.pd), access) }
     };
     if let Err(e) = change() {
-        errno::set(failed("ibv_rereg_mr", &e));
+        failed("ibv_rereg_mr", &e);
         return IBV_REREG_MR_ERR_CMD;
     }
     // SAFETY: the visible fields of a live region, the program's to read.
@@ -219,27 +235,24 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 
 /// Ends a registration.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the program's live region.
-    let obj: &MrObj = unsafe { MrObj::behind(mr) };
-    if let Err(e) = obj.mr.dereg() {
-        return failed("ibv_dereg_mr", &e);
-    }
-    import::leave_mr(obj.c.handle);
-    // SAFETY: as above; nothing uses it any more.
-    unsafe { MrObj::free(mr) };
-    0
+    let end = || {
+        let obj = live(mr)?.end()?;
+        import::end_mr(obj.origin().handle, || obj.mr.dereg())?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_dereg_mr", end())
 }
 
 /// Slot `alloc_null_mr`.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: the program's live domain.
-    unsafe {
-        let obj: &PdObj = PdObj::behind(pd);
-        match obj.pd.alloc_null_mr() {
-            Ok(mr) => give(pd, core::ptr::null_mut(), usize::MAX, mr, MrKind::Null),
-            Err(e) => failed_null("ibv_alloc_null_mr", &e),
-        }
-    }
+    let make = || {
+        let obj = live(pd)?;
+        let place = reserve()?;
+        let mr = obj.pd.alloc_null_mr()?;
+        Ok(give(place, &obj, core::ptr::null_mut(), usize::MAX, mr, MrKind::Null))
+    };
+    make().unwrap_or_else(|e| failed_null("ibv_alloc_null_mr", &e))
 }
 
 /// Slot `advise_mr`: prefetch.
@@ -251,14 +264,11 @@ pub unsafe extern "C" fn advise_mr(
     num_sges: u32,
 ) -> c_int {
     // SAFETY: the program's live domain and its entries.
-    match unsafe { advise(pd, advice, flags, sg_list, num_sges) } {
-        Ok(()) => 0,
-        Err(e) => failed("ibv_advise_mr", &e),
-    }
+    done("ibv_advise_mr", unsafe { advise(pd, advice, flags, sg_list, num_sges) })
 }
 
 /// # Safety
-/// A live domain and `num_sges` entries.
+/// `num_sges` entries.
 unsafe fn advise(
     pd: *mut ibv_pd,
     advice: ibv_advise_mr_advice,
@@ -266,6 +276,7 @@ unsafe fn advise(
     sg_list: *mut ibv_sge,
     num_sges: u32,
 ) -> Result<(), Error> {
+    let obj = live(pd)?;
     let (write, fault) = match advice {
         IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),
         IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => (true, true),
@@ -282,26 +293,8 @@ unsafe fn advise(
         return Err(Error::invalid("sg_list", "it is empty"));
     }
     // SAFETY: the caller's promise.
-    let (obj, entries): (&PdObj, _) =
-        unsafe { (PdObj::behind(pd), core::slice::from_raw_parts(sg_list, num_sges as usize)) };
+    let entries = unsafe { core::slice::from_raw_parts(sg_list, num_sges as usize) };
     let sges: Vec<Sge> =
         entries.iter().map(|e| Sge { addr: e.addr, length: e.length, lkey: e.lkey }).collect();
     obj.pd.prefetch(&sges, write, fault, flags & IBV_ADVISE_MR_FLAG_FLUSH != 0)
-}
-
-fn no_hints() -> Error {
-    Error::unsupported("steering hints (DMA handles) are for PCI devices")
-}
-
-/// Allocates a steering hint: not offered. Also slot `alloc_dmah`.
-pub unsafe extern "C" fn ibv_alloc_dmah(
-    _context: *mut ibv_context,
-    _attr: *mut ibv_dmah_init_attr,
-) -> *mut ibv_dmah {
-    failed_null("ibv_alloc_dmah", &no_hints())
-}
-
-/// Frees a steering hint: there is none. Also slot `dealloc_dmah`.
-pub unsafe extern "C" fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> c_int {
-    failed("ibv_dealloc_dmah", &no_hints())
 }

@@ -1,7 +1,8 @@
 //! Memory windows.
-use super::{failed, failed_null, import};
+use super::{done, failed_null, import};
 use crate::abi::*;
-use crate::objects::{MrKind, MrObj, MwObj, Object, PdObj, QpObj};
+use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
+use crate::objects::{MrKind, MwObj};
 use adverb_device::Error;
 use adverb_device::engine::keys::MwType;
 use adverb_device::engine::{Access, Payload, SendFlags, SendOp, SendWr};
@@ -10,42 +11,34 @@ use nix::errno::Errno;
 
 /// Slot `alloc_mw`.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> *mut ibv_mw {
-    // SAFETY: the program's live domain.
-    let obj: &PdObj = unsafe { PdObj::behind(pd) };
-    let made = match mw_type {
-        IBV_MW_TYPE_1 => obj.pd.alloc_mw(MwType::Type1),
-        IBV_MW_TYPE_2 => obj.pd.alloc_mw(MwType::Type2),
-        other => Err(Error::invalid(format!("type is {other}"), "windows are of type 1 or 2")),
+    alloc(pd, mw_type).unwrap_or_else(|e| failed_null("ibv_alloc_mw", &e))
+}
+
+fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
+    let obj = live(pd)?;
+    let ty = match mw_type {
+        IBV_MW_TYPE_1 => MwType::Type1,
+        IBV_MW_TYPE_2 => MwType::Type2,
+        other => return Err(Error::invalid(format!("type is {other}"), "windows are of type 1 or 2")),
     };
-    match made {
-        Ok(mw) => {
-            let c = ibv_mw {
-                context: obj.c.context,
-                pd,
-                rkey: mw.key(),
-                handle: import::new_handle(),
-                type_: mw_type,
-            };
-            MwObj { c, mw }.into_handle()
-        }
-        Err(e) => failed_null("ibv_alloc_mw", &e),
-    }
+    let place = reserve::<MwObj>()?;
+    let mw = obj.pd.alloc_mw(ty)?;
+    let origin = Origin { handle: import::new_handle(), ..obj.origin() };
+    let (context, handle) = (origin.context, origin.handle);
+    let visible = ibv_mw { context, pd, rkey: mw.key(), handle, type_: mw_type };
+    Ok(place.fill(visible, MwObj { mw }, origin))
 }
 
 /// Slot `bind_mw`: windows of type 1. Posts a bind request whose key is the window's with the next tag.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: the program's live handles and its request.
-    match unsafe { bind(qp, mw, &*mw_bind) } {
-        Ok(()) => 0,
-        Err(e) => failed("ibv_bind_mw", &e),
-    }
+    // SAFETY: the program's request.
+    done("ibv_bind_mw", bind(qp, mw, unsafe { &*mw_bind }))
 }
 
-/// # Safety
-/// Live handles (the region may be null).
-unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
-    let (queue, window): (&QpObj, &MwObj) = unsafe { (QpObj::behind(qp), MwObj::behind(mw)) };
+fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), Error> {
+    let queue = hot(qp)?;
+    let file = queue.origin().file;
+    let window = live_in(mw, file)?;
     let info = &request.bind_info;
     if window.mw.ty() != MwType::Type1 {
         return Err(Error::invalid(
@@ -56,48 +49,58 @@ unsafe fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Resul
     if info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
         return Err(Error::invalid("mw_access_flags", "a window of type 1 cannot be zero-based"));
     }
-    let mr = if info.mr.is_null() {
-        if info.addr != 0 || info.length != 0 {
+    let mr = match maybe_in(info.mr, file)? {
+        None if info.addr != 0 || info.length != 0 => {
             return Err(Error::invalid("mr is null", "only a bind of length 0 goes without a region"));
         }
-        0
-    } else {
-        // SAFETY: the caller's promise.
-        let region: &MrObj = unsafe { MrObj::behind(info.mr) };
-        if region.kind != MrKind::Plain {
+        None => 0,
+        Some(region) if region.kind != MrKind::Plain => {
             return Err(Error::new(Errno::ENOTSUP, "windows are bound to regions of ordinary memory"));
         }
-        region.mr.key()
+        Some(region) => region.mr.key(),
     };
     let access = Access::from_bits_truncate(info.mw_access_flags);
     let op = window.mw.bind_request(mr, info.addr, info.length, access);
+    let key = op.bound_key();
     let wr = SendWr {
         wr_id: request.wr_id,
-        flags: SendFlags::from_bits_truncate(request.send_flags),
+        flags: SendFlags::from_bits_truncate(request.send_flags) - SendFlags::RENDEZVOUS,
         op: SendOp::BindMw(op),
         data: Payload::Sges(&[]),
         ud: None,
         xrc_srqn: 0,
     };
-    let _alone = super::wr_api::Alone::on(queue);
+    let _alone = super::wr_api::Alone::on(&queue);
     let mut chain = queue.qp.send_chain()?;
     chain.stage(&wr)?;
     // Before the hand-over: whoever polls the completion may read the new key.
-    window.mw.set_key(op.new_key);
-    // SAFETY: the visible field of a live window.
-    unsafe { (*mw).rkey = op.new_key };
+    show_key(&window, key);
     chain.commit();
     Ok(())
 }
 
+/// Gives a window the key of a bind that is handed over. Windows of type 2 get it as well, as from
+/// irdma: some programs read it from `rkey`, the others know it already.
+fn show_key(window: &Live<MwObj>, key: u32) {
+    window.mw.set_key(key);
+    // SAFETY: a visible field of the window, which the caller keeps.
+    unsafe { (*window.visible()).rkey = key };
+}
+
+/// As [`show_key`], of a window that may have been destroyed meanwhile.
+pub(super) fn show_key_of(mw: *mut ibv_mw, key: u32) {
+    if let Ok(window) = hot(mw) {
+        show_key(&window, key);
+    }
+}
+
 /// Slot `dealloc_mw`.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the program's live window.
-    let obj: &MwObj = unsafe { MwObj::behind(mw) };
-    if let Err(e) = obj.mw.dealloc() {
-        return failed("ibv_dealloc_mw", &e);
-    }
-    // SAFETY: as above; nothing uses it any more.
-    unsafe { MwObj::free(mw) };
-    0
+    let end = || {
+        let obj = live(mw)?.end()?;
+        obj.mw.dealloc()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_dealloc_mw", end())
 }

@@ -1,6 +1,6 @@
 //! Arming: `ibv_req_notify_cq`, which the header calls through the context's table.
 use crate::abi::*;
-use crate::objects::CqObj;
+use crate::handles::hot;
 use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::c_int;
@@ -25,11 +25,10 @@ pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -
 }
 
 /// Arms (CQN-1, CQN-2, CQN-10, CQN-11).
-unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address: usize) -> c_int {
-    // SAFETY: the program's handle, checked to be one of ours that lives.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else {
-        log::info!("ibv_req_notify_cq fails: the handle is no living completion queue (EINVAL)");
-        return libc::EINVAL;
+pub(super) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int, return_address: usize) -> c_int {
+    let obj = match hot(cq) {
+        Ok(obj) => obj,
+        Err(e) => return super::failed("ibv_req_notify_cq", &e),
     };
     let kind = if solicited_only == 0 { ArmKind::Next } else { ArmKind::Solicited };
     match obj.cq.req_notify_at(kind, site_before(return_address)) {
@@ -59,7 +58,7 @@ pub fn name_code(address: usize) -> String {
 }
 
 /// The file that an address was loaded from, and the offset in it.
-fn module_of(address: usize) -> String {
+pub fn module_of(address: usize) -> String {
     // SAFETY: all zeros are a valid value of the struct, which the call fills.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: any address may be asked about; the struct is ours.

@@ -1,15 +1,22 @@
 //! Polling: `ibv_poll_cq` and the extended interface.
+use super::failed;
 use crate::abi::*;
-use crate::objects::{CqObj, Object};
+use crate::errno;
+use crate::handles::{Handle, Live, hot, session, this_thread};
+use crate::objects::CqObj;
+use adverb_device::Error;
 use adverb_device::engine::{Cause, Completion};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::c_int;
 
-/// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed.
+/// Slot `poll_cq`: the number of completions, or a negative value if the queue overflowed or is
+/// none.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the program's handle, checked to be one of ours that lives.
-    let Some(obj) = (unsafe { CqObj::living(cq) }) else { return -libc::EINVAL };
-    let Ok(max) = usize::try_from(num_entries) else { return -libc::EINVAL };
+    let obj = match hot(cq) {
+        Ok(obj) => obj,
+        Err(e) => return -failed("ibv_poll_cq", &e),
+    };
+    let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let polled = obj.cq.poll(max, |c| {
         // SAFETY: the program passes room for `num_entries`, and `poll` calls this at most as often.
@@ -19,8 +26,12 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         }
     });
     match polled {
-        Ok(n) => n as c_int,
-        Err(_) => -libc::EIO,
+        Ok(0) => 0,
+        Ok(n) => {
+            super::order::completed();
+            n as c_int
+        }
+        Err(_) => -errno::code(libc::EIO),
     }
 }
 
@@ -60,68 +71,105 @@ pub fn extend(c: &mut ibv_cq_ex) {
     c.read_completion_ts = Some(read_completion_ts);
     c.read_cvlan = Some(read_cvlan);
     c.read_flow_tag = Some(read_zero_u32);
-    c.read_tm_info = Some(read_tm_info);
+    c.read_tm_info = Some(super::tags::read_tm_info);
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the program passes attributes, or null where it follows the habit of older code.
     if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
-        return libc::EINVAL;
+        return errno::code(libc::EINVAL);
     }
-    // SAFETY: a live handle of ours.
-    let obj: &CqObj = unsafe { CqObj::behind(cq) };
+    let obj = match hot(cq) {
+        Ok(obj) => obj,
+        Err(e) => return failed("ibv_start_poll", &e),
+    };
     if let Some(lock) = &obj.poll_lock {
         lock.lock();
     }
     let mut taken = None;
     let polled = obj.cq.poll(1, |c| taken = Some(c));
-    // SAFETY: a live handle; the lock (or the program's promise of one thread) makes this the only user.
-    let rc = unsafe { present(cq, polled, taken) };
-    if rc != 0
-        && let Some(lock) = &obj.poll_lock
-    {
-        // SAFETY: locked above, by this thread.
-        unsafe { lock.unlock() };
+    // SAFETY: the lock (or the program's promise of one thread) makes this the only user.
+    let rc = unsafe { present(&obj, cq, polled, taken) };
+    if rc != 0 {
+        if let Some(lock) = &obj.poll_lock {
+            // SAFETY: locked above, by this thread.
+            unsafe { lock.unlock() };
+        }
+    } else if obj.holder() == 0 {
+        obj.enter(this_thread());
     }
     rc
 }
 
 /// Gives what is there; with an event that is not read yet, less, once ([`adverb_device::Cq::poll_next`]).
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: a live handle of ours; between start and end this thread is the only user.
+    let obj = match session(cq, this_thread()) {
+        Some(obj) if obj.is_live() => obj,
+        _ => return failed("ibv_next_poll", &no_poll(cq)),
+    };
+    let mut taken = None;
+    // SAFETY: between start and end this thread is the only user.
     unsafe {
-        let obj: &CqObj = CqObj::behind(cq);
-        let mut taken = None;
         let polled = obj.cq.poll_next(*obj.said_empty.get(), |c| taken = Some(c));
-        present(cq, polled, taken)
+        present(&obj, cq, polled, taken)
     }
 }
 
+/// Why there is no poll to go on with.
+fn no_poll<H: Handle<Object = CqObj>>(cq: *mut H) -> Error {
+    let none = || Error::invalid(format!("the completion queue {cq:p}"), "ibv_start_poll comes first");
+    hot(cq).err().unwrap_or_else(none)
+}
+
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: a live handle of ours; between start and end this thread is the only user.
-    unsafe {
-        let obj: &CqObj = CqObj::behind(cq);
-        *obj.current.get() = None;
-        if let Some(lock) = &obj.poll_lock {
-            lock.unlock();
-        }
+    let Some(obj) = session(cq, this_thread()) else {
+        failed("ibv_end_poll", &no_poll(cq));
+        return;
+    };
+    // SAFETY: between start and end this thread is the only user.
+    unsafe { *obj.current.get() = None };
+    if let Some(obj) = obj.leave() {
+        unlock(&obj);
+    }
+}
+
+/// Ends the poll that this thread has open.
+pub fn leave_own(obj: &Live<CqObj>) {
+    if obj.holder() == this_thread()
+        && let Some(obj) = session(obj.visible(), this_thread()).and_then(|open| open.leave())
+    {
+        unlock(&obj);
+    }
+}
+
+/// Lets the next thread poll.
+fn unlock(obj: &CqObj) {
+    if let Some(lock) = &obj.poll_lock {
+        // SAFETY: locked in `start_poll`, by the poll that just ended.
+        unsafe { lock.unlock() };
     }
 }
 
 /// Makes what was polled the current completion; ENOENT when there was none.
 ///
 /// # Safety
-/// A live handle, used by this thread alone.
-unsafe fn present(cq: *mut ibv_cq_ex, polled: Result<usize, Cause>, taken: Option<Completion>) -> c_int {
+/// `cq` is the handle of `obj`, which this thread alone polls.
+#[inline]
+unsafe fn present(
+    obj: &CqObj,
+    cq: *mut ibv_cq_ex,
+    polled: Result<usize, Cause>,
+    taken: Option<Completion>,
+) -> c_int {
     if polled.is_err() {
-        return libc::EIO;
+        return errno::code(libc::EIO);
     }
     // SAFETY: the caller's promise: the visible fields are written through the raw handle, the rest by its only user.
     unsafe {
-        let obj: &CqObj = CqObj::behind(cq);
         *obj.said_empty.get() = taken.is_none();
         let Some(c) = taken else { return libc::ENOENT };
+        super::order::completed();
         (*cq).wr_id = c.wr_id;
         (*cq).status = c.status as u32;
         *obj.current.get() = Some(c);
@@ -132,13 +180,12 @@ unsafe fn present(cq: *mut ibv_cq_ex, polled: Result<usize, Cause>, taken: Optio
 /// Reads from the current completion; zero without one.
 ///
 /// # Safety
-/// A live handle, used by this thread alone.
-unsafe fn current<R: Default>(cq: *mut ibv_cq_ex, f: impl FnOnce(&CqObj, &Completion) -> R) -> R {
+/// Called by the thread that polls.
+#[inline]
+pub(super) unsafe fn current<R: Default>(cq: *mut ibv_cq_ex, f: impl FnOnce(&CqObj, &Completion) -> R) -> R {
+    let Some(obj) = session(cq, this_thread()) else { return R::default() };
     // SAFETY: the caller's promise.
-    unsafe {
-        let obj: &CqObj = CqObj::behind(cq);
-        (*obj.current.get()).as_ref().map_or_else(R::default, |c| f(obj, c))
-    }
+    unsafe { (*obj.current.get()).as_ref().map_or_else(R::default, |c| f(&obj, c)) }
 }
 
 macro_rules! readers {
@@ -164,9 +211,4 @@ readers! {
     read_completion_ts -> u64 = |_, c| c.timestamp.0;
     read_cvlan -> u16 = |_, _| 0;
     read_completion_wallclock_ns -> u64 = |o, c| c.timestamp.0.wrapping_add_signed(o.wallclock_offset);
-}
-
-unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: the program passes a place; there is no tag matching, so it reads as nothing.
-    unsafe { info.write(ibv_wc_tm_info { tag: 0, priv_: 0 }) };
 }

@@ -3,18 +3,17 @@ use super::attributes::write_prefix;
 use super::{failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
-use crate::objects::ContextObj;
+use crate::handles::live;
 use adverb_device::device::{GID_TABLE, PKEYS, PORT};
 use adverb_device::engine::{Gid, PathMtu};
-use adverb_device::{Context, Error, interfaces};
+use adverb_device::sysfs::DEFAULT_SPEED;
+use adverb_device::{Context, Error, PortState};
 use core::ffi::{c_int, c_uint};
 use libc::{EINVAL, ENODATA, size_t};
 
 /// Physical port states of IBTA: disabled, and link up.
 const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;
-/// Speed of an interface whose driver names none (loopback, veth), in Mbit/s.
-pub(crate) const DEFAULT_SPEED: u32 = 10_000;
 /// GID types as sysfs counts them.
 const SYSFS_V1: u32 = 0;
 const SYSFS_ROCE_V2: u32 = 1;
@@ -35,21 +34,19 @@ pub(crate) fn link_codes(mbit: u32) -> (u8, u32) {
     }
 }
 
-/// Is the interface still there and up, and its speed in Mbit/s.
-fn link(context: &Context) -> (bool, u32) {
-    let name = &context.device().interface().name;
-    let now = interfaces::usable().unwrap_or_default().into_iter().find(|i| i.name == *name);
-    (now.is_some(), now.and_then(|i| i.speed).filter(|&s| s > 0).unwrap_or(DEFAULT_SPEED))
+/// Speed of a port in Mbit/s.
+fn speed_of(port: &PortState) -> u32 {
+    port.speed.filter(|&s| s > 0).unwrap_or(DEFAULT_SPEED)
 }
 
 fn attributes(context: &Context) -> ibv_port_attr {
-    let (limits, (up, speed)) = (context.limits(), link(context));
-    let (width, lane) = link_codes(speed);
+    let (limits, port) = (context.limits(), context.port_state());
+    let (width, lane) = link_codes(speed_of(&port));
     let mut a = ibv_port_attr::zeroed();
     (a.state, a.phys_state) =
-        if up { (IBV_PORT_ACTIVE, PHYS_LINK_UP) } else { (IBV_PORT_DOWN, PHYS_DISABLED) };
+        if port.up { (IBV_PORT_ACTIVE, PHYS_LINK_UP) } else { (IBV_PORT_DOWN, PHYS_DISABLED) };
     a.max_mtu = PathMtu::Mtu4096 as u32;
-    a.active_mtu = limits.port_mtu as u32;
+    a.active_mtu = port.path_mtu() as u32;
     a.gid_tbl_len = limits.gids.into();
     a.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     a.max_msg_sz = limits.max_msg;
@@ -71,8 +68,11 @@ pub unsafe extern "C" fn query_port(
     port_attr: *mut ibv_port_attr,
     port_attr_len: size_t,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed("ibv_query_port", &e),
+    };
+    let context = &owner.context;
     if let Err(e) = context.check_port(port_num) {
         return failed("ibv_query_port", &e);
     }
@@ -97,13 +97,16 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     port_num: u32,
     port_speed: *mut u64,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed("ibv_query_port_speed", &e),
+    };
+    let context = &owner.context;
     if let Err(e) = check_port(context, port_num) {
         return failed("ibv_query_port_speed", &e);
     }
     // SAFETY: the program's place for the number.
-    unsafe { port_speed.write(u64::from(link(context).1) / 100) };
+    unsafe { port_speed.write(u64::from(speed_of(&context.port_state())) / 100) };
     0
 }
 
@@ -125,8 +128,11 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed_minus_one("ibv_query_gid", &e),
+    };
+    let context = &owner.context;
     // A negative index is beyond any table.
     match gid_at(context, port_num.into(), index as u32) {
         Ok(found) => {
@@ -157,8 +163,11 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: size_t,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed("ibv_query_gid_ex", &e),
+    };
+    let context = &owner.context;
     if flags != 0 {
         return failed(
             "ibv_query_gid_ex",
@@ -167,7 +176,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
     match gid_at(context, port_num, gid_index) {
         Err(e) => failed("ibv_query_gid_ex", &e),
-        Ok(gid) if gid.is_zero() => ENODATA,
+        Ok(gid) if gid.is_zero() => errno::code(ENODATA),
         Ok(gid) => {
             // SAFETY: the program's place of that many bytes.
             unsafe { write_prefix(to, &entry(context, gid, gid_index), entry_size) };
@@ -184,8 +193,11 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: size_t,
 ) -> isize {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return -(failed("ibv_query_gid_table", &e) as isize),
+    };
+    let context = &owner.context;
     let refuse = |what: String, rule: &str| -> isize {
         -(failed("ibv_query_gid_table", &Error::invalid(what, rule)) as isize)
     };
@@ -222,8 +234,11 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     gid_type: *mut u32,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed_minus_one("ibv_query_gid_type", &e),
+    };
+    let context = &owner.context;
     match gid_at(context, port_num.into(), index) {
         Ok(gid) => {
             // SAFETY: the program's place for the type.
@@ -241,8 +256,11 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed_minus_one("ibv_query_pkey", &e),
+    };
+    let context = &owner.context;
     match context.pkey(port_num, usize::try_from(index).unwrap_or(usize::MAX)) {
         Ok(found) => {
             // SAFETY: the program's place for the key.
@@ -255,8 +273,11 @@ pub unsafe extern "C" fn ibv_query_pkey(
 
 /// The index of a PKey given in network byte order.
 pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
-    // SAFETY: the program's live context.
-    let context = unsafe { &ContextObj::behind(context).context };
+    let owner = match live(context) {
+        Ok(owner) => owner,
+        Err(e) => return failed_minus_one("ibv_get_pkey_index", &e),
+    };
+    let context = &owner.context;
     let found = (0..usize::from(PKEYS)).find(|&i| context.pkey(port_num, i).is_ok_and(|k| k.to_be() == pkey));
     match found {
         Some(index) => index as c_int,

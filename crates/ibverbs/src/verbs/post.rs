@@ -1,7 +1,8 @@
 //! Posting: `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
 use crate::abi::*;
-use crate::objects::{AhObj, MrObj, MwObj, Object, QpObj, SrqObj};
+use crate::handles::{hot, maybe_in};
 use crate::verbs::wr_api::Alone;
+use crate::verbs::{mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
@@ -23,28 +24,39 @@ pub unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    let refused = |wr, e: &Error| {
+        // SAFETY: the program passes a place for the request that failed.
+        unsafe { put(bad_wr, wr) };
+        super::failed("ibv_post_send", e)
+    };
+    let obj = match hot(qp) {
+        Ok(obj) => obj,
+        Err(e) => return refused(wr, &e),
+    };
     let is_ud = obj.qp.qp_type() == QpType::Ud;
+    super::order::posted();
     // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed over with these.
-    let _alone = Alone::on(obj);
+    let _alone = Alone::on(&obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,
-        Err(e) => {
-            // SAFETY: the program passes a place for the request that failed.
-            unsafe { bad_wr.write(wr) };
-            return super::failed("ibv_post_send", &e);
-        }
+        Err(e) => return refused(wr, &e),
     };
     let mut next = wr;
     while !next.is_null() {
+        let stage = |wr: &SendWr<'_>| {
+            chain.stage(wr)?;
+            if let SendOp::BindMw(bind) = wr.op {
+                // SAFETY: set for this opcode. Before the hand-over: whoever polls may read the
+                // key.
+                mw::show_key_of(unsafe { (*next).op.bind_mw.mw }, bind.bound_key());
+            }
+            Ok(())
+        };
         // SAFETY: the program's list of requests, valid during the call.
-        let staged = unsafe { with_request(&*next, is_ud, |wr| chain.stage(wr)) };
+        let staged = unsafe { with_request(&*next, is_ud, stage) };
         if let Err(e) = staged {
             chain.commit();
-            // SAFETY: as above.
-            unsafe { bad_wr.write(next) };
-            return super::failed("ibv_post_send", &e);
+            return refused(next, &e);
         }
         // SAFETY: as above.
         next = unsafe { (*next).next };
@@ -65,12 +77,13 @@ unsafe fn with_request<R>(
     // SAFETY: the opcode says which part of the unions is set.
     let op = unsafe { operation(wr) }?;
     let ud = if is_ud {
-        // SAFETY: on UD, and only there, the program sets the destination; the handle is one of ours.
-        unsafe { ud_dest(wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey) }
+        // SAFETY: on UD, and only there, the program sets the destination.
+        let to = unsafe { wr.wr.ud };
+        ud_dest(to.ah, to.remote_qpn, to.remote_qkey)?
     } else {
         None
     };
-    let flags = SendFlags::from_bits_truncate(wr.send_flags);
+    let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
     let count = usize::try_from(wr.num_sge)
         .map_err(|_| Error::invalid(format!("num_sge is {}", wr.num_sge), "it cannot be negative"))?;
     // SAFETY: the program passes `num_sge` entries; the layouts agree (above).
@@ -134,38 +147,38 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOp, Error> {
             if bind.mw.is_null() || (bind.bind_info.mr.is_null() && bind.bind_info.length != 0) {
                 return Err(Error::invalid("bind_mw", "the window and the region must be given"));
             }
-            // SAFETY: live handles of ours.
-            unsafe { SendOp::BindMw(bind_of(bind.mw, bind.rkey, &bind.bind_info)) }
+            SendOp::BindMw(bind_of(bind.mw, bind.rkey, &bind.bind_info)?)
         }
-        other => return Err(Error::unsupported(format!("send opcode {other} is not offered"))),
+        other @ (IBV_WR_TSO | IBV_WR_DRIVER1) => {
+            return Err(Error::unsupported(format!("send opcode {other} is not offered")));
+        }
+        other => return Err(Error::invalid(format!("opcode is {other}"), "there is no such request")),
     })
 }
 
-/// # Safety
-/// `mw` and `info.mr` (unless null) are live handles.
-pub unsafe fn bind_of(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> MwBind {
-    // SAFETY: the caller's promise.
-    unsafe {
-        MwBind {
-            mw: MwObj::behind(mw).mw.key(),
-            new_key: rkey,
-            mr: if info.mr.is_null() { 0 } else { MrObj::behind(info.mr).mr.key() },
-            addr: info.addr,
-            len: info.length,
-            access: Access::from_bits_truncate(info.mw_access_flags),
-        }
-    }
+/// # Errors
+/// EINVAL if `mw` or `info.mr` (unless null) is no object.
+pub fn bind_of(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Result<MwBind, Error> {
+    let window = hot(mw)?;
+    let region = maybe_in(info.mr, window.origin().file)?;
+    Ok(MwBind {
+        mw: window.mw.key(),
+        new_key: rkey,
+        mr: region.map_or(0, |region| region.mr.key()),
+        addr: info.addr,
+        len: info.length,
+        access: Access::from_bits_truncate(info.mw_access_flags),
+    })
 }
 
-/// # Safety
-/// `ah` is a live handle of ours.
-pub unsafe fn ud_dest(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Option<UdDest> {
+/// # Errors
+/// EINVAL if `ah` (unless null) is no address handle.
+#[inline]
+pub fn ud_dest(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Option<UdDest>, Error> {
     if ah.is_null() {
-        return None;
+        return Ok(None);
     }
-    // SAFETY: the caller's promise.
-    let av = unsafe { AhObj::behind(ah) }.av;
-    Some(UdDest { av, qpn, qkey })
+    Ok(Some(UdDest { av: hot(ah)?.av, qpn, qkey }))
 }
 
 /// Slot `post_recv`.
@@ -174,10 +187,13 @@ pub unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &QpObj = unsafe { QpObj::behind(qp) };
-    // SAFETY: the program's list, valid during the call.
-    unsafe { post_each("ibv_post_recv", wr, bad_wr, |wr| obj.qp.post_recv(wr)) }
+    let posted = match hot(qp) {
+        // SAFETY: the program's list, valid during the call.
+        Ok(obj) => unsafe { post_each(wr, |wr| obj.qp.post_recv(wr)) },
+        Err(e) => Err((wr, e)),
+    };
+    // SAFETY: the program's place.
+    unsafe { report("ibv_post_recv", posted, bad_wr) }
 }
 
 /// Slot `post_srq_recv`.
@@ -186,20 +202,41 @@ pub unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: a live handle of ours.
-    let obj: &SrqObj = unsafe { SrqObj::behind(srq) };
-    // SAFETY: the program's list, valid during the call.
-    unsafe { post_each("ibv_post_srq_recv", wr, bad_wr, |wr| obj.srq.post_recv(wr)) }
+    let posted = match hot(srq) {
+        // SAFETY: the program's list, valid during the call.
+        Ok(obj) => unsafe { post_each(wr, |wr| obj.srq.post_recv(wr)) },
+        Err(e) => Err((wr, e)),
+    };
+    // SAFETY: the program's place.
+    unsafe { report("ibv_post_srq_recv", posted, bad_wr) }
 }
 
 /// # Safety
-/// `wr` is a valid list, `bad_wr` a place to write to.
-unsafe fn post_each(
+/// `bad_wr` is null or a place to write to.
+pub(super) unsafe fn report(
     call: &str,
-    wr: *mut ibv_recv_wr,
+    posted: Result<(), (*mut ibv_recv_wr, Error)>,
     bad_wr: *mut *mut ibv_recv_wr,
-    post: impl Fn(&RecvWr<'_>) -> Result<(), Error>,
 ) -> c_int {
+    match posted {
+        Ok(()) => 0,
+        Err((wr, e)) => {
+            // SAFETY: the caller's promise.
+            unsafe { put(bad_wr, wr) };
+            super::failed(call, &e)
+        }
+    }
+}
+
+/// Posts a list; on failure says which request it was.
+///
+/// # Safety
+/// `wr` is a valid list.
+pub(super) unsafe fn post_each(
+    wr: *mut ibv_recv_wr,
+    post: impl Fn(&RecvWr<'_>) -> Result<(), Error>,
+) -> Result<(), (*mut ibv_recv_wr, Error)> {
+    super::order::posted();
     let mut next = wr;
     while !next.is_null() {
         // SAFETY: the caller's promise.
@@ -213,13 +250,11 @@ unsafe fn post_each(
             Err(_) => Err(Error::invalid(format!("num_sge is {}", request.num_sge), "it cannot be negative")),
         };
         if let Err(e) = posted {
-            // SAFETY: the caller's promise.
-            unsafe { bad_wr.write(next) };
-            return super::failed(call, &e);
+            return Err((next, e));
         }
         next = request.next;
     }
-    0
+    Ok(())
 }
 
 /// A list of the program's; a null pointer is an empty one.

@@ -1,17 +1,18 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and [`super::wr_api`].
-use super::{failed, failed_null, wr_api};
+use super::{done, failed, failed_null, import, wq, wr_api};
 use crate::abi::*;
-use crate::objects::{ContextObj, CqObj, Object, PdObj, QpObj, SrqObj, XrcdObj};
+use crate::errno;
+use crate::handles::{Origin, Reserved, live, live_in, maybe_in, reserve};
+use crate::objects::QpObj;
 use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpCap, QpState, QpType};
-use adverb_device::{Error, Qp, QpInit};
+use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_device::{Errno, Error, Qp, QpInit};
 use adverb_sync::lock_api::RawMutex as _;
 use adverb_sync::{Mutex, RawMutex};
 use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
 const RESOURCE_QP: u64 = 0xadb0_0002;
@@ -33,6 +34,7 @@ const fn send_ops(qp_type: QpType) -> u64 {
         | IBV_QP_EX_WITH_ATOMIC_WRITE;
     match qp_type {
         QpType::Ud => SEND,
+        QpType::RawPacket => IBV_QP_EX_WITH_SEND,
         QpType::Uc => UC,
         QpType::Rc | QpType::XrcSend => RC,
         QpType::XrcRecv => 0,
@@ -43,11 +45,13 @@ const fn send_ops(qp_type: QpType) -> u64 {
 /// the context they come from, as long as there is one.
 static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
-static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
-
 /// Creates a QP.
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the program's live handles and attributes; they are written only within the plain struct.
+    let context = match live(pd) {
+        Ok(domain) => domain.origin().context,
+        Err(e) => return failed_null("ibv_create_qp", &e),
+    };
+    // SAFETY: the program's attributes; they are written only within the plain struct.
     unsafe {
         let plain = &mut *attr;
         let mut ex = ibv_qp_init_attr_ex::zeroed();
@@ -60,7 +64,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
         ex.sq_sig_all = plain.sq_sig_all;
         ex.comp_mask = IBV_QP_INIT_ATTR_PD;
         ex.pd = pd;
-        match create((*pd).context, &raw mut ex) {
+        match create(context, &raw mut ex) {
             Ok(qp) => {
                 plain.cap = ex.cap;
                 qp
@@ -75,13 +79,16 @@ pub unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the program's live handles; fields beyond those of version 17 are looked at as `comp_mask` says.
+    // SAFETY: the program's attributes; fields beyond those of version 17 are looked at as
+    // `comp_mask` says.
     unsafe { create(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_qp_ex", &e))
 }
 
 /// # Safety
-/// Live handles and valid attributes, as long as `comp_mask` says.
+/// Valid attributes, as long as `comp_mask` says.
 unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
+    let owner = live(context)?;
+    let file = owner.file.number();
     // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter than ours.
     unsafe {
         let mask = (*attr).comp_mask;
@@ -89,10 +96,12 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
         let known = IBV_QP_INIT_ATTR_PD
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
-            | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+            | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+            | IBV_QP_INIT_ATTR_IND_TABLE
+            | IBV_QP_INIT_ATTR_RX_HASH;
         if mask & !known != 0 {
             return Err(Error::unsupported(format!(
-                "comp_mask {mask:#x}: TSO, indirection tables and receive hashing are not offered"
+                "comp_mask {mask:#x}: segmentation offload (TSO) and a source queue pair number are not offered"
             )));
         }
         if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && (*attr).create_flags != 0 {
@@ -100,6 +109,9 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
                 "create_flags {:#x}: none are offered",
                 (*attr).create_flags
             )));
+        }
+        if mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) != 0 {
+            return wq::create_spreading(context, &owner.context, file, attr);
         }
         let qp_type = qp_type((*attr).qp_type)?;
         let send_ops_flags = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { (*attr).send_ops_flags } else { 0 };
@@ -111,20 +123,24 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
         }
         let pd_handle = if has(IBV_QP_INIT_ATTR_PD) { (*attr).pd } else { core::ptr::null_mut() };
         let xrcd_handle = if has(IBV_QP_INIT_ATTR_XRCD) { (*attr).xrcd } else { core::ptr::null_mut() };
+        let cq =
+            |handle: *mut ibv_cq| -> Result<_, Error> { Ok(maybe_in(handle, file)?.map(|cq| cq.cq.clone())) };
         let init = QpInit {
             qp_type,
             cap: cap_in(&(*attr).cap),
             signal_all: (*attr).sq_sig_all != 0,
-            send_cq: cq((*attr).send_cq, "send_cq")?,
-            recv_cq: cq((*attr).recv_cq, "recv_cq")?,
-            srq: (!(*attr).srq.is_null()).then(|| SrqObj::behind((*attr).srq).srq.clone()),
-            xrcd: (!xrcd_handle.is_null()).then(|| XrcdObj::behind(xrcd_handle).xrcd.clone()),
+            send_cq: cq((*attr).send_cq)?,
+            recv_cq: cq((*attr).recv_cq)?,
+            srq: maybe_in((*attr).srq, file)?.map(|srq| srq.srq.clone()),
+            xrcd: maybe_in(xrcd_handle, file)?.map(|xrcd| xrcd.xrcd.clone()),
         };
-        let owner = ContextObj::behind(context);
-        let pd: Option<&PdObj> = if pd_handle.is_null() { None } else { Some(PdObj::behind(pd_handle)) };
-        let custom =
-            if pd.is_some() { custom_alloc(pd_handle, size_of::<QpObj>(), 64, RESOURCE_QP)? } else { None };
-        let qp = match Qp::new(&owner.context, pd.map(|p| &p.pd), &init) {
+        let pd = maybe_in(pd_handle, file)?;
+        let place = reserve()?;
+        let custom = match &pd {
+            Some(pd) => custom_alloc(pd, size_of::<QpObj>(), 64, RESOURCE_QP)?,
+            None => None,
+        };
+        let qp = match Qp::new(&owner.context, pd.as_ref().map(|p| &p.pd), &init) {
             Ok(qp) => qp,
             Err(e) => {
                 custom.into_iter().for_each(|c| custom_free(c));
@@ -140,49 +156,43 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
         base.recv_cq = (*attr).recv_cq;
         base.srq = (*attr).srq;
         base.qp_type = (*attr).qp_type;
-        Ok(enter(base, qp, has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS), custom))
+        let extended = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+        Ok(enter(place, base, file, qp, extended, custom))
     }
 }
 
 /// Gives a queue pair to the program.
-fn enter(
+pub(super) fn enter(
+    place: Reserved<QpObj>,
     mut base: ibv_qp,
+    file: usize,
     qp: Arc<Qp>,
     extended: bool,
     custom: Option<crate::objects::CustomMemory>,
 ) -> *mut ibv_qp {
-    base.handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+    base.handle = import::new_handle();
     base.qp_num = qp.number();
     base.state = qp.state() as u32;
     base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     base.cond = libc::PTHREAD_COND_INITIALIZER;
+    let origin = Origin { context: base.context, file, handle: base.handle };
     let mut c = ibv_qp_ex::zeroed();
     c.qp_base = base;
     wr_api::extend(&mut c);
-    let shared = qp.clone();
-    let opened = (qp.qp_type() == QpType::XrcRecv).then_some(&OPENED);
-    let handle: *mut ibv_qp = QpObj {
-        c,
-        qp,
-        extended,
-        wr_lock: RawMutex::INIT,
-        wr_holder: AtomicUsize::new(0),
-        builder: UnsafeCell::default(),
-        custom,
-    }
-    .into_handle();
-    match opened {
-        None => shared.set_cookie(handle as usize),
-        Some(opened) => {
-            let mut opened = opened.lock();
-            let place = Arc::as_ptr(&shared) as usize;
-            if !opened.iter().any(|(qp, _)| *qp == place) {
-                shared.set_cookie(handle as usize);
-            }
-            opened.push((place, handle as usize));
+    // Events may name it as soon as somebody can use it.
+    let handle = place.handle() as usize;
+    if qp.qp_type() == QpType::XrcRecv {
+        let mut opened = OPENED.lock();
+        let shared = Arc::as_ptr(&qp) as usize;
+        if !opened.iter().any(|(qp, _)| *qp == shared) {
+            qp.set_cookie(handle);
         }
+        opened.push((shared, handle));
+    } else {
+        qp.set_cookie(handle);
     }
-    handle
+    let inner = QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
+    place.fill(c, inner, origin).cast()
 }
 
 /// Events do not name this handle from here on, if its queue pair has another.
@@ -207,33 +217,27 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
         IBV_QPT_UD => QpType::Ud,
         IBV_QPT_XRC_SEND => QpType::XrcSend,
         IBV_QPT_XRC_RECV => QpType::XrcRecv,
-        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => {
-            return Err(Error::unsupported("raw packet and driver queue pairs are not offered"));
+        IBV_QPT_RAW_PACKET => QpType::RawPacket,
+        IBV_QPT_DRIVER => {
+            return Err(Error::unsupported("driver queue pairs are not offered"));
         }
         other => return Err(Error::invalid(format!("qp_type is {other}"), "it is not a type")),
     })
 }
 
-/// # Safety
-/// A handle of the program's, or null.
-unsafe fn cq(handle: *mut ibv_cq, what: &str) -> Result<Option<Arc<adverb_device::Cq>>, Error> {
-    if handle.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise.
-    match unsafe { CqObj::living(handle) } {
-        Some(obj) => Ok(Some(Arc::clone(&obj.cq))),
-        None => Err(Error::invalid(what, "the handle is no living completion queue")),
-    }
-}
+/// Bytes of an element of a gather list, which inline data may use as well.
+const SGE_BYTES: u32 = 16;
 
 fn cap_in(c: &ibv_qp_cap) -> QpCap {
+    // As on NICs and in rxe: a request has room for its elements, and inline data may lie there, whatever was asked for.
+    // `rdma_xclient` sends sixteen bytes without having asked.
+    let room = c.max_send_sge.min(adverb_device::device::MAX_INLINE / SGE_BYTES) * SGE_BYTES;
     QpCap {
         max_send_wr: c.max_send_wr,
         max_recv_wr: c.max_recv_wr,
         max_send_sge: c.max_send_sge,
         max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data,
+        max_inline_data: c.max_inline_data.max(room),
     }
 }
 
@@ -249,22 +253,19 @@ fn cap_out(c: &QpCap) -> ibv_qp_cap {
 
 /// Changes the state or attributes of a QP.
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
-    // SAFETY: the program's live handle and attributes.
-    let (obj, attr): (&QpObj, &ibv_qp_attr) = unsafe { (QpObj::behind(qp), &*attr) };
-    let modified = AttrMask::from_bits(attr_mask as u32)
-        .ok_or_else(|| {
+    let modify = || {
+        let obj = live(qp)?;
+        let mask = AttrMask::from_bits(attr_mask as u32).ok_or_else(|| {
             Error::invalid(format!("attr_mask is {attr_mask:#x}"), "it has bits that are not known")
-        })
-        .and_then(|mask| Ok((attr_in(&obj.qp, attr, mask)?, mask)))
-        .and_then(|(values, mask)| obj.qp.modify(&values, mask));
-    match modified {
-        Ok(()) => {
-            // SAFETY: the visible field of a live handle.
-            unsafe { (*qp).state = obj.qp.state() as u32 };
-            0
-        }
-        Err(e) => failed("ibv_modify_qp", &e),
-    }
+        })?;
+        // SAFETY: the program's attributes.
+        let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
+        obj.qp.modify(&values, mask)?;
+        // SAFETY: a visible field.
+        unsafe { (*qp).state = obj.qp.state() as u32 };
+        Ok(())
+    };
+    done("ibv_modify_qp", modify())
 }
 
 /// Reads the fields that the mask names.
@@ -321,8 +322,10 @@ pub unsafe extern "C" fn ibv_query_qp(
     _attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the program's live handle.
-    let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    let obj = match live(qp) {
+        Ok(obj) => obj,
+        Err(e) => return failed("ibv_query_qp", &e),
+    };
     if obj.qp.context().node().is_stale() {
         return failed(
             "ibv_query_qp",
@@ -380,103 +383,136 @@ fn attr_out(a: &QpAttr, out: &mut ibv_qp_attr) {
 
 /// Destroys a QP.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the program's live handle.
-    let obj: &QpObj = unsafe { QpObj::behind(qp) };
+    done("ibv_destroy_qp", destroy(qp))
+}
+
+fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
+    let obj = live(qp)?;
+    // The kernel's rule: who attached it detaches it.
+    if let groups @ 1.. = obj.qp.multicast_groups() {
+        return Err(Error::new(
+            Errno::EBUSY,
+            format!("the queue pair is attached to {groups} multicast group(s): ibv_detach_mcast first"),
+        ));
+    }
+    if let flows @ 1.. = obj.qp.flows() {
+        return Err(Error::new(
+            Errno::EBUSY,
+            format!("the queue pair has {flows} flow(s): ibv_destroy_flow first"),
+        ));
+    }
+    let obj = obj.end()?;
     leave(qp, &obj.qp);
-    if let Err(e) = obj.qp.destroy() {
-        return failed("ibv_destroy_qp", &e);
-    }
+    obj.qp.destroy()?;
     let custom = obj.custom;
-    // SAFETY: destroyed, and the program gave up the handle.
-    unsafe {
-        <QpObj as Object<ibv_qp>>::free(qp);
-        custom.into_iter().for_each(|c| custom_free(c));
+    wr_api::leave_own(&obj);
+    obj.finish();
+    if let Some(custom) = custom {
+        // SAFETY: the program's memory of the queue pair, which nothing lies in; given back once,
+        // by who ended it.
+        unsafe { custom_free(custom) };
     }
-    0
+    Ok(())
 }
 
 /// The extended face of a QP that was created with `send_ops_flags`, else null.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the program's live handle.
-    let obj: &QpObj = unsafe { QpObj::behind(qp) };
-    if obj.extended { qp.cast() } else { core::ptr::null_mut() }
+    match live(qp) {
+        Ok(obj) if obj.extended => qp.cast(),
+        Ok(_) => core::ptr::null_mut(),
+        Err(e) => failed_null("ibv_qp_to_qp_ex", &e),
+    }
 }
 
-/// Joins a multicast group: not offered (`max_mcast_grp` is 0).
-pub unsafe extern "C" fn ibv_attach_mcast(_qp: *mut ibv_qp, _gid: *const ibv_gid, _lid: u16) -> c_int {
-    failed("ibv_attach_mcast", &Error::unsupported("multicast is not offered"))
+/// Has a UD queue pair given what is sent to a multicast group.
+pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    // SAFETY: the program's GID.
+    let attach = |qp: &Qp| qp.attach_mcast(unsafe { gid_in(gid) }, lid);
+    done("ibv_attach_mcast", live(qp).and_then(|obj| attach(&obj.qp)))
 }
 
-/// Leaves a multicast group.
-pub unsafe extern "C" fn ibv_detach_mcast(_qp: *mut ibv_qp, _gid: *const ibv_gid, _lid: u16) -> c_int {
-    failed("ibv_detach_mcast", &Error::unsupported("multicast is not offered"))
+/// Ends that.
+pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    // SAFETY: the program's GID.
+    let detach = |qp: &Qp| qp.detach_mcast(unsafe { gid_in(gid) }, lid);
+    done("ibv_detach_mcast", live(qp).and_then(|obj| detach(&obj.qp)))
 }
 
-/// Sets the options of enhanced connection establishment: the device has none, so only "none" can be set.
-pub unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+/// # Safety
+/// `gid` points to one.
+unsafe fn gid_in(gid: *const ibv_gid) -> Gid {
+    // SAFETY: the caller's word; both readings of the union are plain bytes.
+    Gid(unsafe { (*gid).raw })
+}
+
+/// Why there are no options of enhanced connection establishment.
+const NO_ECE: &str = "enhanced connection establishment is not offered";
+
+/// Sets the options of enhanced connection establishment: the device has none. EOPNOTSUPP, as where a NIC's driver has none.
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    if let Err(e) = live(qp) {
+        return failed("ibv_set_ece", &e);
+    }
     // SAFETY: the program's options.
-    let ece = unsafe { &mut *ece };
-    if ece.comp_mask != 0 {
-        return libc::EINVAL;
+    if unsafe { (*ece).comp_mask } != 0 {
+        return errno::code(libc::EINVAL);
     }
-    if ece.vendor_id == 0 {
-        return 0;
-    }
-    failed("ibv_set_ece", &Error::unsupported("enhanced connection establishment is not offered"))
+    failed("ibv_set_ece", &Error::unsupported(NO_ECE))
 }
 
-/// The options of enhanced connection establishment: none.
-pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the program's place.
-    unsafe { ece.write(ibv_ece::zeroed()) };
-    0
+/// The options of enhanced connection establishment: EOPNOTSUPP, by which programs know that there are none.
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    match live(qp) {
+        Err(e) => failed("ibv_query_ece", &e),
+        Ok(_) => failed("ibv_query_ece", &Error::unsupported(NO_ECE)),
+    }
 }
 
 /// Whether data arrives in order; 0 for no promise: retransmission may write again.
 pub unsafe extern "C" fn ibv_query_qp_data_in_order(
-    _qp: *mut ibv_qp,
+    qp: *mut ibv_qp,
     _op: ibv_wr_opcode,
     _flags: u32,
 ) -> c_int {
+    if let Err(e) = live(qp) {
+        failed("ibv_query_qp_data_in_order", &e);
+    }
     0
 }
 
 /// Slot `open_qp`: a shared XRC receive QP.
 pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
-    // SAFETY: the program's live handles and attributes.
-    unsafe {
-        let attr = &*attr;
-        let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
-        let known = needed | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
-        if attr.comp_mask & needed != needed || attr.comp_mask & !known != 0 {
-            let e = Error::invalid(
-                format!("comp_mask is {:#x}", attr.comp_mask),
-                "number and XRC domain are needed",
-            );
-            return failed_null("ibv_open_qp", &e);
-        }
-        if attr.comp_mask & IBV_QP_OPEN_ATTR_TYPE != 0 && attr.qp_type != IBV_QPT_XRC_RECV {
-            let e = Error::invalid(format!("qp_type is {}", attr.qp_type), "only XRC targets can be opened");
-            return failed_null("ibv_open_qp", &e);
-        }
-        match Qp::open(&XrcdObj::behind(attr.xrcd).xrcd, attr.qp_num) {
-            Ok(qp) => {
-                let mut base = ibv_qp::zeroed();
-                base.context = context;
-                base.qp_context = if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
-                    attr.qp_context
-                } else {
-                    core::ptr::null_mut::<c_void>()
-                };
-                base.qp_type = IBV_QPT_XRC_RECV;
-                enter(base, qp, false, None)
-            }
-            Err(e) => failed_null("ibv_open_qp", &e),
-        }
+    // SAFETY: the program's attributes.
+    open(context, unsafe { &*attr }).unwrap_or_else(|e| failed_null("ibv_open_qp", &e))
+}
+
+fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mut ibv_qp, Error> {
+    let file = live(context)?.file.number();
+    let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD;
+    let known = needed | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE;
+    if attr.comp_mask & needed != needed || attr.comp_mask & !known != 0 {
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", attr.comp_mask),
+            "number and XRC domain are needed",
+        ));
     }
+    if attr.comp_mask & IBV_QP_OPEN_ATTR_TYPE != 0 && attr.qp_type != IBV_QPT_XRC_RECV {
+        let what = format!("qp_type is {}", attr.qp_type);
+        return Err(Error::invalid(what, "only XRC targets can be opened"));
+    }
+    let domain = live_in(attr.xrcd, file)?;
+    let place = reserve()?;
+    let qp = Qp::open(&domain.xrcd, attr.qp_num)?;
+    let mut base = ibv_qp::zeroed();
+    base.context = context;
+    if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
+        base.qp_context = attr.qp_context;
+    }
+    base.qp_type = IBV_QPT_XRC_RECV;
+    Ok(enter(place, base, file, qp, false, None))
 }
 
 /// Slot `modify_qp_rate_limit`: pacing is not offered.
-pub unsafe extern "C" fn modify_qp_rate_limit(_qp: *mut ibv_qp, _attr: *mut ibv_qp_rate_limit_attr) -> c_int {
-    failed("ibv_modify_qp_rate_limit", &Error::unsupported("packet pacing is not offered"))
+pub unsafe extern "C" fn modify_qp_rate_limit(qp: *mut ibv_qp, _attr: *mut ibv_qp_rate_limit_attr) -> c_int {
+    done("ibv_modify_qp_rate_limit", live(qp).and(Err(Error::unsupported("packet pacing is not offered"))))
 }

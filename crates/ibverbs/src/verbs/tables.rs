@@ -24,14 +24,15 @@ pub fn context_ops() -> ibv_context_ops {
 pub fn verbs_context() -> verbs_context {
     let mut context = ibv_context::zeroed();
     context.ops = context_ops();
+    hunt::replace(&mut context.ops);
     context.abi_compat = ABI_IS_EXTENDED;
     verbs_context {
         free_buf: Some(mr::ibv_free_buf),
         alloc_buf: Some(mr::ibv_alloc_buf),
-        dm_export_dmabuf_fd: Some(dm::ibv_dm_export_dmabuf_fd),
+        dm_export_dmabuf_fd: Some(dmabuf::ibv_dm_export_dmabuf_fd),
         reg_mr_ex: Some(mr::ibv_reg_mr_ex),
-        dealloc_dmah: Some(mr::ibv_dealloc_dmah),
-        alloc_dmah: Some(mr::ibv_alloc_dmah),
+        dealloc_dmah: Some(dmah::ibv_dealloc_dmah),
+        alloc_dmah: Some(dmah::ibv_alloc_dmah),
         query_port: Some(device::query_port),
         advise_mr: Some(mr::advise_mr),
         alloc_null_mr: Some(mr::alloc_null_mr),
@@ -50,12 +51,12 @@ pub fn verbs_context() -> verbs_context {
         dealloc_td: Some(pd::dealloc_td),
         alloc_td: Some(pd::alloc_td),
         modify_cq: Some(cq::modify_cq),
-        post_srq_ops: Some(srq::post_srq_ops),
-        destroy_rwq_ind_table: Some(flow::destroy_rwq_ind_table),
-        create_rwq_ind_table: Some(flow::create_rwq_ind_table),
-        destroy_wq: Some(flow::destroy_wq),
-        modify_wq: Some(flow::modify_wq),
-        create_wq: Some(flow::create_wq),
+        post_srq_ops: Some(tags::post_srq_ops),
+        destroy_rwq_ind_table: Some(wq::destroy_rwq_ind_table),
+        create_rwq_ind_table: Some(wq::create_rwq_ind_table),
+        destroy_wq: Some(wq::destroy_wq),
+        modify_wq: Some(wq::modify_wq),
+        create_wq: Some(wq::create_wq),
         query_rt_values: Some(device::query_rt_values),
         create_cq_ex: Some(cq::create_cq_ex),
         priv_: core::ptr::null_mut(),

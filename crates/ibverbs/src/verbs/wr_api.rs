@@ -3,7 +3,9 @@
 //! Requests are staged one by one and handed over by `ibv_wr_complete`, or forgotten by `ibv_wr_abort` (DEF-2). As the
 //! setters come after the operation, a request is staged when the next one begins or the chain ends.
 use crate::abi::*;
-use crate::objects::{Object, QpObj};
+use crate::handles::{Live, Session, hot, session, this_thread};
+use crate::objects::QpObj;
+use crate::verbs::mw;
 use crate::verbs::post::{bind_of, slice, ud_dest};
 use adverb_device::engine::wr::{Remote, UdDest};
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
@@ -11,7 +13,6 @@ use adverb_device::{Error, Qp};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
-use std::sync::atomic::Ordering;
 
 /// The request being built, and the first error of the chain. Buffers are reused.
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub struct Builder {
     spare: Vec<u8>,
     ud: Option<UdDest>,
     srqn: u32,
+    /// Windows that the chain binds, by address, and the keys they get.
+    binds: Vec<(usize, u32)>,
 }
 
 impl Builder {
@@ -49,7 +52,7 @@ impl Builder {
     fn begin(&mut self, wr_id: u64, flags: u32, op: Result<SendOp, Error>) {
         self.open = true;
         self.wr_id = wr_id;
-        self.flags = SendFlags::from_bits_truncate(flags);
+        self.flags = SendFlags::from_bits_truncate(flags) - SendFlags::RENDEZVOUS;
         self.op = match op {
             Ok(op) => Some(op),
             Err(e) => {
@@ -98,24 +101,18 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_flush = Some(wr_flush);
 }
 
-/// The thread, as a number that no other thread has while it lives.
-fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| core::ptr::from_ref(here) as usize)
-}
-
 /// Keeps chains of other threads off a queue pair.
 pub struct Alone<'a>(Option<&'a QpObj>);
 
 impl<'a> Alone<'a> {
     /// Waits for the others, unless this thread has a chain open itself: that is the program's error, but no reason to hang.
     #[inline]
-    pub fn on(obj: &'a QpObj) -> Self {
-        let waits = obj.extended && obj.wr_holder.load(Ordering::Relaxed) != this_thread();
+    pub fn on(obj: &'a Live<QpObj>) -> Self {
+        let waits = obj.extended && obj.holder() != this_thread();
         if waits {
             obj.wr_lock.lock();
         }
-        Alone(waits.then_some(obj))
+        Alone(waits.then_some(&**obj))
     }
 }
 
@@ -129,55 +126,116 @@ impl Drop for Alone<'_> {
     }
 }
 
+/// Opens a chain, which keeps the queue pair until it is completed or aborted. On what is no queue
+/// pair it does nothing, as all until `wr_complete`, which says so.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: a live handle of ours; the lock makes this thread the builder's only user until complete or abort.
-    unsafe {
-        let obj: &QpObj = QpObj::behind(qp);
+    let obj = match hot(qp) {
+        Ok(obj) => obj,
+        Err(e) => {
+            super::failed("ibv_wr_start", &e);
+            return;
+        }
+    };
+    let me = this_thread();
+    // A chain that this thread has open begins anew: that is the program's error, but no reason to
+    // hang.
+    let anew = obj.holder() == me;
+    if anew {
+        obj.qp.abort_sends();
+    } else {
         obj.wr_lock.lock();
-        obj.wr_holder.store(this_thread(), Ordering::Relaxed);
-        let builder = &mut *obj.builder.get();
-        builder.open = false;
-        builder.error = None;
     }
+    // SAFETY: the lock makes this thread the builder's only user until complete or abort.
+    let builder = unsafe { &mut *obj.builder.get() };
+    builder.open = false;
+    builder.error = None;
+    builder.binds.clear();
+    if !anew {
+        obj.enter(me);
+    }
+}
+
+/// The chain of a queue pair.
+#[inline]
+fn chain(qp: *mut ibv_qp_ex) -> Option<Session<QpObj>> {
+    session(qp, this_thread())
+}
+
+/// Why there is no chain.
+fn no_chain(qp: *mut ibv_qp_ex) -> Error {
+    let none = || Error::invalid(format!("the queue pair {qp:p}"), "ibv_wr_start comes first");
+    hot(qp).err().unwrap_or_else(none)
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let Some(obj) = chain(qp) else { return super::failed("ibv_wr_complete", &no_chain(qp)) };
     // SAFETY: between start and complete this thread is the builder's only user and holds the lock.
-    unsafe {
-        let obj: &QpObj = QpObj::behind(qp);
-        let builder = &mut *obj.builder.get();
-        builder.finish(&obj.qp);
-        let failed = builder.error.take();
-        match &failed {
-            None => obj.qp.commit_sends(),
-            // One bad request voids the chain.
-            Some(_) => obj.qp.abort_sends(),
-        }
-        obj.wr_holder.store(0, Ordering::Relaxed);
-        obj.wr_lock.unlock();
-        failed.map_or(0, |e| super::failed("ibv_wr_complete", &e))
+    let builder = unsafe { &mut *obj.builder.get() };
+    builder.finish(&obj.qp);
+    let mut failed = builder.error.take();
+    if !obj.is_live() {
+        failed = Some(no_chain(qp));
     }
+    match &failed {
+        None => {
+            super::order::posted();
+            for (window, key) in builder.binds.drain(..) {
+                mw::show_key_of(window as *mut ibv_mw, key);
+            }
+            obj.qp.commit_sends();
+        }
+        // One bad request voids the chain.
+        Some(_) => obj.qp.abort_sends(),
+    }
+    leave(obj);
+    failed.map_or(0, |e| super::failed("ibv_wr_complete", &e))
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    match chain(qp) {
+        Some(obj) => abort(obj),
+        None => {
+            super::failed("ibv_wr_abort", &no_chain(qp));
+        }
+    }
+}
+
+/// Forgets the chain.
+fn abort(obj: Session<QpObj>) {
     // SAFETY: as in `wr_complete`.
-    unsafe {
-        let obj: &QpObj = QpObj::behind(qp);
-        (*obj.builder.get()).open = false;
-        obj.qp.abort_sends();
-        obj.wr_holder.store(0, Ordering::Relaxed);
-        obj.wr_lock.unlock();
+    unsafe { (*obj.builder.get()).open = false };
+    obj.qp.abort_sends();
+    leave(obj);
+}
+
+/// Lets the next thread begin.
+#[inline]
+fn leave(obj: Session<QpObj>) {
+    if let Some(obj) = obj.leave() {
+        // SAFETY: locked in `wr_start`, for the chain that just ended.
+        unsafe { obj.wr_lock.unlock() };
+    }
+}
+
+/// Ends the chain that this thread has open.
+pub fn leave_own(obj: &Live<QpObj>) {
+    if obj.holder() == this_thread()
+        && let Some(open) = chain(obj.visible())
+    {
+        abort(open);
     }
 }
 
 /// Stages the request before and begins one.
 ///
 /// # Safety
-/// Called between start and complete, on a live handle.
+/// Called between start and complete.
+#[inline]
 unsafe fn begin(qp: *mut ibv_qp_ex, op: Result<SendOp, Error>) {
-    // SAFETY: the caller's promise; the visible words are read through the raw handle.
+    let Some(obj) = chain(qp) else { return };
+    // SAFETY: the caller's promise makes this thread the only user; the visible words are read
+    // through the raw handle.
     unsafe {
-        let obj: &QpObj = QpObj::behind(qp);
         let builder = &mut *obj.builder.get();
         builder.finish(&obj.qp);
         builder.begin((*qp).wr_id, (*qp).wr_flags, op);
@@ -185,10 +243,13 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: Result<SendOp, Error>) {
 }
 
 /// # Safety
-/// Called between start and complete, on a live handle.
+/// Called between start and complete.
+#[inline]
 unsafe fn with_builder(qp: *mut ibv_qp_ex, f: impl FnOnce(&mut Builder)) {
-    // SAFETY: the caller's promise.
-    unsafe { f(&mut *QpObj::behind(qp).builder.get()) }
+    if let Some(obj) = chain(qp) {
+        // SAFETY: the caller's promise makes this thread the only user.
+        unsafe { f(&mut *obj.builder.get()) }
+    }
 }
 
 macro_rules! operations {
@@ -236,8 +297,14 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: used between start and complete; the handles are live.
-    unsafe { begin(qp, Ok(SendOp::BindMw(bind_of(mw, rkey, &*info)))) }
+    // SAFETY: used between start and complete, with the program's bind information.
+    unsafe {
+        let bind = bind_of(mw, rkey, &*info);
+        if let Ok(bind) = &bind {
+            with_builder(qp, |b| b.binds.push((mw as usize, bind.bound_key())));
+        }
+        begin(qp, bind.map(SendOp::BindMw));
+    }
 }
 
 unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _size: u16, _mss: u16) {
@@ -246,8 +313,14 @@ unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _size
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
-    // SAFETY: used between start and complete; the handle is live.
-    unsafe { with_builder(qp, |b| b.ud = ud_dest(ah, qpn, qkey)) }
+    let to = |b: &mut Builder| match ud_dest(ah, qpn, qkey) {
+        Ok(ud) => b.ud = ud,
+        Err(e) => {
+            b.error.get_or_insert(e);
+        }
+    };
+    // SAFETY: used between start and complete.
+    unsafe { with_builder(qp, to) }
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {

@@ -1,7 +1,8 @@
 //! XRC domains. Domains opened on the same file are one, within this process.
-use super::{failed, failed_null};
+use super::{done, failed_null};
 use crate::abi::*;
-use crate::objects::{ContextObj, Object, XrcdObj};
+use crate::handles::{Origin, live, reserve};
+use crate::objects::XrcdObj;
 use adverb_device::{Error, Xrcd};
 use adverb_sync::Mutex;
 use core::ffi::c_int;
@@ -11,21 +12,17 @@ use std::collections::BTreeMap;
 /// Files that domains are open on (device and inode), and how often.
 static FILES: Mutex<BTreeMap<(u64, u64), usize>> = Mutex::new(BTreeMap::new());
 
-/// What a domain was opened on, by the address of its handle.
-static OPEN: Mutex<BTreeMap<usize, (u64, u64)>> = Mutex::new(BTreeMap::new());
-
 /// Slot `open_xrcd`.
 pub unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    // SAFETY: the program's live context and its attributes.
-    unsafe { open(context, &*attr) }.unwrap_or_else(|e| failed_null("ibv_open_xrcd", &e))
+    // SAFETY: the program's attributes.
+    open(context, unsafe { &*attr }).unwrap_or_else(|e| failed_null("ibv_open_xrcd", &e))
 }
 
-/// # Safety
-/// A live context.
-unsafe fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv_xrcd, Error> {
+fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv_xrcd, Error> {
+    let obj = live(context)?;
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {
         return Err(Error::unsupported(format!(
@@ -42,11 +39,11 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*
             "O_CREAT and O_EXCL are possible",
         ));
     }
-    // SAFETY: the caller's promise.
-    let obj = unsafe { ContextObj::behind(context) };
-    let give = |xrcd| XrcdObj { c: ibv_xrcd { context }, xrcd }.into_handle();
+    let place = reserve::<XrcdObj>()?;
+    let origin = Origin { context, file: obj.file.number(), handle: 0 };
+    let give = |xrcd, opened_on| place.fill(ibv_xrcd { context }, XrcdObj { xrcd, opened_on }, origin);
     if attr.fd == -1 {
-        return Ok(give(Xrcd::open(&obj.context, None)?));
+        return Ok(give(Xrcd::open(&obj.context, None)?, None));
     }
     let file = inode(attr.fd)?;
     let mut files = FILES.lock();
@@ -57,10 +54,9 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*
     if known && attr.oflags & libc::O_EXCL != 0 {
         return Err(Error::invalid("oflags has O_EXCL", "a domain is open on that file already"));
     }
-    let handle = give(Xrcd::open(&obj.context, Some(file))?);
+    let xrcd = Xrcd::open(&obj.context, Some(file))?;
     *files.entry(file).or_default() += 1;
-    OPEN.lock().insert(handle as usize, file);
-    Ok(handle)
+    Ok(give(xrcd, Some(file)))
 }
 
 fn inode(fd: c_int) -> Result<(u64, u64), Error> {
@@ -75,12 +71,13 @@ fn inode(fd: c_int) -> Result<(u64, u64), Error> {
 
 /// Slot `close_xrcd`.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: the program's live domain.
-    let obj: &XrcdObj = unsafe { XrcdObj::behind(xrcd) };
-    if let Err(e) = obj.xrcd.close() {
-        return failed("ibv_close_xrcd", &e);
-    }
-    if let Some(file) = OPEN.lock().remove(&(xrcd as usize)) {
+    done("ibv_close_xrcd", close(xrcd))
+}
+
+fn close(xrcd: *mut ibv_xrcd) -> Result<(), Error> {
+    let obj = live(xrcd)?.end()?;
+    obj.xrcd.close()?;
+    if let Some(file) = obj.opened_on {
         let mut files = FILES.lock();
         if let Some(n) = files.get_mut(&file) {
             *n -= 1;
@@ -89,7 +86,6 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             }
         }
     }
-    // SAFETY: as above; nothing uses it any more.
-    unsafe { XrcdObj::free(xrcd) };
-    0
+    obj.finish();
+    Ok(())
 }

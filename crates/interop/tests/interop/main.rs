@@ -1,7 +1,10 @@
 //! Everything against Linux soft-RoCE: programs of Debian, every operation with every byte checked, faults on purpose.
 #![forbid(unsafe_code)]
 
+mod connections;
+mod deaths;
 mod faults;
+mod iser;
 mod operations;
 mod perftest;
 mod pingpong;
@@ -34,6 +37,9 @@ fn main() -> ExitCode {
     faults::push(&mut cases);
     pingpong::push(&mut cases);
     perftest::push(&mut cases);
+    connections::push(&mut cases);
+    deaths::push(&mut cases);
+    iser::push(&mut cases);
     let code = run("interop", cases);
     table::print();
     code

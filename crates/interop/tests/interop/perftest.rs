@@ -100,7 +100,7 @@ fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
 }
 
 /// The lines of results: columns of numbers, the first two being size and iterations.
-fn results(text: &str) -> Vec<Vec<f64>> {
+pub fn results(text: &str) -> Vec<Vec<f64>> {
     text.lines()
         .filter(|l| l.starts_with(' '))
         .filter_map(|l| l.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>())

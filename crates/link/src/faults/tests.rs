@@ -11,7 +11,17 @@ fn bytes(opcode: u8, psn: u32) -> [u8; 16] {
 fn packet(bytes: &[u8]) -> RxPacket<'_> {
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let src = SocketAddr::new(ip, 4791);
-    RxPacket { src, dst: ip, local: None, traffic_class: 0, hop_limit: 64, handed_on: false, bytes }
+    RxPacket {
+        src,
+        dst: ip,
+        local: None,
+        traffic_class: 0,
+        hop_limit: 64,
+        handed_on: false,
+        direct: false,
+        unproven: false,
+        bytes,
+    }
 }
 
 const SEND: u8 = 4;

@@ -1,17 +1,21 @@
 //! What can go wrong with a segment, in words.
 
-use std::{fmt, io};
+use std::io;
+
+use thiserror::Error;
 
 /// Why a segment could not be made or opened.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShmError {
     /// There is no memory for its pages: the machine's, or the control group's.
+    #[error("no memory for {bytes} bytes shared with another process")]
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
     },
     /// What a peer sent is not a descriptor of shared memory, or its size or pages may still be changed.
+    #[error("the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})")]
     NotSealed {
         /// The seals it must have (`F_SEAL_*`).
         expected: i32,
@@ -19,6 +23,7 @@ pub enum ShmError {
         found: i32,
     },
     /// What a peer sent has another size.
+    #[error("the peer's shared memory has {found} bytes instead of {expected}")]
     WrongSize {
         /// Bytes a segment of this kind has.
         expected: u64,
@@ -26,6 +31,9 @@ pub enum ShmError {
         found: u64,
     },
     /// What a peer sent is another kind of segment, or that of another version of this library.
+    #[error(
+        "the peer's shared memory starts with {found:#x} instead of {expected:#x}: another version of this library"
+    )]
     WrongFormat {
         /// The first word of this kind and version.
         expected: u64,
@@ -33,6 +41,7 @@ pub enum ShmError {
         found: u64,
     },
     /// Any other error of the operating system.
+    #[error("could not {doing}: {source}")]
     Os {
         /// What was tried.
         doing: &'static str,
@@ -41,45 +50,7 @@ pub enum ShmError {
     },
 }
 
-impl fmt::Display for ShmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ShmError::OutOfMemory { bytes } => {
-                write!(f, "no memory for {bytes} bytes shared with another process")
-            }
-            ShmError::NotSealed { expected, found } => write!(
-                f,
-                "the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})"
-            ),
-            ShmError::WrongSize { expected, found } => {
-                write!(f, "the peer's shared memory has {found} bytes instead of {expected}")
-            }
-            ShmError::WrongFormat { expected, found } => write!(
-                f,
-                "the peer's shared memory starts with {found:#x} instead of {expected:#x}: another version of this library"
-            ),
-            ShmError::Os { doing, source } => write!(f, "could not {doing}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for ShmError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ShmError::Os { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
 /// The other side of a ring wrote what no producer or consumer writes. The ring is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the peer broke the ring it shares with this process")]
 pub struct Broken;
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer broke the ring it shares with this process")
-    }
-}
-
-impl std::error::Error for Broken {}

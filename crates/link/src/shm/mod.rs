@@ -36,4 +36,6 @@ pub use ring::Pushed;
 #[cfg(not(all(test, loom)))]
 pub use ring::{Consumer, Producer};
 #[cfg(not(all(test, loom)))]
-pub use tables::{Busy, Identity, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
+pub(crate) use tables::words;
+#[cfg(not(all(test, loom)))]
+pub use tables::{Busy, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};

@@ -13,6 +13,8 @@ use super::ShmError;
 pub(super) const FIXED: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// As [`FIXED`]; and but for mappings that exist nobody writes or punches holes, so that what is there stays there.
 pub(super) const READ_ONLY: c_int = FIXED | libc::F_SEAL_FUTURE_WRITE;
+/// The size of the smallest huge page of any machine.
+pub(super) const SMALLEST_HUGE_PAGE: usize = 64 << 10;
 /// Signals may interrupt an allocation so often, each time after some progress.
 const INTERRUPTIONS: u32 = 10_000;
 

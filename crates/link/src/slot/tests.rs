@@ -7,12 +7,12 @@ fn envelope(src: &str, dst: &str) -> Envelope {
 #[test]
 fn packets_message_comes_apart_as_it_was_put_together() {
     for envelope in [envelope("10.1.2.3:4791", "10.1.2.4"), envelope("[fe80::1%7]:50000", "fe80::2")] {
-        let mut bytes = packets_header(&envelope);
+        let mut bytes = packets_header(&envelope, true);
         for packet in [&b"abcdefghijkl"[..], b"", b"xyz"] {
             bytes.extend_from_slice(&(packet.len() as u16).to_le_bytes());
             bytes.extend_from_slice(packet);
         }
-        let Some(Message::Packets { envelope: got, packets: rest }) = parse(&bytes) else {
+        let Some(Message::Packets { envelope: got, direct: true, packets: rest }) = parse(&bytes) else {
             panic!("{envelope:?}")
         };
         assert_eq!(got, envelope);
@@ -23,7 +23,7 @@ fn packets_message_comes_apart_as_it_was_put_together() {
 
 #[test]
 fn cut_and_foreign_messages_are_refused() {
-    let whole = packets_header(&envelope("10.1.2.3:4791", "10.1.2.4"));
+    let whole = packets_header(&envelope("10.1.2.3:4791", "10.1.2.4"), false);
     for len in 0..whole.len() {
         assert_eq!(parse(&whole[..len]), None, "{len} bytes");
     }

@@ -9,7 +9,8 @@ const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Ports beside those of the other tests.
 fn link(offset: u16) -> UdpLink {
     let port = 32000 + (std::process::id() % 80) as u16 * 8 + offset;
-    UdpLink::new(Config { port, seed: u64::from(port), ..Config::default() }).unwrap()
+    let local_ports = crate::LocalPorts::Any;
+    UdpLink::new(Config { port, seed: u64::from(port), local_ports, ..Config::default() }).unwrap()
 }
 
 #[test]

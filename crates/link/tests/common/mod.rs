@@ -2,9 +2,16 @@
 #![allow(dead_code)]
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect, listen,
+    sendmsg, socket,
+};
 
 use adverb_link::{AddrIndex, Config, Route, RxBuffers, RxFrom, SLOT_SHIFT, Slot, TxBatch, UdpLink};
 
@@ -18,9 +25,16 @@ pub fn port() -> u16 {
     base + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// One machine stands for several, with their ports and addresses.
 pub fn config(port: u16) -> Config {
     let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    Config { port, seed: u64::from(nanos) ^ u64::from(std::process::id()) << 32, ..Config::default() }
+    let local_ports = adverb_link::LocalPorts::Any;
+    Config {
+        port,
+        local_ports,
+        seed: u64::from(nanos) ^ u64::from(std::process::id()) << 32,
+        ..Config::default()
+    }
 }
 
 /// A received packet.
@@ -151,4 +165,63 @@ pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
     bytes.extend((0..len).map(|at| pattern(psn, at)));
     bytes.resize(12 + len.next_multiple_of(4), 0);
     bytes
+}
+
+/// The name of a slot of this user.
+pub fn slot_name(slot: Slot) -> String {
+    format!("adverb-{}-{slot}", nix::unistd::geteuid())
+}
+
+/// A connection, or a listener, at an abstract name, made without the link: what any program can make.
+pub struct Line(pub OwnedFd);
+
+impl Line {
+    fn socket(kind: SockType) -> OwnedFd {
+        socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap()
+    }
+
+    /// Connects to whoever listens there.
+    pub fn to(name: &str) -> nix::Result<Line> {
+        let fd = Line::socket(SockType::SeqPacket);
+        connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap())?;
+        Ok(Line(fd))
+    }
+
+    /// Listens there.
+    pub fn at(name: &str) -> nix::Result<Line> {
+        let line = Line::holding(name, SockType::SeqPacket)?;
+        listen(&line.0, Backlog::new(8).unwrap()).unwrap();
+        Ok(line)
+    }
+
+    /// Holds the name, and does nothing there.
+    pub fn holding(name: &str, kind: SockType) -> nix::Result<Line> {
+        let fd = Line::socket(kind);
+        bind(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap())?;
+        Ok(Line(fd))
+    }
+
+    /// Sends a message.
+    pub fn send(&self, bytes: &[u8]) -> nix::Result<usize> {
+        nix::sys::socket::send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT)
+    }
+
+    /// Sends a message with a descriptor, several times over.
+    pub fn send_fds(&self, bytes: &[u8], fds: &[RawFd]) -> nix::Result<usize> {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let rights = [ControlMessage::ScmRights(fds)];
+        sendmsg::<()>(self.0.as_raw_fd(), &[std::io::IoSlice::new(bytes)], &rights, flags, None)
+    }
+
+    /// A connection that somebody made to this listener, if there is one.
+    pub fn taken(&self) -> Option<Line> {
+        let listener = UnixListener::from(self.0.try_clone().unwrap());
+        listener.set_nonblocking(true).unwrap();
+        listener.accept().ok().map(|(line, _)| Line(line.into()))
+    }
+
+    /// What was sent over this connection, if anything was; `Some(0)` at its end.
+    pub fn received(&self) -> Option<usize> {
+        nix::sys::socket::recv(self.0.as_raw_fd(), &mut [0; 65536], MsgFlags::MSG_DONTWAIT).ok()
+    }
 }

@@ -1,13 +1,9 @@
-//! Sharing a program's memory with peers, hazard by hazard.
+//! A program's memory as its peers reach it.
 //!
 //! Each case is a process of its own, with one thread at first, started from this same program: what it does to threads, signals,
 //! limits and `fork` concerns nobody else.
-mod basics;
-mod forks;
-mod given_up;
+#![allow(unsafe_code, reason = "it maps and unmaps memory under the crate's hands")]
 mod peers;
-mod refusals;
-mod threads;
 mod world;
 
 use libtest_mimic::{Arguments, Trial};
@@ -26,23 +22,14 @@ const PATIENCE: u32 = 18_000;
 const MESSAGE: usize = 4000;
 
 fn main() -> ExitCode {
-    let cases: Vec<Case> = [
-        basics::CASES,
-        forks::CASES,
-        given_up::CASES,
-        given_up::UNSEEN,
-        peers::CASES,
-        refusals::CASES,
-        threads::CASES,
-    ]
-    .concat();
+    let cases = peers::CASES;
     if let Ok(name) = std::env::var(CASE) {
         let case = cases.iter().find(|case| case.name == name).expect("a case of this name");
         (case.run)();
         return ExitCode::SUCCESS;
     }
     let args = Arguments::from_args();
-    let trials = cases.into_iter().map(|case| Trial::test(case.name, move || play(case))).collect();
+    let trials = cases.iter().map(|case| Trial::test(case.name, move || play(*case))).collect();
     libtest_mimic::run(&args, trials).exit_code()
 }
 
@@ -50,11 +37,6 @@ fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
     let me = std::env::current_exe()?;
     let mut command = Command::new(&me);
     command.env(CASE, case.name).env("RUST_BACKTRACE", "0");
-    if case.preload {
-        let preload = me.parent().expect("a directory").join("libadverb_preload.so");
-        assert!(preload.is_file(), "{} has not been built", preload.display());
-        command.env("LD_PRELOAD", preload);
-    }
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut stderr = child.stderr.take().expect("a pipe");
     // Read meanwhile: a long message would fill the pipe, and the child wait for ever.

@@ -1,10 +1,11 @@
 //! Connectors.
-use super::endpoint::{Endpoint, with_scope};
+use super::endpoint::{Endpoint, remote_failure, with_scope};
 use super::handshake::{Actions, Handshake};
+use super::line::{Bell, Line, Pair};
 use super::link::Link;
 use super::message::{Message, Offer, ReadLimits, Reason};
 use super::shared_endpoint::SharedEndpoint;
-use super::stream::Stream;
+use super::worker::Worker;
 use super::{ConnectionData, DisconnectEvent};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
@@ -14,9 +15,10 @@ use crate::qp::Qp;
 use crate::status::NtStatus;
 use adverb_device::engine::QpState;
 use adverb_sync::Mutex;
+use adverb_ucma::Signal;
+use adverb_ucma::ids::Id;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -68,28 +70,25 @@ impl Connector {
         }))
     }
 
-    /// That of a connection somebody asks for; takes the stream and its token over. `antecedents` are the adapter and the
+    /// That of a connection somebody asks for; takes the id and its token over. `antecedents` are the adapter and the
     /// listener.
     pub(super) fn requested(
         adapter: &Adapter,
         antecedents: Vec<Hold>,
-        stream: Stream,
+        line: Line,
         request: Offer,
         endpoint: Arc<Endpoint>,
-        peer: SocketAddr,
     ) -> Self {
-        let mut handshake = Handshake::incoming(allowed(adapter), Instant::now());
+        let mut handshake = Handshake::incoming(allowed(adapter));
         // Its only action is the connect event, which the caller delivers.
         handshake.message(Message::Request(request), &mut Actions::new());
-        let (sockets, token) = (stream.sockets().clone(), stream.token());
-        // It waited for the request; nothing is waited for now but the consumer.
-        sockets.schedule(token, None);
+        let (worker, token) = (line.worker.clone(), line.token);
         let mut link = Link::new(handshake);
-        link.stream = Some(stream);
+        link.peer_address = line.id.peer_addr();
+        link.line = Some(line);
         link.endpoint = Some(endpoint);
-        link.peer_address = Some(peer);
         let connector = Connector::new(adapter, antecedents, link);
-        sockets.replace(token, connector.0.clone());
+        worker.enter(token, connector.0.clone());
         connector
     }
 
@@ -100,7 +99,7 @@ impl Connector {
     /// # Errors
     /// In line or through `completion`: `CONNECTION_REFUSED` (nobody listens, or the peer refused:
     /// [`Connector::get_connection_data`] has its private data), `IO_TIMEOUT`, `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`;
-    /// `SHARING_VIOLATION`, `INVALID_ADDRESS`, `TOO_MANY_ADDRESSES`, `ACCESS_DENIED` of the local address,
+    /// `SHARING_VIOLATION`, `INVALID_ADDRESS`, `TOO_MANY_ADDRESSES` of the local address,
     /// `ADDRESS_ALREADY_EXISTS` of the combination; `CONNECTION_ACTIVE` if the connector or the queue pair is connected or
     /// connecting, `CONNECTION_INVALID` if the queue pair was flushed, `INVALID_PARAMETER` for more private data than
     /// [`MAX_CALLER_DATA`], addresses of two families or a queue pair of another adapter;
@@ -117,9 +116,11 @@ impl Connector {
         let hold = self.0.life.hold()?;
         begin(hold, Box::new(completion), |asked| {
             self.0.check_call(qp, source, destination, private_data)?;
-            let (endpoint, socket) = Endpoint::open(self.0.adapter.context(), source, Some(destination))?;
-            let call =
-                Call { endpoint: Arc::new(endpoint), socket, shared: None, destination, reads, private_data };
+            let asker = Asker::new(&self.0.adapter)?;
+            let context = self.0.adapter.context();
+            let (endpoint, id) = Endpoint::open(context, source, Some(destination), false, &asker.signal)?;
+            let endpoint = Arc::new(endpoint);
+            let call = Call { endpoint, id, asker, shared: None, destination, reads, private_data };
             self.0.call(qp, call, asked)
         })
     }
@@ -142,8 +143,9 @@ impl Connector {
         begin(hold, Box::new(completion), |asked| {
             let (shared, endpoint) = endpoint.share(&self.0.adapter)?;
             self.0.check_call(qp, endpoint.address(), destination, private_data)?;
-            let socket = endpoint.socket()?;
-            let call = Call { endpoint, socket, shared: Some(shared), destination, reads, private_data };
+            let asker = Asker::new(&self.0.adapter)?;
+            let id = Endpoint::id(&asker.signal)?;
+            let call = Call { endpoint, id, asker, shared: Some(shared), destination, reads, private_data };
             self.0.call(qp, call, asked)
         })
     }
@@ -216,13 +218,13 @@ impl Connector {
     pub fn reject(&self, private_data: &[u8]) -> Result<(), NtStatus> {
         let _hold = self.0.life.hold()?;
         check_data(private_data, MAX_CALLEE_DATA)?;
-        self.0.drive(|link, out| link.handshake.reject(Reason::Consumer, private_data.to_vec(), out))
+        self.0.drive(|link, out| link.handshake.reject(Reason::CONSUMER_DEFINED, private_data.to_vec(), out))
     }
 
     /// Refuses as if nobody listened.
     pub(super) fn refuse(&self) {
         // An initiator that has given up needs no answer.
-        let _ = self.0.drive(|link, out| link.handshake.reject(Reason::NoListener, Vec::new(), out));
+        let _ = self.0.drive(|link, out| link.handshake.reject(Reason::INVALID_SERVICE_ID, Vec::new(), out));
     }
 
     /// The effective read limits and the private data that the peer sent with its connect, accept or reject.
@@ -293,12 +295,38 @@ impl Connector {
 /// What a call needs besides the queue pair.
 struct Call<'a> {
     endpoint: Arc<Endpoint>,
-    socket: OwnedFd,
+    id: Id,
+    asker: Asker,
     /// On the shared endpoint, if it is one.
     shared: Option<Hold>,
     destination: SocketAddr,
     reads: ReadLimits,
     private_data: &'a [u8],
+}
+
+/// The place of a call among the worker's sources, given back unless the call gets going.
+struct Asker {
+    worker: Arc<Worker>,
+    token: u64,
+    signal: Signal,
+    going: bool,
+}
+
+impl Asker {
+    fn new(adapter: &Adapter) -> Result<Self, NtStatus> {
+        let worker = adapter.0.network.get()?;
+        let token = worker.reserve();
+        let signal = Arc::new(Bell { worker: worker.clone(), token });
+        Ok(Asker { worker, token, signal, going: false })
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if !self.going {
+            self.worker.remove(self.token);
+        }
+    }
 }
 
 /// Begins a request that pends unless it fails in line. `start` takes what was asked if it gets it going.
@@ -350,7 +378,7 @@ impl ConnectorInner {
         if source.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        // An endpoint is either called from or listened at. TCP would connect it to itself.
+        // An endpoint is either called from or listened at.
         if source == destination {
             return Err(NtStatus::CONNECTION_REFUSED);
         }
@@ -360,30 +388,28 @@ impl ConnectorInner {
     fn call(&self, qp: &Qp, call: Call<'_>, asked: &mut Asked) -> Result<(), NtStatus> {
         let me = self.me.upgrade().ok_or(NtStatus::DELETE_PENDING)?;
         let qp_hold = self.check_qp(qp)?;
-        let sockets = self.adapter.0.network.get()?;
-        let peer = with_scope(call.destination, self.adapter.context().device().interface().index);
+        let Call { endpoint, id, mut asker, shared, destination, reads, private_data } = call;
+        let peer = with_scope(destination, self.adapter.context().device().interface().index);
         let cap = allowed(&self.adapter);
-        let reads = ReadLimits {
-            inbound: call.reads.inbound.min(cap.inbound),
-            outbound: call.reads.outbound.min(cap.outbound),
+        let limits = ReadLimits {
+            inbound: reads.inbound.min(cap.inbound),
+            outbound: reads.outbound.min(cap.outbound),
         };
-        self.drive(|link, _| {
+        self.drive(|link, out| {
             link.handshake.check_idle()?;
-            let token = sockets.add(me);
-            match Stream::dial(&sockets, token, call.socket, &peer) {
-                Ok(stream) => link.stream = Some(stream),
-                Err(status) => {
-                    sockets.remove(token);
-                    return Err(status);
-                }
-            }
-            link.handshake.connect(reads, Instant::now())?;
-            link.call_data = call.private_data.to_vec();
-            link.endpoint = Some(call.endpoint);
+            let pair = Pair::take(&endpoint, peer)?;
+            id.resolve(Some(endpoint.address()), peer).map_err(remote_failure)?;
+            link.handshake.connect(limits, Instant::now())?;
+            let (worker, token) = (asker.worker.clone(), asker.token);
+            worker.enter(token, me);
+            asker.going = true;
+            link.line = Some(Line { worker, token, id, _pair: Some(pair) });
+            link.endpoint = Some(endpoint);
             link.peer_address = Some(peer);
-            link.shared = call.shared;
+            link.shared = shared;
             link.qp = Some((qp.clone(), qp_hold));
             link.pending = asked.take();
+            link.handshake.dialed(Offer { limits, private_data: private_data.to_vec() }, out);
             Ok(())
         })
     }

@@ -1,18 +1,18 @@
 //! Local endpoints: addresses with a port that one listener, one connector or one shared endpoint has for itself.
 //!
 //! An endpoint is released when everything that refers to it is closed: a listener and all connectors it brought, a
-//! shared endpoint and all connectors that connected over it. Until then no other can have its address and port. TCP alone
-//! does not say so: a closed listener's port is free for the next one while its connections live, and sockets of a shared
-//! endpoint must share a port. Hence a claim beside the sockets: an abstract name of the network namespace, exclusive
-//! while somebody holds it, gone with its process.
+//! shared endpoint and all connectors that connected over it. Until then no other can have its address and port. The
+//! connection manager alone does not say so: a closed listener's port is free for the next one while its connections live,
+//! and ids of a shared endpoint must share a port. Hence a claim beside the ids: an abstract name of the network
+//! namespace, exclusive while somebody holds it, gone with its process.
 use crate::status::NtStatus;
-use adverb_device::interfaces::is_link_local;
+use adverb_device::interfaces::{gid_of, is_link_local};
 use adverb_device::{Context, Errno};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt,
-};
+use adverb_sync::Mutex;
+use adverb_ucma::Signal;
+use adverb_ucma::ids::{Id, QpKind};
+use std::collections::HashSet;
 use std::net::{SocketAddr, SocketAddrV6};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 
@@ -23,29 +23,31 @@ const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
-    /// Entry of the GID table with that address.
-    gid_index: u8,
+    /// Connected to from here.
+    peers: Mutex<HashSet<SocketAddr>>,
     _claim: UnixDatagram,
 }
 
 impl Endpoint {
-    /// Takes an address of the adapter, with port 0 a free port of it other than that of `avoid`. Answers a socket bound to
-    /// it, too.
+    /// Takes an address of the adapter, with port 0 a free port of it other than that of `avoid`. Answers an id bound to
+    /// it, too, whose events `signal` is told of; others of the endpoint may have the port if it is `shared`.
     ///
     /// # Errors
     /// `INVALID_ADDRESS` if it is none of the adapter's, `SHARING_VIOLATION` if it is taken, `TOO_MANY_ADDRESSES` if all
-    /// ephemeral ports are, `ACCESS_DENIED` for a privileged port, `INSUFFICIENT_RESOURCES`.
+    /// ephemeral ports are, `INSUFFICIENT_RESOURCES`.
     pub(crate) fn open(
         context: &Context,
         address: SocketAddr,
         avoid: Option<SocketAddr>,
-    ) -> Result<(Endpoint, OwnedFd), NtStatus> {
-        let interface = context.device().interface();
-        let gid_index = interface.addresses.iter().position(|ip| *ip == address.ip());
-        let gid_index = gid_index.and_then(|i| u8::try_from(i).ok()).ok_or(NtStatus::INVALID_ADDRESS)?;
-        let address = with_scope(address, interface.index);
+        shared: bool,
+        signal: &Signal,
+    ) -> Result<(Endpoint, Id), NtStatus> {
+        if !context.gids().contains(&gid_of(&address.ip())) {
+            return Err(NtStatus::INVALID_ADDRESS);
+        }
+        let address = with_scope(address, context.device().interface().index);
         if address.port() != 0 {
-            return Endpoint::claim(address, gid_index);
+            return Endpoint::claim(address, shared, signal);
         }
         let count = EPHEMERAL.len() as u32;
         let start = getrandom::u32().unwrap_or(std::process::id());
@@ -56,7 +58,7 @@ impl Endpoint {
             }
             let mut address = address;
             address.set_port(port);
-            match Endpoint::claim(address, gid_index) {
+            match Endpoint::claim(address, shared, signal) {
                 Err(NtStatus::SHARING_VIOLATION) => {}
                 other => return other,
             }
@@ -64,42 +66,41 @@ impl Endpoint {
         Err(NtStatus::TOO_MANY_ADDRESSES)
     }
 
-    fn claim(address: SocketAddr, gid_index: u8) -> Result<(Endpoint, OwnedFd), NtStatus> {
+    fn claim(address: SocketAddr, shared: bool, signal: &Signal) -> Result<(Endpoint, Id), NtStatus> {
         let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("adverb-nd-{address}"));
         let claim = name
             .and_then(|name| UnixDatagram::bind_addr(&name))
             .map_err(|e| local_failure(e.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)))?;
-        let endpoint = Endpoint { address, gid_index, _claim: claim };
-        let socket = endpoint.socket()?;
-        Ok((endpoint, socket))
+        let id = new_id(signal)?;
+        if shared {
+            id.share_port().map_err(local_failure)?;
+        }
+        id.bind(address).map_err(local_failure)?;
+        Ok((Endpoint { address, peers: Mutex::default(), _claim: claim }, id))
     }
 
-    /// One more socket bound to the endpoint.
+    /// One more id of a shared endpoint, for a connection.
     ///
     /// # Errors
-    /// `SHARING_VIOLATION` if a program without this crate has the port, `ACCESS_DENIED`, `INSUFFICIENT_RESOURCES`.
-    pub(crate) fn socket(&self) -> Result<OwnedFd, NtStatus> {
-        bound(&self.address).map_err(local_failure)
+    /// `INSUFFICIENT_RESOURCES`.
+    pub(crate) fn id(signal: &Signal) -> Result<Id, NtStatus> {
+        let id = new_id(signal)?;
+        id.share_port().map_err(local_failure)?;
+        Ok(id)
     }
 
     /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
-    /// The entry of its address in the port's GID table.
-    pub(crate) fn gid_index(&self) -> u8 {
-        self.gid_index
+    /// The addresses that are connected to from it.
+    pub(super) fn peers(&self) -> &Mutex<HashSet<SocketAddr>> {
+        &self.peers
     }
 }
 
-/// A TCP socket bound to `address`. `SO_REUSEADDR` lets it have a port that old connections still leave in TIME_WAIT, and
-/// that the sockets of a shared endpoint have in common; exclusiveness is the claim's business.
-fn bound(address: &SocketAddr) -> nix::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let fd = socket(family, SockType::Stream, SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(*address))?;
-    Ok(fd)
+fn new_id(signal: &Signal) -> Result<Id, NtStatus> {
+    Id::new(QpKind::Rc, signal.clone()).map_err(|e| local_failure(Errno::from_raw(e.errno())))
 }
 
 /// A link-local address means nothing without its interface.
@@ -131,8 +132,8 @@ pub(crate) fn remote_failure(errno: Errno) -> NtStatus {
         // Both ends are given, so what is not available is the combination.
         Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EISCONN => NtStatus::ADDRESS_ALREADY_EXISTS,
         Errno::ETIMEDOUT => NtStatus::IO_TIMEOUT,
-        // EINVAL: the source is of the loopback interface, the destination is not.
-        Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EINVAL => NtStatus::NETWORK_UNREACHABLE,
+        // EINVAL, ENODEV: the source is of the loopback interface, the destination is not.
+        Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EINVAL | Errno::ENODEV => NtStatus::NETWORK_UNREACHABLE,
         Errno::EHOSTUNREACH | Errno::EHOSTDOWN => NtStatus::HOST_UNREACHABLE,
         Errno::EACCES | Errno::EPERM => NtStatus::ACCESS_DENIED,
         other => resources(other),
@@ -145,7 +146,7 @@ fn resources(errno: Errno) -> NtStatus {
             NtStatus::INSUFFICIENT_RESOURCES
         }
         other => {
-            log::error!("a socket of a connection fails: {other}");
+            log::error!("an id of a connection fails: {other}");
             NtStatus::INTERNAL_ERROR
         }
     }

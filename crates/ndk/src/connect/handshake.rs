@@ -1,4 +1,4 @@
-//! The states of one connection, without sockets, queue pairs or clocks: calls, messages and the time go in, actions come out.
+//! The states of one connection, without ids, queue pairs or clocks: calls, messages and the time go in, actions come out.
 //!
 //! ```text
 //! initiator                                    listener's side
@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an accepting side waits for READY.
 pub(crate) const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a stream may stand without a whole REQUEST.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long DISCONNECTED is waited for.
 pub(crate) const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,7 +52,7 @@ pub(crate) enum Action {
     DisconnectEvent,
     /// Complete what is outstanding on the queue pair as flushed.
     Flush,
-    /// Close the stream when what was sent before is out.
+    /// Let the id go.
     Hangup,
 }
 
@@ -66,13 +64,13 @@ pub(crate) type Actions = Vec<Action>;
 pub(crate) enum State {
     /// Nothing was asked for yet.
     Idle,
-    /// The stream is being made.
+    /// The way to the peer is found.
     Dialing,
     /// REQUEST was sent.
     Requesting,
     /// REPLY came; the consumer is to complete the connection.
     Replied,
-    /// A stream came; its REQUEST has not.
+    /// An id came; its REQUEST has not been looked at.
     Incoming,
     /// REQUEST came; the consumer is to accept or reject.
     Requested,
@@ -126,9 +124,9 @@ impl Handshake {
         Handshake { state: State::Idle, limits, peer: None, refusal: None, deadline: None }
     }
 
-    /// That of a stream a listener took.
-    pub(crate) fn incoming(limits: ReadLimits, now: Instant) -> Self {
-        Handshake { state: State::Incoming, deadline: Some(now + REQUEST_TIMEOUT), ..Handshake::new(limits) }
+    /// That of an id a listener took.
+    pub(crate) fn incoming(limits: ReadLimits) -> Self {
+        Handshake { state: State::Incoming, ..Handshake::new(limits) }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -137,10 +135,6 @@ impl Handshake {
     /// When [`Handshake::timeout`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
-    }
-    /// The peer's offer.
-    pub(crate) fn peer(&self) -> Option<&Offer> {
-        self.peer.as_ref()
     }
     /// The read limits of this side's queue pair.
     pub(crate) fn limits(&self) -> ReadLimits {
@@ -184,7 +178,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The stream is made.
+    /// The request can leave.
     pub(crate) fn dialed(&mut self, request: Offer, out: &mut Actions) {
         if self.state == State::Dialing {
             self.enter(State::Requesting, self.deadline);
@@ -287,7 +281,7 @@ impl Handshake {
         }
     }
 
-    /// The object is closed: what is pending ends, the peer finds the stream closed.
+    /// The object is closed: what is pending ends, the peer finds this end lost.
     pub(crate) fn close(&mut self, out: &mut Actions) {
         let pending = match self.state {
             State::Dialing | State::Requesting => Some(Request::Connect),
@@ -353,7 +347,7 @@ impl Handshake {
         }
     }
 
-    /// The stream failed with `status`, or the peer closed it (`CONNECTION_REFUSED` to somebody who has only asked).
+    /// The peer is lost, or has given up.
     pub(crate) fn lost(&mut self, status: NtStatus, out: &mut Actions) {
         match self.state {
             State::Dialing | State::Requesting => self.fail_connect(status, out),
@@ -361,7 +355,7 @@ impl Handshake {
             State::Accepted => self.fail_accept(NtStatus::CONNECTION_ABORTED, out),
             State::Established => self.failed(out),
             State::Disconnecting => self.disconnected(Ok(()), out),
-            // The consumer's disconnect is still to come; the stream has served.
+            // The consumer's disconnect is still to come; the id has served.
             State::PeerLeft => out.push(Action::Hangup),
             State::Idle | State::Ended(_) => {}
         }

@@ -1,35 +1,28 @@
-//! What a connector has of its connection: the handshake, the stream, the queue pair, what is pending.
+//! What a connector has of its connection: the handshake, the id, the queue pair, what is pending.
 use super::DisconnectEvent;
 use super::endpoint::Endpoint;
 use super::handshake::{Actions, Handshake, State};
+use super::line::{Incoming, Line, Own};
 use super::message::{Message, Offer, ReadLimits};
-use super::stream::{Incoming, Stream};
 use crate::object::{Completion, Hold};
 use crate::qp::{PeerPath, Qp};
 use crate::status::NtStatus;
-use adverb_device::engine::QpState;
+use adverb_device::engine::{PathMtu, QpState};
 use adverb_device::interfaces::gid_of;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// First PSNs have 24 bits.
-const PSN_MASK: u32 = 0x00ff_ffff;
-
 /// The state of a connector, behind its lock.
 pub(super) struct Link {
     pub(super) handshake: Handshake,
-    pub(super) stream: Option<Stream>,
+    pub(super) line: Option<Line>,
     pub(super) endpoint: Option<Arc<Endpoint>>,
     /// On the shared endpoint it is connecting over.
     pub(super) shared: Option<Hold>,
     pub(super) peer_address: Option<SocketAddr>,
     /// Held while connecting or connected.
     pub(super) qp: Option<(Qp, Hold)>,
-    /// First PSN of this end.
-    psn: u32,
-    /// Private data for the request, while the call is made.
-    pub(super) call_data: Vec<u8>,
     /// The request that completes later.
     pub(super) pending: Option<(Hold, Completion<()>)>,
     pub(super) on_disconnect: Option<DisconnectEvent>,
@@ -39,57 +32,44 @@ impl Link {
     pub(super) fn new(handshake: Handshake) -> Self {
         Link {
             handshake,
-            stream: None,
+            line: None,
             endpoint: None,
             shared: None,
             peer_address: None,
             qp: None,
-            psn: getrandom::u32().unwrap_or_default() & PSN_MASK,
-            call_data: Vec::new(),
             pending: None,
             on_disconnect: None,
         }
     }
 
     pub(super) fn token(&self) -> Option<u64> {
-        self.stream.as_ref().map(Stream::token)
+        self.line.as_ref().map(|line| line.token)
     }
 
     fn qp(&self) -> Option<&Qp> {
         self.qp.as_ref().map(|(qp, _)| qp)
     }
 
-    pub(super) fn send(&mut self, message: &Message) {
-        if let Some(stream) = &mut self.stream {
-            stream.send(message);
-        }
-    }
-
-    /// What this end tells the peer of itself.
-    fn offer(&self, limits: ReadLimits, private_data: Vec<u8>) -> Option<Offer> {
-        let (qp, endpoint) = (self.qp()?, self.endpoint.as_ref()?);
-        Some(Offer {
-            qpn: qp.device().number(),
-            psn: self.psn,
-            gid: gid_of(&endpoint.address().ip()),
-            mtu: qp.device().context().limits().port_mtu,
-            limits,
-            private_data,
-        })
+    /// # Errors
+    /// As [`Line::send`].
+    pub(super) fn send(&self, message: &Message) -> Result<(), NtStatus> {
+        let own = self.qp().map(|qp| Own { qpn: qp.device().number(), srq: qp.has_srq() });
+        self.line.as_ref().map_or(Ok(()), |line| line.send(message, own))
     }
 
     /// The way to the peer, whose offer has come.
     fn path(&self, limits: ReadLimits) -> Option<PeerPath> {
-        let (qp, endpoint, peer) = (self.qp()?, self.endpoint.as_ref()?, self.handshake.peer()?);
+        let (qp, link) = (self.qp()?, self.line.as_ref()?.id.link()?);
         // The adapter's limits, which cap these, fit a byte (`max_rd_atomic` of IBTA 12.6.5).
         let count = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
+        let mtu = qp.device().context().port_mtu();
         Some(PeerPath {
-            sgid_index: endpoint.gid_index(),
-            dgid: peer.gid,
-            dest_qpn: peer.qpn,
-            rq_psn: peer.psn,
-            sq_psn: self.psn,
-            mtu: qp.device().context().limits().port_mtu.min(peer.mtu),
+            sgid_index: link.sgid_index,
+            dgid: gid_of(&link.path.remote),
+            dest_qpn: link.remote_qpn,
+            rq_psn: link.rq_psn,
+            sq_psn: link.sq_psn,
+            mtu: PathMtu::from_code(link.mtu.into()).map_or(mtu, |agreed| agreed.min(mtu)),
             inbound_reads: count(limits.inbound),
             outbound_reads: count(limits.outbound),
         })
@@ -104,7 +84,7 @@ impl Link {
     ) -> Result<(), NtStatus> {
         let missing = NtStatus::CONNECTION_INVALID;
         let path = self.path(limits).ok_or(missing)?;
-        let reply = self.offer(limits, private_data.to_vec()).ok_or(missing)?;
+        let reply = Offer { limits, private_data: private_data.to_vec() };
         self.qp().ok_or(missing)?.to_rtr(&path)?;
         self.handshake.accept(reply, Instant::now(), out)
     }
@@ -117,6 +97,10 @@ impl Link {
         qp.to_rtr(&path)?;
         qp.to_rts(&path)?;
         qp.connected(self.fault_notice())?;
+        if let Some(Err(aborted)) = self.line.as_ref().map(Line::establish) {
+            self.handshake.abort(out);
+            return Err(aborted);
+        }
         self.handshake.complete(out)
     }
 
@@ -132,12 +116,12 @@ impl Link {
         self.qp().filter(|qp| qp.device().state() == state).ok_or(NtStatus::CONNECTION_INVALID)
     }
 
-    /// What the queue pair calls when it fails: has the thread of the sockets look after the connection.
+    /// What the queue pair calls when it fails: has the worker look after the connection.
     fn fault_notice(&self) -> impl FnOnce() + Send + 'static {
-        let to = self.stream.as_ref().map(|s| (s.sockets().clone(), s.token()));
+        let to = self.line.as_ref().map(|line| (line.worker.clone(), line.token));
         move || {
-            if let Some((sockets, token)) = to {
-                sockets.poke(token);
+            if let Some((worker, token)) = to {
+                worker.poke(token);
             }
         }
     }
@@ -156,77 +140,23 @@ impl Link {
         }
     }
 
-    /// Closes the stream.
-    pub(super) fn drop_stream(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            stream.sockets().remove(stream.token());
+    /// Lets the id go.
+    pub(super) fn drop_line(&mut self) {
+        if let Some(line) = self.line.take() {
+            line.worker.remove(line.token);
         }
     }
 
-    /// The socket can be read or written. Answers whether the stream is to be dropped.
+    /// Takes the next event of the id; false if there is none.
     pub(super) fn serve(&mut self, out: &mut Actions) -> bool {
-        if self.handshake.state() == State::Dialing && !self.dialed(out) {
-            return false;
+        let state = self.handshake.state();
+        let standing = matches!(state, State::Established | State::Disconnecting | State::PeerLeft);
+        let Some(line) = &self.line else { return false };
+        match line.receive(state == State::Requesting, standing) {
+            None => return false,
+            Some(Incoming::Message(message)) => self.handshake.message(message, out),
+            Some(Incoming::Lost(status)) => self.handshake.lost(status, out),
         }
-        let Some(stream) = &mut self.stream else { return false };
-        if stream.flush() {
-            return true;
-        }
-        loop {
-            match stream.receive() {
-                Incoming::Nothing => return false,
-                Incoming::Message(message) => match vetted(message, self.peer_address) {
-                    Some(message) => self.handshake.message(message, out),
-                    None => self.handshake.lost(NtStatus::CONNECTION_REFUSED, out),
-                },
-                Incoming::Malformed(malformed) => {
-                    log::warn!("connection with {:?}: {malformed}", self.peer_address);
-                    self.handshake.lost(NtStatus::CONNECTION_REFUSED, out);
-                    return true;
-                }
-                // To somebody who has only asked, this is a refusal.
-                Incoming::Closed => {
-                    self.handshake.lost(NtStatus::CONNECTION_REFUSED, out);
-                    return true;
-                }
-                Incoming::Failed(status) => {
-                    self.handshake.lost(status, out);
-                    return true;
-                }
-            }
-            if matches!(self.handshake.state(), State::Ended(_)) {
-                return false;
-            }
-        }
+        true
     }
-
-    /// Answers whether the stream stands.
-    fn dialed(&mut self, out: &mut Actions) -> bool {
-        let Some(stream) = &mut self.stream else { return false };
-        match stream.dialed() {
-            Ok(false) => false,
-            Ok(true) => {
-                let data = std::mem::take(&mut self.call_data);
-                if let Some(request) = self.offer(self.handshake.limits(), data) {
-                    self.handshake.dialed(request, out);
-                }
-                true
-            }
-            Err(status) => {
-                self.handshake.lost(status, out);
-                false
-            }
-        }
-    }
-}
-
-/// An offer must be of the host that makes it: packets to a third one would be its harm.
-pub(super) fn vetted(message: Message, peer: Option<SocketAddr>) -> Option<Message> {
-    if let Message::Request(offer) | Message::Reply(offer) = &message
-        && peer.is_none_or(|p| gid_of(&p.ip()) != offer.gid)
-    {
-        log::warn!("{peer:?} offers a queue pair of another address, {}", offer.gid);
-        return None;
-    }
-    Some(message)
 }

@@ -1,32 +1,24 @@
 //! Listeners.
 use super::connector::Connector;
 use super::endpoint::{Endpoint, local_failure};
-use super::handshake::REQUEST_TIMEOUT;
-use super::link::vetted;
-use super::message::{Message, Offer, Reason};
-use super::sockets::{Interest, Sockets, Source};
-use super::stream::{Incoming, Stream};
+use super::line::{Bell, Line, offer_of};
+use super::message::Reason;
+use super::worker::{Source, Worker};
 use crate::adapter::Adapter;
 use crate::flags::ObjectType;
 use crate::object::{Life, Outcome, complete_creation};
 use crate::status::NtStatus;
-use adverb_device::Errno;
 use adverb_sync::Mutex;
-use nix::sys::socket::{Backlog, listen};
+use adverb_ucma::Signal;
+use adverb_ucma::ids::{Event, Id, Request};
 use std::fmt;
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
-/// Streams whose request has not come, and connect events whose callback has not returned, at most each: beyond, callers
-/// are refused.
-const BACKLOG: usize = 1024;
-/// Streams taken at a time, before others have their turn.
-const BATCH: usize = 64;
-/// How long no streams are taken after the system had no descriptor for one.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+/// Requests that the worker has not come to, and connect events whose callback has not returned, at most each: beyond, callers
+/// wait, or are refused.
+const BACKLOG: u32 = 1024;
 
 /// Takes connections asked for at an address.
 #[derive(Clone)]
@@ -39,8 +31,6 @@ struct ListenerInner {
     on_connect: Box<dyn Fn(Connector) + Send + Sync>,
     paused: AtomicBool,
     state: Mutex<Listening>,
-    /// Streams without a request.
-    incoming: AtomicUsize,
     /// Connect events to be delivered.
     events: AtomicUsize,
 }
@@ -49,13 +39,13 @@ struct ListenerInner {
 struct Listening {
     /// Released when the listener and its connectors are closed.
     endpoint: Option<Arc<Endpoint>>,
-    socket: Option<Listened>,
+    listened: Option<Listened>,
 }
 
 struct Listened {
-    sockets: Arc<Sockets>,
+    worker: Arc<Worker>,
     token: u64,
-    listener: TcpListener,
+    id: Id,
 }
 
 impl Adapter {
@@ -80,7 +70,6 @@ impl Adapter {
                 on_connect: Box::new(on_connect),
                 paused: AtomicBool::new(false),
                 state: Mutex::default(),
-                incoming: AtomicUsize::new(0),
                 events: AtomicUsize::new(0),
             });
             inner.life.keep(inner.clone());
@@ -95,8 +84,8 @@ impl Listener {
     ///
     /// # Errors
     /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port is taken,
-    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `ACCESS_DENIED` for a privileged port, `INVALID_DEVICE_STATE` if it
-    /// listens already, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INVALID_DEVICE_STATE` if it listens already,
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
     pub fn listen(
         &self,
         address: SocketAddr,
@@ -143,7 +132,7 @@ impl Listener {
 impl ListenerInner {
     fn listen(&self, address: SocketAddr) -> Result<(), NtStatus> {
         let me = self.me.upgrade().ok_or(NtStatus::DELETE_PENDING)?;
-        let sockets = self.adapter.0.network.get()?;
+        let worker = self.adapter.0.network.get()?;
         let mut state = self.state.lock();
         if self.life.is_closing() {
             return Err(NtStatus::DELETE_PENDING);
@@ -151,25 +140,24 @@ impl ListenerInner {
         if state.endpoint.is_some() {
             return Err(NtStatus::INVALID_DEVICE_STATE);
         }
-        let (endpoint, socket) = Endpoint::open(self.adapter.context(), address, None)?;
-        listen(&socket, Backlog::MAXCONN).map_err(local_failure)?;
-        let listener = TcpListener::from(socket);
-        let token = sockets.add(me);
-        if let Err(e) = sockets.watch(token, &listener, Interest::Read) {
-            sockets.remove(token);
-            return Err(local_failure(e));
-        }
+        let token = worker.reserve();
+        let signal: Signal = Arc::new(Bell { worker: worker.clone(), token });
+        let listens = Endpoint::open(self.adapter.context(), address, None, false, &signal)
+            .and_then(|(endpoint, id)| id.listen(BACKLOG).map(|()| (endpoint, id)).map_err(local_failure));
+        let (endpoint, id) = listens.inspect_err(|_| worker.remove(token))?;
         state.endpoint = Some(Arc::new(endpoint));
-        state.socket = Some(Listened { sockets, token, listener });
+        state.listened = Some(Listened { worker: worker.clone(), token, id });
+        drop(state);
+        worker.enter(token, me);
         Ok(())
     }
 
-    /// Takes no streams any more; those that wait in the kernel are reset.
+    /// Takes no requests any more; those that wait are refused.
     fn stop(&self) {
-        let listened = self.state.lock().socket.take();
-        if let Some(listened) = listened {
-            drop(listened.listener);
-            listened.sockets.remove(listened.token);
+        let listened = self.state.lock().listened.take();
+        if let Some(Listened { worker, token, id }) = listened {
+            drop(id);
+            worker.remove(token);
         }
     }
 
@@ -178,60 +166,39 @@ impl ListenerInner {
         self.paused.load(Ordering::SeqCst) || self.life.is_closing()
     }
 
-    /// Takes the next stream; `None` when there is none now.
-    fn take(&self, token: u64) -> Option<(Arc<Sockets>, TcpStream, SocketAddr)> {
+    /// Takes the next request as an id of its own; `None` when there is none now.
+    fn take(&self, token: u64) -> Option<(Line, Request)> {
         let state = self.state.lock();
-        let listened = state.socket.as_ref().filter(|l| l.token == token)?;
+        let listened = state.listened.as_ref().filter(|l| l.token == token)?;
         loop {
-            match listened.listener.accept() {
-                Ok((stream, peer)) => return Some((listened.sockets.clone(), stream, peer)),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-                // The caller is gone, or its stream failed in the queue: errors of accept(2) that are the stream's.
-                Err(e) if is_of_stream(&e) => {}
+            let Event::Request(request) = listened.id.next_event()? else { continue };
+            let worker = listened.worker.clone();
+            let token = worker.reserve();
+            let bell = Arc::new(Bell { worker: worker.clone(), token });
+            match listened.id.take(&request, bell) {
+                Ok(id) => return Some((Line { worker, token, id, _pair: None }, request)),
                 Err(e) => {
-                    log::warn!("connections must wait: {e}");
-                    listened.sockets.rewatch(token, &listened.listener, Interest::Nothing);
-                    listened.sockets.schedule(token, Some(Instant::now() + EXHAUSTED));
-                    return None;
+                    log::warn!("a connection cannot be taken: {e}");
+                    worker.remove(token);
                 }
             }
         }
     }
 
-    /// Waits for the request on a stream.
-    fn greet(&self, sockets: &Arc<Sockets>, socket: TcpStream, peer: SocketAddr) {
-        if self.incoming.fetch_add(1, Ordering::Relaxed) >= BACKLOG {
-            self.incoming.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let caller = Arc::new(Caller { listener: self.me.clone(), peer, stream: Mutex::new(None) });
-        let token = sockets.add(caller.clone());
-        match Stream::accepted(sockets, token, socket) {
-            Ok(stream) => {
-                *caller.stream.lock() = Some(stream);
-                sockets.schedule(token, Some(Instant::now() + REQUEST_TIMEOUT));
-            }
-            Err(status) => {
-                log::warn!("a connection cannot be taken: {status}");
-                sockets.remove(token);
-            }
-        }
-    }
-
     /// A request has come.
-    fn requested(&self, stream: Stream, request: Offer, peer: SocketAddr) {
+    fn requested(&self, line: Line, request: Request) {
         let endpoint = self.state.lock().endpoint.clone();
-        let (Some(endpoint), false) = (endpoint, self.deaf()) else {
-            return refuse(stream, Reason::NoListener);
-        };
-        if self.events.load(Ordering::Relaxed) >= BACKLOG {
-            return refuse(stream, Reason::Busy);
+        let nobody = Reason::INVALID_SERVICE_ID;
+        let (Some(endpoint), false) = (endpoint, self.deaf()) else { return refuse(&line, nobody) };
+        if self.events.load(Ordering::Relaxed) >= BACKLOG as usize {
+            return refuse(&line, Reason::NO_RESOURCES);
         }
         let holds = (self.adapter.hold(), self.life.hold(), self.life.hold());
-        let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(stream, Reason::NoListener) };
+        let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(&line, nobody) };
         let antecedents = vec![adapter, listener];
-        let Some(me) = self.me.upgrade() else { return refuse(stream, Reason::NoListener) };
-        let connector = Connector::requested(&self.adapter, antecedents, stream, request, endpoint, peer);
+        let Some(me) = self.me.upgrade() else { return refuse(&line, nobody) };
+        let connector =
+            Connector::requested(&self.adapter, antecedents, line, offer_of(request.offer), endpoint);
         self.events.fetch_add(1, Ordering::Relaxed);
         self.adapter.0.dispatcher.run(move || {
             me.events.fetch_sub(1, Ordering::Relaxed);
@@ -248,37 +215,10 @@ impl ListenerInner {
     }
 }
 
-/// Network errors already pending on a new stream are reported by accept(2), which says to go on.
-fn is_of_stream(error: &std::io::Error) -> bool {
-    let errno = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-    matches!(
-        errno,
-        Errno::EINTR
-            | Errno::ECONNABORTED
-            | Errno::ENETDOWN
-            | Errno::EPROTO
-            | Errno::ENOPROTOOPT
-            | Errno::EHOSTDOWN
-            | Errno::ENONET
-            | Errno::EHOSTUNREACH
-            | Errno::EOPNOTSUPP
-            | Errno::ENETUNREACH
-    )
-}
-
 impl Source for ListenerInner {
     fn ready(&self, token: u64) {
-        for _ in 0..BATCH {
-            let Some((sockets, stream, peer)) = self.take(token) else { return };
-            self.greet(&sockets, stream, peer);
-        }
-    }
-
-    /// Descriptors may be had again.
-    fn due(&self, token: u64, _: Instant) {
-        let state = self.state.lock();
-        if let Some(listened) = state.socket.as_ref().filter(|l| l.token == token) {
-            listened.sockets.rewatch(token, &listened.listener, Interest::Read);
+        while let Some((line, request)) = self.take(token) {
+            self.requested(line, request);
         }
     }
 }
@@ -293,66 +233,9 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// A stream whose request has not come. It does not keep the listener.
-struct Caller {
-    listener: Weak<ListenerInner>,
-    peer: SocketAddr,
-    stream: Mutex<Option<Stream>>,
-}
-
-impl Caller {
-    fn end(&self, token: u64) {
-        let stream = self.stream.lock().take();
-        if let Some(stream) = stream {
-            stream.sockets().remove(token);
-        }
-    }
-}
-
-impl Source for Caller {
-    fn ready(&self, token: u64) {
-        let mut slot = self.stream.lock();
-        let Some(mut stream) = slot.take() else { return };
-        let request = match stream.receive() {
-            Incoming::Nothing => {
-                *slot = Some(stream);
-                return;
-            }
-            Incoming::Message(Message::Request(offer)) => {
-                vetted(Message::Request(offer), Some(self.peer)).ok_or(Some(Reason::Malformed))
-            }
-            Incoming::Message(_) => Err(Some(Reason::Malformed)),
-            Incoming::Malformed(malformed) => {
-                log::warn!("{} asks for a connection: {malformed}", self.peer);
-                Err(Some(malformed.reason()))
-            }
-            Incoming::Closed | Incoming::Failed(_) => Err(None),
-        };
-        drop(slot);
-        match (request, self.listener.upgrade()) {
-            (Ok(Message::Request(offer)), Some(listener)) => listener.requested(stream, offer, self.peer),
-            (Err(Some(reason)), _) => refuse(stream, reason),
-            (Ok(_), _) => refuse(stream, Reason::NoListener),
-            (Err(None), _) => stream.sockets().remove(token),
-        }
-    }
-
-    fn due(&self, token: u64, _: Instant) {
-        log::debug!("{} asked for no connection in time", self.peer);
-        self.end(token);
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        if let Some(listener) = self.listener.upgrade() {
-            listener.incoming.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Answers and closes. An answer that the socket does not take at once is not worth waiting for.
-fn refuse(mut stream: Stream, reason: Reason) {
-    stream.send(&Message::Reject(reason, Vec::new()));
-    stream.sockets().remove(stream.token());
+/// Refuses a request that gets no connector.
+fn refuse(line: &Line, reason: Reason) {
+    // One whose sender has given up needs no answer.
+    let _ = line.id.reject(reason, &[]);
+    line.worker.remove(line.token);
 }

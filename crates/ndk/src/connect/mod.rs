@@ -1,7 +1,8 @@
 //! Connectors, listeners and shared endpoints.
 //!
-//! Two queue pairs are connected by messages over TCP, between the addresses that NDKPI's calls name: a RoCE device's
-//! network interface has TCP beside it. An initiator makes a [`Connector`] and connects it to the address where a
+//! Two queue pairs are connected by the connection manager of InfiniBand (IBTA volume 1, chapter 12), between the addresses
+//! that NDKPI's calls name, in rdma_cm's port space TCP: each connector is an rdma_cm id. Peers may be programs of
+//! librdmacm as well. An initiator makes a [`Connector`] and connects it to the address where a
 //! [`Listener`] listens; that side gets a connect event with a connector of its own, and accepts or rejects.
 //!
 //! | initiator | listener's side |
@@ -18,30 +19,31 @@
 //!   close. A peer that is lost (its process ended, its host is silent, its queue pair failed, its connector was closed
 //!   without a disconnect) brings the event, too, and cancels what is outstanding.
 //! * **Waits end**: a connect after 30 seconds without an answer, an accept after 30 seconds without the initiator's
-//!   completion, a disconnect after 5 seconds, all with `IO_TIMEOUT`; a silent host is lost after 15 seconds.
+//!   completion, a disconnect after 5 seconds, all with `IO_TIMEOUT`; a silent host is lost when its queue pair does not
+//!   acknowledge any more.
 //! * **Addresses.** An address with its port belongs to one listener with all connectors it brought, to one connector, or to
 //!   one shared endpoint with all its connectors, until all of these are closed.
 //! * **Closing** a connector aborts what it has. A listener refuses from its close on; its close is pending until its
 //!   connectors are closed, accepted or not, and these can still be accepted.
-//! * **Peers are not trusted.** A stream has five seconds for its request, a message has an exact length of at most 192
-//!   bytes, anything unexpected ends the connection, and an offer must be of the host that makes it.
+//! * **Private data** has no length in the messages: what comes is as long as there is room (56 bytes with a connect, 196
+//!   with an accept, 148 with a reject), zero where the peer put nothing.
 //!
-//! One thread an adapter serves all sockets; callbacks run on the adapter's dispatcher.
+//! One thread an adapter serves all ids; callbacks run on the adapter's dispatcher.
 mod connector;
 mod endpoint;
 pub(crate) mod handshake;
+mod line;
 mod link;
 mod listener;
 pub(crate) mod message;
 mod shared_endpoint;
-mod sockets;
-mod stream;
+mod worker;
 
 pub use connector::Connector;
 pub use listener::Listener;
 pub use message::ReadLimits;
 pub use shared_endpoint::SharedEndpoint;
-pub(crate) use sockets::Network;
+pub(crate) use worker::Network;
 
 /// Called once when the peer leaves.
 pub type DisconnectEvent = Box<dyn FnOnce() + Send>;
@@ -51,12 +53,13 @@ pub type DisconnectEvent = Box<dyn FnOnce() + Send>;
 pub struct ConnectionData {
     /// Effective limits; zero after a refusal.
     pub reads: ReadLimits,
-    /// The peer's private data, exactly as long as it was sent.
+    /// The peer's private data, with zeros behind it up to the length that the message has room for.
     pub private_data: Vec<u8>,
 }
 
 const _: () = {
-    assert!(message::MAX_PRIVATE_DATA >= crate::info::MAX_CALLER_DATA as usize);
-    assert!(message::MAX_PRIVATE_DATA >= crate::info::MAX_CALLEE_DATA as usize);
-    assert!(message::MAX_MESSAGE == 192);
+    use adverb_ucma::ids::{REJECT_DATA, REPLY_DATA, REQUEST_DATA};
+    assert!(REQUEST_DATA == crate::info::MAX_CALLER_DATA as usize);
+    assert!(REPLY_DATA >= crate::info::MAX_CALLEE_DATA as usize);
+    assert!(REJECT_DATA == crate::info::MAX_CALLEE_DATA as usize);
 };

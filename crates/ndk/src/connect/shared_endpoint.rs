@@ -5,8 +5,9 @@ use crate::flags::ObjectType;
 use crate::object::{Hold, Life, Outcome, complete_creation};
 use crate::status::NtStatus;
 use adverb_sync::Mutex;
+use adverb_ucma::ids::Id;
+use adverb_ucma::{Signal, Tokens};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A local address for several outgoing connections to different peers.
@@ -18,8 +19,16 @@ struct SharedEndpointInner {
     adapter: Adapter,
     life: Arc<Life>,
     address: SocketAddr,
-    /// Until it is closed; the socket keeps the port from programs that know nothing of endpoints.
-    claim: Mutex<Option<(Arc<Endpoint>, OwnedFd)>>,
+    /// Until it is closed; the id keeps the port from programs that know nothing of endpoints.
+    claim: Mutex<Option<(Arc<Endpoint>, Id)>>,
+}
+
+/// The id of an endpoint has no events.
+struct Nobody;
+
+impl Tokens for Nobody {
+    fn give(&self) {}
+    fn take(&self) {}
 }
 
 impl Adapter {
@@ -27,7 +36,7 @@ impl Adapter {
     ///
     /// # Errors
     /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port is taken,
-    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `ACCESS_DENIED` for a privileged port, `INSUFFICIENT_RESOURCES`,
+    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`,
     /// `DELETE_PENDING`; in line or through `completion`.
     pub fn create_shared_endpoint(
         &self,
@@ -41,10 +50,11 @@ impl Adapter {
 impl SharedEndpoint {
     fn create(adapter: &Adapter, address: SocketAddr) -> Result<Self, NtStatus> {
         let hold = adapter.hold()?;
-        let (endpoint, socket) = Endpoint::open(adapter.context(), address, None)?;
+        let nobody: Signal = Arc::new(Nobody);
+        let (endpoint, id) = Endpoint::open(adapter.context(), address, None, true, &nobody)?;
         let life = adapter.new_life(ObjectType::SharedEndpoint, vec![hold]);
         let (adapter, address) = (adapter.clone(), endpoint.address());
-        let claim = Mutex::new(Some((Arc::new(endpoint), socket)));
+        let claim = Mutex::new(Some((Arc::new(endpoint), id)));
         let inner = Arc::new(SharedEndpointInner { adapter, life, address, claim });
         inner.life.keep(inner.clone());
         Ok(SharedEndpoint(inner))

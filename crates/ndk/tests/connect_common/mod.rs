@@ -1,7 +1,7 @@
 //! Connections between ends.
 #![allow(dead_code, reason = "each test file uses its part")]
 use crate::common::{DEADLINE, End, closed, wait};
-use adverb_ndk::connect::{Connector, DisconnectEvent, Listener, ReadLimits};
+use adverb_ndk::connect::{ConnectionData, Connector, DisconnectEvent, Listener, ReadLimits};
 use adverb_ndk::object::Completion;
 use adverb_ndk::{NtStatus, Outcome};
 use std::net::SocketAddr;
@@ -9,6 +9,18 @@ use std::sync::mpsc::{Receiver, channel};
 
 pub const fn reads(inbound: u32, outbound: u32) -> ReadLimits {
     ReadLimits { inbound, outbound }
+}
+
+/// Bytes that each message has for private data.
+pub const CALL: usize = 56;
+pub const ANSWER: usize = 196;
+pub const REFUSAL: usize = 148;
+
+/// What a connector has of its peer's message, which has room for `room` bytes of private data.
+pub fn said(reads: ReadLimits, text: &[u8], room: usize) -> ConnectionData {
+    let mut private_data = text.to_vec();
+    private_data.resize(room, 0);
+    ConnectionData { reads, private_data }
 }
 
 /// Any port of the loopback address.

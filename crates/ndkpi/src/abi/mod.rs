@@ -1,5 +1,5 @@
-//! Mirrors of the C headers in `include/`. The names are the headers', so that a reader can look them up there and the
-//! layout test can compare both.
+//! Mirrors of the C headers in `include/`. The names are the headers', so that a reader can look
+//! them up there and the layout test can compare both.
 #![allow(
     non_camel_case_types,
     non_snake_case,

@@ -179,7 +179,8 @@ impl LamOut {
     /// # Safety
     /// There is room for all of its pages.
     unsafe fn write(self, lam: &Lam) {
-        // The provider's word is the first page's address: it names the mapping when it is released.
+        // The provider's word is the first page's address: it names the mapping when it is
+        // released.
         let base = lam.pages.first().map_or(0, |p| p.0);
         // SAFETY: the caller's promise. Through pointers: the array is longer than its type says.
         unsafe {
@@ -212,7 +213,8 @@ unsafe extern "C" fn build_lam(
         if fbo.is_null() || !lam.is_aligned() || (completion.is_none() && !open.in_line) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        // SAFETY: "What C promises", 2 and 4. What a key of the mapping may do is said later: it must be writable.
+        // SAFETY: "What C promises", 2 and 4. What a key of the mapping may do is said later: it
+        // must be writable.
         let (mdl, address) = unsafe { describe(mdl, length, true) }?;
         let pages = (address % PAGE_SIZE + length as u64).div_ceil(PAGE_SIZE);
         let needed = lam_size(pages)?;
@@ -224,7 +226,8 @@ unsafe extern "C" fn build_lam(
         let context = Context::new(context);
         let built = open.adapter.build_lam(&mdl, length as u64, move |built| {
             let status = built.map(|lam| {
-                // SAFETY: there was room; the buffers stay until the request is complete ("What C promises", 2).
+                // SAFETY: there was room; the buffers stay until the request is complete ("What C
+                // promises", 2).
                 unsafe { out.write(&lam) };
             });
             if let Some(completion) = completion {

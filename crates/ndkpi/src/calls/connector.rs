@@ -42,7 +42,8 @@ unsafe extern "C" fn connect(
     completion: NDK_FN_REQUEST_COMPLETION,
     context: PVOID,
 ) -> NTSTATUS {
-    // SAFETY: "What C promises", 1 to 3. Clones: the completion may close the objects before the call is back.
+    // SAFETY: "What C promises", 1 to 3. Clones: the completion may close the objects before the
+    // call is back.
     status(|| unsafe {
         let (connector, qp) = (behind::<Connector>(connector)?.clone(), behind::<Qp>(qp)?.clone());
         let source = net::read(source, source_length)?;

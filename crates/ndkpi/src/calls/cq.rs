@@ -40,7 +40,8 @@ unsafe extern "C" fn arm(cq: *mut NDK_CQ, notify: ULONG) {
             log::warn!("NdkArmCq: {notify} is none of NDK_CQ_NOTIFY_ERRORS, _ANY and _SOLICITED");
             return;
         };
-        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the queue.
+        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the
+        // queue.
         if let Ok(cq) = unsafe { behind::<Cq>(cq) } {
             cq.clone().arm(notify);
         }

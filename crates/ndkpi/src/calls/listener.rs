@@ -49,7 +49,8 @@ unsafe extern "C" fn get_local_address(
 
 unsafe extern "C" fn control_connect_events(listener: *mut NDK_LISTENER, pause: BOOLEAN) {
     guarded((), || {
-        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the listener.
+        // SAFETY: "What C promises", 1. A clone: the callback that this may lead to may close the
+        // listener.
         if let Ok(listener) = unsafe { behind::<Listener>(listener) } {
             listener.clone().control_connect_events(pause != 0);
         }

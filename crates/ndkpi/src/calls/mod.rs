@@ -53,7 +53,8 @@ unsafe fn create<K: Kind>(
     }
 }
 
-/// Closes an object with `close`. The object is freed before the completion is called, or before this returns.
+/// Closes an object with `close`. The object is freed before the completion is called, or before
+/// this returns.
 ///
 /// # Safety
 /// "What C promises", 1 and 3.

@@ -34,8 +34,8 @@ unsafe extern "C" fn flush(qp: *mut NDK_QP) {
     });
 }
 
-/// Posts an initiator request. One that is refused here already ends the chain as one that the queue pair refuses: what was
-/// deferred before it is handed over (DEF-4).
+/// Posts an initiator request. One that is refused here already ends the chain as one that the
+/// queue pair refuses: what was deferred before it is handed over (DEF-4).
 ///
 /// # Safety
 /// "What C promises", 1.
@@ -44,7 +44,8 @@ unsafe fn initiate(qp: *mut NDK_QP, post: impl FnOnce(&adverb_ndk::Qp) -> Result
         // SAFETY: the caller's promise.
         let qp = unsafe { behind::<Qp>(qp) }?;
         post(qp).map(|()| NtStatus::SUCCESS).inspect_err(|_| {
-            // No request may have all flags: the queue pair refuses this one, and hands over if that is still to do.
+            // No request may have all flags: the queue pair refuses this one, and hands over if
+            // that is still to do.
             let _ = qp.send(0, &[], OpFlags::all());
         })
     })
@@ -196,7 +197,8 @@ unsafe fn logical_addresses<'a>(
     if pages.is_null() || !pages.is_aligned() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // SAFETY: the caller's promise; a `LogicalAddress` is, transparently, the 64 bits of an `NDK_LOGICAL_ADDRESS`.
+    // SAFETY: the caller's promise; a `LogicalAddress` is, transparently, the 64 bits of an
+    // `NDK_LOGICAL_ADDRESS`.
     Ok(unsafe { core::slice::from_raw_parts(pages.cast(), count as usize) })
 }
 

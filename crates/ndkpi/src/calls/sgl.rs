@@ -7,10 +7,12 @@ use crate::abi::{NDK_SGE, ULONG};
 /// Most requests have so few entries; more take an allocation.
 const FEW: usize = 8;
 
-/// Gives `use_list` the entries of a list. Bytes of an `inline` request are borrowed, so that the call copies them.
+/// Gives `use_list` the entries of a list. Bytes of an `inline` request are borrowed, so that the
+/// call copies them.
 ///
 /// # Errors
-/// `INVALID_PARAMETER`: null with a count, or an inline entry that is null with a length; those of `use_list`.
+/// `INVALID_PARAMETER`: null with a count, or an inline entry that is null with a length; those of
+/// `use_list`.
 ///
 /// # Safety
 /// "What C promises", 2, for the list and (inline) for what its entries point to.

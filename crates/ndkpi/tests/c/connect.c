@@ -49,13 +49,14 @@ static void rejected(struct side *a, struct server *server)
     NDK_CONNECTOR *incoming = server->incoming.object;
     EXPECT(STATUS_SUCCESS, incoming->Dispatch->NdkReject(incoming, "busy", 5));
     EXPECT(STATUS_CONNECTION_REFUSED, finish(&done, dialling));
-    char data[8] = {0};
+    char data[256] = {0};
     ULONG size = 2;
     const NDK_CONNECTOR_DISPATCH *calls = a->connector->Dispatch;
     EXPECT(STATUS_BUFFER_TOO_SMALL, calls->NdkGetConnectionData(a->connector, NULL, NULL, data, &size));
-    CHECK(size == 5 && memcmp(data, "bu\0", 3) == 0);
+    /* A reject has room for 148 bytes, zero behind what was said. */
+    CHECK(size == 148 && memcmp(data, "bu\0", 3) == 0);
     EXPECT(STATUS_SUCCESS, calls->NdkGetConnectionData(a->connector, NULL, NULL, data, &size));
-    CHECK(strcmp(data, "busy") == 0);
+    CHECK(strcmp(data, "busy") == 0 && data[147] == 0);
     CLOSE(incoming, NdkCloseConnector);
 }
 

@@ -1,4 +1,5 @@
-//! C programs: compiled with warnings as errors against our headers, linked with the library under test, run.
+//! C programs: compiled with warnings as errors against our headers, linked with the library under
+//! test, run.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::Read;
@@ -60,7 +61,8 @@ pub fn run_source(name: &str, text: &str) -> String {
     run(&program, &[])
 }
 
-/// Compiles C files of this crate (`tests/c/NAME.c`) or, with a path, others, into a program linked with the library.
+/// Compiles C files of this crate (`tests/c/NAME.c`) or, with a path, others, into a program linked
+/// with the library.
 pub fn build(name: &str, sources: &[PathBuf]) -> PathBuf {
     let program = out_dir().join(name);
     let library = library_dir();

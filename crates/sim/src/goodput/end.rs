@@ -65,6 +65,7 @@ impl End {
             uses_srq: false,
             port_mtu: PathMtu::Mtu4096,
             max_inflight: QpConfig::MAX_INFLIGHT,
+            counted: false,
         });
         let mut keys = KeyTable::new();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -156,7 +157,7 @@ impl End {
     /// The next packet it wants sent.
     pub(super) fn poll(&mut self, now: Time) -> Option<Packet> {
         let memory = PagedMemory { keys: &self.keys, memory: &self.memory };
-        let Output::Packet(t) = self.qp.poll_output(now, &self.keys, &memory, &mut self.effects) else {
+        let Output::Packet(t) = self.qp.poll_output(now, &self.keys, &mut self.effects) else {
             return None;
         };
         let mut payload = Vec::with_capacity(t.payload.len());
@@ -192,6 +193,9 @@ impl End {
             effects: &mut self.effects,
         };
         self.qp.handle_packet(&mut env, &packet);
+        while let Some(kept) = self.qp.take_turn(now) {
+            self.qp.handle_packet(&mut env, &kept.packet());
+        }
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {

@@ -20,6 +20,8 @@ pub struct Path {
     pub rate: u64,
     /// Time there and back of a packet of no bytes, in nanoseconds.
     pub round_trip: u64,
+    /// Added to the way of each packet at random, in nanoseconds, so that packets overtake each other.
+    pub jitter: u64,
     /// Packets the router has room for.
     pub room: usize,
     /// With so many waiting the router marks packets that can be marked.
@@ -38,7 +40,17 @@ impl Path {
     /// A path without faults and with room for 256 packets.
     #[must_use]
     pub const fn new(rate: u64, round_trip: u64) -> Path {
-        Path { rate, round_trip, room: 256, mark: None, loss: 0, duplicate: 0, reorder: 0, corrupt: 0 }
+        Path {
+            rate,
+            round_trip,
+            jitter: 0,
+            room: 256,
+            mark: None,
+            loss: 0,
+            duplicate: 0,
+            reorder: 0,
+            corrupt: 0,
+        }
     }
 }
 
@@ -105,6 +117,9 @@ impl Way {
             return;
         }
         let mut at = self.busy + Duration::from_nanos(f.round_trip / 2);
+        if f.jitter > 0 {
+            at = at + Duration::from_nanos(rng.below(f.jitter + 1));
+        }
         if late {
             at = at + takes * passed_by + Duration::from_nanos(1);
         }

@@ -10,7 +10,7 @@ const ROUND_TRIPS: [u64; 3] = [20, 200, 2000];
 /// What befalls packets, in words and as a change to a path on which nothing does.
 type Weather = (&'static str, fn(Path) -> Path);
 
-fn weather() -> [Weather; 8] {
+fn weather() -> [Weather; 12] {
     [
         ("none", |p| p),
         ("loss 0.1 %", |p| Path { loss: 1, ..p }),
@@ -24,9 +24,18 @@ fn weather() -> [Weather; 8] {
             corrupt: 1,
             ..p
         }),
+        ("reorder 5 %", |p| Path { reorder: 50, ..p }),
+        ("jitter of the round trip", jittered),
+        ("the same, loss 1 %", |p| Path { loss: 10, ..jittered(p) }),
+        ("the same, loss 5 %", |p| Path { loss: 50, ..jittered(p) }),
         ("a router with room for 16 packets", |p| Path { room: 16, ..p }),
         ("the same, marking from 4", |p| Path { room: 16, mark: Some(4), ..p }),
     ]
+}
+
+/// Half of each way is jitter, between nothing and twice its mean: the round trip is the same on average.
+fn jittered(p: Path) -> Path {
+    Path { round_trip: p.round_trip / 2, jitter: p.round_trip / 2, ..p }
 }
 
 /// The table, as text; each figure from a transfer of so many bytes.

@@ -215,7 +215,7 @@ impl Keys {
             Some(Bound { opened, qpn, region: bind.mr >> 8 })
         };
         let entry = self.of_index_mut(bind.mw)?;
-        entry.key = bind.new_key;
+        entry.key = (entry.key >> 8 << 8) | (bind.new_key % 256);
         entry.kind = Kind::Window(new);
         Some(())
     }

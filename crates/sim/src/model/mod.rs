@@ -242,6 +242,7 @@ pub(crate) fn is_supported(kind: QpType, op: &SendOp) -> bool {
     match kind {
         QpType::Rc | QpType::XrcSend => true,
         QpType::XrcRecv => false,
+        QpType::RawPacket => matches!(op, S::Send),
         QpType::Ud => matches!(op, S::Send | S::SendImm(_)),
         QpType::Uc => !matches!(
             op,

@@ -22,8 +22,8 @@ pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
 pub(crate) struct Fatal {
     /// Status of the receive in hand, if there is one.
     pub(crate) receive: Option<WcStatus>,
-    /// How the request ends at the requester.
-    requester: WcStatus,
+    /// How the request ends at the requester; `None`: well.
+    requester: Option<WcStatus>,
 }
 
 /// A completion of a receive.
@@ -58,7 +58,12 @@ pub(crate) struct Expect {
 
 impl Expect {
     fn fatal(mut self, receive: Option<WcStatus>, requester: WcStatus) -> Expect {
-        self.fatal = Some(Fatal { receive, requester });
+        self.fatal = Some(Fatal { receive, requester: Some(requester) });
+        self
+    }
+    /// The message is acknowledged, and its receive ends in error.
+    fn fatal_here(mut self, receive: WcStatus) -> Expect {
+        self.fatal = Some(Fatal { receive: Some(receive), requester: None });
         self
     }
     fn not_ready() -> Expect {
@@ -115,7 +120,7 @@ impl World {
             return Expect::default();
         }
         let mut expect = self.predict_packet(end, op, meta.psn, headers);
-        let ours = matches!(expect.fatal, Some(Fatal { requester: WcStatus::RemOpErr, .. }));
+        let ours = matches!(expect.fatal, Some(Fatal { requester: Some(WcStatus::RemOpErr), .. }));
         if expect.rnr || expect.fatal.is_some() && !ours {
             // Dropped. A receive that was taken stays in hand.
             return Expect { take: expect.take, ..Expect::default() };
@@ -144,28 +149,29 @@ impl World {
             }
             SendOp::Write(r) | SendOp::WriteImm(r, _) => {
                 let need = Access::REMOTE_WRITE;
-                if skip == 0 && keys.remote(who, r.rkey, need, r.va, op.len as u32).is_none() {
-                    return expect.fatal(None, WcStatus::RemAccessErr);
-                }
-                let Some(pieces) = keys.remote(who, r.rkey, need, r.va.wrapping_add(skip), n as u32) else {
-                    return expect.fatal(None, WcStatus::RemAccessErr);
-                };
-                let fault = self.devices[end.device].faults(r.rkey, &pieces);
-                let data = &op.data[skip as usize..(skip + n) as usize];
-                let mut expect = Expect { writes: spread(&pieces, data), ..expect };
+                let mut expect = expect;
+                let mut receive = None;
+                // The receive of immediate data comes before the key.
                 if headers.imm.is_some() {
                     let unreliable = end.kind == QpType::Uc;
                     match self.supply(end, headers, unreliable) {
                         Supply::Some(_) => expect.take = true,
                         Supply::Empty => return Expect::not_ready(),
-                        Supply::NoSuchSrq => {
-                            expect.writes.clear();
-                            return expect.fatal(None, WcStatus::RemInvReqErr);
-                        }
+                        Supply::NoSuchSrq => return expect.fatal(None, WcStatus::RemInvReqErr),
                     }
-                    if !fault {
-                        expect.received = Some(received(op, headers, op.len));
-                    }
+                    receive = Some(WcStatus::LocAccessErr);
+                }
+                if skip == 0 && keys.remote(who, r.rkey, need, r.va, op.len as u32).is_none() {
+                    return expect.fatal(receive, WcStatus::RemAccessErr);
+                }
+                let Some(pieces) = keys.remote(who, r.rkey, need, r.va.wrapping_add(skip), n as u32) else {
+                    return expect.fatal(receive, WcStatus::RemAccessErr);
+                };
+                let fault = self.devices[end.device].faults(r.rkey, &pieces);
+                let data = &op.data[skip as usize..(skip + n) as usize];
+                expect.writes = spread(&pieces, data);
+                if headers.imm.is_some() && !fault {
+                    expect.received = Some(received(op, headers, op.len));
                 }
                 if fault {
                     expect.writes.clear();
@@ -264,16 +270,15 @@ impl World {
         if skip + n > recv.capacity() {
             return expect.fatal(Some(WcStatus::LocLenErr), WcStatus::RemInvReqErr);
         }
+        if !self.fill(end, recv, skip, &op.data[skip as usize..(skip + n) as usize], &mut expect) {
+            return expect.fatal(Some(WcStatus::LocProtErr), WcStatus::RemOpErr);
+        }
         if let (SendOp::SendInv(key), true) = (op.op, expect.executed) {
             let qpn = QPN + self.index_of(end) as u32;
             if !keys.may_invalidate(key, PD, qpn) {
-                return expect.fatal(Some(WcStatus::RemInvReqErr), WcStatus::RemAccessErr);
+                return expect.fatal_here(WcStatus::RemInvReqErr);
             }
             expect.invalidate = Some(KeyOp::Invalidate { key, pd: PD, qpn });
-        }
-        if !self.fill(end, recv, skip, &op.data[skip as usize..(skip + n) as usize], &mut expect) {
-            expect.invalidate = None;
-            return expect.fatal(Some(WcStatus::LocProtErr), WcStatus::RemOpErr);
         }
         expect.filled = skip + n;
         if expect.executed {
@@ -344,7 +349,7 @@ impl World {
         if end.is_reliable() {
             let up = matches!(end.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
             end.rx.nak_due |= up && (expect.rnr || meta.psn > end.rx.next);
-            if expect.psns > 0 && expect.fatal.is_none() {
+            if expect.psns > 0 && expect.fatal.is_none_or(|f| f.requester.is_none()) {
                 end.rx.next += expect.psns;
                 (end.rx.nak_due, end.rx.nak_sent) = (false, false);
             }
@@ -353,8 +358,8 @@ impl World {
         end.doomed |= expect.fatal.is_some();
         let flow = &mut self.ends[meta.qp].flow;
         let op = &mut flow.ops[meta.op];
-        match expect.fatal {
-            Some(fatal) => op.refused = op.refused.or(Some(fatal.requester)),
+        match expect.fatal.and_then(|f| f.requester) {
+            Some(requester) => op.refused = op.refused.or(Some(requester)),
             None => {
                 if expect.psns > 0 && op.executed_at == 0 {
                     op.executed_at = now;

@@ -175,6 +175,7 @@ impl World {
         let next = u64::from(end.flow.base) + end.flow.high + PSN_GAP;
         end.flow = Flow { base: (next & 0xff_ffff) as u32, ..Flow::default() };
         end.rx = Rx::default();
+        end.early.clear();
         end.connect_at = None;
         end.doomed = false;
         self.modify(q, &QpAttr::default(), AttrMask::empty())?;

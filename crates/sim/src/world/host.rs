@@ -86,7 +86,7 @@ impl World {
             let end = &mut self.ends[q];
             let device = &self.devices[end.device];
             let memory = PagedMemory { keys: &device.keys, memory: &device.arena };
-            let polled = match end.engine.poll_output(self.now, &device.keys, &memory, &mut end.effects) {
+            let polled = match end.engine.poll_output(self.now, &device.keys, &mut end.effects) {
                 Output::Packet(t) => own(&t, &memory),
                 Output::Key(op) => Polled::Key(op),
                 Output::Idle => Polled::Idle,
@@ -105,7 +105,11 @@ impl World {
                     self.settle(q)?;
                     let Rx { nak_due, nak_sent, next, .. } = self.ends[q].rx;
                     let ended = self.ends[q].engine.state() == QpState::Err;
-                    ensure!(!nak_due || nak_sent || ended, "queue pair {q} sends no NAK for PSN {next}");
+                    let later = self.ends[q].engine.inside().nak_at.is_some();
+                    ensure!(
+                        !nak_due || nak_sent || later || ended,
+                        "queue pair {q} sends no NAK for PSN {next}"
+                    );
                     if self.ends[q].engine.only_ack_waits() {
                         ensure!(hold, "queue pair {q} is idle, but an ACK waits");
                         self.ends[q].engine.hold_ack(false);
@@ -171,21 +175,24 @@ impl World {
         Ok(())
     }
 
-    /// A packet arrives.
-    pub(crate) fn deliver(&mut self, flying: &Flying) -> Check {
-        let meta = &flying.meta;
+    /// The queue pair that a packet is for, if it arrived whole.
+    fn receiver(&mut self, flying: &Flying) -> Option<usize> {
         let Some(body) = flying.checked() else {
-            self.note(|| format!("a damaged packet of {} is dropped", meta.qp));
-            return Ok(());
+            self.note(|| format!("a damaged packet of {} is dropped", flying.meta.qp));
+            return None;
         };
+        let (headers, _) = Headers::parse(body).ok()?;
+        let q = headers.bth.dest_qpn.checked_sub(QPN)? as usize;
+        self.ends.get(q).is_some_and(|e| e.device == flying.to).then_some(q)
+    }
+
+    /// A queue pair is given a packet.
+    fn take(&mut self, q: usize, flying: &Flying) -> Check {
+        let meta = &flying.meta;
+        let body = flying.checked().unwrap_or_default();
         let (headers, payload) = Headers::parse(body)
             .map_err(|e| Violation(format!("a packet of our own does not parse: {e}")))?;
-        let Some(q) = (headers.bth.dest_qpn.checked_sub(QPN)).map(|q| q as usize) else { return Ok(()) };
-        if self.ends.get(q).is_none_or(|e| e.device != flying.to) {
-            return Ok(());
-        }
         self.note(|| format!("{q} takes {} {}", headers.bth.opcode, headers.bth.psn));
-        self.ends[q].marked |= flying.traffic_class & CE == CE;
         let stale = meta.epoch != self.epoch_of(meta.qp);
         if meta.response
             && !stale
@@ -203,6 +210,37 @@ impl World {
         }
         self.settle_packet(q, &expect)?;
         self.wake(q);
+        Ok(())
+    }
+
+    /// A packet arrives, and those that came before it and waited for it have their turn.
+    pub(crate) fn deliver(&mut self, flying: &Flying) -> Check {
+        let Some(q) = self.receiver(flying) else { return Ok(()) };
+        self.ends[q].marked |= flying.traffic_class & CE == CE;
+        let kept = self.ends[q].engine.counters().held;
+        self.take(q, flying)?;
+        if self.ends[q].engine.counters().held != kept {
+            self.ends[q].early.push(flying.clone());
+        }
+        while let Some(kept) = self.ends[q].engine.take_turn(self.now) {
+            self.step += 1;
+            let packet = kept.packet();
+            let same = |f: &Flying| {
+                f.checked()
+                    .and_then(|body| Headers::parse(body).ok())
+                    .is_some_and(|(h, payload)| h == packet.headers && payload == packet.payload)
+            };
+            let early = &mut self.ends[q].early;
+            let Some(at) = early.iter().position(same) else {
+                return Err(Violation(format!("{q}: a packet has its turn that never came: {packet:?}")));
+            };
+            // Its mark was seen when it came.
+            let flying = Flying { traffic_class: packet.traffic_class, ..early.swap_remove(at) };
+            self.take(q, &flying)?;
+        }
+        if !self.ends[q].engine.has_kept() {
+            self.ends[q].early.clear();
+        }
         Ok(())
     }
 

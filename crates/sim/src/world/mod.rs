@@ -98,6 +98,8 @@ pub(crate) struct End {
     pub(crate) srq: Option<usize>,
     pub(crate) flow: Flow,
     pub(crate) rx: Rx,
+    /// Packets that came before earlier ones.
+    pub(crate) early: Vec<Flying>,
     /// When the host looks at it next.
     pub(crate) pump_at: Option<Time>,
     /// When it is connected again.

@@ -126,6 +126,7 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         uses_srq,
         port_mtu,
         max_inflight: link.max_inflight,
+        counted: false,
     });
     End {
         engine,
@@ -137,6 +138,7 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         srq: link.srq.then_some(device * 2),
         flow: Flow::default(),
         rx: Rx::default(),
+        early: Vec::new(),
         pump_at: None,
         connect_at: None,
         doomed: false,
@@ -200,12 +202,12 @@ fn masks(kind: QpType) -> [AttrMask; 3] {
     let rtr = match kind {
         QpType::Rc | QpType::XrcRecv => path | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
         QpType::Uc | QpType::XrcSend => path,
-        QpType::Ud => A::empty(),
+        QpType::Ud | QpType::RawPacket => A::empty(),
     };
     let rts = match kind {
         QpType::Rc | QpType::XrcSend => A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
         QpType::XrcRecv => A::TIMEOUT,
-        QpType::Uc | QpType::Ud => A::empty(),
+        QpType::Uc | QpType::Ud | QpType::RawPacket => A::empty(),
     };
     [init, rtr, rts | A::SQ_PSN]
 }

@@ -1,9 +1,10 @@
 //! Finding the IPv4 identification of a packet from its ICRC.
 //!
-//! Changing the id by `d` changes the CRC by `d * x^(8n) mod P`, n being the bytes from the id to the end, whatever the
-//! other bytes are. So the difference between the ICRC received and the one computed with a guess, times `x^(-8n)`, is
-//! the id's difference: 16 bits that must be found where the id is, and 16 bits that must be zero. One product modulo
-//! P a packet; the factor depends on the length alone and is kept.
+//! Changing the id by `d` changes the CRC by `d * x^(8n) mod P`, n being the bytes from the id to
+//! the end, whatever the other bytes are. So the difference between the ICRC received and the one
+//! computed with a guess, times `x^(-8n)`, is the id's difference: 16 bits that must be found where
+//! the id is, and 16 bits that must be zero. One product modulo P a packet; the factor depends on
+//! the length alone and is kept.
 use super::{IPV4_LEN, IpMeta, UDP_LEN, UdpMeta, icrc};
 
 /// The CRC-32 polynomial, lowest power in the highest bit; x^32 is implied.
@@ -51,7 +52,8 @@ fn back(bytes: usize) -> u32 {
     factor
 }
 
-/// The id whose ICRC is `got`, if that with `guess` is `with_guess` and `factor` that of the packet's length.
+/// The id whose ICRC is `got`, if that with `guess` is `with_guess` and `factor` that of the
+/// packet's length.
 fn solve(got: u32, with_guess: u32, guess: u16, factor: u32) -> Option<u16> {
     let difference = mul(got ^ with_guess, factor);
     // The CRC takes the first byte into its low bits; of the id that is the high byte.
@@ -60,9 +62,9 @@ fn solve(got: u32, with_guess: u32, guess: u16, factor: u32) -> Option<u16> {
 
 /// Verifies IPv4 packets whose identification the receiver cannot see.
 ///
-/// Any of 65,536 ids passes, so a damaged packet is taken for good once in 65,536 times; UDP's own checksum and the
-/// link's CRC are there besides. Remembers a factor for each of some packet lengths; one of these for a receive
-/// loop is right.
+/// Any of 65,536 ids passes, so a damaged packet is taken for good once in 65,536 times; UDP's own
+/// checksum and the link's CRC are there besides. Remembers a factor for each of some packet
+/// lengths; one of these for a receive loop is right.
 #[derive(Clone, Debug)]
 pub struct Solver {
     /// Direct-mapped by length: (bytes from the id on, factor).
@@ -96,8 +98,9 @@ impl Solver {
 
     /// The id with which `icrc` (as on the wire) is that of the packet; `None` if there is none.
     ///
-    /// `ip` holds the id to try first: 0, or inside a segmented run the last plus one. If it is right, the cost is one CRC and
-    /// a compare. An IPv6 packet is verified exactly and gives `Some(0)`.
+    /// `ip` holds the id to try first: 0, or inside a segmented run the last plus one. If it is
+    /// right, the cost is one CRC and a compare. An IPv6 packet is verified exactly and gives
+    /// `Some(0)`.
     #[must_use]
     pub fn verify(&mut self, ip: &IpMeta, udp: &UdpMeta, bth_and_rest: &[u8], icrc: [u8; 4]) -> Option<u16> {
         self.check(ip, udp, bth_and_rest, u32::from_le_bytes(icrc))

@@ -32,11 +32,18 @@ use std::time::{Duration, Instant};
 use adverb_bench::Result;
 use adverb_bench::world::World;
 use adverb_device::CompChannel;
+use clap::Parser;
 use consumer::Consumer;
 use track::{Board, Traffic};
 
-/// Events to be read unless told otherwise.
-const COUNT: u64 = 10_000_000;
+/// Armed notifications by the million, each accounted for
+#[derive(Parser)]
+struct Options {
+    /// Events to be read
+    #[arg(long, default_value_t = 10_000_000)]
+    count: u64,
+}
+
 const CHANNELS: usize = 4;
 /// CQs of one channel: of each kind of traffic, half in lockstep.
 const OF_A_CHANNEL: [Traffic; 16] = [
@@ -61,22 +68,13 @@ const OF_A_CHANNEL: [Traffic; 16] = [
 const PRODUCERS: usize = 2;
 
 fn main() -> ExitCode {
-    match count().and_then(run) {
+    match run(Options::parse().count) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
             eprintln!("armed: {why}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn count() -> Result<u64> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(COUNT),
-        ["--count", n] => n.parse().map_err(|e| format!("--count {n}: {e}")),
-        _ => Err("usage: armed [--count N]".to_string()),
     }
 }
 

@@ -19,6 +19,7 @@ use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendFlags, SendOp, Sge, WcStatus};
 use adverb_device::{CompChannel, Cq, Qp};
+use clap::Parser;
 
 const LENGTHS: [u32; 4] = [1, 8, 32, 128];
 /// By name, and whether the chain is handed over as a whole.
@@ -30,27 +31,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the other process looks on at most.
 const WATCH: Duration = Duration::from_secs(120);
 
+/// Chains of small requests, posted one by one and as one hand-over
+#[derive(Parser)]
+struct Options {
+    /// Milliseconds for each measurement
+    #[arg(long, default_value_t = 700)]
+    ms: u64,
+}
+
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some(pair::CHILD) => target(&args[1..]),
-        _ => measure(&args),
+    let result = match pair::child_args() {
+        Some(args) => target(&args),
+        None => measure(Duration::from_millis(Options::parse().ms)),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("chains: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    pair::ended("chains", result)
 }
 
 fn failed(what: &str) -> impl Fn(adverb_device::Error) -> String + '_ {
     move |e| format!("{what}: {e}")
 }
 
-fn measure(args: &[String]) -> Result<()> {
-    let (time, _) = pair::options(args, &[])?;
+fn measure(time: Duration) -> Result<()> {
     let cpus = Cpus::allowed()?;
     let source = Source::new()?;
     let mut other = pair::start(cpus.there, &[source.qp.number().to_string()])?;

@@ -1,7 +1,7 @@
 //! A gigabyte between two processes under each fault, every byte checked.
 //!
-//! `gigabyte [--mib N] [--short] [--write FILE]` moves N MiB (1024 unless told otherwise) by RDMA Write, Send and Read for each kind of
-//! weather ([`WEATHER`]; `--short`: only the worst), prints a table of goodput, and ends with status 1 if a byte was wrong, a
+//! `gigabyte [--mib N] [--short | --fault FAULT] [--write FILE]` moves N MiB (1024 unless told otherwise) by RDMA Write, Send and Read for each kind of
+//! weather ([`WEATHER`]; `--short`: only the worst; `--fault`: only what it says, as `ADVERB_FAULT` does), prints a table of goodput, and ends with status 1 if a byte was wrong, a
 //! request failed, or a fault was asked for and never struck. `--write` puts the table between its markers in FILE.
 //!
 //! Two processes of this program, over the wire path, meet over TCP; one message is a MiB, sixteen are under way
@@ -16,10 +16,11 @@ use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use adverb_bench::Result;
+use clap::{Parser, Subcommand};
 use transfer::{Outcome, Verb};
 
 /// What befalls packets: a name, and what `ADVERB_FAULT` says.
-const WEATHER: [(&str, &str); 8] = [
+const WEATHER: [(&str, &str); 11] = [
     ("none", ""),
     ("loss 0.1 %", "drop=0.1%"),
     ("loss 1 %", "drop=1%"),
@@ -27,24 +28,59 @@ const WEATHER: [(&str, &str); 8] = [
     ("duplication 1 %", "dup=1%"),
     ("reordering 5 %", "reorder=5%"),
     ("corruption 0.1 %", "corrupt=0.1%"),
+    ("delay 1 ms ± 1 ms", "delay=1ms±1ms"),
+    ("the same, loss 1 %", "delay=1ms±1ms,drop=1%"),
+    ("the same, reordering 5 %", "delay=1ms±1ms,reorder=5%"),
     MIX,
 ];
 const MIX: (&str, &str) =
     ("loss 5 %, dup 1 %, reorder 5 %, corrupt 0.1 %", "drop=5%,dup=1%,reorder=5%,corrupt=0.1%");
-const USAGE: &str = "usage: gigabyte [--mib N] [--short] [--write FILE]";
 
+/// A gigabyte between two processes under each fault, every byte checked
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Options {
+    /// How much
+    #[arg(long, default_value_t = 1024)]
     mib: u64,
-    weather: Vec<(&'static str, &'static str)>,
+    /// Only the worst weather
+    #[arg(long, conflicts_with = "fault")]
+    short: bool,
+    /// Only this weather, in the words of ADVERB_FAULT
+    #[arg(long)]
+    fault: Option<String>,
+    /// Put the table between its markers in this file
+    #[arg(long, value_name = "FILE")]
     write: Option<String>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What one of the two processes is started with.
+#[derive(Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Serve { verb: String, mib: u64 },
+    #[command(hide = true)]
+    Call { verb: String, mib: u64, address: String },
+}
+
+impl Options {
+    fn weather(&self) -> Vec<(&str, &str)> {
+        match &self.fault {
+            Some(fault) => vec![("as asked", fault)],
+            None if self.short => vec![MIX],
+            None => WEATHER.to_vec(),
+        }
+    }
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["serve", verb, mib] => role(verb, mib, None),
-        ["call", verb, mib, address] => role(verb, mib, Some(address)),
-        _ => options(&args).and_then(|o| all(&o)),
+    let options = Options::parse();
+    let outcome = match &options.role {
+        Some(Role::Serve { verb, mib }) => role(verb, *mib, None),
+        Some(Role::Call { verb, mib, address }) => role(verb, *mib, Some(address)),
+        None => all(&options),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -56,28 +92,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn number(text: &str) -> Result<u64> {
-    text.parse().map_err(|e| format!("{text}: {e}"))
-}
-
-fn options(args: &[String]) -> Result<Options> {
-    let mut found = Options { mib: 1024, weather: WEATHER.to_vec(), write: None };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(USAGE);
-        match arg.as_str() {
-            "--mib" => found.mib = number(value()?)?,
-            "--short" => found.weather = vec![MIX],
-            "--write" => found.write = Some(value()?.clone()),
-            _ => return Err(USAGE.to_owned()),
-        }
-    }
-    Ok(found)
-}
-
 /// One of the two processes.
-fn role(verb: &str, mib: &str, address: Option<&str>) -> Result<bool> {
-    let (verb, mib) = (Verb::named(verb)?, number(mib)?);
+fn role(verb: &str, mib: u64, address: Option<&str>) -> Result<bool> {
+    let verb = Verb::named(verb)?;
     let outcome = match address {
         None => transfer::serve(verb, mib),
         Some(address) => transfer::call(verb, mib, address),
@@ -89,7 +106,7 @@ fn role(verb: &str, mib: &str, address: Option<&str>) -> Result<bool> {
 fn all(options: &Options) -> Result<bool> {
     let mut rows = Vec::new();
     let mut good = true;
-    for &(name, fault) in &options.weather {
+    for (name, fault) in options.weather() {
         let mut cells = Vec::new();
         for verb in Verb::ALL {
             let outcome = pair(verb, options.mib, fault);

@@ -231,8 +231,8 @@ pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
         end.await_notice(verb, message, true)?;
     }
     println!("{}", listener.local_addr()?);
-    let told = Options::private(end.ring.remote().to_bytes());
-    listener.accept()?.accept_with(end.qp(), &told)?;
+    let told = Options { timeout: PATIENCE, ..Options::private(end.ring.remote().to_bytes()) };
+    let _connection = listener.accept()?.accept_with(end.qp(), &told)?;
     let started = Instant::now();
     match verb {
         Verb::Read => end.shelf(verb)?,
@@ -248,9 +248,10 @@ pub(crate) fn call(verb: Verb, mib: u64, address: &str) -> Result<()> {
     for _ in 0..2 * SLOTS {
         end.await_notice(verb, 0, false)?;
     }
-    let peer = connect_with(address, end.qp(), &Options::default())?;
-    let told = peer.private_data.as_slice().try_into().map_err(|_| "no buffer was told of")?;
-    let remote = RemoteBuf::from_bytes(told);
+    // Faults befall the messages that connect, too, and these are repeated every five seconds.
+    let options = Options { timeout: PATIENCE, ..Options::default() };
+    let connection = connect_with(address, end.qp(), &options)?;
+    let remote = RemoteBuf::from_bytes(&connection.peer().private_prefix());
     let started = Instant::now();
     match verb {
         Verb::Read => end.reader(verb, remote)?,

@@ -17,6 +17,7 @@ use adverb_bench::Result;
 use adverb_bench::member::{self, Member, ask_all};
 use adverb_bench::pair::{self, Cpus};
 use adverb_bench::procfs::Cpu;
+use clap::Parser;
 
 /// Messages each way over every queue pair, before and after.
 const MESSAGES: usize = 4;
@@ -26,34 +27,26 @@ const WINDOW: usize = 64;
 /// After the last message: acknowledgements and timers end.
 const REST: Duration = Duration::from_secs(2);
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some(pair::CHILD) => member::live(&args[1..]),
-        _ => options(&args).and_then(|(qps, time)| measure(qps, time)),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("idle: {why}");
-            ExitCode::FAILURE
-        }
-    }
+/// What connected queue pairs cost that have nothing to do
+#[derive(Parser)]
+struct Options {
+    /// Queue pairs between two processes
+    #[arg(long, default_value_t = 1000)]
+    qps: usize,
+    /// How long to look on
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
 }
 
-fn options(args: &[String]) -> Result<(usize, Duration)> {
-    let (mut qps, mut seconds) = (1000, 60);
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
-        let value: u32 = value.parse().map_err(|e| format!("{arg} {value}: {e}"))?;
-        match arg.as_str() {
-            "--qps" => qps = value as usize,
-            "--seconds" => seconds = value,
-            _ => return Err(format!("{arg} is unknown; usage: idle [--qps N] [--seconds S]")),
+fn main() -> ExitCode {
+    let result = match pair::child_args() {
+        Some(args) => member::live(&args),
+        None => {
+            let options = Options::parse();
+            measure(options.qps, Duration::from_secs(options.seconds))
         }
-    }
-    Ok((qps, Duration::from_secs(seconds.into())))
+    };
+    pair::ended("idle", result)
 }
 
 fn measure(qps: usize, time: Duration) -> Result<()> {

@@ -6,7 +6,7 @@ use adverb_bench::Result;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, Sge};
 use adverb_device::{Mapping, Mr, Pd};
-use adverb_memory::{Pages, Shadow};
+use adverb_memory::{Pages, SharedFile};
 
 /// Bytes of the longest message: more than a packet of a lane.
 pub const LONGEST: usize = 100_000;
@@ -52,13 +52,13 @@ impl Part {
 pub enum Kind {
     /// Pages that the device made.
     Shared,
-    /// A program's own, moved.
-    Adopted,
-    /// A program's own, left where they are.
+    /// A page-aligned allocation of the program.s.
+    Block,
+    /// Any other memory of the program.s.
     Private,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Shared, Kind::Adopted, Kind::Private];
+pub const KINDS: [Kind; 3] = [Kind::Shared, Kind::Block, Kind::Private];
 
 /// Registered memory for so many queue pairs.
 pub struct Area {
@@ -109,12 +109,11 @@ impl Area {
         let len = GUARD + qps * PARTS * (ROOM + GUARD);
         let memory = match kind {
             Kind::Shared => Mapping::alloc(len).map_err(failed("memory"))?,
-            Kind::Adopted | Kind::Private => {
-                let shadow = Shadow::of_process().map_err(failed("shadow"))?;
-                shadow.enable(matches!(kind, Kind::Adopted));
-                // There is no preload here to see the calls of madvise, and none is made on this memory.
-                shadow.trust_allocators(true);
-                Mapping::pages(Arc::new(Pages::new(len).map_err(failed("pages"))?))
+            Kind::Block | Kind::Private => {
+                let file = SharedFile::of_process().map_err(failed("shared file"))?;
+                let file = matches!(kind, Kind::Block).then_some(file);
+                let (pages, _) = Pages::of_program(len, file).map_err(failed("pages"))?;
+                Mapping::pages(Arc::new(pages))
             }
         };
         let mr = pd.reg_mapping(&memory, 0, len as u64, memory.addr(), ACCESS).map_err(failed("register"))?;

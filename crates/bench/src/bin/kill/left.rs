@@ -1,6 +1,7 @@
 //! What processes could leave behind: in the system, and in the one that survives them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use adverb_bench::Result;
 use adverb_bench::procfs::{Memory, descriptors};
@@ -53,6 +54,9 @@ pub struct Own {
 const MAPPINGS: usize = 24;
 const ADDRESS_SPACE: u64 = 256 << 20;
 const PSS: u64 = 48 << 20;
+/// Looks at what this process has, and the time between two.
+const LOOKS: usize = 20;
+const BETWEEN: Duration = Duration::from_millis(50);
 
 impl Own {
     /// As it is now.
@@ -70,6 +74,32 @@ impl Own {
             address_space: size << 10,
             pss: Memory::of(me)?.pss,
         })
+    }
+
+    /// As it is once this process has seen that others have ended: the least of several looks, or the first that is no
+    /// more than `enough`.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn settled(enough: Option<usize>) -> Result<Self> {
+        let mut least = Self::now()?;
+        for _ in 0..LOOKS {
+            match enough {
+                Some(enough) if least.descriptors <= enough => break,
+                _ => std::thread::sleep(BETWEEN),
+            }
+            let now = Self::now()?;
+            if now.descriptors <= least.descriptors {
+                least = now;
+            }
+        }
+        Ok(least)
+    }
+
+    /// Descriptors that are open.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        self.descriptors
     }
 
     /// No more than before, but for what the C library keeps.

@@ -17,8 +17,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
-use adverb_bench::pair::{self, CHILD};
+use adverb_bench::pair;
 use adverb_bench::world::World;
+use adverb_foreign::alone::be_alone;
+use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -33,36 +35,29 @@ const RUNNING: &str = "running";
 /// Rounds until what this process has is as it is to stay.
 const WARM: usize = 10;
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match &args[..] {
-        [child, _cpu, rest @ ..] if child == CHILD => live(rest),
-        _ => options(&args).and_then(|(rounds, seed)| survive(rounds, seed)),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("kill: {why}");
-            ExitCode::FAILURE
-        }
-    }
+/// Processes killed in the middle of what they do, one after the other; the one they did it with survives them
+#[derive(Parser)]
+struct Options {
+    /// Processes to kill
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Decides the moments
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
-fn options(args: &[String]) -> Result<(usize, u64)> {
-    let (mut rounds, mut seed) = (20, 1);
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut number = || {
-            let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
-            value.parse::<u64>().map_err(|e| format!("{arg} {value}: {e}"))
-        };
-        match arg.as_str() {
-            "--rounds" => rounds = number()? as usize,
-            "--seed" => seed = number()?,
-            _ => return Err(format!("{arg:?} is unknown; there are --rounds and --seed")),
+fn main() -> ExitCode {
+    let result = match pair::child_args().as_deref() {
+        // The first argument is the processor.
+        Some(args) => live(args.get(1..).unwrap_or_default()),
+        None => {
+            let options = Options::parse();
+            // What is found in the end is to be left by these processes.
+            be_alone();
+            survive(options.rounds, options.seed)
         }
-    }
-    Ok((rounds, seed))
+    };
+    pair::ended("kill", result)
 }
 
 /// The life of another process: one that is killed, or the witness.
@@ -149,7 +144,7 @@ fn survive(rounds: usize, seed: u64) -> Result<()> {
         dead.extend(done.socket);
         witness.exchange(n as u64).map_err(|e| said("the witness: ", e))?;
         if n + 1 == WARM.min(rounds) {
-            warm = Some(Own::now()?);
+            warm = Some(Own::settled(None)?);
         }
     }
     let left = left::sockets()?;
@@ -160,7 +155,7 @@ fn survive(rounds: usize, seed: u64) -> Result<()> {
         return Err(format!("/dev/shm/{file} is left"));
     }
     if let Some(warm) = warm {
-        let now = Own::now()?;
+        let now = Own::settled(Some(warm.descriptors()))?;
         println!("after {} rounds: {warm}\nafter {rounds} rounds: {now}", WARM.min(rounds));
         now.compare(warm, rounds)?;
     }

@@ -26,7 +26,7 @@ fn objects(world: &World) -> Result<(Arc<Cq>, Arc<Qp>)> {
 }
 
 /// The next completion; `None` after a long silence.
-fn next(cq: &Cq) -> Result<Option<u64>> {
+fn next(cq: &Arc<Cq>) -> Result<Option<u64>> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
         let mut found = None;

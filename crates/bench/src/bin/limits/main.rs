@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus};
+use clap::Parser;
 use nix::sys::epoll::{Epoll, EpollTimeout};
 use udp::{Flow, Wait};
 
@@ -38,25 +39,25 @@ const LIMITS: &[Limit] = &[
     ("udp_plain_4156", "B/s", |c, d| udp::one_way(c, 4156, Flow::Plain, d)),
 ];
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some(pair::CHILD) => child(&args[1..]),
-        _ => measure(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("limits: {why}");
-            ExitCode::FAILURE
-        }
-    }
+/// What the machine and its kernel can do without any RDMA
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    chosen: pair::Chosen,
 }
 
-fn measure(args: &[String]) -> Result<()> {
+fn main() -> ExitCode {
+    let result = match pair::child_args() {
+        Some(args) => child(&args),
+        None => measure(&Options::parse().chosen),
+    };
+    pair::ended("limits", result)
+}
+
+fn measure(chosen: &pair::Chosen) -> Result<()> {
     let shared = shm::limits();
     let known = LIMITS.iter().map(|(name, ..)| *name).chain(shared.iter().map(|l| l.name.as_str()));
-    let (time, names) = pair::options(args, &known.collect::<Vec<_>>())?;
+    let (time, names) = (chosen.time(), chosen.of(&known.collect::<Vec<_>>())?);
     let cpus = Cpus::allowed()?;
     // In processes of their own: here one measurement leaves this process pinned.
     for limit in shared.iter().filter(|l| names.contains(&l.name.as_str())) {

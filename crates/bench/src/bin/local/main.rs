@@ -17,6 +17,7 @@ use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::Samples;
 use adverb_bench::{Result, machine};
 use adverb_foreign::device::loopback;
+use clap::Parser;
 use run::{Once, Onces, Place};
 
 /// Rounds of a full run.
@@ -27,7 +28,7 @@ const BUDGET: [Duration; 2] = [Duration::from_secs(1200), Duration::from_secs(24
 const ONCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    match Options::read(std::env::args().skip(1), RUNS).and_then(|o| measure(&o)) {
+    match measure(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -43,13 +44,13 @@ fn measure(options: &Options) -> Result<bool> {
     // Now, not at the end: somebody may commit while this runs.
     let revision = machine::revision();
     let place = Place { device: loopback()?, cpus: Cpus::allowed()?, time: plan::time(options.quick) };
-    let mut samples = Samples::new(options.runs);
+    let mut samples = Samples::new(options.runs(RUNS));
     rounds(&plan::items(), BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
         run::run(item, round, &place, samples);
     });
     eprint!("\rregistrations, idle and many queue pairs           ");
-    let moved = Once::register(&place, "on", ONCE, &mut samples.failures);
-    let unmoved = Once::register(&place, "off", ONCE, &mut samples.failures);
+    let mapped = Once::register(&place, "on", ONCE, &mut samples.failures);
+    let unmapped = Once::register(&place, "off", ONCE, &mut samples.failures);
     let (idle, scale): (&[&str], &[&str]) =
         if options.quick { (&["--seconds", "10"], &["--short"]) } else { (&[], &[]) };
     let idle = Once::run("idle", idle, ONCE, &mut samples.failures);
@@ -59,7 +60,7 @@ fn measure(options: &Options) -> Result<bool> {
     let mut heading = machine::describe(&revision, command, &["perftest", "ucx-utils"], start.elapsed());
     let path = std::env::var(PATH).map_or("not set".to_string(), |p| format!("`{p}`"));
     heading += &format!("- `{PATH}`: {path}\n");
-    let once = Onces { idle, scale, moved, unmoved };
+    let once = Onces { idle, scale, mapped, unmapped };
     let text = report::text(&heading, &samples, &once);
     options.finish("local", &text, &samples.failures)
 }

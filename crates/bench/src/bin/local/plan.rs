@@ -61,6 +61,19 @@ pub const COMPARED: [Compared; 7] = [
     },
 ];
 
+/// Programs that are measured once more with memory that peers do not map, and their sizes; beside them the test of UCX whose
+/// long messages are copied by the kernel.
+pub const PRIVATE: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_send_bw"];
+/// Sizes of these.
+pub const PRIVATE_SIZES: [usize; 3] = [4096, 65536, 1 << 20];
+/// The test beside them, and its way.
+pub const BY_KERNEL: (&str, &str) = ("tag_bw", "posix,cma");
+
+/// The name of a program's figures with such memory.
+pub fn private_name(program: &str) -> String {
+    format!("{program} private")
+}
+
 /// The program that sleeps until its completion events, and the size of its messages.
 pub const EVENTS: (&str, usize) = ("ib_send_lat -e", 8);
 /// Completion events between two processes, by their names in the program `wake`.
@@ -77,6 +90,8 @@ pub enum Item {
     Own(&'static str, &'static str),
     /// perftest: program, size, whether it measures latency.
     Verbs(&'static str, usize, bool),
+    /// perftest with memory that peers do not map: program, size.
+    Private(&'static str, usize),
     /// UCX: test, transports, size, whether it measures latency.
     Ucx(&'static str, &'static str, usize, bool),
 }
@@ -98,6 +113,7 @@ pub fn items() -> Vec<Item> {
             items.extend(tests.map(|(test, tls)| Item::Ucx(test, tls, size, c.latency)));
         }
     }
+    items.extend(PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))));
     items
 }
 

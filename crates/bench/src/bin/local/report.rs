@@ -5,7 +5,10 @@ use std::fmt::Write;
 use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
-use super::plan::{COMPARED, Compared, EVENTFDS, EVENTS, Key, TRANSPORTS, WAKES, What, ucx_name};
+use super::plan::{
+    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What,
+    private_name, ucx_name,
+};
 use super::run::{Once, Onces};
 
 /// Messages are counted up to this size; beyond it their bytes tell more.
@@ -156,8 +159,32 @@ fn events(samples: &Samples<Key>) -> String {
     format!("### Same host: events\n\n{}\n", table(&rows))
 }
 
+/// Memory that peers reach by `process_vm_*`, beside memory that they map and UCX's copies by the kernel.
+fn private(samples: &Samples<Key>) -> String {
+    let (test, tls) = BY_KERNEL;
+    let ucx = ucx_name(test, tls);
+    let head = [
+        "GB/s",
+        "bytes",
+        "private memory",
+        "mapped memory",
+        &format!("UCX `{test}`, {tls}"),
+        "private to UCX",
+    ];
+    let mut rows = vec![head.map(str::to_string).to_vec()];
+    for (program, size) in PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| (program, size))) {
+        let key = |name: &str| Key::new(name, size, What::Bytes);
+        let value = |name: &str| cell(samples.series(&key(name)).map(|s| s.scaled(1e-9)), samples.rounds);
+        let own = private_name(program);
+        let ratio = cell(samples.ratio(&key(&own), &[key(&ucx)], better(What::Bytes)), samples.rounds);
+        let cells = [value(&own), value(program), value(&ucx), ratio];
+        rows.push([format!("`{program}`"), size_name(size)].into_iter().chain(cells).collect());
+    }
+    format!("### Same host: memory that peers do not map\n\n{}\n", table(&rows))
+}
+
 /// What `ibv_reg_mr` and `ibv_dereg_mr` take, of a program's own memory that it has written to.
-fn registering(moved: &Once, unmoved: &Once) -> String {
+fn registering(mapped: &Once, unmapped: &Once) -> String {
     let words = ["of the program's own memory", "`ADVERB_ADOPT`", "`ibv_reg_mr`", "", "`ibv_dereg_mr`", ""];
     let mut rows = vec![words.map(str::to_string).to_vec()];
     let sizes = [
@@ -167,7 +194,7 @@ fn registering(moved: &Once, unmoved: &Once) -> String {
         ("256 MiB", "268435456", 268_435_456.0),
     ];
     for (what, name, bytes) in sizes {
-        for (once, adopt) in [(moved, "on"), (unmoved, "off")] {
+        for (once, adopt) in [(mapped, "on"), (unmapped, "off")] {
             let cells = ["reg", "dereg"].map(|call| {
                 let seconds = once.get(&format!("{call}_{name}"));
                 let shown = |by: fn(f64, f64) -> f64, unit: &str| {
@@ -245,7 +272,7 @@ fn scaling(idle: &Once, scale: &Once) -> String {
 
 /// The whole report below the lines that say where it was made.
 pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> String {
-    let Onces { idle, scale, moved, unmoved } = once;
+    let Onces { idle, scale, mapped, unmapped } = once;
     let mut text = format!("{where_and_when}\n");
     text += &comparison(samples, idle, scale);
     text += "### Same host: latency (half a round trip; of READ and atomics the whole)\n\n";
@@ -256,7 +283,8 @@ pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> Strin
     text += "### Same host: messages\n\n";
     of(false).for_each(|c| text += &by_size(&c, What::Messages, samples));
     text += &events(samples);
-    text += &registering(moved, unmoved);
+    text += &private(samples);
+    text += &registering(mapped, unmapped);
     text += &scaling(idle, scale);
     if !samples.failures.is_empty() {
         let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());
@@ -275,7 +303,7 @@ mod tests {
     #[test]
     fn a_missing_value_is_shown_as_failed_and_meets_no_bar() {
         let none = || Once::from("");
-        let none = Onces { idle: none(), scale: none(), moved: none(), unmoved: none() };
+        let none = Onces { idle: none(), scale: none(), mapped: none(), unmapped: none() };
         let text = text("where", &Samples::new(1), &none);
         assert!(text.contains("failed") && !text.contains("yes"), "{text}");
         assert!(text.contains("The mesh of processes: failed."), "{text}");

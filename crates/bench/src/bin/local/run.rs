@@ -12,7 +12,7 @@ use adverb_foreign::device::Loopback;
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Finished, Program, words};
 
-use super::plan::{Item, Key, What, ucx_name};
+use super::plan::{Item, Key, What, private_name, ucx_name};
 
 /// Most messages of a run: latencies are listed one by one.
 const MOST: [usize; 2] = [20_000_000, 300_000];
@@ -37,8 +37,15 @@ pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>)
         Item::Own(program, name) => figure(program, name, place.time, None)
             .map(|seconds| vec![(Key::new(name, 0, What::Latency), seconds)]),
         Item::Verbs(program, size, latency) => {
-            let perftest = Perftest { program, size, latency, pin: Some(place.cpus), path: None };
+            let perftest =
+                Perftest { program, size, latency, pin: Some(place.cpus), path: None, private: false };
             measured(program, size, latency, place, samples, |n| perftest.run(&place.device, n))
+        }
+        Item::Private(program, size) => {
+            let pin = Some(place.cpus);
+            let perftest = Perftest { program, size, latency: false, pin, path: None, private: true };
+            let name = private_name(program);
+            measured(&name, size, false, place, samples, |n| perftest.run(&place.device, n))
         }
         Item::Ucx(test, tls, size, latency) => {
             let name = ucx_name(test, tls);
@@ -126,9 +133,9 @@ pub struct Onces {
     pub idle: Once,
     /// Many queue pairs and processes.
     pub scale: Once,
-    /// Registrations that may move a program's pages, and those that may not.
-    pub moved: Once,
-    pub unmoved: Once,
+    /// Registrations of allocations that peers map, and of ones that they do not.
+    pub mapped: Once,
+    pub unmapped: Once,
 }
 
 /// All figures of one of our own programs that verifies what it does.
@@ -140,7 +147,7 @@ impl Once {
         Self::of(program, own(program, args).and_then(|p| p.run(limit)), failures)
     }
 
-    /// The same of a verbs program in C under `adverb run`, which may move its pages or not.
+    /// The same of a verbs program in C under `adverb run`, whose allocations peers map or not.
     pub fn register(place: &Place, adopt: &str, limit: Duration, failures: &mut Vec<String>) -> Self {
         let ended = cc::program("register").and_then(|path| {
             Program::new(path.display().to_string(), &[place.device.dev.as_str()])

@@ -17,64 +17,50 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use adverb_bench::member::Member;
-use adverb_bench::pair::CHILD;
 use adverb_bench::procfs::Memory;
-use adverb_bench::{Result, member};
+use adverb_bench::{Result, member, pair};
+use clap::{Parser, ValueEnum};
 
+/// How the device scales: many connected queue pairs, and processes that are fully meshed
+#[derive(Parser)]
 struct Options {
-    qps: usize,
-    processes: usize,
+    /// 500 queue pairs and 12 processes instead of ten thousand and 64
+    #[arg(long)]
     short: bool,
-    parts: Vec<String>,
+    /// Queue pairs between two processes, two at least
+    #[arg(long)]
+    qps: Option<usize>,
+    /// Processes of the mesh, two at least
+    #[arg(long)]
+    processes: Option<usize>,
+    /// Both parts if none is named
+    #[arg(value_enum)]
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Pair,
+    Mesh,
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some(CHILD) => member::live(&args[1..]),
-        _ => options(&args).and_then(|o| measure(&o)),
+    let result = match pair::child_args() {
+        Some(args) => member::live(&args),
+        None => measure(&Options::parse()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("scale: {why}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn options(args: &[String]) -> Result<Options> {
-    let short = args.iter().any(|a| a == "--short");
-    let (qps, processes) = if short { (500, 12) } else { (10_000, 64) };
-    let mut found = Options { qps, processes, short, parts: Vec::new() };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut number = || {
-            let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
-            value.parse::<usize>().map_err(|e| format!("{arg} {value}: {e}"))
-        };
-        match arg.as_str() {
-            "--short" => {}
-            "--qps" => found.qps = number()?.max(2),
-            "--processes" => found.processes = number()?.max(2),
-            "pair" | "mesh" => found.parts.push(arg.clone()),
-            _ => {
-                return Err(format!(
-                    "{arg} is unknown; usage: scale [--short] [--qps N] [--processes N] [pair] [mesh]"
-                ));
-            }
-        }
-    }
-    Ok(found)
+    pair::ended("scale", result)
 }
 
 fn measure(options: &Options) -> Result<()> {
-    let wanted = |part: &str| options.parts.is_empty() || options.parts.iter().any(|p| p == part);
-    if wanted("pair") {
-        pairs::measure(options.qps, options.short).map_err(|e| format!("pair: {e}"))?;
+    let wanted = |part| options.parts.is_empty() || options.parts.contains(&part);
+    let size =
+        |given: Option<usize>, full, short| given.unwrap_or(if options.short { short } else { full }).max(2);
+    if wanted(Part::Pair) {
+        pairs::measure(size(options.qps, 10_000, 500), options.short).map_err(|e| format!("pair: {e}"))?;
     }
-    if wanted("mesh") {
-        mesh::measure(options.processes).map_err(|e| format!("mesh: {e}"))?;
+    if wanted(Part::Mesh) {
+        mesh::measure(size(options.processes, 64, 12)).map_err(|e| format!("mesh: {e}"))?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use adverb_bench::machine;
 use adverb_bench::rounds::{Options, rounds};
 use adverb_bench::series::Samples;
 use adverb_foreign::device::loopback;
+use clap::Parser;
 use plan::Plan;
 
 /// Armed notifications that are read and accounted for, full and quick, and how long they may take.
@@ -26,7 +27,7 @@ const BUDGET: [Duration; 2] = [Duration::from_secs(440), Duration::from_secs(100
 const RUNS: usize = 3;
 
 fn main() -> ExitCode {
-    match Options::read(std::env::args().skip(1), RUNS).and_then(|o| measure(&o)) {
+    match measure(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
@@ -43,7 +44,7 @@ fn measure(options: &Options) -> Result<bool, String> {
     let revision = machine::revision();
     let device = loopback()?;
     let plan = Plan::new(options.quick);
-    let mut samples = Samples::new(options.runs);
+    let mut samples = Samples::new(options.runs(RUNS));
     rounds(&plan.items, BUDGET[usize::from(options.quick)], &mut samples, |item, round, samples| {
         run::run(item, round, &plan, &device, samples);
     });

@@ -129,7 +129,8 @@ fn perftest(
     latency: bool,
     device: &Loopback,
 ) -> Result<Vec<(Key, f64)>, String> {
-    let found = Perftest { program, size, latency, pin: None, path: Some(WIRE) }.run(device, n)?;
+    let found =
+        Perftest { program, size, latency, pin: None, path: Some(WIRE), private: false }.run(device, n)?;
     Ok(match found {
         Figures::Latency(seconds) => vec![(Key::Latency(program, size), seconds)],
         Figures::Stream { bytes, messages } => {

@@ -12,29 +12,29 @@ use std::time::Duration;
 
 use adverb_bench::Result;
 use adverb_bench::pair::{self, Cpus, Trips};
+use clap::Parser;
 use end::{End, PING, STOP};
 
 /// By name, and whether both ends sleep in an epoll of their own instead of in the get-event call.
 const WAKES: [(&str, bool); 2] = [("cq_wake", false), ("cq_wake_epoll", true)];
 
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.first().map(String::as_str) {
-        Some(pair::CHILD) => child(&args[1..]),
-        _ => measure(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("wake: {why}");
-            ExitCode::FAILURE
-        }
-    }
+/// Completion events between two processes on the wire path: what a sleeping program's wake-up costs
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    chosen: pair::Chosen,
 }
 
-fn measure(args: &[String]) -> Result<()> {
-    let known = WAKES.map(|(name, _)| name);
-    let (time, names) = pair::options(args, &known)?;
+fn main() -> ExitCode {
+    let result = match pair::child_args() {
+        Some(args) => child(&args),
+        None => measure(&Options::parse().chosen),
+    };
+    pair::ended("wake", result)
+}
+
+fn measure(chosen: &pair::Chosen) -> Result<()> {
+    let (time, names) = (chosen.time(), chosen.of(&WAKES.map(|(name, _)| name))?);
     let cpus = Cpus::allowed()?;
     for (name, by_epoll) in WAKES.iter().filter(|(name, _)| names.contains(name)) {
         let value = ping_pong(cpus, name, *by_epoll, time).map_err(|e| format!("{name}: {e}"))?;

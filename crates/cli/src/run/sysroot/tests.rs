@@ -27,11 +27,3 @@ fn every_device_has_its_files_and_numbers_count_from_zero() {
         assert_eq!(at(&format!("ports/1/gids/{gids}")).map(|t| t.replace([':', '0'], "")), Some("\n".into()));
     }
 }
-
-#[test]
-fn groups_and_rates() {
-    assert_eq!(colon_groups(&[0, 1, 0xfe, 0xff]), "0001:feff");
-    assert_eq!(rate(None), "10 Gb/sec (1X)");
-    assert_eq!(rate(Some(2500)), "2.5 Gb/sec (1X)");
-    assert_eq!(rate(Some(100_000)), "100 Gb/sec (4X)");
-}

@@ -8,6 +8,7 @@ use crate::memory::Memory;
 use crate::packet::Packet;
 use crate::qp::QpCtx;
 use crate::qp::counters::{Counters, DropReason};
+use crate::qp::reorder::{Kept, Tell};
 use crate::time::Time;
 use crate::types::Access;
 use crate::wr::SendOp;
@@ -20,8 +21,16 @@ enum Answer<'a> {
     Old(u64),
 }
 
-/// Why a response told nothing.
-type Taken = Result<(), DropReason>;
+/// Why a response is not taken now.
+enum Untaken {
+    Dropped(DropReason),
+    /// It came before the response to this PSN.
+    Early(u64),
+}
+type Taken = Result<(), Untaken>;
+
+const STALE: Untaken = Untaken::Dropped(DropReason::Stale);
+const GHOST: Untaken = Untaken::Dropped(DropReason::GhostResponse);
 
 /// What a step of the requester works with.
 pub(crate) struct AnswerEnv<'a, 'b, M: ?Sized> {
@@ -50,10 +59,75 @@ impl Requester {
         env: &mut AnswerEnv<'_, '_, M>,
         packet: &Packet<'_>,
     ) {
+        if self.reorder.is_idle() {
+            return self.take_response(env, packet);
+        }
+        let missing = self.missing();
+        self.take_response(env, packet);
+        if self.missing() != missing {
+            self.reorder.filled(Psn::new(missing as u32), env.now);
+        }
+    }
+
+    /// The response that later ones wait for.
+    fn missing(&self) -> u64 {
+        self.reads.front().map_or(self.una, |read| read.next)
+    }
+
+    /// Takes out a response that was kept for now; those kept for something that is over are dropped.
+    #[cold]
+    pub(crate) fn take_turn(&mut self, now: Time, counters: &mut Counters) -> Option<Kept> {
+        while let Some(headers) = self.reorder.first() {
+            let psn = self.unwrapped(headers.bth.psn);
+            if psn < self.high {
+                let its_turn = match (self.reads.front(), headers.bth.opcode.operation()) {
+                    // Nothing before it wants more than an ACK.
+                    (_, Operation::Acknowledge) => self.first_unanswered(psn).is_none(),
+                    (Some(read), _) => read.next == psn,
+                    (None, _) => false,
+                };
+                if its_turn {
+                    return Some(self.reorder.take_first(counters));
+                }
+                break;
+            }
+            self.reorder.drop_first(counters);
+        }
+        if self.reorder.was_filled() {
+            let tell = self.reorder.settled(now);
+            self.tell(tell, now, counters);
+        }
+        None
+    }
+
+    /// Time has come: a response that is missing may be lost.
+    pub(super) fn early_due(&mut self, now: Time, counters: &mut Counters) {
+        let tell = self.reorder.expired(now);
+        self.tell(tell, now, counters);
+    }
+
+    /// Asks again for what is missing.
+    fn tell(&mut self, tell: Tell, now: Time, counters: &mut Counters) {
+        let missing = self.missing();
+        let lost = tell != Tell::Nothing && missing < self.cur.psn && missing < self.high;
+        if lost && self.restart(missing, now, tell == Tell::Again) {
+            counters.implied_naks += 1;
+        }
+    }
+
+    /// The PSN of a response, which is at or after the oldest unacknowledged one.
+    fn unwrapped(&self, psn: Psn) -> u64 {
+        self.una + u64::from((psn - self.una as u32).get())
+    }
+
+    fn take_response<M: Memory + ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, packet: &Packet<'_>) {
         let headers = &packet.headers;
-        let psn = self.una + u64::from((headers.bth.psn - self.una as u32).get());
+        let psn = self.unwrapped(headers.bth.psn);
         if psn >= self.high {
             // Of something long acknowledged, or of nothing.
+            if headers.bth.opcode.operation() != Operation::Acknowledge {
+                self.reorder.repeated(headers.bth.psn);
+            }
             env.counters.drop(DropReason::GhostResponse);
             return;
         }
@@ -67,11 +141,15 @@ impl Requester {
             (Syndrome::Ack { .. }, _) => self.answer(env, psn, &Answer::Data(packet.payload)),
             (Syndrome::RnrNak { timer }, Operation::Acknowledge) => self.rnr_nak(env, psn, timer),
             (Syndrome::Nak(code), Operation::Acknowledge) => self.nak(env, psn, code),
-            _ => Err(DropReason::Malformed),
+            _ => Err(Untaken::Dropped(DropReason::Malformed)),
         };
         match taken {
             Ok(()) => env.counters.answers = env.counters.answers.wrapping_add(1),
-            Err(why) => env.counters.drop(why),
+            Err(Untaken::Dropped(why)) => env.counters.drop(why),
+            Err(Untaken::Early(missing)) => {
+                let tell = self.reorder.early(Psn::new(missing as u32), packet, env.now, env.counters);
+                self.tell(tell, env.now, env.counters);
+            }
         }
     }
 
@@ -128,25 +206,29 @@ impl Requester {
     }
 
     /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it really got to, and whether
-    /// it told something. If it passes over a request whose response is missing, that response was lost: an implied NAK
-    /// (IBTA 9.7.7.2.2).
+    /// it told something. It may pass over a request whose response is missing.
     fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> (u64, bool) {
-        match self.first_unanswered(end - 1) {
-            None => (end, self.progress(env, end)),
-            Some(missing) => {
-                let progress = self.progress(env, missing);
-                let lost = missing < self.cur.psn && self.restart(missing, env.now, false);
-                if lost {
-                    env.counters.implied_naks += 1;
-                }
-                (missing, progress || lost)
-            }
-        }
+        let to = self.first_unanswered(end - 1).unwrap_or(end);
+        (to, self.progress(env, to))
     }
 
     fn ack<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> Taken {
-        let (_, told) = self.ack_before(env, psn + 1);
-        if told { Ok(()) } else { Err(DropReason::Stale) }
+        let (reached, told) = self.ack_before(env, psn + 1);
+        if reached <= psn && reached < self.cur.psn {
+            // The response that it passed over is late or lost.
+            return Err(Untaken::Early(reached));
+        }
+        if told { Ok(()) } else { Err(STALE) }
+    }
+
+    /// As [`Requester::ack_before`]. If a NAK passes over a response, that was lost: an implied NAK (IBTA 9.7.7.2.2).
+    fn nak_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> (u64, Taken) {
+        let (reached, progress) = self.ack_before(env, psn);
+        let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.now, false);
+        if lost {
+            env.counters.implied_naks += 1;
+        }
+        (reached, if progress || lost { Ok(()) } else { Err(STALE) })
     }
 
     /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet was lost `again`.
@@ -162,8 +244,7 @@ impl Requester {
     }
 
     fn nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, code: NakCode) -> Taken {
-        let (reached, told) = self.ack_before(env, psn);
-        let told = if told { Ok(()) } else { Err(DropReason::Stale) };
+        let (reached, told) = self.nak_before(env, psn);
         if reached < psn {
             return told;
         }
@@ -183,9 +264,9 @@ impl Requester {
     }
 
     fn rnr_nak<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64, timer: u8) -> Taken {
-        let (reached, told) = self.ack_before(env, psn);
+        let (reached, told) = self.nak_before(env, psn);
         if reached < psn || self.rnr_until.is_some() {
-            return if told { Ok(()) } else { Err(DropReason::Stale) };
+            return told;
         }
         env.counters.rnr_naks += 1;
         let attr = env.ctx.attr;
@@ -218,17 +299,12 @@ impl Requester {
         answer: &Answer<'_>,
     ) -> Taken {
         let Some(read) = self.reads.front().copied().filter(|r| r.next <= psn) else {
-            return Err(DropReason::GhostResponse);
+            return Err(GHOST);
         };
         // A response acknowledges all before its request.
-        let told = if self.progress(env, read.next) { Ok(()) } else { Err(DropReason::Stale) };
+        let told = if self.progress(env, read.next) { Ok(()) } else { Err(STALE) };
         if read.next < psn {
-            let again = self.probe.came_early(psn);
-            if self.restart(read.next, env.now, again) {
-                env.counters.implied_naks += 1;
-                return Ok(());
-            }
-            return told;
+            return Err(Untaken::Early(read.next));
         }
         if self.fails_at(read.idx) {
             return told;

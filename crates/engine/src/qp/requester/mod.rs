@@ -5,11 +5,12 @@
 //! are explained in `window`.
 use crate::attr::QpAttr;
 use crate::cause::Cause;
-use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
 use crate::keys::KeyOp;
 use crate::memory::Range;
 use crate::qp::counters::Counters;
+use crate::qp::reorder::Reorder;
 use crate::qp::send_queue::SendQueue;
 use crate::qp::{QpConfig, QpCtx};
 use crate::time::Time;
@@ -33,8 +34,9 @@ use probe::Probe;
 pub(crate) use send::transport_of;
 use window::Window;
 
-/// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in software answers when it
-/// is scheduled, which on a busy machine takes milliseconds, so a short one takes of that what it needs.
+/// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in
+/// software answers when it is scheduled, which on a busy machine takes milliseconds. So a T below
+/// 20 ms becomes 20 ms or 4T, whichever is shorter.
 fn patient(t: Duration) -> Duration {
     const SCHEDULED: Duration = Duration::from_millis(20);
     t.max(SCHEDULED.min(4 * t))
@@ -111,6 +113,8 @@ pub(crate) struct Requester {
     pos_next: u64,
     window: Window,
     probe: Probe,
+    /// Answers that came before earlier ones.
+    reorder: Reorder,
     reads: VecDeque<ReadReq>,
     /// Where the next READ response of request `.0` at byte `.1` goes.
     sink: (u64, u64, Place),
@@ -135,6 +139,8 @@ pub(crate) struct Requester {
     gone: bool,
     /// What messages are cut into, if not by the path MTU.
     own_mtu: Option<u32>,
+    /// Longest frame, of a raw packet queue pair.
+    frame: u32,
     // Attributes in the form the packet path wants them.
     mtu: u64,
     timeout: Option<Duration>,
@@ -173,6 +179,7 @@ impl Requester {
             pos_next: 0,
             window: Window::new(config.max_inflight),
             probe: Probe::default(),
+            reorder: Reorder::default(),
             reads: VecDeque::new(),
             sink: (0, 0, Place::default()),
             since_ack_req: 0,
@@ -190,6 +197,7 @@ impl Requester {
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
             gone: false,
             own_mtu: None,
+            frame: 0,
             mtu: config.port_mtu.bytes() as u64,
             timeout: None,
             reliable: config.qp_type.is_reliable(),
@@ -201,11 +209,16 @@ impl Requester {
 
     /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between overflows. Until RESET.
     pub(crate) fn leave_network(&mut self, config: &QpConfig, mtu: u32) {
-        if config.qp_type != QpType::Ud {
+        if !matches!(config.qp_type, QpType::Ud | QpType::RawPacket) {
             self.own_mtu = Some(mtu);
             self.mtu = u64::from(mtu);
             self.window = Window::open();
         }
+    }
+
+    /// Longest frame.
+    pub(crate) fn set_frame(&mut self, max: u32) {
+        self.frame = max;
     }
 
     /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
@@ -222,9 +235,13 @@ impl Requester {
         self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone
     }
 
-    /// Is the next packet one of a message of several, or does it ask for several (READ)?
+    /// Does the next packet belong to a message of several packets, ask for several (READ), or belong to
+    /// a rendezvous, whose request is acknowledged before its final message comes?
     pub(crate) fn is_at_long_message(&self) -> bool {
-        self.cur.idx < self.sq.posted && self.sq.wqe(self.cur.idx).len > self.mtu
+        self.cur.idx < self.sq.posted && {
+            let wqe = self.sq.wqe(self.cur.idx);
+            wqe.len > self.mtu || wqe.flags.contains(SendFlags::RENDEZVOUS)
+        }
     }
 
     pub(crate) fn queue(&self) -> &SendQueue {
@@ -235,7 +252,7 @@ impl Requester {
     }
 
     /// To RESET: everything is forgotten.
-    pub(crate) fn reset(&mut self, config: &QpConfig) {
+    pub(crate) fn reset(&mut self, config: &QpConfig, counters: &mut Counters) {
         self.sq.clear();
         self.cur = Cursor::default();
         self.next_start = 0;
@@ -243,7 +260,8 @@ impl Requester {
         self.gone = false;
         self.window = Window::new(config.max_inflight);
         self.probe = Probe::default();
-        self.quiesce();
+        self.reorder.reset(counters);
+        self.quiesce(counters);
     }
 
     /// RTR to RTS: the first PSN.
@@ -261,6 +279,9 @@ impl Requester {
     pub(crate) fn update(&mut self, config: &QpConfig, attr: &QpAttr) {
         let mtu = if config.qp_type == QpType::Ud { config.port_mtu } else { attr.path_mtu };
         self.mtu = self.own_mtu.map_or(mtu.bytes() as u64, u64::from);
+        if config.qp_type == QpType::RawPacket {
+            self.mtu = self.frame.into();
+        }
         self.timeout = ack_timeout_ns(attr.timeout).map(|ns| patient(Duration::from_nanos(ns)));
         let wanted = usize::from(attr.max_rd_atomic);
         self.reads.reserve(wanted.saturating_sub(self.reads.len()));
@@ -282,8 +303,17 @@ impl Requester {
         self.ack_deadline
     }
 
+    #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        [self.ack_deadline, self.rnr_until, self.probe.due()].into_iter().flatten().min()
+        let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
+        if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
+    }
+
+    pub(crate) fn reorder(&self) -> &Reorder {
+        &self.reorder
+    }
+    pub(crate) fn reorder_mut(&mut self) -> &mut Reorder {
+        &mut self.reorder
     }
 
     /// Marks request `idx` as failed. Of several the earliest counts.
@@ -308,28 +338,45 @@ impl Requester {
             failure.status,
             Arc::clone(&failure.cause),
         );
-        effects.completions.push((CqRef::Send, completion));
+        if config.counted {
+            effects.count_sent(wqe.wc_opcode(), wqe.len, false);
+        }
+        if let Some(cq) = wqe.failure_cq() {
+            effects.completions.push((cq, completion));
+        }
         self.sq.head += 1;
         Some(failure.cause)
     }
 
     /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What is only staged
     /// stays, for the commit.
-    pub(crate) fn flush(&mut self, config: &QpConfig, cause: &Arc<Cause>, effects: &mut Effects) {
+    pub(crate) fn flush(
+        &mut self,
+        config: &QpConfig,
+        cause: &Arc<Cause>,
+        effects: &mut Effects,
+        counters: &mut Counters,
+    ) {
         while self.sq.head < self.sq.posted {
             let wqe = self.sq.wqe(self.sq.head);
             let (wr_id, opcode) = (wqe.wr_id, wqe.wc_opcode());
+            if config.counted {
+                effects.count_sent(opcode, wqe.len, false);
+            }
             let completion =
                 Completion::failure(wr_id, config.qpn, opcode, WcStatus::WrFlushErr, Arc::clone(cause));
-            effects.completions.push((CqRef::Send, completion));
+            if let Some(cq) = wqe.failure_cq() {
+                effects.completions.push((cq, completion));
+            }
             self.sq.head += 1;
         }
         self.next_start = self.sq.posted;
-        self.quiesce();
+        self.quiesce(counters);
     }
 
     /// Nothing is in flight any more.
-    fn quiesce(&mut self) {
+    fn quiesce(&mut self, counters: &mut Counters) {
+        self.reorder.discard(counters);
         self.una = self.high;
         self.pos_una = self.pos_next;
         self.cur = Cursor { idx: self.next_start, psn: self.high, ..Cursor::default() };
@@ -361,11 +408,21 @@ impl Requester {
     /// Completes a request with success, if it asked for a completion.
     fn complete(&self, config: &QpConfig, idx: u64, effects: &mut Effects) {
         let wqe = self.sq.wqe(idx);
+        if config.counted {
+            effects.count_sent(wqe.wc_opcode(), wqe.len, true);
+        }
         if wqe.flags.contains(SendFlags::SIGNALED) {
             let opcode = wqe.wc_opcode();
             let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
-            if matches!(opcode, WcOpcode::RdmaRead | WcOpcode::CompSwap | WcOpcode::FetchAdd) {
-                completion.byte_len = if opcode == WcOpcode::RdmaRead { wqe.len as u32 } else { 8 };
+            match opcode {
+                WcOpcode::RdmaRead | WcOpcode::TmRecv => completion.byte_len = wqe.len as u32,
+                WcOpcode::CompSwap | WcOpcode::FetchAdd => completion.byte_len = 8,
+                _ => {}
+            }
+            if wqe.flags.contains(SendFlags::RENDEZVOUS) {
+                completion.flags |= WcFlags::TM_DATA_VALID;
+                effects.completions.push((CqRef::Recv, completion));
+                return;
             }
             effects.completions.push((CqRef::Send, completion));
         }
@@ -404,6 +461,7 @@ impl Requester {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
+        self.early_due(now, counters);
         if self.ack_deadline.is_none_or(|t| t > now) {
             return self.probe_if_due(now, counters);
         }
@@ -432,6 +490,7 @@ impl Requester {
             self.ask_again(read);
         }
         self.since_ack_req = 0;
+        self.reorder.told();
         self.seek(psn);
     }
 

@@ -49,7 +49,8 @@ impl Requester {
             return (window / self.parts).clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
-        // All of the rest where it fits, as then only what follows it waits; with room for a router that holds no burst.
+        // All of the rest if it fits, since then only what follows it waits. A quarter of the window
+        // stays free for routers that cannot buffer a burst.
         (window * 3 / 4).clamp(1, end - psn)
     }
 

@@ -26,8 +26,6 @@ pub(super) struct Probe {
     sent: u32,
     /// When it was last sent again from an earlier packet on.
     restarted: Time,
-    /// The last response that came out of order.
-    early: u64,
 }
 
 impl Probe {
@@ -109,10 +107,5 @@ impl Probe {
     /// Could what arrives now answer what was sent again?
     pub(super) fn may_answer(&self, now: Time) -> bool {
         self.srtt > 0 && now.since(self.restarted).as_nanos() as u64 > self.shortest
-    }
-
-    /// A response came before an earlier one. `true` if it is the first after a restart, as its kind come in order.
-    pub(super) fn came_early(&mut self, psn: u64) -> bool {
-        psn <= core::mem::replace(&mut self.early, psn)
     }
 }

@@ -16,6 +16,8 @@ use adverb_wire::{
     pad_for,
 };
 
+/// Shortest frame: an Ethernet header.
+const FRAME_HEADER: u64 = 14;
 /// Longest message (IBTA 9.7.7.1).
 pub(super) const MAX_MSG: u64 = 1 << 31;
 /// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA 9.7.2).
@@ -25,7 +27,8 @@ pub(crate) const fn transport_of(qp_type: QpType) -> Transport {
     match qp_type {
         QpType::Rc => Transport::Rc,
         QpType::Uc => Transport::Uc,
-        QpType::Ud => Transport::Ud,
+        // Of a frame no header leaves; it is counted as a datagram.
+        QpType::Ud | QpType::RawPacket => Transport::Ud,
         QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
     }
 }
@@ -171,7 +174,7 @@ impl Requester {
         {
             return false;
         }
-        if let Err((status, cause)) = check_start(ctx, wqe.op, wqe.len) {
+        if let Err((status, cause)) = check_start(ctx, wqe.op, wqe.len).and(self.check_frame(ctx, wqe.len)) {
             self.fail(idx, status, cause);
             return false;
         }
@@ -189,6 +192,19 @@ impl Requester {
         self.next_start = idx + 1;
         self.cur = Cursor { idx, psn: first, ..Cursor::default() };
         true
+    }
+
+    /// A frame has a header and is no longer than the port takes.
+    fn check_frame(&self, ctx: &QpCtx<'_>, len: u64) -> Result<(), (WcStatus, Cause)> {
+        if ctx.config.qp_type != QpType::RawPacket {
+            return Ok(());
+        }
+        let cause = match len {
+            0..FRAME_HEADER => Cause::BadArgument { what: "frame", rule: "an Ethernet header has 14 bytes" },
+            _ if len > self.mtu => Cause::MessageTooLong { len, max: self.mtu },
+            _ => return Ok(()),
+        };
+        Err((WcStatus::LocLenErr, cause))
     }
 
     fn key_step(&mut self, ctx: &QpCtx<'_>, idx: u64) -> Step {

@@ -67,7 +67,8 @@ impl Window {
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size
     }
-    /// `acked` was acknowledged, up to the PSN `una`. `beyond`: of packets, too, that were to be sent again and were not yet.
+    /// `acked` was acknowledged, up to the PSN `una`. `beyond`: it includes packets that were to be sent
+    /// again and have not been sent again yet.
     pub(super) fn progress(&mut self, acked: u64, mtu: u64, una: u64, high: u64, beyond: bool) {
         if let Some((size, threshold)) = self.before.take()
             && beyond
@@ -139,7 +140,7 @@ impl Window {
         let every = if self.size < INITIAL { self.packets(mtu) / 2 } else { ACK_REQ_EVERY };
         self.ack_every = every.clamp(1, ACK_REQ_EVERY) as u32;
     }
-    /// The how manieth packet of a long message asks for an ACK.
+    /// Of how many packets of a long message one asks for an ACK.
     pub(super) fn ack_every(&self) -> u32 {
         self.ack_every
     }

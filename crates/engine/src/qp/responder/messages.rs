@@ -4,12 +4,13 @@ use super::Responder;
 use super::inbound::Active;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
-use crate::effects::{CqRef, Effects};
+use crate::effects::{CountedOp, CqRef, Effects, Rendezvous};
 use crate::keys::KeyOp;
 use crate::memory::{Memory, Range};
 use crate::packet::Packet;
-use crate::qp::{Env, NoRecv, QpCtx, RecvSource};
+use crate::qp::{Env, NoRecv, QpConfig, QpCtx, RecvSource};
 use crate::types::{Access, Key, QpType};
+use crate::wr::{TagKind, Tagged};
 use adverb_wire::NakCode;
 use alloc::sync::Arc;
 
@@ -23,6 +24,9 @@ pub(super) enum Refusal {
     NotReady,
     /// For good: the NAK code, and the status of the receive that is being filled, if one is.
     Final { code: NakCode, cause: Cause, status: WcStatus },
+    /// The message came whole and its receive is filled, but the key it names cannot be
+    /// invalidated.
+    NotInvalidated { cause: Cause },
 }
 
 impl Refusal {
@@ -63,6 +67,7 @@ impl Responder {
         ctx: &QpCtx<'_>,
         env: &mut Env<'_, M, S>,
         packet: &Packet<'_>,
+        is_send: bool,
     ) -> Result<(), Refusal> {
         if let Some(held) = &mut self.active {
             held.rewind();
@@ -74,6 +79,7 @@ impl Responder {
         let xrc_srqn = packet.headers.xrceth.map(|x| x.srqn);
         let taken = match ctx.config.qp_type {
             QpType::XrcRecv => env.srq.pop(xrc_srqn),
+            _ if ctx.config.uses_srq && is_send => env.srq.pop_message(packet.payload),
             _ if ctx.config.uses_srq => env.srq.pop(None),
             _ => self.rq.pop().ok_or(NoRecv::Empty),
         };
@@ -101,12 +107,16 @@ impl Responder {
     ) -> Result<(), Refusal> {
         let op = packet.headers.bth.opcode;
         if op.starts_message() {
-            self.take_receive(ctx, env, packet)?;
+            self.take_receive(ctx, env, packet, true)?;
         }
         let Some(active) = &mut self.active else {
             return Err(Refusal::invalid("SEND without a first packet", packet));
         };
-        let message = active.filled + packet.payload.len() as u64;
+        let payload = match &active.wqe.tagged {
+            None => packet.payload,
+            Some(tagged) => tagged.data(packet.payload, op.starts_message(), active.capacity),
+        };
+        let message = active.filled + payload.len() as u64;
         if message > active.capacity || message > u64::from(MAX_MESSAGE) {
             let cause = Cause::RecvTooShort { message, buffers: active.capacity };
             return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::LocLenErr));
@@ -116,14 +126,15 @@ impl Responder {
             pd: ctx.config.pd,
             qpn: ctx.config.qpn,
         });
-        if let Some(op) = &invalidate {
-            env.keys
-                .check_op(op)
-                .map_err(|cause| Refusal::new(NakCode::RemoteAccess, cause, WcStatus::RemInvReqErr))?;
-        }
         active
-            .place(env.keys, env.memory, packet.payload)
+            .place(env.keys, env.memory, payload)
             .map_err(|cause| Refusal::new(NakCode::RemoteOperational, cause, WcStatus::LocProtErr))?;
+        if let Some(op) = &invalidate {
+            env.keys.check_op(op).map_err(|cause| Refusal::NotInvalidated { cause })?;
+        }
+        if op.starts_message() && !op.ends_message() && active.wqe.tagged.is_some() {
+            announce(active, ctx.config, env.effects);
+        }
         if op.ends_message() {
             self.message = None;
             env.effects.key_op = invalidate.or(env.effects.key_op.take());
@@ -143,13 +154,21 @@ impl Responder {
         let op = packet.headers.bth.opcode;
         let n = packet.payload.len() as u32;
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
-        let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
+        if let Some(reth) = packet.headers.reth {
             check_qp_access(ctx, Access::REMOTE_WRITE)?;
             if reth.len > MAX_MESSAGE {
                 let (len, max) = (u64::from(reth.len), u64::from(MAX_MESSAGE));
                 let cause = Cause::MessageTooLong { len, max };
                 return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
             }
+        }
+        // Resources come before keys and lengths (IBTA 9.7.4.1.4): the receive of the immediate
+        // data is at hand when the key is found wrong, and says so (IBTA 11.6.2, "local access
+        // error").
+        if packet.headers.imm.is_some() {
+            self.take_receive(ctx, env, packet, false)?;
+        }
+        let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
             // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA 9.7.4.1.5).
             let base = if reth.len > 0 {
                 let whole =
@@ -178,9 +197,6 @@ impl Responder {
                 Some(piece.map_err(Refusal::access)?)
             }
         };
-        if packet.headers.imm.is_some() {
-            self.take_receive(ctx, env, packet)?;
-        }
         if let Some(range) = range {
             env.memory.write(range, packet.payload).map_err(|f| {
                 let cause = Cause::Fault { addr: f.addr };
@@ -189,6 +205,9 @@ impl Responder {
         }
         if ends {
             self.message = None;
+            if ctx.config.counted {
+                env.effects.count(CountedOp::RemoteWrite, u64::from(len), true);
+            }
             if packet.headers.imm.is_some() {
                 self.complete(ctx, env.effects, packet, WcOpcode::RecvRdmaWithImm, len);
             }
@@ -210,6 +229,9 @@ impl Responder {
         let Some(active) = self.active.take() else { return };
         let h = &packet.headers;
         let mut c = Completion::success(active.wqe.wr_id, ctx.config.qpn, opcode);
+        if ctx.config.counted {
+            effects.count(CountedOp::Recv, u64::from(byte_len), true);
+        }
         c.byte_len = byte_len;
         c.solicited = h.bth.solicited;
         if let Some(imm) = h.imm {
@@ -227,22 +249,71 @@ impl Responder {
             // header (8) behind IPv4 (2) or IPv6 (1). A service level RoCE has not.
             c.sl = if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
         }
+        if let Some(tagged) = &active.wqe.tagged {
+            end_tagged(&active, tagged, h.bth.opcode.starts_message(), &mut c, effects);
+        }
         effects.completions.push((cq_of(&active), c));
     }
 
     /// Completes the receive at hand, if there is one, with a failure.
     pub(super) fn complete_failed(
         &mut self,
-        qpn: crate::types::Qpn,
+        config: &QpConfig,
         effects: &mut Effects,
         status: WcStatus,
         cause: &Arc<Cause>,
     ) -> bool {
         let Some(active) = self.active.take() else { return false };
-        let c = Completion::failure(active.wqe.wr_id, qpn, WcOpcode::Recv, status, cause.clone());
+        let matched = active.wqe.tagged.as_ref().is_some_and(|t| t.matched());
+        let opcode = if matched { WcOpcode::TmRecv } else { WcOpcode::Recv };
+        let c = Completion::failure(active.wqe.wr_id, config.qpn, opcode, status, cause.clone());
+        if config.counted {
+            effects.count(CountedOp::Recv, 0, false);
+        }
         effects.completions.push((cq_of(&active), c));
         true
     }
+}
+
+/// Says at its first packet that a message of several has matched: what other messages match comes after that.
+#[cold]
+fn announce(active: &Active, config: &QpConfig, effects: &mut Effects) {
+    if let Some(tagged) = active.wqe.tagged.as_ref().filter(|t| t.kind == TagKind::Eager) {
+        let mut c = Completion::success(active.wqe.wr_id, config.qpn, WcOpcode::TmRecv);
+        c.flags |= WcFlags::TM_MATCH;
+        c.set_tag(tagged.tmh.tag, tagged.tmh.app_ctx);
+        effects.completions.push((cq_of(active), c));
+    }
+}
+
+/// The end of a message that a tag matching SRQ received; `whole` if one packet was all of it.
+#[cold]
+fn end_tagged(active: &Active, tagged: &Tagged, whole: bool, c: &mut Completion, effects: &mut Effects) {
+    let tmh = tagged.tmh;
+    c.opcode = if tagged.kind == TagKind::NoTag { WcOpcode::TmNoTag } else { WcOpcode::TmRecv };
+    match tagged.kind {
+        TagKind::NoTag => return,
+        TagKind::Unexpected => {}
+        TagKind::Eager => {
+            c.flags |= WcFlags::TM_DATA_VALID;
+            c.flags.set(WcFlags::TM_MATCH, whole);
+        }
+        TagKind::Rendezvous(rvh) if u64::from(rvh.len) > active.capacity => {
+            let cause = Cause::RecvTooShort { message: rvh.len.into(), buffers: active.capacity };
+            c.status = WcStatus::TmRndvIncomplete;
+            c.flags |= WcFlags::TM_MATCH | WcFlags::TM_DATA_VALID;
+            c.vendor_err = cause.vendor_err();
+            c.cause = Some(Arc::new(cause));
+            return;
+        }
+        TagKind::Rendezvous(rvh) => {
+            c.flags |= WcFlags::TM_MATCH;
+            c.byte_len = rvh.len;
+            let buffer = active.wqe.sges.as_slice();
+            effects.rendezvous.push(Rendezvous::new(active.wqe.wr_id, buffer, tmh, rvh));
+        }
+    }
+    c.set_tag(tmh.tag, tmh.app_ctx);
 }
 
 fn cq_of(active: &Active) -> CqRef {

@@ -3,21 +3,23 @@
 //! A packet that fails any check never touches memory. On reliable transports it draws a NAK; elsewhere it is dropped
 //! and counted. Answers wait in [`responses`] until the host asks for them.
 use super::recv_queue::RecvQueue;
+use super::reorder::{Reorder, Tell};
 use super::{Counters, DropReason, Env, QpConfig, QpCtx, RecvSource, Verdict};
 use crate::attr::QpAttr;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::effects::{CqRef, Effects, QpEvent};
+use crate::effects::{CountedOp, CqRef, Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, MemoryFault};
 use crate::packet::{Packet, Transmit};
 use crate::time::Time;
 use crate::types::{QpState, QpType};
 use crate::wr::{PostError, RecvWr};
-use adverb_wire::{AtomicEth, NakCode, Opcode, Psn};
+use adverb_wire::{AtomicEth, NakCode, Opcode, Psn, Syndrome};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+mod frames;
 mod inbound;
 mod messages;
 mod reliable;
@@ -45,22 +47,22 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed, 24 bits.
     msn: u32,
-    /// A sequence or RNR NAK was queued for `expected`: later packets draw none.
+    /// An RNR NAK was queued for `expected`: later packets are dropped.
     awaiting_retry: bool,
-    /// The last packet that came early since a sequence NAK.
-    early: Option<Psn>,
+    /// Packets that came before `expected`.
+    pub(super) reorder: Reorder,
     /// The last packet of a SEND or WRITE that was executed: an ACK for a duplicate goes up to it (IBTA C9-105).
     executed: Option<Psn>,
     /// The message whose packets are arriving.
     message: Option<Message>,
-    /// The receive being filled, or held for the next message (UC, UD).
+    /// The receive being filled, or kept for the next message (UC, UD).
     active: Option<Active>,
     responses: Responses,
     saved: VecDeque<SavedAtomic>,
     /// A READ response that failed while it was made, for [`Responder::take_fatal`].
     fatal: Option<Verdict>,
-    /// The NAK that ended the connection: its PSN, MSN and code.
-    final_nak: Option<(Psn, u32, NakCode)>,
+    /// The answer that ended the connection: its PSN, MSN and NAK code; without one it is an ACK.
+    last_answer: Option<(Psn, u32, Option<NakCode>)>,
     /// No receive is found, whatever is posted.
     pub(super) receives_hidden: bool,
 }
@@ -72,32 +74,32 @@ impl Responder {
             expected: Psn::ZERO,
             msn: 0,
             awaiting_retry: false,
-            early: None,
+            reorder: Reorder::default(),
             executed: None,
             message: None,
             active: None,
             responses: Responses::default(),
             saved: VecDeque::new(),
             fatal: None,
-            final_nak: None,
+            last_answer: None,
             receives_hidden: false,
         }
     }
 
     /// To RESET: everything is forgotten, posted receives too.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, counters: &mut Counters) {
         self.rq.clear();
         self.expected = Psn::ZERO;
         self.msn = 0;
         self.awaiting_retry = false;
-        self.early = None;
+        self.reorder.reset(counters);
         self.executed = None;
         self.message = None;
         self.active = None;
         self.responses.clear();
         self.saved.clear();
         self.fatal = None;
-        self.final_nak = None;
+        self.last_answer = None;
     }
 
     /// INIT to RTR.
@@ -105,7 +107,6 @@ impl Responder {
         self.expected = Psn::new(attr.rq_psn);
         self.msn = 0;
         self.awaiting_retry = false;
-        self.early = None;
         self.executed = None;
     }
 
@@ -149,7 +150,7 @@ impl Responder {
             QpType::Rc | QpType::XrcRecv => self.handle_reliable(ctx, env, packet, counters),
             QpType::Uc => self.handle_uc(ctx, env, packet, counters),
             QpType::Ud => self.handle_ud(ctx, env, packet, counters),
-            QpType::XrcSend => {
+            QpType::XrcSend | QpType::RawPacket => {
                 counters.drop(DropReason::Opcode);
                 Verdict::Ok
             }
@@ -157,14 +158,7 @@ impl Responder {
     }
 
     /// Makes the next answer ready for [`Responder::response`]; `false`: there is none.
-    pub(crate) fn prepare_response<M: Memory + ?Sized>(
-        &mut self,
-        ctx: &QpCtx<'_>,
-        _now: Time,
-        keys: &KeyTable,
-        _memory: &M,
-        _effects: &mut Effects,
-    ) -> bool {
+    pub(crate) fn prepare_response(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> bool {
         // At most twice: what takes the place of a failed READ is a NAK.
         loop {
             match self.responses.prepare(ctx, keys) {
@@ -213,18 +207,19 @@ impl Responder {
 
     /// Drops what waits to be sent and ends the connection with a NAK.
     fn end_with(&mut self, psn: Psn, code: NakCode) {
-        self.final_nak = Some((psn, self.msn, code));
-        self.responses.end_with(psn, self.msn, code);
+        self.last_answer = Some((psn, self.msn, Some(code)));
+        self.responses.end_with(psn, self.msn, Some(code));
     }
 
-    /// Did the connection end with a NAK for the request with this PSN, or a later one?
+    /// Did the connection end with an answer to the request with this PSN, or a later one?
     pub(crate) fn ended_at_or_after(&self, psn: Psn) -> bool {
-        self.final_nak.is_some_and(|(at, ..)| !at.precedes(psn))
+        self.last_answer.is_some_and(|(at, ..)| !at.precedes(psn))
     }
 
-    /// The request that ended the connection, or one before it, has come again: the NAK was lost and is queued once more. IBTA 10.3.1.7 has
-    /// a queue pair in ERR drop it, which leaves the peer with a timeout in place of the reason; over UDP a NAK is as easily
-    /// lost as any packet.
+    /// The request that ended the connection, or one before it, has come again: the answer was lost
+    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the peer
+    /// would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any packet. An
+    /// ACK carries no result, so only SENDs and WRITEs get one.
     pub(crate) fn end_again(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -233,18 +228,47 @@ impl Responder {
         counters: &mut Counters,
     ) {
         counters.duplicates = counters.duplicates.wrapping_add(1);
-        if let Some((at, msn, code)) = self.final_nak
-            && self.responses.is_empty()
-        {
-            let refused = self.refuse_read(ctx, keys, packet, (at, code));
-            let (psn, code) = refused.unwrap_or((at, code));
-            self.responses.end_with(psn, msn, code);
+        match self.last_answer {
+            Some((at, msn, Some(code))) if self.responses.is_empty() => {
+                let refused = self.refuse_read(ctx, keys, packet, (at, code));
+                let (psn, code) = refused.unwrap_or((at, code));
+                self.responses.end_with(psn, msn, Some(code));
+            }
+            Some((at, msn, None)) if self.responses.is_empty() && reliable::is_plain(packet) => {
+                self.responses.end_with(at, msn, None);
+            }
+            _ => {}
         }
+    }
+
+    /// Time has come: a packet that is missing may be lost.
+    pub(crate) fn handle_timeout(&mut self, now: Time, counters: &mut Counters) {
+        let tell = self.reorder.expired(now);
+        self.tell(tell, counters);
+    }
+
+    /// Asks for the packet that is missing.
+    fn tell(&mut self, tell: Tell, counters: &mut Counters) {
+        if tell != Tell::Nothing && !self.responses.has_nak() {
+            counters.gap_naks = counters.gap_naks.wrapping_add(1);
+            self.queue_nak(Syndrome::Nak(NakCode::PsnSequence), counters);
+        }
+    }
+
+    /// Does it matter when this packet came? Not as long as packets come in order.
+    #[inline]
+    pub(crate) fn takes_time(&self, psn: Psn) -> bool {
+        psn != self.expected || !self.reorder.is_idle()
     }
 
     /// Is an answer waiting?
     pub(crate) fn has_output(&self) -> bool {
         !self.responses.is_empty() || self.fatal.is_some()
+    }
+
+    /// Has a READ still to take payload?
+    pub(crate) fn owes_read(&self) -> bool {
+        self.responses.owes_read()
     }
 
     /// Nothing waits but a plain ACK.
@@ -276,15 +300,25 @@ impl Responder {
         self.responses.len()
     }
 
-    /// Completes every receive that the queue pair holds, in order, and drops what waits to be sent, but for the NAK
-    /// that ends the connection and what must go before it.
-    pub(crate) fn flush(&mut self, config: &QpConfig, cause: &Arc<Cause>, effects: &mut Effects) {
+    /// Completes every receive that the queue pair holds, in order, and drops what waits to be
+    /// sent, but for the answer that ends the connection and what must go before it.
+    pub(crate) fn flush(
+        &mut self,
+        config: &QpConfig,
+        cause: &Arc<Cause>,
+        effects: &mut Effects,
+        counters: &mut Counters,
+    ) {
         self.message = None;
+        self.reorder.discard(counters);
         self.responses.clear_unless_final();
-        self.complete_failed(config.qpn, effects, WcStatus::WrFlushErr, cause);
+        self.complete_failed(config, effects, WcStatus::WrFlushErr, cause);
         while let Some(wr_id) = self.rq.pop_id() {
             let status = WcStatus::WrFlushErr;
             let c = Completion::failure(wr_id, config.qpn, WcOpcode::Recv, status, cause.clone());
+            if config.counted {
+                effects.count(CountedOp::Recv, 0, false);
+            }
             effects.completions.push((CqRef::Recv, c));
         }
     }

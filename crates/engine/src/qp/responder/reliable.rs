@@ -4,11 +4,13 @@ use super::responses::{Body, Response, packets};
 use super::{Responder, SavedAtomic, fatal};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
-use crate::effects::Effects;
+use crate::effects::{CountedOp, Effects};
 use crate::keys::KeyTable;
 use crate::memory::{AtomicOp, Memory};
 use crate::packet::Packet;
+use crate::qp::reorder::Kept;
 use crate::qp::{Counters, DropReason, Env, QpCtx, RecvSource, Verdict};
+use crate::time::Time;
 use crate::types::{Access, Key};
 use adverb_wire::{NakCode, Operation, Psn, QPN_MASK, Syndrome};
 use alloc::sync::Arc;
@@ -57,6 +59,11 @@ impl Class {
     fn continues(self, message: &Message) -> bool {
         matches!((self, message), (Class::Send, Message::Send) | (Class::Write, Message::Write { .. }))
     }
+}
+
+/// Is it a packet of a SEND or WRITE, whose answer is a mere ACK?
+pub(super) fn is_plain(packet: &Packet<'_>) -> bool {
+    matches!(Class::of(packet.headers.bth.opcode.operation()), Some(Class::Send | Class::Write))
 }
 
 /// Is the order of opcodes right (IBTA 9.7.4.1.3)? `Err` says what is wrong.
@@ -111,28 +118,29 @@ impl Responder {
         };
         let ahead = bth.psn.since(self.expected);
         if ahead < 0 {
+            self.reorder.repeated(bth.psn);
             self.repeat(ctx, class, packet, counters);
             return Verdict::Ok;
         }
         if ahead > 0 {
-            // One NAK a gap; after an RNR NAK what follows is dropped until the retry (IBTA 9.7.5.2.8). But if the packets after
-            // the gap begin anew, the peer has sent again and the first one was lost again: a new gap.
-            let anew =
-                self.early.is_some_and(|before| !before.precedes(bth.psn)) && !self.responses.has_nak();
-            if !core::mem::replace(&mut self.awaiting_retry, true) || anew {
-                self.early = Some(bth.psn);
-                self.queue_nak(Syndrome::Nak(NakCode::PsnSequence), counters);
-            } else {
-                self.early = self.early.map(|_| bth.psn);
+            // After an RNR NAK what follows is dropped until the retry (IBTA 9.7.5.2.8).
+            if self.awaiting_retry {
                 counters.drop(DropReason::Sequence);
+            } else {
+                let tell = self.reorder.early(self.expected, packet, env.now, counters);
+                self.tell(tell, counters);
             }
             return Verdict::Ok;
         }
-        self.responses.revoke_nak();
-        self.awaiting_retry = false;
-        self.early = None;
+        if self.awaiting_retry || !self.reorder.is_idle() {
+            self.responses.revoke_nak();
+            self.awaiting_retry = false;
+        }
         match self.execute(ctx, env, class, packet) {
             Ok(count) => {
+                if !self.reorder.is_idle() {
+                    self.reorder.filled(bth.psn, env.now);
+                }
                 self.expected += count;
                 counters.executed = counters.executed.wrapping_add(1);
                 if matches!(class, Class::Send | Class::Write) {
@@ -144,16 +152,51 @@ impl Responder {
                 Verdict::Ok
             }
             Err(Refusal::NotReady) => {
+                // The peer sends everything from here on again, and not soon.
                 self.awaiting_retry = true;
+                self.reorder.discard(counters);
                 self.queue_nak(Syndrome::RnrNak { timer: ctx.attr.min_rnr_timer }, counters);
                 Verdict::Ok
             }
             Err(Refusal::Final { code, cause, status }) => {
                 self.queue_nak(Syndrome::Nak(code), counters);
-                self.final_nak = Some((self.expected, self.msn, code));
+                self.last_answer = Some((self.expected, self.msn, Some(code)));
                 self.fail(ctx, env.effects, code, cause, status)
             }
+            // IBTA 9.9.6.3, class J: the message was received, so its sender hears nothing but
+            // that; the receive and the connection end in error here.
+            Err(Refusal::NotInvalidated { cause }) => {
+                counters.executed = counters.executed.wrapping_add(1);
+                self.count_message();
+                self.respond_to(bth.psn, Body::LastAck, false);
+                self.last_answer = Some((bth.psn, self.msn, None));
+                self.fail(ctx, env.effects, NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
+            }
         }
+    }
+
+    /// Takes out the packet that was kept for now; what else was kept for now or before is dropped.
+    #[cold]
+    pub(crate) fn take_turn(&mut self, now: Time, counters: &mut Counters) -> Option<Kept> {
+        while let Some(headers) = self.reorder.first() {
+            let ahead = headers.bth.psn.since(self.expected);
+            if ahead == 0 {
+                return Some(self.reorder.take_first(counters));
+            }
+            if ahead > 0 {
+                break;
+            }
+            self.reorder.drop_first(counters);
+        }
+        if self.reorder.was_filled() {
+            // The peer learns at once what it need not send again.
+            if let Some(newest) = self.executed {
+                self.respond_to(newest, Body::Ack, false);
+            }
+            let tell = self.reorder.settled(now);
+            self.tell(tell, counters);
+        }
+        None
     }
 
     /// Executes the expected packet and answers how many PSNs it takes.
@@ -189,7 +232,7 @@ impl Responder {
         self.responses.insert(Response { psn, msn: self.msn, duplicate, body });
     }
 
-    fn queue_nak(&mut self, syndrome: Syndrome, counters: &mut Counters) {
+    pub(super) fn queue_nak(&mut self, syndrome: Syndrome, counters: &mut Counters) {
         counters.naks_sent = counters.naks_sent.wrapping_add(1);
         self.respond_to(self.expected, Body::Nak(syndrome), false);
     }
@@ -205,7 +248,7 @@ impl Responder {
     ) -> Verdict {
         let cause = Arc::new(cause);
         self.message = None;
-        if self.complete_failed(ctx.config.qpn, effects, status, &cause) {
+        if self.complete_failed(ctx.config, effects, status, &cause) {
             Verdict::Fatal { cause, event: None }
         } else {
             fatal(code, cause)
@@ -247,6 +290,9 @@ impl Responder {
                 .map_err(Refusal::access)?;
         }
         self.count_message();
+        if ctx.config.counted {
+            env.effects.count(CountedOp::RemoteRead, u64::from(reth.len), true);
+        }
         let mtu = packet.mtu(ctx.attr.path_mtu);
         let body = Body::Read {
             pd: ctx.config.pd,
@@ -398,7 +444,8 @@ impl Responder {
         }
     }
 
-    /// Room for one more answer to a duplicate? A flood of them draws no more than requests in good order could.
+    /// Is there room for one more answer to a duplicate? A flood of duplicates gets no more answers than
+    /// requests in order would.
     fn repeats_left(&self, ctx: &QpCtx<'_>) -> bool {
         self.responses.resources(true) < usize::from(ctx.attr.max_dest_rd_atomic)
     }
@@ -414,9 +461,9 @@ impl Responder {
         room
     }
 
-    /// A READ that is asked for again when the connection has ended: where the NAK for it stands, and which. At the PSN where the
-    /// connection ended it would say that all responses before were received (IBTA 9.7.7.2.2), so a requester that lost one of
-    /// them asked again and again.
+    /// The PSN and code of the NAK that answers a READ which is asked for again after the connection has
+    /// ended. At the PSN where the connection ended the NAK would also acknowledge all responses before
+    /// it (IBTA 9.7.7.2.2), so a requester that lost one of them would ask again for ever.
     pub(super) fn refuse_read(
         &self,
         ctx: &QpCtx<'_>,
@@ -430,7 +477,7 @@ impl Responder {
         if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
             return Some((bth.psn, code));
         }
-        // A part that ends before, of memory that is gone.
+        // A part that ends before that PSN is refused only if its memory is gone.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
             .err()

@@ -17,6 +17,8 @@ use alloc::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     Ack,
+    /// The ACK of the message that ended the connection at this end alone.
+    LastAck,
     Nak(Syndrome),
     /// What is left of a READ: the next packet carries the bytes at `va`.
     Read {
@@ -42,8 +44,8 @@ pub(super) struct Response {
     /// Of its next packet.
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// Answers a repeated request. Its failure does not end the connection: the request was performed before, and the repetition
-    /// may be a copy that the network kept. Whoever waits for the answer is told all the same.
+    /// Answers a repeated request. If it fails the connection goes on: the request was performed before,
+    /// and the repetition may be an old copy from the network. The peer gets the NAK all the same.
     pub(super) duplicate: bool,
     pub(super) body: Body,
 }
@@ -57,9 +59,13 @@ impl Response {
     fn is_nak(&self) -> bool {
         !self.duplicate && matches!(self.body, Body::Nak(_))
     }
-    /// A NAK that ends the connection.
+    /// The last answer of the connection.
     fn is_final(&self) -> bool {
-        !self.duplicate && matches!(self.body, Body::Nak(Syndrome::Nak(code)) if code != NakCode::PsnSequence)
+        match self.body {
+            Body::LastAck => true,
+            Body::Nak(Syndrome::Nak(code)) => !self.duplicate && code != NakCode::PsnSequence,
+            _ => false,
+        }
     }
 }
 
@@ -103,12 +109,17 @@ impl Responses {
         self.queue.len()
     }
 
-    /// Forgets everything, unless the queue ends with the NAK that tells the peer why the connection ended: that, and
+    /// Forgets everything, unless the queue ends with the last answer of the connection: that, and
     /// what must go before it, is still to be sent.
     pub(super) fn clear_unless_final(&mut self) {
         if !self.queue.back().is_some_and(Response::is_final) {
             self.queue.clear();
         }
+    }
+
+    /// Has a READ that was asked for once still to take payload?
+    pub(super) fn owes_read(&self) -> bool {
+        self.queue.iter().any(|r| !r.duplicate && matches!(r.body, Body::Read { .. }))
     }
 
     /// Reads and atomics not answered yet; those asked again are counted apart.
@@ -168,10 +179,11 @@ impl Responses {
         original
     }
 
-    /// Drops everything and ends with a final NAK.
-    pub(super) fn end_with(&mut self, psn: Psn, msn: u32, code: NakCode) {
+    /// Drops everything and ends with a final NAK, or without a code with an ACK.
+    pub(super) fn end_with(&mut self, psn: Psn, msn: u32, code: Option<NakCode>) {
         self.queue.clear();
-        self.insert(Response { psn, msn, duplicate: false, body: Body::Nak(Syndrome::Nak(code)) });
+        let body = code.map_or(Body::LastAck, |code| Body::Nak(Syndrome::Nak(code)));
+        self.insert(Response { psn, msn, duplicate: false, body });
     }
 
     /// The PSN of the READ response handed out last and whether it answers a duplicate, if it carries payload.
@@ -201,7 +213,7 @@ impl Responses {
             let mut syndrome = Syndrome::ACK_NO_CREDITS;
             let mut finished = true;
             let operation = match body {
-                Body::Ack => Operation::Acknowledge,
+                Body::Ack | Body::LastAck => Operation::Acknowledge,
                 Body::Nak(s) => {
                     syndrome = s;
                     Operation::Acknowledge

@@ -53,7 +53,8 @@ impl Responder {
                     return self.fail(ctx, env.effects, code, cause, status);
                 }
                 Err(
-                    Refusal::Final { code: NakCode::RemoteAccess, .. }
+                    Refusal::NotInvalidated { .. }
+                    | Refusal::Final { code: NakCode::RemoteAccess, .. }
                     | Refusal::Final { cause: Cause::QpAccessDenied { .. }, .. },
                 ) => Err(DropReason::Access),
                 Err(Refusal::Final { code: NakCode::InvalidRequest, .. }) => Err(DropReason::Length),
@@ -84,7 +85,7 @@ impl Responder {
             None => DropReason::Malformed,
             Some(deth) if deth.qkey != ctx.attr.qkey => DropReason::QKey,
             Some(_) if packet.payload.len() > ctx.config.port_mtu.bytes() => DropReason::Length,
-            Some(_) => match self.take_receive(ctx, env, packet) {
+            Some(_) => match self.take_receive(ctx, env, packet, false) {
                 Err(_) => DropReason::NoReceive,
                 Ok(()) => match self.place_datagram(env, packet, len) {
                     Ok(true) => {

@@ -27,6 +27,7 @@ fn transport(t: QpType) -> Transport {
         QpType::Uc => Transport::Uc,
         QpType::Ud => Transport::Ud,
         QpType::XrcSend | QpType::XrcRecv => Transport::Xrc,
+        QpType::RawPacket => unreachable!("frames have no transport header"),
     }
 }
 
@@ -56,6 +57,8 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
     let good = request(p, op, expected);
     let mut all = Vec::new();
     let mut add = |reason, src, headers| all.push(Forgery { reason, src, headers });
+    // Its host took it from a process that is not the peer (TRU-3).
+    add(DropReason::Source, Gid::default(), good);
     add(DropReason::DestQpn, peer, Headers { bth: Bth { dest_qpn: 0x33, ..good.bth }, ..good });
     add(DropReason::PKey, peer, Headers { bth: Bth { pkey: 0x1234, ..good.bth }, ..good });
     let alien = if t == QpType::Uc { Transport::Rc } else { Transport::Uc };

@@ -207,6 +207,7 @@ impl Side {
             uses_srq: setup.uses_srq,
             port_mtu: PathMtu::Mtu4096,
             max_inflight: setup.max_inflight,
+            counted: false,
         };
         let mut keys = KeyTable::new();
         let access = Access::from_bits_truncate(0x31f) - Access::ZERO_BASED;
@@ -305,13 +306,13 @@ fn masks(t: QpType) -> [AttrMask; 3] {
     let rtr = match t {
         QpType::Rc | QpType::XrcRecv => connect | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER,
         QpType::Uc | QpType::XrcSend => connect,
-        QpType::Ud => A::empty(),
+        QpType::Ud | QpType::RawPacket => A::empty(),
     };
     let rts = A::SQ_PSN
         | match t {
             QpType::Rc | QpType::XrcSend => A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
             QpType::XrcRecv => A::TIMEOUT,
-            QpType::Uc | QpType::Ud => A::empty(),
+            QpType::Uc | QpType::Ud | QpType::RawPacket => A::empty(),
         };
     [init, rtr, rts]
 }
@@ -440,7 +441,7 @@ impl Pair {
         let sges = [s.sge(at, len)];
         if s.qp.config().uses_srq {
             let sges = crate::wr::SgeList::new(&sges);
-            s.srq.wqes.push_back(RecvWqe { wr_id, pd: PD, sges });
+            s.srq.wqes.push_back(RecvWqe { wr_id, pd: PD, sges, tagged: None });
         } else {
             s.qp.post_recv(&RecvWr { wr_id, sges: &sges }, &mut s.effects).unwrap();
         }
@@ -458,7 +459,7 @@ impl Pair {
         while sent < most {
             let s = &mut self.sides[side];
             let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
-            match s.qp.poll_output(self.now, &s.keys, &memory, &mut s.effects) {
+            match s.qp.poll_output(self.now, &s.keys, &mut s.effects) {
                 Output::Idle => break,
                 Output::Key(op) => {
                     let result = s.keys.apply(&op);
@@ -553,6 +554,9 @@ impl Pair {
             Env { now: self.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
         let before = s.qp.counters().handled();
         s.qp.handle_packet(&mut env, packet);
+        while let Some(kept) = s.qp.take_turn(self.now) {
+            s.qp.handle_packet(&mut env, &kept.packet());
+        }
         assert_eq!(s.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
         s.settle();
     }

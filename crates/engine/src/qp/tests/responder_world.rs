@@ -157,6 +157,7 @@ pub(super) struct World {
     pub(super) effects: Effects,
     pub(super) rkey: Key,
     pub(super) lkey: Key,
+    pub(super) now: Time,
     next_wr: u64,
 }
 
@@ -226,6 +227,7 @@ impl World {
             uses_srq,
             port_mtu: PathMtu::Mtu1024,
             max_inflight: QpConfig::MAX_INFLIGHT,
+            counted: false,
         };
         let mut keys = KeyTable::new();
         let region =
@@ -256,6 +258,7 @@ impl World {
             effects: Effects::default(),
             rkey,
             lkey,
+            now: Time::ZERO,
             next_wr: 1,
         }
     }
@@ -293,7 +296,7 @@ impl World {
         let wr_id = self.next_wr;
         self.next_wr += 1;
         if self.qp.config.uses_srq {
-            self.srq.0.push_back(RecvWqe { wr_id, pd: SRQ_PD, sges: SgeList::new(sges) });
+            self.srq.0.push_back(RecvWqe { wr_id, pd: SRQ_PD, sges: SgeList::new(sges), tagged: None });
         } else {
             self.qp.post_recv(&RecvWr { wr_id, sges }, &mut self.effects).unwrap();
         }
@@ -316,7 +319,7 @@ impl World {
             payload: &r.payload,
         };
         let mut env = Env {
-            now: Time::ZERO,
+            now: self.now,
             keys: &self.keys,
             memory: &self.memory,
             srq: &mut self.srq,
@@ -324,12 +327,15 @@ impl World {
         };
         let before = self.qp.counters().handled();
         self.qp.handle_packet(&mut env, &packet);
+        while let Some(kept) = self.qp.take_turn(env.now) {
+            self.qp.handle_packet(&mut env, &kept.packet());
+        }
         assert_eq!(self.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
     }
 
     /// One packet out.
     pub(super) fn poll(&mut self) -> Option<Sent> {
-        let out = self.qp.poll_output(Time::ZERO, &self.keys, &self.memory, &mut self.effects);
+        let out = self.qp.poll_output(Time::ZERO, &self.keys, &mut self.effects);
         let Output::Packet(t) = out else { return None };
         let mut payload = Vec::new();
         let mut fault = None;

@@ -126,6 +126,24 @@ fn unmapped_memory_takes_the_receive_along() {
     assert_eq!((c.wr_id, c.status), (id, WcStatus::LocAccessErr));
 }
 
+/// The receive of the immediate data says that its WRITE was refused (IBTA 11.6.2, local access
+/// error). Receives come before keys (IBTA 9.7.4.1.4): without one the answer is RNR.
+#[test]
+fn a_wrong_key_takes_the_receive_of_the_immediate_data_along() {
+    let bad = |w: &World| w.packet(WriteOnlyImm, 0).reth(w.rkey ^ 0x100, TARGET, 8).data(&[1; 8]).imm(1);
+    let mut w = World::rc();
+    w.give(&bad(&w));
+    assert!(matches!(w.one().syndrome(), Syndrome::RnrNak { .. }));
+    let mut w = World::rc();
+    let id = w.recv(0, &[]);
+    w.recv(0, &[]);
+    w.give(&bad(&w));
+    w.assert_refused(0, NakCode::RemoteAccess);
+    let seen: std::vec::Vec<_> = w.completions().iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(seen, [(id, WcStatus::LocAccessErr), (id + 1, WcStatus::WrFlushErr)]);
+    assert_eq!((w.events(), w.memory.writes.get()), (std::vec![], 0));
+}
+
 #[test]
 fn a_duplicate_write_does_not_write() {
     let mut w = World::rc();

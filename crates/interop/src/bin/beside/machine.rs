@@ -5,13 +5,14 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use adverb_foreign::process::Finished;
 use adverb_interop::vm;
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Where the command is in the machine; it looks for its libraries beside itself.
 const HOME: &str = "/usr/adverb";
 /// Files of one build, as cargo names them.
-const LIBRARIES: [&str; 2] = ["libibverbs.so", "libadverb_preload.so"];
+const LIBRARIES: [&str; 4] = ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
 
 /// Whose device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,14 @@ pub fn install(adverb: &Path) -> Result<(), String> {
 fn needs(file: &Path) -> Result<(), String> {
     let out = Command::new("ldd").arg(file).output().map_err(|e| format!("ldd: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    for library in text.split_whitespace().filter(|w| w.starts_with('/')) {
+    // `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`. What ldd finds amiss with the system's libibverbs is no such line.
+    let file_of = |line: &'_ str| {
+        let (file, _) = line.split_once(" (0x")?;
+        let file = file.rsplit("=> ").next()?.trim();
+        file.starts_with('/').then(|| file.to_owned())
+    };
+    for library in text.lines().filter_map(file_of) {
+        let library = library.as_str();
         if !vm::shell(&format!("test -e {library}")).run(LIMIT)?.ok() {
             vm::put(Path::new(library), library)?;
         }
@@ -62,29 +70,78 @@ pub fn kernel() -> Result<String, String> {
     Ok(out.text.trim().to_string())
 }
 
-/// One server and one client; gives the number in the column of the client's line of results.
-pub fn run(side: Side, program: &str, flags: &str, column: usize) -> Result<f64, String> {
-    static NEXT_PORT: AtomicU16 = AtomicU16::new(30_000);
-    let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
-    let (before, run, device, gid, host) = match side {
-        Side::Rxe => ("", String::new(), "rxe0", 1, "10.77.0.2"),
+/// How programs are started on a side, and the address that they meet at.
+fn start_of(side: Side) -> (String, &'static str) {
+    match side {
+        Side::Rxe => (String::new(), "10.77.0.2"),
         Side::Wire | Side::Host => {
             let path = if side == Side::Wire { "wire" } else { "local" };
-            let run = format!("env ADVERB_PATH={path} {HOME}/adverb run -- ");
-            ("/usr/bin/ip link set lo up; ", run, "adverb_lo", 0, "127.0.0.1")
+            (format!("env ADVERB_PATH={path} {HOME}/adverb run -- "), "127.0.0.1")
+        }
+    }
+}
+
+/// Runs a line of the shell where the side has its device.
+fn line_of(side: Side, line: &str) -> Result<Finished, String> {
+    let out = match side {
+        Side::Rxe => vm::shell(line).run(LIMIT)?,
+        Side::Wire | Side::Host => {
+            let line = format!("/usr/bin/ip link set lo up; {line}");
+            vm::program("unshare", &["-n", "sh", "-c", &line]).run(LIMIT)?
         }
     };
+    out.require_ok()?;
+    Ok(out)
+}
+
+/// Connections that two processes of cmtime make a second, so many at once: from the addresses to the last one established.
+pub fn connections(side: Side, count: u32) -> Result<f64, String> {
+    let port = next_port();
+    let (run, host) = start_of(side);
+    // A listener of ours is a name with port space and port in it.
+    let listens = match side {
+        Side::Rxe => format!("await-cm {port} 40"),
+        Side::Wire | Side::Host => format!(
+            "n=0; until grep -q -- -cm-106{port:04x}- /proc/net/unix; do n=$((n + 1)); [ $n -lt 400 ] || break; usleep 100000; done"
+        ),
+    };
+    let out = line_of(
+        side,
+        &format!(
+            "{run}cmtime -b {host} -p {port} >/tmp/server 2>&1 & server=$!; {listens}; \
+             {run}cmtime -s {host} -p {port} -c {count}; status=$?; kill -9 $server; \
+             [ $status = 0 ] || cat /tmp/server; exit $status"
+        ),
+    )?;
+    let step = |name: &str| {
+        let line = out.text.lines().find(|l| l.split(':').next().is_some_and(|n| n.trim() == name))?;
+        line.split_once(':')?.1.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let steps = ["resolve addr", "resolve route", "create qp", "connect"].map(step);
+    let milliseconds: Option<f64> = steps.into_iter().sum();
+    let total = milliseconds.ok_or_else(|| format!("no lines of times:\n{}", out.describe()))?;
+    Ok(f64::from(count) * 1000.0 / total)
+}
+
+fn next_port() -> u16 {
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(30_000);
+    NEXT_PORT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// One server and one client; gives the number in the column of the client's line of results.
+pub fn run(side: Side, program: &str, flags: &str, column: usize) -> Result<f64, String> {
+    let port = next_port();
+    let (run, host) = start_of(side);
+    let (device, gid) = if side == Side::Rxe { ("rxe0", 1) } else { ("adverb_lo", 0) };
     // Timers of 4 s: an emulated process may be away for longer than the default 67 ms.
     let line = format!("{run}{program} -F -d {device} -x {gid} -m 4096 -u 20 -p {port} {flags}");
-    let both = format!(
-        "{before}{line} >/tmp/server 2>&1 & server=$!; await-port {port} 40 && {line} {host}; status=$?; \
-         [ $status = 0 ] || kill $server; wait $server; [ $status = 0 ] || cat /tmp/server; exit $status"
-    );
-    let out = match side {
-        Side::Rxe => vm::shell(&both).run(LIMIT)?,
-        Side::Wire | Side::Host => vm::program("unshare", &["-n", "sh", "-c", &both]).run(LIMIT)?,
-    };
-    out.require_ok()?;
+    let out = line_of(
+        side,
+        &format!(
+            "{line} >/tmp/server 2>&1 & server=$!; await-port {port} 40 && {line} {host}; status=$?; \
+             [ $status = 0 ] || kill $server; wait $server; [ $status = 0 ] || cat /tmp/server; exit $status"
+        ),
+    )?;
     let row = out
         .text
         .lines()

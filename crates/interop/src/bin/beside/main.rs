@@ -1,6 +1,6 @@
-//! rxe and Adverb side by side in one virtual machine: the same perftest programs, two processes each, first on `rxe0`, then on the
+//! rxe and Adverb side by side in one virtual machine: the same programs, two processes each, first on `rxe0`, then on the
 //! drop-in libraries over the machine's loopback interface (wire), then as they are on one host. Prints a table with ratios, each
-//! the median of those within a round.
+//! the median of those within a round. perftest's figures, and the connections a second of the connection managers.
 //!
 //! usage: beside [--rounds N] [--write FILE]; 3 rounds, and no file. `$ADVERB` names the command to measure. Where KVM does not boot
 //! the machine is emulated: then only the ratios mean something.
@@ -8,37 +8,57 @@
 
 mod machine;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use adverb_foreign::process;
 use adverb_interop::vm;
+use clap::Parser;
 use machine::Side;
 
 /// Adverb is to be at least so many times as good as rxe.
 const BAR: f64 = 3.0;
 
-/// A program of perftest and what is read from its line of results.
+/// A program and what is read from its words.
 #[derive(Clone, Copy)]
 struct Row {
     program: &'static str,
     flags: &'static str,
-    column: usize,
     unit: &'static str,
+    read: Read,
+}
+
+/// How a program is run and read.
+#[derive(Clone, Copy)]
+enum Read {
+    /// perftest's line of results: the column.
+    Column(usize),
+    /// cmtime's steps, so many connections at once.
+    Connections(u32),
 }
 
 const fn rate(program: &'static str, flags: &'static str) -> Row {
-    Row { program, flags, column: 3, unit: "MB/s" }
+    Row { program, flags, unit: "MB/s", read: Read::Column(3) }
 }
 
 const fn messages(program: &'static str, flags: &'static str) -> Row {
-    Row { program, flags, column: 4, unit: "Mmsg/s" }
+    Row { program, flags, unit: "Mmsg/s", read: Read::Column(4) }
 }
 
 /// `t_typical`, the median.
 const fn latency(program: &'static str, flags: &'static str) -> Row {
-    Row { program, flags, column: 4, unit: "µs" }
+    Row { program, flags, unit: "µs", read: Read::Column(4) }
+}
+
+impl Row {
+    fn measure(self, side: Side) -> Result<f64, String> {
+        match self.read {
+            Read::Column(column) => machine::run(side, self.program, self.flags, column),
+            Read::Connections(count) => machine::connections(side, count),
+        }
+    }
 }
 
 const ROWS: &[Row] = &[
@@ -59,13 +79,16 @@ const ROWS: &[Row] = &[
     latency("ib_write_lat", "-s 8 -n 2000"),
     latency("ib_read_lat", "-s 8 -n 1000"),
     latency("ib_atomic_lat", "-n 1000"),
+    Row { program: "cmtime", flags: "-c 200", unit: "connections/s", read: Read::Connections(200) },
 ];
 
 fn main() -> ExitCode {
+    // A wrong command line is said here, before a machine is booted.
+    let options = Options::parse();
     if !vm::inside() {
         return vm::again_beside(&["--cpus", "2", "--memory", "2048"]);
     }
-    match options().and_then(|o| measure(&o)) {
+    match measure(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("beside: {why}");
@@ -74,24 +97,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Rounds, and the file to write the table to.
+/// rxe and Adverb side by side in one virtual machine
+#[derive(Parser)]
 struct Options {
-    rounds: usize,
-    file: Option<PathBuf>,
-}
-
-fn options() -> Result<Options, String> {
-    let mut found = Options { rounds: 3, file: None };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
-        match arg.as_str() {
-            "--rounds" => found.rounds = value.parse().map_err(|e| format!("--rounds {value}: {e}"))?,
-            "--write" => found.file = Some(value.into()),
-            _ => return Err(format!("{arg} is unknown; usage: beside [--rounds N] [--write FILE]")),
-        }
-    }
-    if found.rounds == 0 { Err("--rounds 0 measures nothing".into()) } else { Ok(found) }
+    /// Rounds, one at least
+    #[arg(long, default_value = "3")]
+    rounds: NonZeroUsize,
+    /// Put the table between its markers in this file
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
 }
 
 /// Ours divided by rxe's, or the other way for what is to be small, by rounds.
@@ -106,17 +120,17 @@ fn measure(options: &Options) -> Result<(), String> {
     let adverb = process::adverb()?;
     machine::install(&adverb)?;
     let mut table = format!(
-        "| perftest, both processes in the machine | unit | rxe | wire | to rxe | ≥ {BAR} | same host | to rxe |\n\
+        "| program, both processes in the machine | unit | rxe | wire | to rxe | ≥ {BAR} | same host | to rxe |\n\
          |---|---|--:|--:|--:|--:|--:|--:|\n"
     );
     for row in ROWS {
         let mut rxe = Vec::new();
         let mut ours = [Side::Wire, Side::Host].map(|side| (side, Ours { values: vec![], ratios: vec![] }));
-        for _ in 0..options.rounds {
-            let theirs = machine::run(Side::Rxe, row.program, row.flags, row.column)?;
+        for _ in 0..options.rounds.get() {
+            let theirs = row.measure(Side::Rxe)?;
             rxe.push(theirs);
             for (side, found) in &mut ours {
-                let value = machine::run(*side, row.program, row.flags, row.column)?;
+                let value = row.measure(*side)?;
                 found.values.push(value);
                 found.ratios.push(if row.unit == "µs" { theirs / value } else { value / theirs });
             }
@@ -138,10 +152,11 @@ fn measure(options: &Options) -> Result<(), String> {
         table += &line;
     }
     let command = "make interop-bench";
-    let heading = adverb_bench::machine::describe(&revision, command, &["perftest"], start.elapsed());
+    let heading =
+        adverb_bench::machine::describe(&revision, command, &["perftest", "rdmacm-utils"], start.elapsed());
     let text = format!("{heading}- In the machine: {}\n\n{}", machine::kernel()?, table.trim_end());
     println!("{text}");
-    match &options.file {
+    match &options.write {
         Some(file) => adverb_bench::report::write(file, "rxe", &text),
         None => Ok(()),
     }

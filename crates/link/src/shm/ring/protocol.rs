@@ -90,6 +90,9 @@ impl<M: Cells> Writer<M> {
     /// Looks how far the consumer has read. Only what a consumer can have read is believed.
     #[cold]
     fn look(&mut self) -> Result<(), Broken> {
+        if self.broken {
+            return Err(Broken);
+        }
         let consumed = load_acquire(self.cells.consumed());
         if consumed < self.consumed || consumed > self.head {
             self.broken = true;

@@ -24,7 +24,12 @@ pub(super) struct Shared<const N: u64> {
 }
 
 impl<const N: u64> Shared<N> {
-    const LEN: usize = DATA + N as usize * CELL;
+    const LEN: usize = {
+        let len = DATA + N as usize * CELL;
+        // Thus no file of huge pages has it: those can run out, which is a signal.
+        assert!(!len.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
+        len
+    };
 
     pub(super) fn create() -> Result<(Self, OwnedFd), ShmError> {
         let fd = segment::create(Self::LEN)?;

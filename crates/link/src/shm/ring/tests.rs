@@ -3,10 +3,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use proptest::prelude::*;
 
-use super::protocol::{CELL, Pushed, Reader, Writer, max_body};
+use super::protocol::{CELL, Cells, Pushed, Reader, Writer, max_body};
 use super::shared::{DATA, Shared};
 use crate::shm::{Broken, Consumer, Producer, ShmError};
 
@@ -24,7 +25,7 @@ fn bytes(number: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number as usize * 31 + at * 7) as u8).collect()
 }
 
-fn push(writer: &mut Writer<Small>, number: u32, len: usize) -> Result<Pushed, Broken> {
+fn push(writer: &mut Writer<impl Cells>, number: u32, len: usize) -> Result<Pushed, Broken> {
     writer.push(number, len, |body| {
         body.copy_from_slice(&bytes(number, len));
         true
@@ -211,4 +212,127 @@ fn a_ring_keeps_its_size() {
     }
     // All of its pages are there, in blocks of 512 bytes.
     assert!(std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap()) * 512 >= len);
+}
+
+/// TRU-3: a ring that was broken stays so for its producer too, whatever the consumer writes later.
+#[test]
+fn a_broken_ring_is_broken_for_good() {
+    let (mut writer, _reader, file) = small();
+    assert_eq!(push(&mut writer, 1, 8), Ok(Pushed::Done));
+    let behind = writer.position();
+    file.write_all_at(&u64::MAX.to_ne_bytes(), 64).unwrap();
+    assert!(!writer.is_read());
+    for progress in [0, behind] {
+        file.write_all_at(&progress.to_ne_bytes(), 64).unwrap();
+        assert!(!writer.is_read(), "progress {progress}");
+        assert!(writer.has_read(behind), "who broke the ring reads nothing more");
+        assert_eq!(writer.has_room(8), Err(Broken));
+        assert_eq!(push(&mut writer, 2, 8), Err(Broken));
+    }
+}
+
+/// Cells whose control words have another value at every look: what a peer achieves who writes between any two instructions.
+struct Fickle {
+    words: Vec<AtomicU64>,
+    body: Vec<u8>,
+    values: std::cell::RefCell<VecDeque<u64>>,
+    looks: std::rc::Rc<std::cell::Cell<u32>>,
+}
+
+impl Fickle {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.looks.set(self.looks.get() + 1);
+        if let Some(value) = self.values.borrow_mut().pop_front() {
+            self.words[at].store(value, Relaxed);
+        }
+        &self.words[at]
+    }
+}
+
+impl Cells for Fickle {
+    fn count(&self) -> u64 {
+        CELLS
+    }
+    fn header(&self, index: u64) -> &AtomicU64 {
+        assert!(index < CELLS);
+        self.word(index as usize)
+    }
+    fn consumed(&self) -> &AtomicU64 {
+        self.word(CELLS as usize)
+    }
+    fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+        let start = index as usize * CELL + 8;
+        fill(&mut self.body[start..start + len])
+    }
+    fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
+        let start = index as usize * CELL + 8;
+        f(&self.body[start..start + len])
+    }
+}
+
+fn header() -> impl Strategy<Value = u64> {
+    let kind = prop_oneof![8 => Just(1u64), 3 => Just(2), 1 => any::<u8>().prop_map(u64::from)];
+    let len = prop_oneof![4 => 0..600u64, 1 => any::<u32>().prop_map(u64::from)];
+    (kind, 0..1u64 << 24, len).prop_map(|(kind, tag, len)| kind << 56 | tag << 32 | len)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// TRU-3: each word is read once. A reader whose words change between any two looks takes records that lie within the
+    /// ring, with two looks at most for each, or finds the ring broken for good.
+    #[test]
+    fn words_that_change_between_two_looks_break_nothing(
+        values in proptest::collection::vec(prop_oneof![9 => header(), 1 => Just(0)], 1..60),
+    ) {
+        let looks = std::rc::Rc::new(std::cell::Cell::new(0));
+        let words = (0..=CELLS).map(|_| AtomicU64::new(0)).collect();
+        let cells = Fickle {
+            words,
+            body: vec![0; CELLS as usize * CELL],
+            values: std::cell::RefCell::new(values.into()),
+            looks: looks.clone(),
+        };
+        let mut reader = Reader::new(cells);
+        let mut broken = false;
+        for _ in 0..60 {
+            looks.set(0);
+            match reader.take(|tag, body| (tag, body.len())) {
+                Ok(Some((tag, len))) => prop_assert!(!broken && tag < 1 << 24 && len <= max_body(CELLS)),
+                Ok(None) => prop_assert!(!broken),
+                Err(Broken) => broken = true,
+            }
+            // Two for the headers; the store of how far it has read is the third.
+            prop_assert!(looks.get() <= 3, "{} looks", looks.get());
+        }
+    }
+
+    /// TRU-3: the same for a producer, whose consumer says something else at every look.
+    #[test]
+    fn progress_that_changes_between_two_looks_breaks_nothing(
+        values in proptest::collection::vec(prop_oneof![8 => 0..40u64, 1 => any::<u64>()], 0..60),
+        lengths in proptest::collection::vec(0..=max_body(CELLS), 1..40),
+    ) {
+        let looks = std::rc::Rc::new(std::cell::Cell::new(0));
+        let words = (0..=CELLS).map(|_| AtomicU64::new(0)).collect();
+        let cells = Fickle {
+            words,
+            body: vec![0; CELLS as usize * CELL],
+            values: std::cell::RefCell::new(values.into()),
+            looks: looks.clone(),
+        };
+        let mut writer = Writer::new(cells);
+        let mut broken = false;
+        for len in lengths {
+            looks.set(0);
+            let pushed = push(&mut writer, 1, len);
+            prop_assert!(!broken || pushed == Err(Broken));
+            prop_assert!(looks.get() <= 12, "{} looks", looks.get());
+            writer.is_read();
+            broken = writer.has_room(0).is_err();
+            if broken {
+                prop_assert!(!writer.is_read() && writer.has_read(writer.position()));
+            }
+        }
+    }
 }

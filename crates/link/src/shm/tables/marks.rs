@@ -33,26 +33,37 @@ impl Mark {
     }
 }
 
-/// Waits until each mark set at the call has been taken away. The barrier at its beginning stands behind what its caller
-/// wrote to its tables. `pause` is called between two looks, with the number of looks so far, and ends the wait by false.
-pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32) -> bool) -> bool {
-    full_barrier();
-    let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(marks.len());
-    for Mark(word) in &marks[..used] {
-        let seen = word.load(Relaxed);
-        if seen.is_multiple_of(2) {
-            continue;
-        }
-        let mut looks = 0;
-        while word.load(Relaxed) == seen {
-            looks += 1;
-            if !pause(looks) {
-                return false;
-            }
-            spin_loop();
-        }
+/// Marks that were set at one moment.
+pub(super) struct Set(Vec<(usize, u64)>);
+
+impl Set {
+    /// Those that are set now. The barrier stands behind what the caller wrote to its tables before.
+    pub(super) fn now(used: &AtomicU64, marks: &[Mark]) -> Self {
+        full_barrier();
+        let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(marks.len());
+        let words = marks[..used].iter().map(|mark| mark.0.load(Relaxed)).enumerate();
+        Set(words.filter(|(_, word)| !word.is_multiple_of(2)).collect())
     }
-    // What those threads did happened before what comes next.
-    fence(Acquire);
+
+    /// Has each of them been taken away since? What those threads did happened before what comes next then.
+    pub(super) fn is_over(&mut self, marks: &[Mark]) -> bool {
+        self.0.retain(|&(at, seen)| marks[at].0.load(Relaxed) == seen);
+        fence(Acquire);
+        self.0.is_empty()
+    }
+}
+
+/// Waits until each mark set at the call has been taken away. `pause` is called between two looks, with the number of looks so far,
+/// and ends the wait by false.
+pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32) -> bool) -> bool {
+    let mut set = Set::now(used, marks);
+    let mut looks = 0;
+    while !set.is_over(marks) {
+        looks += 1;
+        if !pause(looks) {
+            return false;
+        }
+        spin_loop();
+    }
     true
 }

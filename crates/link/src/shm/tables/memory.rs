@@ -11,13 +11,15 @@ use crate::shm::ShmError;
 use crate::shm::segment::{self, Access, Mapping};
 
 /// The first word of tables of this version.
-const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x02");
 const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
 const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
 const LEN: usize = FIXED + SLOTS * size_of::<Entry>();
+/// No huge page divides the size, so that no file of huge pages has it: those can run out, which is a signal.
+const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
 const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
 
 #[repr(C, align(64))]
@@ -32,12 +34,18 @@ struct Fixed {
     marks: [Mark; MARKS],
 }
 
+/// Where the words are that are no entries, for those who write them by force.
+pub(super) const SLEEPING_WORD: usize = std::mem::offset_of!(Fixed, sleeping) / 8;
+pub(super) const USED_WORD: usize = std::mem::offset_of!(Fixed, used) / 8;
+pub(super) const MARK_WORDS: usize = std::mem::offset_of!(Fixed, marks) / 8;
+
 #[repr(C)]
 struct Head {
     magic: AtomicU64,
     nonce: AtomicU64,
     pid: AtomicU64,
     start_time: AtomicU64,
+    thread: AtomicU64,
 }
 
 pub(super) struct Memory {
@@ -128,17 +136,25 @@ impl Memory {
         &self.fixed().used.0
     }
 
+    pub(super) fn thread(&self) -> &AtomicU64 {
+        &self.fixed().head.0.thread
+    }
+
     #[inline]
     pub(super) fn sleeping(&self) -> &AtomicU32 {
         &self.fixed().sleeping.0
     }
 
-    /// Any word of the segment, as a hostile owner has them at hand.
-    #[cfg(test)]
+    /// Any word of the segment, as a hostile owner has them at hand. For the owner alone: peers cannot write.
     pub(super) fn any_word(&self, index: usize) -> &AtomicU64 {
         let index = index % (LEN / 8);
-        // SAFETY: within the mapping and aligned; all of it is atomics. For the owner, who can write.
+        // SAFETY: within the mapping and aligned; all of it is atomics. The owner has mapped it for writing.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().cast::<u64>().add(index)) }
+    }
+
+    /// The first word of an entry.
+    pub(super) const fn word_of_entry(slot: usize) -> usize {
+        (FIXED + slot * size_of::<Entry>()) / 8
     }
 
     /// Whether this is the process that mapped it, not a child of it.

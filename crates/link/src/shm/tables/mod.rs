@@ -31,6 +31,37 @@ mod tests;
 #[cfg(not(all(test, loom)))]
 pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
-pub use peer::PeerTables;
+pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]
 pub use published::{Busy, Published};
+
+/// Where in a segment of tables the words are that a peer reads: for a hostile owner (`crate::foreign`).
+#[cfg(not(all(test, loom)))]
+pub(crate) mod words {
+    use super::entry::WORDS;
+    use super::layout::{self, MARKS, QPS, WAYS};
+    use super::memory::{MARK_WORDS, Memory, SLEEPING_WORD, USED_WORD};
+    use std::ops::Range;
+
+    /// Words of an entry, its sequence first.
+    const ENTRY: usize = 1 + WORDS;
+
+    pub(crate) fn sleeping() -> usize {
+        SLEEPING_WORD
+    }
+    pub(crate) fn used() -> usize {
+        USED_WORD
+    }
+    pub(crate) fn mark(index: usize) -> usize {
+        MARK_WORDS + index % MARKS * ENTRY
+    }
+    pub(crate) fn qp(qpn: u32) -> Range<usize> {
+        let at = Memory::word_of_entry(layout::qp_index(qpn));
+        at..at + ENTRY
+    }
+    /// The whole bucket.
+    pub(crate) fn key(key: u32) -> Range<usize> {
+        let at = Memory::word_of_entry(QPS + layout::bucket(key));
+        at..at + WAYS * ENTRY
+    }
+}

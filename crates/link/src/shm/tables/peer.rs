@@ -17,6 +17,9 @@ const SPINS: u32 = 256;
 const YIELDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
 
+/// Threads that were at work at one moment: see [`PeerTables::inside`].
+pub struct Inside(marks::Set);
+
 /// What another process publishes.
 pub struct PeerTables {
     memory: Memory,
@@ -33,6 +36,11 @@ impl PeerTables {
     /// Which process it says it is. The number is to be compared with what the kernel says of its socket.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The thread that it says lives as long as its program; 0 for none.
+    pub fn thread(&self) -> u32 {
+        self.memory.thread().load(Relaxed) as u32
     }
 
     /// A queue pair by its number.
@@ -83,6 +91,17 @@ impl PeerTables {
     pub fn sleeping(&self) -> u32 {
         full_barrier();
         self.memory.sleeping().load(Relaxed)
+    }
+
+    /// The threads of that process that are within [`enter`](super::Published::enter) now: for whoever waits for several processes at
+    /// once.
+    pub fn inside(&self) -> Inside {
+        Inside(marks::Set::now(self.memory.used(), self.memory.marks()))
+    }
+
+    /// Have they all left it since? With an entry made invalid before they were looked for, nobody there uses it then.
+    pub fn are_out(&self, inside: &mut Inside) -> bool {
+        inside.0.is_over(self.memory.marks())
     }
 
     /// Waits until every thread of that process which was within [`enter`](super::Published::enter) at the call has left it.

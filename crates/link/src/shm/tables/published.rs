@@ -58,6 +58,12 @@ impl Published {
         self.inner.identity
     }
 
+    /// Says which thread lives as long as this program, and no longer than that: an `exec` ends it before it replaces the
+    /// program.
+    pub fn set_thread(&self, thread: u32) {
+        self.inner.memory.thread().store(thread.into(), Relaxed);
+    }
+
     /// Publishes a queue pair under the low 14 bits of its number. False: there is no memory for it, or another with the same
     /// low bits is published, and it is not published.
     pub fn set_qp(&self, entry: &QpEntry) -> bool {
@@ -129,6 +135,11 @@ impl Published {
         }
         full_barrier();
         sequence
+    }
+
+    /// Writes any word of the tables, as a hostile owner may.
+    pub(crate) fn overwrite(&self, word: usize, value: u64) {
+        self.inner.memory.any_word(word).store(value, Relaxed);
     }
 
     #[cfg(test)]

@@ -356,3 +356,18 @@ fn every_index_of_a_queue_pair_has_a_place() {
         assert_eq!(found, index.is_multiple_of(97).then(|| entry(qpn(index))));
     }
 }
+
+/// Several processes are waited for at once: what counts is who was inside at one moment, and not who comes later (MEM-2).
+#[test]
+fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
+    let ((a, see_a), (b, see_b)) = (tables(), tables());
+    let (busy_a, busy_b) = (a.enter().unwrap(), b.enter().unwrap());
+    let (mut in_a, mut in_b) = (see_a.inside(), see_b.inside());
+    assert!(!see_a.are_out(&mut in_a) && !see_b.are_out(&mut in_b));
+    drop(busy_a);
+    let again = a.enter().unwrap();
+    assert!(see_a.are_out(&mut in_a) && !see_b.are_out(&mut in_b));
+    assert!(!see_a.are_out(&mut see_a.inside()));
+    drop((again, busy_b));
+    assert!(see_b.are_out(&mut in_b) && see_a.are_out(&mut see_a.inside()));
+}

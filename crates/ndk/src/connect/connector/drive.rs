@@ -1,8 +1,8 @@
 //! What a connector does when something happens to its connection.
 use super::ConnectorInner;
-use crate::connect::handshake::{Action, Actions, End, Request, State};
+use crate::connect::handshake::{Action, Actions, Request, State};
 use crate::connect::link::Link;
-use crate::connect::sockets::Source;
+use crate::connect::worker::Source;
 use crate::object::Hold;
 use std::any::Any;
 use std::time::Instant;
@@ -20,8 +20,8 @@ impl ConnectorInner {
         while !actions.is_empty() {
             actions = self.perform(&mut link, actions, &mut waste);
         }
-        if let Some(stream) = &link.stream {
-            stream.sockets().schedule(stream.token(), link.handshake.deadline());
+        if let Some(line) = &link.line {
+            line.worker.schedule(line.token, link.handshake.deadline());
         }
         drop(link);
         drop(waste);
@@ -34,7 +34,11 @@ impl ConnectorInner {
         let mut failure = None;
         for action in actions {
             match action {
-                Action::Send(message) => link.send(&message),
+                Action::Send(message) => {
+                    if let Err(status) = link.send(&message) {
+                        link.handshake.lost(status, &mut more);
+                    }
+                }
                 Action::ReadyToSend => failure = link.ready_to_send().err(),
                 Action::Complete(request, result) => {
                     let result = failure.map_or(result, Err);
@@ -91,14 +95,7 @@ impl ConnectorInner {
 
     fn hang_up(&self, link: &mut Link, waste: &mut Waste) {
         let state = link.handshake.state();
-        if let Some(stream) = &mut link.stream {
-            if matches!(state, State::Ended(End::NotMade | End::Disconnected)) {
-                stream.forget();
-            }
-            if stream.finish() || state == State::Ended(End::Closed) {
-                link.drop_stream();
-            }
-        }
+        link.drop_line();
         if matches!(state, State::Ended(_))
             && let Some((qp, hold)) = link.qp.take()
         {
@@ -126,11 +123,12 @@ impl ConnectorInner {
 
 impl Source for ConnectorInner {
     fn ready(&self, token: u64) {
-        self.drive(|link, out| {
-            if link.token() == Some(token) && link.serve(out) {
-                link.drop_stream();
-            }
-        });
+        let mut more = true;
+        while more {
+            self.drive(|link, out| {
+                more = link.token() == Some(token) && link.serve(out);
+            });
+        }
     }
 
     fn due(&self, token: u64, now: Instant) {

@@ -1,0 +1,142 @@
+//! The side that asks.
+use super::connection::{Connection, deadline, failure, kind_of, line, link_of, offer, peer_of, take_place};
+use super::wait::Line;
+use super::{ConnectError, MAX_PRIVATE, Options, RejectReason};
+use crate::error::{Error, Result};
+use crate::qp::Qp;
+use adverb_device::engine::QpType;
+use adverb_ucma::ids::Event;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+/// Connects `qp` to the queue pair that a [`Listener`](super::Listener) at `addr` accepts with.
+///
+/// # Errors
+/// As [`Connector::connect`].
+pub fn connect(addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
+    Connector::new().connect(addr, qp)
+}
+
+/// As [`connect`], with options.
+///
+/// # Errors
+/// As [`Connector::connect`].
+pub fn connect_with(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Connection> {
+    Connector::with(options.clone()).connect(addr, qp)
+}
+
+/// Asks for connections.
+#[derive(Clone, Debug, Default)]
+pub struct Connector {
+    source: Option<SocketAddr>,
+    options: Options,
+}
+
+impl Connector {
+    /// With the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Connector::default()
+    }
+
+    /// With these options.
+    #[must_use]
+    pub fn with(options: Options) -> Self {
+        Connector { source: None, options }
+    }
+
+    /// From this address (the one that the route prefers) and port (0: a free one).
+    #[must_use]
+    pub fn source(mut self, source: SocketAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// How long the peer may take to answer (10 s).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = timeout;
+        self
+    }
+
+    /// What the peer is told besides, at most [`MAX_PRIVATE`] bytes (nothing).
+    #[must_use]
+    pub fn private_data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.options.private_data = data.into();
+        self
+    }
+
+    /// Connects `qp` to the queue pair that a listener at `addr` accepts with, and returns when it is connected. Of several
+    /// addresses the first counts whose listener does not refuse because nobody is there.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] with what went wrong between the two ends, [`ConnectError::Device`] for a queue pair of another
+    /// device than the one with the way to `addr`; what [`Qp::connect_to`] refuses.
+    pub fn connect(&self, addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
+        let mut last = nowhere();
+        for addr in addr.to_socket_addrs().map_err(ConnectError::from)? {
+            let asked = match self.ask(addr, qp) {
+                Ok(asked) => asked,
+                Err(e) => {
+                    last = e;
+                    continue;
+                }
+            };
+            let event = asked.next_by(deadline(self.options.timeout)).ok_or(ConnectError::TimedOut)?;
+            match answered(asked, qp, event) {
+                Err(e) if is_nobody(&e) => last = e,
+                other => return other,
+            }
+        }
+        Err(last)
+    }
+
+    /// As [`Connector::connect`], without blocking and without an end in time of its own.
+    ///
+    /// # Errors
+    /// As [`Connector::connect`].
+    pub async fn connecting(&self, addr: SocketAddr, qp: &Qp) -> Result<Connection> {
+        let asked = self.ask(addr, qp)?;
+        let event = asked.next().await;
+        answered(asked, qp, event)
+    }
+
+    /// Sends the request.
+    fn ask(&self, addr: SocketAddr, qp: &Qp) -> Result<Line> {
+        let private = &self.options.private_data;
+        if private.len() > MAX_PRIVATE {
+            return Err(ConnectError::PrivateTooLong { len: private.len() }.into());
+        }
+        let line = line(kind_of(qp)?)?;
+        line.id.resolve(self.source, addr).map_err(ConnectError::from)?;
+        take_place(qp, &line.id)?;
+        line.id.connect(&offer(qp, private)?).map_err(ConnectError::from)?;
+        Ok(line)
+    }
+}
+
+/// No address was given.
+pub(crate) fn nowhere() -> Error {
+    ConnectError::Io(std::io::ErrorKind::AddrNotAvailable.into()).into()
+}
+
+/// Does nobody listen there?
+pub(crate) fn is_nobody(e: &Error) -> bool {
+    let Error::Connect(why) = e else { return false };
+    matches!(&**why, ConnectError::Rejected { reason: RejectReason::INVALID_SERVICE_ID, .. })
+}
+
+/// What the answer leads to. Dropped, the id refuses what the peer had agreed to.
+fn answered(line: Line, qp: &Qp, event: Event) -> Result<Connection> {
+    let Event::Reply(reply) = event else { return Err(failure(event)) };
+    let link = link_of(&line.id)?;
+    let qp_type = match qp.qp_type() {
+        QpType::XrcSend => QpType::XrcRecv,
+        QpType::XrcRecv => QpType::XrcSend,
+        other => other,
+    };
+    let peer = peer_of(&link, qp_type, reply.private_data);
+    qp.connect_as(link.sq_psn, &peer.info, link.retry_count, link.rnr_retry_count)?;
+    line.id.establish().map_err(|_| ConnectError::Closed)?;
+    Ok(Connection::new(line, qp.clone(), peer))
+}

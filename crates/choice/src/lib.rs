@@ -1,0 +1,251 @@
+//! Choices of a device that tries its program on purpose.
+//!
+//! A device decides when a completion becomes visible, and the standards leave it much room. A
+//! [`Point`] is a moment at which it may use that room: the n-th time that a place in the program's
+//! code makes a kind of call on an object. A [`Schedule`] says what it does there: explicit
+//! [`Entry`]s, or a draw that is a hash of seed, object, place and count, so that neither clock nor
+//! threads decide. Schedules are text that can be kept in a file and replayed.
+#![forbid(unsafe_code)]
+
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+pub use schedule::{Bad, Schedule};
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of call of the program at which the device may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Call {
+    /// `ibv_req_notify_cq`.
+    Arm,
+    /// A poll that finds the queue empty, the first one after it was not.
+    Poll,
+    /// A poll that finds a failed completion.
+    Error,
+    /// `ibv_post_send`.
+    Post,
+    /// `ibv_get_cq_event`.
+    Event,
+}
+
+/// What the device does at a point. Each is something that a device may do by the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Choice {
+    /// The call takes effect only when everything on its way has come.
+    Before,
+    /// The call returns only when everything on its way has come.
+    After,
+    /// What comes from now on becomes visible later: when the program sleeps, or after a bounded
+    /// time, all at once.
+    Hold,
+    /// What comes from now on becomes visible one completion a poll.
+    Drip,
+    /// Fields that are undefined of a failed completion have random values.
+    Garbage,
+    /// The send queue is full until completions are polled, as on a NIC.
+    Full,
+}
+
+impl Call {
+    /// All kinds.
+    pub const ALL: [Call; 5] = [Call::Arm, Call::Poll, Call::Error, Call::Post, Call::Event];
+
+    /// What may be chosen there; what finds most mistakes first.
+    #[must_use]
+    pub const fn choices(self) -> &'static [Choice] {
+        match self {
+            Call::Arm => &[Choice::Before, Choice::After],
+            Call::Poll => &[Choice::After, Choice::Hold, Choice::Drip],
+            Call::Error => &[Choice::Garbage],
+            Call::Post => &[Choice::Full, Choice::After],
+            Call::Event => &[Choice::Before, Choice::After],
+        }
+    }
+
+    /// Its name in a schedule.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Call::Arm => "arm",
+            Call::Poll => "poll",
+            Call::Error => "error",
+            Call::Post => "post",
+            Call::Event => "event",
+        }
+    }
+}
+
+impl Choice {
+    /// All of them.
+    pub const ALL: [Choice; 6] =
+        [Choice::Before, Choice::After, Choice::Hold, Choice::Drip, Choice::Garbage, Choice::Full];
+
+    /// Its name in a schedule.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Choice::Before => "before",
+            Choice::After => "after",
+            Choice::Hold => "hold",
+            Choice::Drip => "drip",
+            Choice::Garbage => "garbage",
+            Choice::Full => "full",
+        }
+    }
+}
+
+/// A place in the program's code that makes a kind of call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Site {
+    /// The kind of call.
+    pub call: Call,
+    /// The file that the code was loaded from and the offset in it: the same in every run.
+    pub place: String,
+}
+
+/// A moment at which the device may choose.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Point {
+    /// Where.
+    pub site: Site,
+    /// On which object, by the order of creation in its process, from 1.
+    pub object: u64,
+    /// The how manieth time of this site and object, from 1.
+    pub count: u64,
+}
+
+/// One number or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Which {
+    /// All of them.
+    Any,
+    /// This one.
+    Nth(u64),
+}
+
+impl Which {
+    /// Is this one of them?
+    #[must_use]
+    pub fn has(self, n: u64) -> bool {
+        self == Which::Any || self == Which::Nth(n)
+    }
+}
+
+/// What is chosen at some points.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Entry {
+    /// Where.
+    pub site: Site,
+    /// On which objects.
+    pub object: Which,
+    /// Which times.
+    pub count: Which,
+    /// What.
+    pub choice: Choice,
+}
+
+impl Entry {
+    /// The choice at one point.
+    #[must_use]
+    pub fn at(point: Point, choice: Choice) -> Self {
+        let Point { site, object, count } = point;
+        Entry { site, object: Which::Nth(object), count: Which::Nth(count), choice }
+    }
+
+    fn has(&self, point: &Point) -> bool {
+        self.site == point.site && self.object.has(point.object) && self.count.has(point.count)
+    }
+}
+
+/// A draw that depends on nothing but the seed and the point.
+#[must_use]
+pub fn draw(seed: u64, point: &Point) -> u64 {
+    let place = point.site.place.bytes().fold(point.site.call as u64, |h, b| mix(h ^ u64::from(b)));
+    mix(mix(mix(seed ^ place) ^ point.object) ^ point.count)
+}
+
+/// A step and the finaliser of splitmix64: neighbouring arguments give unrelated results.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Which::Any => f.write_str("*"),
+            Which::Nth(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+impl FromStr for Which {
+    type Err = Bad;
+    fn from_str(text: &str) -> Result<Self, Bad> {
+        match text {
+            "*" => Ok(Which::Any),
+            n => n.parse().map(Which::Nth).map_err(|_| Bad::new(text, "a number or * is expected")),
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@", self.call.name())?;
+        // A file's name may have spaces.
+        for c in self.place.chars() {
+            match c {
+                '%' | ' ' | '\t' | '\n' | '\r' => write!(f, "%{:02x}", c as u32)?,
+                c if c.is_whitespace() => write!(f, "_")?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Site {
+    type Err = Bad;
+    fn from_str(text: &str) -> Result<Self, Bad> {
+        let (call, place) = text.split_once('@').ok_or_else(|| Bad::new(text, "CALL@PLACE is expected"))?;
+        let call = Call::ALL.into_iter().find(|c| c.name() == call);
+        let call = call.ok_or_else(|| Bad::new(text, "there is no such kind of call"))?;
+        let mut parts = place.split('%');
+        let mut place = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let code = part.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+            let code =
+                code.filter(u8::is_ascii).ok_or_else(|| Bad::new(text, "two digits stand behind %"))?;
+            place.push(code.into());
+            place.push_str(&part[2..]);
+        }
+        Ok(Site { call, place })
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} object {} count {} {}", self.site, self.object, self.count, self.choice.name())
+    }
+}
+
+impl FromStr for Entry {
+    type Err = Bad;
+    fn from_str(text: &str) -> Result<Self, Bad> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let [site, "object", object, "count", count, choice] = words[..] else {
+            return Err(Bad::new(text, "CALL@PLACE object N count N CHOICE is expected"));
+        };
+        let site: Site = site.parse()?;
+        let choices = site.call.choices();
+        let choice = choices.iter().copied().find(|c| c.name() == choice);
+        let choice = choice.ok_or_else(|| Bad::new(text, "nothing of that name can be chosen there"))?;
+        Ok(Entry { site, object: object.parse()?, count: count.parse()?, choice })
+    }
+}

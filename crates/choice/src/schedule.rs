@@ -1,0 +1,114 @@
+//! Schedules: what is chosen in a run, and their text.
+use crate::{Choice, Entry, Point, draw};
+use std::fmt;
+use std::str::FromStr;
+
+/// The first line of a schedule's text.
+const HEAD: &str = "adverb-schedule 1";
+/// Of so many points a random schedule chooses at `rate`.
+const OF: u64 = 10_000;
+
+/// What is chosen in a run: entries first, then the draw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Seed of the draw.
+    pub seed: u64,
+    /// At so many of ten thousand points something is chosen by the draw.
+    pub rate: u16,
+    /// Explicit choices; the first that fits a point counts.
+    pub entries: Vec<Entry>,
+}
+
+impl Schedule {
+    /// Choices by the seed alone. Seeds differ in how often they choose: few changes find most
+    /// mistakes, some need many.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        let rate = [100, 400, 1500, 5000][(seed % 4) as usize];
+        Schedule { seed, rate, entries: Vec::new() }
+    }
+
+    /// These choices and no other.
+    #[must_use]
+    pub fn of(entries: Vec<Entry>) -> Self {
+        Schedule { entries, ..Schedule::default() }
+    }
+
+    /// Is nothing ever chosen?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rate == 0 && self.entries.is_empty()
+    }
+
+    /// What is chosen at a point.
+    #[must_use]
+    pub fn choice(&self, point: &Point) -> Option<Choice> {
+        if let Some(entry) = self.entries.iter().find(|e| e.has(point)) {
+            return Some(entry.choice);
+        }
+        if self.rate == 0 {
+            return None;
+        }
+        let draw = draw(self.seed, point);
+        let choices = point.site.call.choices();
+        (draw % OF < u64::from(self.rate)).then(|| choices[(draw / OF % choices.len() as u64) as usize])
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEAD}")?;
+        if self.rate > 0 {
+            writeln!(f, "seed {} rate {}", self.seed, self.rate)?;
+        }
+        self.entries.iter().try_for_each(|e| writeln!(f, "{e}"))
+    }
+}
+
+/// The text of a schedule, or a seed alone. Lines that begin with `#` say nothing.
+impl FromStr for Schedule {
+    type Err = Bad;
+    fn from_str(text: &str) -> Result<Self, Bad> {
+        if let Ok(seed) = text.trim().parse() {
+            return Ok(Schedule::random(seed));
+        }
+        let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
+        match lines.next() {
+            Some(HEAD) => {}
+            other => return Err(Bad::new(other.unwrap_or_default(), "a schedule begins with another line")),
+        }
+        let mut schedule = Schedule::default();
+        for line in lines {
+            match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["seed", seed, "rate", rate] => {
+                    schedule.seed = seed.parse().map_err(|_| Bad::new(line, "the seed is a number"))?;
+                    let rate: Option<u16> = rate.parse().ok().filter(|r| u64::from(*r) <= OF);
+                    schedule.rate = rate.ok_or_else(|| Bad::new(line, "the rate is 0 to 10000"))?;
+                }
+                _ => schedule.entries.push(line.parse()?),
+            }
+        }
+        Ok(schedule)
+    }
+}
+
+/// Text that is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bad {
+    text: String,
+    why: &'static str,
+}
+
+impl Bad {
+    pub(crate) fn new(text: &str, why: &'static str) -> Self {
+        Bad { text: text.chars().take(80).collect(), why }
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.text, self.why)
+    }
+}
+
+impl std::error::Error for Bad {}

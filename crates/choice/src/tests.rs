@@ -1,0 +1,94 @@
+use super::*;
+use proptest::prelude::*;
+
+fn which() -> impl Strategy<Value = Which> {
+    prop_oneof![Just(Which::Any), any::<u64>().prop_map(Which::Nth)]
+}
+
+prop_compose! {
+    fn site()(call in prop::sample::select(&Call::ALL[..]), place in "[a-z%+ \t/é.]{0,12}") -> Site {
+        Site { call, place }
+    }
+}
+
+prop_compose! {
+    fn entry()(site in site(), object in which(), count in which(), choice in any::<prop::sample::Index>()) -> Entry {
+        let choice = *choice.get(site.call.choices());
+        Entry { site, object, count, choice }
+    }
+}
+
+prop_compose! {
+    fn schedule()(seed in any::<u64>(), rate in 0..=10_000u16, entries in prop::collection::vec(entry(), 0..6)) -> Schedule {
+        Schedule { seed: if rate == 0 { 0 } else { seed }, rate, entries }
+    }
+}
+
+proptest! {
+    /// HUN-1: what is written is read as it was.
+    #[test]
+    fn a_schedule_is_its_text(schedule in schedule()) {
+        prop_assert_eq!(schedule.to_string().parse::<Schedule>(), Ok(schedule));
+    }
+
+    /// HUN-1: no text makes the parser fail in another way than by saying what is wrong.
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC*", lines in prop::collection::vec("[a-z@0-9 *%]{0,30}", 0..4)) {
+        let _ = text.parse::<Schedule>();
+        let _ = format!("adverb-schedule 1\n{}", lines.join("\n")).parse::<Schedule>();
+    }
+
+    /// HUN-1: the same point and seed draw the same; entries go before the draw; only what the call
+    /// offers is chosen.
+    #[test]
+    fn a_choice_depends_on_the_point_alone(schedule in schedule(), site in site(), object in 1..5u64, count in 1..50u64) {
+        let point = Point { site, object, count };
+        let chosen = schedule.choice(&point);
+        prop_assert_eq!(chosen, schedule.clone().choice(&point.clone()));
+        if let Some(chosen) = chosen {
+            prop_assert!(point.site.call.choices().contains(&chosen));
+        }
+        for &choice in point.site.call.choices() {
+            let mut with = schedule.clone();
+            with.entries.insert(0, Entry::at(point.clone(), choice));
+            prop_assert_eq!(with.choice(&point), Some(choice));
+            let next = Point { count: count + 1, ..point.clone() };
+            prop_assert_eq!(with.choice(&next), schedule.choice(&next));
+        }
+    }
+}
+
+/// HUN-1: a rate is met, and every choice comes up.
+#[test]
+fn a_seed_chooses_as_often_as_it_says() {
+    let site = Site { call: Call::Poll, place: "a+0x1".into() };
+    let schedule = Schedule { seed: 3, rate: 1000, entries: Vec::new() };
+    let mut of = std::collections::BTreeMap::new();
+    for count in 1..=20_000 {
+        if let Some(choice) = schedule.choice(&Point { site: site.clone(), object: 2, count }) {
+            *of.entry(choice).or_insert(0) += 1;
+        }
+    }
+    let all: i32 = of.values().sum();
+    assert!((1800..2200).contains(&all), "{of:?}");
+    assert_eq!(of.len(), Call::Poll.choices().len(), "{of:?}");
+}
+
+/// HUN-1: a seed alone is a schedule; what is wrong is named.
+#[test]
+fn a_seed_is_a_schedule_and_nonsense_is_named() {
+    assert_eq!("7\n".parse(), Ok(Schedule::random(7)));
+    assert!(!Schedule::random(8).is_empty());
+    for (text, words) in [
+        ("", "begins"),
+        ("adverb-schedule 1\nseed x rate 1", "seed"),
+        ("adverb-schedule 1\nseed 1 rate 10001", "rate"),
+        ("adverb-schedule 1\narm@a object 1 count 1 garbage", "chosen"),
+        ("adverb-schedule 1\nnap@a object 1 count 1 before", "kind"),
+        ("adverb-schedule 1\narm@a%zz object 1 count 1 before", "digits"),
+        ("adverb-schedule 1\narm@a object 0x1 count 1 before", "number"),
+    ] {
+        let bad = text.parse::<Schedule>().unwrap_err().to_string();
+        assert!(bad.contains(words), "{text:?}: {bad}");
+    }
+}

@@ -1,0 +1,52 @@
+//! `adverb env`: what `adverb run` sets, for whoever starts programs by other means.
+use crate::out::outln;
+use crate::run::{Options, variables};
+use std::ffi::OsStr;
+
+/// Prints the environment that `adverb run` gives a program
+///
+/// For services and shells that start many programs themselves. `adverb run` does more: it says what would keep a program from
+/// the device, and sees to the connections of a program that is killed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  adverb env >>\"$GITHUB_ENV\"\n  \
+    set -a; eval \"$(adverb env --shell)\"; set +a")]
+pub struct Args {
+    /// Quote the values for a shell; lines NAME=VALUE as they are otherwise
+    #[arg(long)]
+    shell: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn main(args: &Args) -> Result<(), String> {
+    for (name, value) in variables(&args.options, None)? {
+        outln!("{}", line(name, &value, args.shell)?);
+    }
+    Ok(())
+}
+
+/// One variable as text.
+fn line(name: &str, value: &OsStr, shell: bool) -> Result<String, String> {
+    let text = value.to_str().filter(|v| !v.contains('\n'));
+    let text =
+        text.ok_or_else(|| format!("{name} cannot be written as a line of text: {}", value.display()))?;
+    Ok(if shell { format!("{name}={}", quoted(text)) } else { format!("{name}={text}") })
+}
+
+/// A word of a POSIX shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_plain_or_for_a_shell() {
+        let value = OsStr::new("a 'b' $c");
+        assert_eq!(line("X", value, false).unwrap(), "X=a 'b' $c");
+        assert_eq!(line("X", value, true).unwrap(), r"X='a '\''b'\'' $c'");
+        assert!(line("X", OsStr::new("two\nlines"), false).unwrap_err().contains("X cannot"));
+    }
+}

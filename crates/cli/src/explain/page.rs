@@ -1,0 +1,73 @@
+//! The page of causes, and text of one width.
+use super::mlx5;
+use adverb_device::catalogue::{self, Entry};
+use std::fmt::Write;
+
+/// Columns of a terminal that needs no scrolling.
+const WIDTH: usize = 80;
+
+/// Breaks a text into lines; `lead` stands before the first, as much space before the others.
+pub fn wrap(text: &str, lead: &str) -> String {
+    let (mut out, mut line) = (String::new(), lead.to_owned());
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line = " ".repeat(lead.chars().count());
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    out.push_str(&line);
+    out.push('\n');
+    out
+}
+
+/// docs/causes.md.
+pub fn page() -> String {
+    let mut text = String::from(
+        "# Causes\n\nWhat Adverb names when something fails, each with the number that stands in `vendor_err` and never changes. \
+         `adverb explain 0x81`,\n`adverb explain RetryExceeded` and `adverb explain 'a line of the log'` print the same. Made by \
+         `make causes` from the list in the source.\n\n| code | name |\n|--:|---|\n",
+    );
+    for entry in catalogue::all() {
+        let _ = writeln!(text, "| {:#04x} | [{}](#{}) |", entry.code, entry.name, entry.name.to_lowercase());
+    }
+    text.push_str("\n0 is no detail: the completion succeeded.\n");
+    for entry in catalogue::CAUSES {
+        section(&mut text, entry);
+    }
+    text.push_str("\n# Reports\n\nLines of the log that are no completion's cause, so their numbers never stand in `vendor_err`.\n");
+    for entry in catalogue::REPORTS {
+        section(&mut text, entry);
+    }
+    text.push_str(
+        "\n# Numbers of mlx5\n\nWhat programs print on ConnectX NICs, by the status that stood beside it in public reports; the vendor \
+         publishes no list.\n\n| number | | status | meaning | as named here |\n|--:|--:|---|---|---|\n",
+    );
+    for code in mlx5::CODES {
+        let cause = code.cause.and_then(catalogue::by_code).map_or("", |e| e.name);
+        let _ = writeln!(
+            text,
+            "| {:#04x} | {} | {} | {} | {cause} |",
+            code.number, code.number, code.status, code.meaning
+        );
+    }
+    text
+}
+
+fn section(text: &mut String, entry: &Entry) {
+    let _ = writeln!(text, "\n## {}\n\n`{:#04x}`, {}. {}", entry.name, entry.code, entry.code, entry.meaning);
+    if !entry.values.is_empty() {
+        let _ = writeln!(text, "\nIts text says: {}.", entry.values.join("; "));
+    }
+    text.push_str("\nWhat to look at:\n\n");
+    for look in entry.look {
+        let _ = writeln!(text, "- {look}");
+    }
+}

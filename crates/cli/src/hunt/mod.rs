@@ -1,0 +1,192 @@
+//! `adverb hunt`: searches for the moment at which a program fails.
+mod attempt;
+mod plan;
+mod report;
+mod shrink;
+mod stuck;
+#[cfg(test)]
+mod tests;
+
+use adverb_choice::Schedule;
+use attempt::{Attempt, Limits, Place, Verdict};
+use plan::Plan;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Something was found.
+const FOUND: u8 = 1;
+/// Replays that say how often what was found happens.
+const REPLAYS: usize = 5;
+/// How long shrinking and replaying may take.
+const CONFIRM: Duration = Duration::from_secs(30);
+
+/// Searches for moments at which a program fails, and shows how to replay them
+///
+/// Runs the program again and again. The device chooses when completions become visible, within what the rules of verbs allow: a
+/// right program survives every choice. What fails is shrunk to the fewest choices and kept in a file.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs 4 -- sh -c './server & ./client; wait'\n\n\
+    Exit status: 0 if nothing was found, 1 if something was, 125 if adverb fails."
+)]
+pub struct Args {
+    /// How long to search: 30s, 10m, 1h
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    time: Duration,
+    /// So many runs at a time; the program must bear that
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// Where random schedules begin
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Where the schedule of what is found is written
+    #[arg(long, value_name = "FILE", default_value = "adverb-hunt.schedule")]
+    out: PathBuf,
+    /// The program, looked for in PATH, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "s" | "" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err("s, m and h are possible".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number with s, m or h is expected".to_owned())?;
+    number.checked_mul(unit).map(Duration::from_secs).ok_or_else(|| "that is too long".into())
+}
+
+pub fn main(args: &Args) -> ExitCode {
+    match hunt(args) {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::from(FOUND),
+        Err(text) => {
+            eprintln!("adverb hunt: {text}");
+            ExitCode::from(crate::run::OWN_FAILURE)
+        }
+    }
+}
+
+/// `true`: something was found.
+fn hunt(args: &Args) -> Result<bool, String> {
+    let begun = Instant::now();
+    let place = Place::new(&args.command)?;
+    let first = place.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
+    if let Attempt { verdict: Verdict::NotStarted(status), output, .. } = &first {
+        return Err(format!("the command cannot be run (status {status}):\n{}", output.trim_end()));
+    }
+    if first.verdict.is_failure() {
+        report::fails_alone(args, &first);
+        return Ok(true);
+    }
+    if first.sites.is_empty() {
+        crate::out::outln!("adverb hunt: the program makes no verbs call at which there is a choice");
+        return Ok(false);
+    }
+    let limits = Limits::after(&first);
+    let plan = Plan::new(&first.sites, args.seed);
+    report::begins(&first, plan.singles());
+    let search = Search { args, place: &place, limits, begun, runs: AtomicUsize::new(1) };
+    let unsure = search.until_found(plan)?;
+    let Some(found) = unsure.found else {
+        report::nothing(args, search.runs.load(Ordering::Relaxed), begun.elapsed(), &unsure.once);
+        return Ok(false);
+    };
+    std::fs::write(&args.out, report::file(args, &found))
+        .map_err(|e| format!("{}: {e}", args.out.display()))?;
+    report::found(args, &found, &first.sites);
+    Ok(true)
+}
+
+/// A failure that happens again.
+struct Found {
+    /// As shrunk as it gets.
+    schedule: Schedule,
+    /// A run of it that failed.
+    attempt: Attempt,
+    /// In so many of so many runs.
+    again: (usize, usize),
+    /// The number of the run that failed first, and when.
+    run: usize,
+    after: Duration,
+}
+
+#[derive(Default)]
+struct Outcome {
+    found: Option<Found>,
+    /// What failed once, and not again.
+    once: Vec<String>,
+}
+
+struct Search<'a> {
+    args: &'a Args,
+    place: &'a Place,
+    limits: Limits,
+    begun: Instant,
+    runs: AtomicUsize,
+}
+
+impl Search<'_> {
+    fn try_out(&self, schedule: &Schedule) -> Result<Attempt, String> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.place.attempt(schedule, &self.limits)
+    }
+
+    fn over(&self) -> bool {
+        self.begun.elapsed() >= self.args.time
+    }
+
+    fn until_found(&self, mut plan: Plan) -> Result<Outcome, String> {
+        let mut outcome = Outcome::default();
+        while !self.over() {
+            let Some((schedule, attempt)) = self.first_failure(&mut plan)? else { break };
+            let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
+            let what = attempt.verdict.to_string();
+            let until = Instant::now() + CONFIRM;
+            match shrink::confirm(&schedule, attempt, until, |schedule| self.try_out(schedule))? {
+                Some((schedule, attempt, again)) => {
+                    outcome.found = Some(Found { schedule, attempt, again, run, after });
+                    break;
+                }
+                None => outcome.once.push(what),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Goes through the plan with as many runs at a time as asked for, until one fails.
+    fn first_failure(&self, plan: &mut Plan) -> Result<Option<(Schedule, Attempt)>, String> {
+        let (plan, result) = (Mutex::new(plan), Mutex::new(Ok(None)));
+        let work = || {
+            while !self.over() {
+                if !matches!(*lock(&result), Ok(None)) {
+                    return;
+                }
+                let schedule = lock(&plan).next_schedule();
+                match self.try_out(&schedule) {
+                    Ok(attempt) if !attempt.verdict.is_failure() => {}
+                    other => {
+                        let mut result = lock(&result);
+                        if matches!(*result, Ok(None)) {
+                            *result = other.map(|attempt| Some((schedule, attempt)));
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..self.args.jobs).for_each(|_| drop(scope.spawn(work))));
+        result.into_inner().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

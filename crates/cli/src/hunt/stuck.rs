@@ -1,0 +1,153 @@
+//! Whether a program can still move: its threads, as the kernel shows them, and what the device says of its progress.
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// All threads have to sleep for so long without waking once, so that a report of the device has come.
+const ASLEEP: Duration = Duration::from_millis(500);
+/// The device's own threads, which sleep and wake as they like.
+const OURS: &str = "adverb";
+
+/// Looks at a process group now and then.
+pub struct Watcher {
+    group: u32,
+    log: PathBuf,
+    /// So much of the log was read. The device writes beats to it while completions and posts go on.
+    size: u64,
+    moved: Instant,
+    longest: Duration,
+    /// Threads with the number of their switches, when that changed last.
+    threads: HashMap<u32, u64>,
+    since: Option<Instant>,
+}
+
+impl Watcher {
+    pub fn new(group: u32, log: PathBuf) -> Self {
+        let (threads, moved) = (HashMap::new(), Instant::now());
+        Watcher { group, log, size: 0, moved, longest: Duration::ZERO, threads, since: None }
+    }
+
+    pub fn look(&mut self) {
+        let new = read_from(&self.log, self.size);
+        self.size += new.len() as u64;
+        if new.lines().any(|line| line.starts_with("beat ")) {
+            self.longest = self.longest.max(self.moved.elapsed());
+            self.moved = Instant::now();
+        }
+        match sleepers(self.group) {
+            Some(threads) if self.size > 0 && !threads.is_empty() => {
+                if threads != self.threads || self.since.is_none() {
+                    (self.threads, self.since) = (threads, Some(Instant::now()));
+                }
+            }
+            _ => self.since = None,
+        }
+    }
+
+    /// Why it will never move again, if that is so.
+    pub fn is_stuck(&self) -> Option<String> {
+        let asleep = self.since.is_some_and(|at| at.elapsed() >= ASLEEP) && self.silence() >= ASLEEP;
+        let n = self.threads.len();
+        asleep.then(|| match n {
+            1 => "its thread sleeps without a time limit, and nothing is on its way".into(),
+            n => format!("all its {n} threads sleep without a time limit, and nothing is on its way"),
+        })
+    }
+
+    /// How long nothing has been posted or completed.
+    pub fn silence(&self) -> Duration {
+        self.moved.elapsed()
+    }
+
+    pub fn longest_silence(&self) -> Duration {
+        self.longest.max(self.silence())
+    }
+}
+
+/// Whole lines of a file from a place on.
+fn read_from(path: &Path, from: u64) -> String {
+    let mut text = Vec::new();
+    if let Ok(mut file) = File::open(path)
+        && file.seek(SeekFrom::Start(from)).is_ok()
+    {
+        let _ = file.read_to_end(&mut text);
+    }
+    text.truncate(text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1));
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// The program's threads with the number of their context switches, if every one of them sleeps until somebody wakes it.
+fn sleepers(group: u32) -> Option<HashMap<u32, u64>> {
+    let mut all = HashMap::new();
+    for entry in std::fs::read_dir("/proc").ok()?.flatten() {
+        let process = entry.path();
+        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit()) || !is_of(&process, group) {
+            continue;
+        }
+        for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
+            let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
+            if std::fs::read_to_string(thread.join("comm")).ok()?.starts_with(OURS) {
+                continue;
+            }
+            all.insert(id, switches_asleep(&thread)?);
+        }
+    }
+    Some(all)
+}
+
+fn is_of(process: &Path, group: u32) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    // pid (comm) state ppid pgrp
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let mut fields = rest.split(' ');
+    fields.next() != Some("Z") && fields.nth(1).and_then(|n| n.parse().ok()) == Some(group)
+}
+
+/// Its context switches so far, if it sleeps in a call without a time limit.
+fn switches_asleep(thread: &Path) -> Option<u64> {
+    let status = std::fs::read_to_string(thread.join("status")).ok()?;
+    let value = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+    if !value("State:")?.starts_with('S') {
+        return None;
+    }
+    if !sleeps_for_ever(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
+        return None;
+    }
+    let count = |name| value(name).and_then(|v| v.parse::<u64>().ok());
+    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
+}
+
+/// Does a system call, as `/proc/PID/syscall` shows it, end only when somebody ends it?
+#[cfg(target_arch = "x86_64")]
+pub fn sleeps_for_ever(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let Some(Ok(number)) = words.next().map(str::parse::<u32>) else { return false };
+    let arguments: Vec<u64> = words
+        .map_while(|w| w.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()))
+        .take(6)
+        .collect();
+    let null = |n: usize| arguments.get(n) == Some(&0);
+    let negative = |n: usize| arguments.get(n).is_some_and(|v| (*v as u32).cast_signed() < 0);
+    match number {
+        // read, recvfrom, recvmsg, accept, accept4, wait4, waitid, pause, rt_sigsuspend
+        0 | 45 | 47 | 43 | 288 | 61 | 247 | 34 | 130 => true,
+        // futex, without a timeout
+        202 => null(3),
+        // poll, epoll_wait, epoll_pwait
+        7 => negative(2),
+        232 | 281 => negative(3),
+        // ppoll, select, pselect6, epoll_pwait2
+        271 => null(2),
+        23 | 270 => null(4),
+        441 => null(3),
+        _ => false,
+    }
+}
+
+/// On other processors the numbers are others: what hangs is known by its silence.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn sleeps_for_ever(_: &str) -> bool {
+    false
+}

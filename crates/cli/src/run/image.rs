@@ -1,0 +1,173 @@
+//! What about a program keeps the drop-in libraries from it, as its file says.
+//!
+//! Copies that are libraries of their own give way by the auditor. One that is linked into the program itself cannot.
+use super::elf::{Elf, PT_LOAD};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a program that are looked at, at most.
+const LOOK: u64 = 256 << 20;
+/// A text that every copy of libibverbs since its first release has in it, as it warns with it.
+const MARK: &[u8] = b"libibverbs: Warning: ";
+
+const PF_X: u32 = 1;
+
+/// Sentences for whoever starts the program at `path`; none for one that can be helped, or that is no program of this machine.
+pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    if privileged {
+        all.push(format!(
+            "{} is set-user-ID or set-group-ID, or has file capabilities: the loader ignores LD_LIBRARY_PATH, LD_PRELOAD and LD_AUDIT \
+             for it, and it will not see the device; run a copy without these, or, if it starts another program (sudo), put `adverb run --` \
+             in front of that one",
+            path.display()
+        ));
+    }
+    let program = program_of(path);
+    match look(&program) {
+        Some(Image { loader: None, .. }) => all.push(format!(
+            "{} is linked statically: no loader puts the drop-in libraries in place, and it will not see the device; link it \
+             dynamically",
+            program.display()
+        )),
+        Some(Image { loader: Some(loader), .. }) if is_musl(&loader) => all.push(format!(
+            "{} is built with musl, and the drop-in libraries with glibc: it will not see the device; build it with glibc",
+            program.display()
+        )),
+        Some(Image { own_copy: true, .. }) => all.push(format!(
+            "{} has a copy of libibverbs linked into it, which cannot be replaced, and which does not see the device; link it with \
+             -libverbs, not with libibverbs.a",
+            program.display()
+        )),
+        _ => {}
+    }
+    all
+}
+
+/// What is loaded to run it: it itself, or what starts a script.
+pub fn program_of(path: &Path) -> PathBuf {
+    interpreter(path).unwrap_or_else(|| path.into())
+}
+
+/// `/lib/ld-musl-x86_64.so.1`.
+fn is_musl(loader: &Path) -> bool {
+    loader.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-musl-"))
+}
+
+/// What starts a script.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(path).ok()?.take(256)).read_until(b'\n', &mut line).ok()?;
+    let words = line.strip_prefix(b"#!")?;
+    let mut words = words.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    words.next().map(|first| Path::new(std::ffi::OsStr::from_bytes(first)).into())
+}
+
+/// What a program says of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Image {
+    loader: Option<PathBuf>,
+    own_copy: bool,
+}
+
+fn look(path: &Path) -> Option<Image> {
+    let elf = Elf::open(path)?;
+    let mut left = LOOK;
+    // Texts are in what is mapped, and is no code.
+    let own_copy = elf.segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X == 0).any(|segment| {
+        let len = segment.len.min(left);
+        left -= len;
+        contains(&elf.file, segment.offset, len, MARK)
+    });
+    Some(Image { loader: elf.loader(), own_copy })
+}
+
+/// Whether `what` is among the `len` bytes from `offset`.
+fn contains(file: &File, mut offset: u64, len: u64, what: &[u8]) -> bool {
+    let end = offset.saturating_add(len);
+    let mut chunk = vec![0; 1 << 20];
+    let mut kept = 0;
+    while offset < end {
+        let room = (chunk.len() - kept).min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+        let got = match file.read_at(&mut chunk[kept..kept + room], offset) {
+            Ok(0) | Err(_) => return false,
+            Ok(got) => got,
+        };
+        let had = kept + got;
+        if chunk[..had].windows(what.len()).any(|w| w[0] == what[0] && w == what) {
+            return true;
+        }
+        // What may be the beginning of it.
+        kept = (what.len() - 1).min(had);
+        chunk.copy_within(had - kept..had, 0);
+        offset += got as u64;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::scratch;
+    use super::*;
+
+    #[test]
+    fn an_ordinary_program_and_a_script_have_no_obstacles() {
+        let shell = look(Path::new("/bin/sh")).unwrap();
+        assert!(shell.loader.is_some_and(|loader| !is_musl(&loader)) && !shell.own_copy);
+        assert_eq!(obstacles(Path::new("/bin/sh"), false), Vec::<String>::new());
+        assert_eq!(look(Path::new("/etc/passwd")), None);
+        let dir = scratch("script");
+        let script = dir.join("script");
+        std::fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
+        assert_eq!(interpreter(&script), Some("/bin/sh".into()));
+        assert_eq!(obstacles(&script, true).len(), 1);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// SYS-3: no drop-in is loaded into one, and it is told so.
+    #[test]
+    fn a_program_built_with_musl_is_told() {
+        let dir = scratch("musl");
+        let (source, program) = (dir.join("m.c"), dir.join("m"));
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let built = std::process::Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
+        assert!(built.expect("musl-gcc: run scripts/test-deps").success());
+        let said = obstacles(&program, false);
+        assert!(said.len() == 1 && said[0].contains("musl"), "{said:?}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_text_is_found_wherever_it_lies() {
+        let dir = scratch("text");
+        let path = dir.join("file");
+        for at in [0, 1, (1 << 20) - 5, (1 << 20) + 3] {
+            let mut bytes = vec![b'x'; at];
+            bytes.extend(MARK);
+            std::fs::write(&path, &bytes).unwrap();
+            let file = File::open(&path).unwrap();
+            assert!(contains(&file, 0, bytes.len() as u64, MARK), "{at}");
+            assert!(!contains(&file, 0, bytes.len() as u64 - 1, MARK), "{at}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn damaged_files_are_no_programs() {
+        let dir = scratch("elf");
+        let path = dir.join("file");
+        let whole = std::fs::read("/bin/sh").unwrap();
+        for len in (0..900).step_by(7) {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            look(&path);
+            let mut spoiled = whole[..900].to_vec();
+            spoiled[len] ^= 0xff;
+            std::fs::write(&path, &spoiled).unwrap();
+            look(&path);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

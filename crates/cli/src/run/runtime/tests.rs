@@ -1,0 +1,161 @@
+use super::super::tests::scratch;
+use super::super::tree::Entry;
+use super::*;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+fn tree() -> Tree {
+    vec![("a/b".into(), Entry::File("text".into()))]
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A place like `/tmp`.
+fn shared(name: &str) -> PathBuf {
+    let path = scratch(name);
+    mode(&path, 0o1777);
+    path
+}
+
+fn user() -> u32 {
+    Uid::effective().as_raw()
+}
+
+fn names(place: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(place).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_places_and_their_order() {
+    let from = |list: &[(&str, &str)]| {
+        places(|name| list.iter().find(|(n, _)| *n == name).map(|(_, v)| PathBuf::from(v)))
+    };
+    let shared = |path: &str| Place::Shared(path.into());
+    assert_eq!(from(&[]), [shared("/dev/shm"), shared("/tmp"), shared("/var/tmp")]);
+    assert_eq!(
+        from(&[("XDG_RUNTIME_DIR", "run"), ("TMPDIR", "/tmp")]),
+        from(&[]),
+        "a relative path names no place"
+    );
+    let all = from(&[("XDG_RUNTIME_DIR", "/run/user/7"), ("TMPDIR", "/t")]);
+    assert_eq!(all[0], Place::Own("/run/user/7".into()));
+    assert_eq!(all[2], shared("/t"));
+}
+
+#[test]
+fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
+    let place = shared("shared");
+    let at = [Place::Shared(place.clone())];
+    let made = place_in(&at, "kind", &tree()).unwrap();
+    assert_eq!(names(&place).len(), 1);
+    let directory = made.parent().unwrap();
+    let name = directory.file_name().unwrap().to_str().unwrap();
+    let random = name.strip_prefix(&format!("adverb-{}-", user())).unwrap();
+    assert!(random.len() == 16 && random.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+    assert_eq!(fs::metadata(directory).unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made);
+    assert_eq!(names(&place).len(), 1);
+
+    let other = shared("shared-2");
+    let there = place_in(&[Place::Shared(other.clone())], "kind", &tree()).unwrap();
+    assert_ne!(there.parent().unwrap().file_name(), directory.file_name(), "the name can be foretold");
+    for path in [place, other] {
+        fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the way.
+#[test]
+fn trust_what_is_not_the_users_alone_is_passed_over() {
+    let place = shared("squatted");
+    let name = |n: u32| place.join(format!("adverb-{}-{n:016x}", user()));
+    let target = place.join("elsewhere");
+    DirBuilder::new().mode(0o700).create(&target).unwrap();
+    symlink(&target, name(0)).unwrap();
+    fs::write(name(1), "").unwrap();
+    fs::create_dir(name(2)).unwrap();
+    mode(&name(2), 0o750);
+    symlink("/nonexistent", name(3)).unwrap();
+    fs::write(place.join(format!("adverb-{}", user())), "").unwrap();
+    // Only root can make one that belongs to somebody else.
+    if user() == 0 {
+        fs::create_dir(name(4)).unwrap();
+        mode(&name(4), 0o700);
+        chown(name(4), Some(1234), None).unwrap();
+        symlink(&target, name(5)).unwrap();
+        std::os::unix::fs::lchown(name(5), Some(1234), None).unwrap();
+    }
+    let before = names(&place);
+    let made = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap();
+    let fresh = made.parent().unwrap().file_name().unwrap().to_str().unwrap().to_string();
+    assert!(!before.contains(&fresh), "{fresh} was there");
+    assert_eq!(names(&place).len(), before.len() + 1);
+    assert_eq!(names(&target), Vec::<String>::new());
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn trust_a_place_where_others_may_rename_is_not_used() {
+    let place = shared("loose");
+    mode(&place, 0o777);
+    let why = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap_err();
+    assert!(why.contains("sticky") && why.contains(place.to_str().unwrap()), "{why}");
+    if user() == 0 {
+        mode(&place, 0o1777);
+        chown(&place, Some(1234), None).unwrap();
+        let why = place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap_err();
+        assert!(why.contains("belongs to user 1234"), "{why}");
+    }
+    assert_eq!(names(&place), Vec::<String>::new());
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn trust_a_fixed_name_only_where_nobody_else_writes() {
+    let place = scratch("own");
+    let at = [Place::Own(place.clone())];
+    for (open, said) in [(0o755, "mode 755"), (0o1777, "mode 1777")] {
+        mode(&place, open);
+        let why = place_in(&at, "kind", &tree()).unwrap_err();
+        assert!(why.contains(said), "{why}");
+        assert_eq!(names(&place), Vec::<String>::new());
+    }
+    mode(&place, 0o700);
+    let made = place_in(&at, "kind", &tree()).unwrap();
+    assert_eq!(made.parent().unwrap(), place.join("adverb"));
+    // One that was opened since, and a link, are refused by name.
+    mode(&place.join("adverb"), 0o777);
+    assert!(place_in(&at, "kind", &tree()).unwrap_err().contains("open to other users"));
+    fs::rename(place.join("adverb"), place.join("moved")).unwrap();
+    symlink("moved", place.join("adverb")).unwrap();
+    assert!(place_in(&at, "kind", &tree()).is_err());
+    if user() == 0 {
+        chown(&place, Some(1234), None).unwrap();
+        assert!(place_in(&at, "kind", &tree()).unwrap_err().contains("belongs to user 1234"));
+    }
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn the_next_place_is_tried_and_all_reasons_are_given() {
+    let (bad, good) = (scratch("bad"), shared("good"));
+    fs::write(bad.join("file"), "").unwrap();
+    let places =
+        [Place::Shared(bad.join("nothing")), Place::Shared(bad.join("file")), Place::Shared(good.clone())];
+    assert!(place_in(&places, "kind", &tree()).unwrap().starts_with(&good));
+    let why = place_in(&places[..2], "kind", &tree()).unwrap_err();
+    assert!(why.contains("nothing: ") && why.contains("file: "), "{why}");
+    // Nothing stays behind of a tree that does not fit.
+    let empty = shared("empty");
+    let impossible = vec![("x".repeat(300).into(), Entry::File(String::new()))];
+    assert!(place_in(&[Place::Shared(empty.clone())], "kind", &impossible).is_err());
+    assert_eq!(names(&empty), Vec::<String>::new());
+    for path in [bad, good, empty] {
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,126 @@
+//! Directory trees that are made once: each has a name that says its content, so it is used again and never in the way.
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What stands at a path of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A file with this content.
+    File(String),
+    /// A symbolic link to this.
+    Link(PathBuf),
+}
+
+/// A directory tree as a list of paths (relative to its root) and contents.
+pub type Tree = Vec<(PathBuf, Entry)>;
+
+/// Sees to it that `parent` has a directory with this tree in it and answers its path. The name has a hash of the tree, so
+/// the directory is either complete or made anew; it appears by one rename.
+pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
+    let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
+    if is_complete(&path, tree) {
+        return Ok(path);
+    }
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let unique = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    let build = || -> std::io::Result<()> {
+        let fresh = parent.join(format!(".{kind}-{unique}"));
+        let _ = fs::remove_dir_all(&fresh);
+        DirBuilder::new().mode(0o700).create(&fresh)?;
+        for (name, entry) in tree {
+            let at = fresh.join(name);
+            fs::create_dir_all(at.parent().unwrap_or(&fresh))?;
+            match entry {
+                Entry::File(text) => fs::write(&at, text)?,
+                Entry::Link(to) => std::os::unix::fs::symlink(to, &at)?,
+            }
+        }
+        if fs::rename(&fresh, &path).is_err() {
+            // One is there: another process was faster, or a cleaner has been at it.
+            if !is_complete(&path, tree) {
+                let aside = parent.join(format!(".{kind}-old-{unique}"));
+                // Whoever else repairs it at this moment is as good.
+                let _ = fs::rename(&path, &aside);
+                let placed = fs::rename(&fresh, &path);
+                let _ = fs::remove_dir_all(&aside);
+                if placed.is_err() && !is_complete(&path, tree) {
+                    return placed;
+                }
+            }
+            let _ = fs::remove_dir_all(&fresh);
+        }
+        Ok(())
+    };
+    let built = build();
+    if built.is_err() {
+        // What a full file system left of it would be in the way of everybody else.
+        let _ = fs::remove_dir_all(parent.join(format!(".{kind}-{unique}")));
+    }
+    built.map_err(|e| format!("{} cannot be made: {e}", path.display()))?;
+    forget_old(parent, kind);
+    Ok(path)
+}
+
+/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its own.
+const KEPT: usize = 32;
+
+/// After this time nobody is still building a tree: what has the name of an unfinished one was left by a run that was killed.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Removes the oldest trees of a kind beyond [`KEPT`], and unfinished ones. Programs that look at theirs have done so when
+/// they started.
+fn forget_old(parent: &Path, kind: &str) {
+    let prefix = format!("{kind}-");
+    let unfinished = format!(".{kind}-");
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if entry.file_name().to_string_lossy().starts_with(&unfinished) && age > Some(ABANDONED) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let mut found: Vec<_> = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+        .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
+        .collect();
+    found.sort();
+    for (_, path) in found.iter().rev().skip(KEPT) {
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+fn is_complete(root: &Path, tree: &Tree) -> bool {
+    tree.iter().all(|(name, entry)| {
+        let at = root.join(name);
+        match entry {
+            Entry::File(text) => fs::read(&at).is_ok_and(|found| found == text.as_bytes()),
+            Entry::Link(to) => fs::read_link(&at).is_ok_and(|found| found == *to),
+        }
+    })
+}
+
+/// FNV-1a over everything in the tree; it keeps versions apart, it guards against nobody.
+fn hash(tree: &Tree) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes.iter().chain(&[0]) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (name, entry) in tree {
+        add(name.as_os_str().as_encoded_bytes());
+        match entry {
+            Entry::File(text) => add(text.as_bytes()),
+            Entry::Link(to) => {
+                add(b"->");
+                add(to.as_os_str().as_encoded_bytes());
+            }
+        }
+    }
+    hash
+}

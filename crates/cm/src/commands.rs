@@ -1,0 +1,403 @@
+//! What a program asks for.
+use crate::bits::MAD_LEN;
+use crate::conn::{Conn, Pace};
+use crate::data::Data;
+use crate::error::CommandError;
+use crate::ip::gid;
+use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus};
+use crate::reason::RejectReason;
+use crate::route::gave_up;
+use crate::table::Endpoint;
+use crate::types::{Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing};
+use adverb_wire::Time;
+
+/// LID where there are none.
+const PERMISSIVE_LID: u16 = 0xffff;
+/// "Failover not supported" of a REP.
+const FAILOVER_NOT_SUPPORTED: u8 = 1;
+
+type Done = Result<(), CommandError>;
+
+fn fits(field: &'static str, value: impl Into<u64>, max: u64) -> Done {
+    let value = value.into();
+    if value <= max { Ok(()) } else { Err(CommandError::OutOfRange { field, value, max }) }
+}
+
+fn one_family(path: Path) -> Done {
+    if path.local.is_ipv4() == path.remote.is_ipv4() {
+        Ok(())
+    } else {
+        Err(CommandError::MixedAddresses(path))
+    }
+}
+
+fn timing_fits(timing: &Timing) -> Done {
+    fits("local response timeout", timing.local_response, 31)?;
+    fits("remote response timeout", timing.remote_response, 31)?;
+    fits("CM retries", timing.max_retries, 15)?;
+    fits("packet lifetime", timing.packet_lifetime, 31)
+}
+
+impl ConnectRequest {
+    fn check(&self) -> Done {
+        one_family(self.path)?;
+        timing_fits(&self.timing)?;
+        fits("queue pair number", self.qpn, 0xff_ffff)?;
+        fits("PSN", self.psn, 0xff_ffff)?;
+        fits("retry count", self.retry_count, 7)?;
+        fits("RNR retry count", self.rnr_retry_count, 7)?;
+        fits("path MTU (code)", self.mtu, 5)?;
+        fits("service level", self.service_level, 15)?;
+        fits("flow label", self.flow_label, 0xf_ffff)?;
+        fits("local ACK timeout", self.ack_timeout(), 31)?;
+        fits("vendor id", self.ece.vendor_id, 0xff_ffff)
+    }
+
+    fn ack_timeout(&self) -> u8 {
+        self.ack_timeout.unwrap_or((self.timing.packet_lifetime + 1).min(31))
+    }
+
+    fn req(&self, id: u32) -> Req {
+        let (transport, extended_transport) = match self.kind {
+            QpKind::Rc => (0, 0),
+            QpKind::Uc => (1, 0),
+            QpKind::Xrc => (3, 1),
+        };
+        Req {
+            ece_attr_mod: self.ece.attr_mod,
+            local_id: id,
+            ece_vendor_id: self.ece.vendor_id,
+            service_id: self.service_id,
+            ca_guid: self.ca_guid,
+            qpn: self.qpn,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            remote_response_timeout: self.timing.remote_response,
+            transport,
+            flow_control: self.flow_control,
+            psn: self.psn,
+            local_response_timeout: self.timing.local_response,
+            retry_count: self.retry_count,
+            pkey: self.pkey,
+            mtu: self.mtu,
+            rnr_retry_count: self.rnr_retry_count,
+            max_cm_retries: self.timing.max_retries,
+            srq: self.srq,
+            extended_transport,
+            primary_local_lid: PERMISSIVE_LID,
+            primary_remote_lid: PERMISSIVE_LID,
+            primary_local_gid: gid(self.path.local),
+            primary_remote_gid: gid(self.path.remote),
+            primary_flow_label: self.flow_label,
+            primary_traffic_class: self.traffic_class,
+            primary_hop_limit: self.hop_limit,
+            primary_sl: self.service_level,
+            primary_subnet_local: self.hop_limit <= 1,
+            primary_ack_timeout: self.ack_timeout(),
+            private_data: self.private_data,
+            ..Req::default()
+        }
+    }
+}
+
+impl Accept {
+    fn check(&self) -> Done {
+        fits("queue pair number", self.qpn, 0xff_ffff)?;
+        fits("PSN", self.psn, 0xff_ffff)?;
+        fits("RNR retry count", self.rnr_retry_count, 7)?;
+        fits("target ACK delay", self.target_ack_delay, 31)?;
+        fits("vendor id", self.ece.vendor_id, 0xff_ffff)
+    }
+
+    fn rep(&self, id: u32, conn: &Conn) -> Rep {
+        let [_, ece_vendor_high, ece_vendor_middle, ece_vendor_low] = self.ece.vendor_id.to_be_bytes();
+        let rep = Rep {
+            ece_attr_mod: self.ece.attr_mod,
+            local_id: id,
+            remote_id: conn.remote_id.unwrap_or(0),
+            ece_vendor_high,
+            ece_vendor_middle,
+            ece_vendor_low,
+            psn: self.psn,
+            responder_resources: self.responder_resources,
+            target_ack_delay: self.target_ack_delay,
+            failover: if conn.alternate { FAILOVER_NOT_SUPPORTED } else { 0 },
+            rnr_retry_count: self.rnr_retry_count,
+            ca_guid: self.ca_guid,
+            private_data: self.private_data,
+            ..Rep::default()
+        };
+        // The target of XRC has no requester, and always a shared receive queue.
+        match conn.kind {
+            QpKind::Xrc => Rep { eecn: self.qpn, srq: true, ..rep },
+            QpKind::Rc | QpKind::Uc => Rep {
+                qpn: self.qpn,
+                initiator_depth: self.initiator_depth,
+                flow_control: self.flow_control,
+                srq: self.srq,
+                ..rep
+            },
+        }
+    }
+}
+
+impl Endpoint {
+    fn conn(&self, id: Id) -> Result<&Conn, CommandError> {
+        self.conns.get(&id.0).filter(|conn| !conn.released).ok_or(CommandError::UnknownId(id))
+    }
+
+    fn conn_in(&self, id: Id, command: &'static str, allowed: &[State]) -> Result<&Conn, CommandError> {
+        let conn = self.conn(id)?;
+        if allowed.contains(&conn.state) {
+            Ok(conn)
+        } else {
+            Err(CommandError::WrongState { command, state: conn.state })
+        }
+    }
+
+    /// Asks for a connection: sends the REQ until it is answered. Ends in one of [`Event::Reply`],
+    /// [`Event::Rejected`] and [`Event::Unanswered`].
+    ///
+    /// # Errors
+    /// A value does not fit the message, the addresses do not fit each other, or there are too many
+    /// connections.
+    pub fn connect(&mut self, now: Time, request: &ConnectRequest) -> Result<Id, CommandError> {
+        request.check()?;
+        let pace = Pace::of_request(&request.timing, request.ack_timeout());
+        let mut conn = Conn::new(State::ReqSent, false, request.path, 0, pace);
+        conn.kind = request.kind;
+        conn.ca_guid = request.ca_guid;
+        conn.local_qpn = request.qpn;
+        conn.service_id = request.service_id;
+        let id = self.insert(conn)?;
+        let transaction = self.own_transaction(id);
+        self.send_until_answered(now, id, Message::from(request.req(id)).emit(transaction));
+        Ok(Id(id))
+    }
+
+    /// Gives the exchange its transaction id.
+    fn own_transaction(&mut self, id: u32) -> u64 {
+        let transaction = self.transaction(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.transaction = transaction;
+        }
+        transaction
+    }
+
+    /// Agrees to a request: sends the REP until it is answered. Ends in one of
+    /// [`Event::Established`], [`Event::Rejected`], [`Event::Unanswered`] and
+    /// [`Event::Disconnected`].
+    ///
+    /// # Errors
+    /// The id does not wait for an answer, or a value does not fit the message.
+    pub fn accept(&mut self, now: Time, id: Id, accept: &Accept) -> Done {
+        accept.check()?;
+        let conn = self.conn_in(id, "accept", &[State::ReqReceived])?;
+        let mad = Message::from(accept.rep(id.0, conn)).emit(conn.transaction);
+        if let Some(conn) = self.conns.get_mut(&id.0) {
+            conn.local_qpn = accept.qpn;
+            conn.ca_guid = accept.ca_guid;
+        }
+        self.set_state(id.0, State::RepSent);
+        self.send_until_answered(now, id.0, mad);
+        Ok(())
+    }
+
+    /// Refuses a request, or the reply to one's own. The id stays until it is released.
+    ///
+    /// # Errors
+    /// There is nothing to refuse, or more data than there is room for (72 bytes of information,
+    /// 148 of private data).
+    pub fn reject(&mut self, id: Id, reason: RejectReason, info: &[u8], private_data: &[u8]) -> Done {
+        let conn = self.conn_in(id, "reject", &[State::ReqReceived, State::RepReceived])?;
+        let (message, local_id) = match conn.state {
+            State::ReqReceived => (Answered::Req, 0),
+            _ => (Answered::Rep, id.0),
+        };
+        let rej = Rej {
+            local_id,
+            remote_id: conn.remote_id.unwrap_or(0),
+            message: message as u8,
+            info_len: info.len() as u8,
+            reason: reason.0,
+            info: Data::new(info)?,
+            private_data: Data::new(private_data)?,
+        };
+        self.refuse(id.0, rej);
+        Ok(())
+    }
+
+    /// Sends a REJ, keeps it for a peer that has not got it, and is done with the connection.
+    fn refuse(&mut self, id: u32, rej: Rej) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let key = (MadKind::Req, conn.path.remote, conn.transaction, rej.remote_id);
+        let passive = conn.passive;
+        let mad = Message::from(rej).emit(conn.transaction);
+        self.send_and_keep(id, mad);
+        if passive {
+            self.keep_answer(key, mad);
+        }
+        self.go_idle(id);
+    }
+
+    /// Lets a request go without an answer, as a full backlog does: the peer sends it again after
+    /// its timeout, and then it is a new one. The id is released.
+    ///
+    /// # Errors
+    /// The id does not wait for an answer.
+    pub fn drop_request(&mut self, id: Id) -> Done {
+        self.conn_in(id, "drop_request", &[State::ReqReceived, State::SidrReqReceived])?;
+        self.remove(id.0);
+        Ok(())
+    }
+
+    /// Confirms a reply (sends the RTU), or says that data of the peer has come before its RTU
+    /// (then [`Event::Established`] follows, as if it had come).
+    ///
+    /// # Errors
+    /// There is nothing to confirm.
+    pub fn established(&mut self, id: Id) -> Done {
+        let expected = [State::RepReceived, State::RepSent, State::MraRepReceived];
+        let conn = self.conn_in(id, "established", &expected)?;
+        let active = conn.state == State::RepReceived;
+        let rtu = Rtu { local_id: id.0, remote_id: conn.remote_id.unwrap_or(0), ..Rtu::default() };
+        let mad = Message::from(rtu).emit(conn.transaction);
+        self.set_timer(id.0, None);
+        self.set_state(id.0, State::Established);
+        if active {
+            self.send_and_keep(id.0, mad);
+        } else {
+            self.event(id.0, Event::Established);
+        }
+        Ok(())
+    }
+
+    /// Ends a connection: sends the DREQ until it is answered. [`Event::Disconnected`] comes once,
+    /// whichever end began. When the other end was first nothing is left to do, and nothing is
+    /// done.
+    ///
+    /// # Errors
+    /// There is no connection that stands, or more than 220 bytes of private data.
+    pub fn disconnect(&mut self, now: Time, id: Id, private_data: &[u8]) -> Done {
+        let private_data = Data::new(private_data)?;
+        let over = [State::Established, State::DreqSent, State::Timewait];
+        if self.conn_in(id, "disconnect", &over)?.state == State::Established {
+            self.begin_disconnect(now, id.0, Dreq { private_data, ..Dreq::default() });
+        }
+        Ok(())
+    }
+
+    /// Lets go of an id, whatever its state: no event comes for it any more. What stands is
+    /// disconnected, what waits for an answer gets one; the endpoint sees to it that the peer hears
+    /// of it.
+    ///
+    /// # Errors
+    /// [`CommandError::UnknownId`].
+    pub fn release(&mut self, now: Time, id: Id) -> Done {
+        let conn = self.conn(id)?;
+        let (state, remote_id) = (conn.state, conn.remote_id.unwrap_or(0));
+        let target = conn.passive && conn.kind == QpKind::Xrc;
+        let guid = conn.ca_guid;
+        let (path, transaction) = (conn.path, conn.transaction);
+        if let Some(conn) = self.conns.get_mut(&id.0) {
+            conn.released = true;
+            conn.events.clear();
+        }
+        let id = id.0;
+        let consumer = RejectReason::CONSUMER_DEFINED.0;
+        match state {
+            State::Idle | State::SidrReqSent => self.remove(id),
+            // Nothing more comes that the timer does not end.
+            State::DreqSent | State::Timewait => {}
+            State::ReqSent | State::MraReqReceived => {
+                let rej = gave_up(id, remote_id, Answered::Other, guid);
+                self.send(id, Message::from(rej).emit(transaction));
+                self.remove(id);
+            }
+            State::ReqReceived | State::RepReceived => {
+                let (message, local_id) =
+                    if state == State::ReqReceived { (Answered::Req, 0) } else { (Answered::Rep, id) };
+                let rej =
+                    Rej { local_id, remote_id, message: message as u8, reason: consumer, ..Rej::default() };
+                self.refuse(id, rej);
+            }
+            // The REJ may be lost. The REP is thus sent on until it is answered: by the REJ of a
+            // peer that has got ours, or by an RTU, and then the connection is ended as one that
+            // stands.
+            State::RepSent | State::MraRepReceived => {
+                let message = Answered::Other as u8;
+                let rej = Rej { local_id: id, remote_id, message, reason: consumer, ..Rej::default() };
+                self.send(id, Message::from(rej).emit(transaction));
+            }
+            // An XRC target outlives the id (as with Linux): other processes may receive by it.
+            State::Established if target => self.enter_timewait(now, id),
+            State::Established => self.begin_disconnect(now, id, Dreq::default()),
+            State::SidrReqReceived => {
+                self.answer_sidr(
+                    id,
+                    path,
+                    &SidrAnswer { status: SidrStatus::REJECT, ..SidrAnswer::default() },
+                );
+                self.remove(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up a datagram service. Ends in one of [`Event::SidrReply`] and [`Event::Unanswered`].
+    ///
+    /// # Errors
+    /// A value does not fit the message, the addresses do not fit each other, or there are too many
+    /// connections.
+    pub fn sidr_request(&mut self, now: Time, request: &SidrRequest) -> Result<Id, CommandError> {
+        one_family(request.path)?;
+        timing_fits(&request.timing)?;
+        let pace = Pace::of_request(&request.timing, 0);
+        let id = self.insert(Conn::new(State::SidrReqSent, false, request.path, 0, pace))?;
+        let transaction = self.own_transaction(id);
+        let sidr_req = SidrReq {
+            request_id: id,
+            pkey: request.pkey,
+            service_id: request.service_id,
+            private_data: request.private_data,
+        };
+        self.send_until_answered(now, id, Message::from(sidr_req).emit(transaction));
+        Ok(Id(id))
+    }
+
+    /// Answers a datagram request. The answer is kept a while for a peer that asks again.
+    ///
+    /// # Errors
+    /// The id does not wait for such an answer, or a value does not fit the message.
+    pub fn sidr_reply(&mut self, id: Id, answer: &SidrAnswer) -> Done {
+        fits("queue pair number", answer.qpn, 0xff_ffff)?;
+        fits("length of the information", answer.info_len, 72)?;
+        fits("vendor id", answer.ece.vendor_id, 0xff_ffff)?;
+        let path = self.conn_in(id, "sidr_reply", &[State::SidrReqReceived])?.path;
+        self.answer_sidr(id.0, path, answer);
+        self.go_idle(id.0);
+        Ok(())
+    }
+
+    fn answer_sidr(&mut self, id: u32, path: Path, answer: &SidrAnswer) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        let request_id = conn.remote_id.unwrap_or(0);
+        let sidr_rep = SidrRep {
+            ece_attr_mod: answer.ece.attr_mod,
+            request_id,
+            status: answer.status.0,
+            info_len: answer.info_len,
+            ece_vendor_high: (answer.ece.vendor_id >> 8) as u16,
+            qpn: answer.qpn,
+            ece_vendor_low: answer.ece.vendor_id as u8,
+            service_id: conn.service_id,
+            qkey: answer.qkey,
+            info: answer.info,
+            private_data: answer.private_data,
+        };
+        let transaction = conn.transaction;
+        let mad: [u8; MAD_LEN] = Message::from(sidr_rep).emit(transaction);
+        self.send(id, mad);
+        self.keep_answer((MadKind::SidrReq, path.remote, transaction, request_id), mad);
+    }
+}

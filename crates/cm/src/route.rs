@@ -1,0 +1,91 @@
+//! Whom a MAD is for, and what its sender is told when there is nobody: what a transport that
+//! serves several processes needs.
+use crate::bits::MAD_LEN;
+use crate::data::Data;
+use crate::mad::{Answered, Apr, AprStatus, Drep, MadError, MadKind, Message, Rej, SidrRep, SidrStatus};
+use crate::reason::RejectReason;
+use crate::types::Id;
+
+/// Whom a MAD is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Route {
+    /// The endpoint with this local communication id; its upper bits are the endpoint's prefix.
+    Id(Id),
+    /// Whoever listens on this service id.
+    Service(u64),
+    /// Every endpoint that may hold a request of the sender: a REJ of a peer that gave up before it
+    /// learnt our id.
+    All,
+}
+
+/// Whom a MAD is for.
+///
+/// # Errors
+/// It is no MAD of the connection manager.
+pub fn route(mad: &[u8]) -> Result<Route, MadError> {
+    let (kind, mad) = crate::mad::kind_of(mad)?;
+    let id_at = |from: usize| u32::from_be_bytes(core::array::from_fn(|n| mad[from + n]));
+    Ok(match kind {
+        MadKind::Req | MadKind::SidrReq => {
+            Route::Service(u64::from_be_bytes(core::array::from_fn(|n| mad[32 + n])))
+        }
+        MadKind::SidrRep => Route::Id(Id(id_at(24))),
+        MadKind::Rej if id_at(28) == 0 => Route::All,
+        _ => Route::Id(Id(id_at(28))),
+    })
+}
+
+/// The MAD that tells the sender of `mad` that nobody is there for it; `None` where nothing is
+/// owed.
+#[must_use]
+pub fn answer_for_nobody(mad: &[u8]) -> Option<[u8; MAD_LEN]> {
+    let (transaction, message) = Message::parse(mad).ok()?;
+    Some(refuse(&message, RejectReason::INVALID_SERVICE_ID)?.emit(transaction))
+}
+
+/// The answer to a message of a connection that does not exist. `request` is the reason that a REQ
+/// is given.
+pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message> {
+    let unknown = |local_id, remote_id, answered: Answered| {
+        let reason = RejectReason::INVALID_COMMUNICATION_ID.0;
+        Rej { local_id, remote_id, message: answered as u8, reason, ..Rej::default() }.into()
+    };
+    Some(match message {
+        Message::Req(m) => {
+            let message = Answered::Req as u8;
+            Rej { remote_id: m.local_id, message, reason: request.0, ..Rej::default() }.into()
+        }
+        Message::Rep(m) => unknown(m.remote_id, m.local_id, Answered::Rep),
+        Message::Rtu(m) => unknown(m.remote_id, m.local_id, Answered::Other),
+        Message::Dreq(m) => Drep { local_id: m.remote_id, remote_id: m.local_id, ..Drep::default() }.into(),
+        Message::SidrReq(m) => {
+            let status = SidrStatus::UNSUPPORTED.0;
+            let (request_id, service_id) = (m.request_id, m.service_id);
+            SidrRep { request_id, status, service_id, ..SidrRep::default() }.into()
+        }
+        Message::Lap(m) => {
+            let status = AprStatus::InvalidCommunicationId as u8;
+            Apr { local_id: m.remote_id, remote_id: m.local_id, status, ..Apr::default() }.into()
+        }
+        Message::Mra(_) | Message::Rej(_) | Message::Drep(_) | Message::SidrRep(_) | Message::Apr(_) => {
+            return None;
+        }
+    })
+}
+
+/// The REJ of one who waits no longer; its GUID tells the receiver who that is, even without ids.
+pub(crate) fn gave_up(local_id: u32, remote_id: u32, message: Answered, guid: u64) -> Rej {
+    let bytes = guid.to_be_bytes();
+    let mut info = Data::EMPTY;
+    info.0[..bytes.len()].copy_from_slice(&bytes);
+    let reason = RejectReason::TIMEOUT.0;
+    Rej {
+        local_id,
+        remote_id,
+        message: message as u8,
+        info_len: bytes.len() as u8,
+        reason,
+        info,
+        ..Rej::default()
+    }
+}

@@ -1,0 +1,338 @@
+//! Refusals, and how connections end.
+use super::pair::*;
+use crate::mad::{Answered, Apr, AprStatus, Lap, MadKind, Req, Rtu};
+use crate::{
+    CommandError, Config, ConnectRequest, Ending, Endpoint, Event, Id, Message, RejectReason, State,
+    answer_for_nobody,
+};
+use core::time::Duration;
+use std::string::ToString;
+use std::vec::Vec;
+
+/// CM-5.
+#[test]
+fn a_queue_pair_used_again_ends_the_older_connection() {
+    let mut pair = Pair::new();
+    let (_, b) = pair.established();
+    // The process at the other end has died; another with the same queue pair connects.
+    pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
+    let again = pair.a.connect(pair.now, &request(path())).unwrap();
+    let req = pair.sent_by_a()[0];
+    pair.give_b(&req);
+    assert_eq!(pair.b.poll_event(), Some((b, Event::Disconnected(Ending::Stale))));
+    let sent = pair.sent_by_b();
+    assert_eq!(kinds(&sent), [MadKind::Dreq, MadKind::Rej]);
+    sent.iter().for_each(|mad| pair.give_a(mad));
+    let Some((_, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
+    assert_eq!(pair.a.state(again), Some(State::Timewait));
+    // The next attempt is taken, even though the older connection is in time-wait.
+    pair.requested(&request(path()));
+}
+
+/// CM-5.
+#[test]
+fn a_reply_of_a_queue_pair_in_use_is_refused() {
+    let mut pair = Pair::new();
+    let (a, _) = pair.established();
+    pair.b = Endpoint::new(Config { first: 0x900, ..Config::default() });
+    pair.b.listen(SERVICE, None).unwrap();
+    let (second, b) = pair.requested(&ConnectRequest { qpn: 12, ..request(path()) });
+    pair.b.accept(pair.now, b, &accept()).unwrap();
+    pair.carry();
+    assert_eq!(pair.a.poll_event(), Some((a, Event::Disconnected(Ending::Stale))));
+    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    assert_eq!((id, rejection.reason), (second, RejectReason::STALE_CONNECTION));
+    let Some((_, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
+}
+
+/// CM-5.
+#[test]
+fn a_request_that_the_peer_has_forgotten_makes_way() {
+    let mut pair = Pair::new();
+    let (_, old) = pair.requested(&request(path()));
+    let (_, new) = pair.requested_again();
+    assert_ne!(old, new);
+    assert_eq!(pair.b.state(old), Some(State::Idle));
+}
+
+impl Pair {
+    /// The same queue pair asks again under another id, without a word on the first.
+    fn requested_again(&mut self) -> (Id, Id) {
+        let a = self.a.connect(self.now, &request(path())).unwrap();
+        self.carry();
+        let Some((_, Event::Rejected(rejection))) = self.b.poll_event() else { panic!("not rejected") };
+        assert_eq!(rejection.reason, RejectReason::TIMEOUT);
+        let Some((b, Event::Request { .. })) = self.b.poll_event() else { panic!("no request") };
+        (a, b)
+    }
+}
+
+/// CM-6.
+#[test]
+fn requests_that_cannot_be_are_refused_with_a_reason() {
+    let mut pair = Pair::new();
+    let mut asked = |change: &dyn Fn(&mut Req)| {
+        let id = pair.a.connect(pair.now, &request(path())).unwrap();
+        let (transaction, Message::Req(mut req)) = Message::parse(&pair.sent_by_a()[0]).unwrap() else {
+            panic!("no REQ")
+        };
+        change(&mut req);
+        pair.give_b(&Message::Req(req).emit(transaction));
+        pair.carry();
+        assert_eq!(pair.b.poll_event(), None);
+        let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+        assert_eq!((got, pair.a.state(id)), (id, Some(State::Idle)));
+        rejection.reason
+    };
+    assert_eq!(asked(&|req| req.service_id = 5), RejectReason::INVALID_SERVICE_ID);
+    assert_eq!(asked(&|req| req.transport = 2), RejectReason::INVALID_TRANSPORT);
+    assert_eq!(asked(&|req| req.mtu = 6), RejectReason::INVALID_MTU);
+    assert_eq!(asked(&|req| req.mtu = 0), RejectReason::INVALID_MTU);
+    assert_eq!(pair.b.leftovers(), (0, 0, 0, 0, 0));
+}
+
+/// CM-6.
+#[test]
+fn a_refusal_brings_reason_and_data_and_is_repeated() {
+    let mut pair = Pair::new();
+    let a = pair.a.connect(pair.now, &request(path())).unwrap();
+    let req = pair.sent_by_a()[0];
+    pair.give_b(&req);
+    let (b, _) = pair.b.poll_event().unwrap();
+    assert_eq!(
+        pair.b.reject(b, RejectReason::NO_QP, &[0; 73], &[]).unwrap_err().to_string(),
+        "73 bytes of private data, the message has room for 72"
+    );
+    pair.b.reject(b, RejectReason::CONSUMER_DEFINED, b"info", b"no").unwrap();
+    assert_eq!((pair.b.state(b), pair.b.requests), (Some(State::Idle), 0));
+    let lost = pair.sent_by_b();
+    pair.give_b(&req);
+    assert_eq!(pair.sent_by_b(), lost, "the answer of before");
+    pair.b.release(pair.now, b).unwrap();
+    pair.give_b(&req);
+    assert_eq!(pair.sent_by_b(), lost, "even when the id is gone");
+    assert_eq!(pair.b.poll_event(), None);
+    pair.give_a(&lost[0]);
+    let Some((got, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    assert_eq!((got, rejection.reason, rejection.info_len), (a, RejectReason::CONSUMER_DEFINED, 4));
+    assert_eq!((&rejection.info[..4], &rejection.private_data[..2]), (&b"info"[..], &b"no"[..]));
+    assert_eq!(pair.a.state(a), Some(State::Idle));
+}
+
+/// CM-6.
+#[test]
+fn a_reply_may_be_refused() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.replied();
+    pair.a.reject(a, RejectReason::CONSUMER_DEFINED, &[], b"no").unwrap();
+    let lost = pair.sent_by_a();
+    assert_eq!(rej(&lost[0]).message, Answered::Rep as u8);
+    pair.wait(Duration::from_secs(5));
+    assert_eq!(
+        kinds(
+            &pair
+                .sent_by_b()
+                .iter()
+                .inspect(|rep| pair.a.handle_mad(pair.now, path(), &rep[..]).unwrap())
+                .copied()
+                .collect::<Vec<_>>()
+        ),
+        [MadKind::Rep]
+    );
+    assert_eq!(pair.sent_by_a(), lost, "the REP again, and the REJ again");
+    pair.give_b(&lost[0]);
+    assert!(matches!(pair.b.poll_event(), Some((got, Event::Rejected(_))) if got == b));
+    assert_eq!(pair.b.state(b), Some(State::Idle));
+}
+
+/// Whatever the state, the peer hears of it, no event comes, and nothing is left. CM-8.
+#[test]
+fn an_id_can_be_let_go_in_every_state() {
+    type Reach = fn(&mut Pair) -> (Option<Id>, Option<Id>);
+    let states: [(&str, Reach); 11] = [
+        ("REQ sent", |p| (Some(p.a.connect(p.now, &request(path())).unwrap()), None)),
+        ("REQ received, active", |p| (Some(p.requested(&request(path())).0), None)),
+        ("REQ received, passive", |p| (None, Some(p.requested(&request(path())).1))),
+        ("MRA received", |p| {
+            let (a, _) = p.requested(&request(path()));
+            p.wait(Duration::from_secs(5));
+            p.carry();
+            (Some(a), None)
+        }),
+        ("REP sent", |p| {
+            let (_, b) = p.requested(&request(path()));
+            p.b.accept(p.now, b, &accept()).unwrap();
+            (None, Some(b))
+        }),
+        ("REP received, active", |p| (Some(p.replied().0), None)),
+        ("REP received, passive", |p| (None, Some(p.replied().1))),
+        ("established, active", |p| (Some(p.established().0), None)),
+        ("established, passive", |p| (None, Some(p.established().1))),
+        ("DREQ sent", |p| {
+            let (a, _) = p.established();
+            p.a.disconnect(p.now, a, &[]).unwrap();
+            (Some(a), None)
+        }),
+        ("time-wait", |p| {
+            let (a, _) = p.established();
+            p.a.disconnect(p.now, a, &[]).unwrap();
+            p.carry();
+            (Some(a), None)
+        }),
+    ];
+    for (name, reach) in states {
+        let mut pair = Pair::new();
+        let (a, b) = reach(&mut pair);
+        if let Some(a) = a {
+            pair.a.release(pair.now, a).unwrap();
+            assert_eq!(pair.a.state(a), None);
+        }
+        if let Some(b) = b {
+            pair.b.release(pair.now, b).unwrap();
+        }
+        for _ in 0..40 {
+            pair.carry();
+            // The other end answers what it is asked, and lets go when it is told.
+            while let Some((id, event)) = pair.a.poll_event() {
+                assert_ne!(Some(id), a, "{name}: {event:?}");
+                if let Event::Reply(_) = event
+                    && pair.a.state(id) == Some(State::RepReceived)
+                {
+                    pair.a.established(id).unwrap();
+                }
+            }
+            while let Some((id, event)) = pair.b.poll_event() {
+                assert_ne!(Some(id), b, "{name}: {event:?}");
+                if let Event::Request { .. } = event
+                    && pair.b.state(id) != Some(State::Idle)
+                {
+                    pair.b.accept(pair.now, id, &accept()).unwrap();
+                }
+            }
+            pair.wait(Duration::from_secs(5));
+        }
+        for endpoint in [&mut pair.a, &mut pair.b] {
+            let ids: Vec<u32> = endpoint.conns.keys().copied().collect();
+            for id in ids {
+                assert_eq!(endpoint.state(Id(id)), Some(State::Idle), "{name}");
+                endpoint.release(pair.now, Id(id)).unwrap();
+            }
+            assert_eq!(endpoint.leftovers(), (0, 0, 0, 0, 0), "{name}");
+        }
+    }
+}
+
+/// A REJ after the REP is lost: the peer establishes, and is disconnected. CM-8.
+#[test]
+fn a_lost_refusal_after_the_reply_comes_to_light() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.replied();
+    pair.b.release(pair.now, b).unwrap();
+    assert_eq!(kinds(&pair.sent_by_b()), [MadKind::Rej]);
+    pair.a.established(a).unwrap();
+    pair.carry();
+    assert!(matches!(pair.a.poll_event(), Some((_, Event::Disconnected(Ending::Peer(_))))));
+    pair.wait_out();
+    assert_eq!(pair.b.leftovers(), (0, 0, 0, 0, 0));
+}
+
+/// CM-6.
+#[test]
+fn a_peer_that_gave_up_is_known_by_its_guid() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.requested(&request(path()));
+    pair.a.release(pair.now, a).unwrap();
+    pair.carry();
+    let Some((got, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    assert_eq!((got, rejection.reason), (b, RejectReason::TIMEOUT));
+    assert_eq!(
+        pair.b.accept(pair.now, b, &accept()).unwrap_err(),
+        CommandError::WrongState { command: "accept", state: State::Idle }
+    );
+}
+
+/// CM-9.
+#[test]
+fn connections_to_a_process_that_has_ended_end_at_once() {
+    let bits = Config { prefix_bits: 10, ..Config::default() };
+    let mut pair = Pair::new();
+    pair.a = Endpoint::new(Config { prefix: 3, ..bits });
+    let (_, standing) = pair.established();
+    let (_, asked) = pair.requested(&ConnectRequest { qpn: 12, ..request(path()) });
+    pair.b.peer_gone(pair.now, 4, |_| true);
+    pair.b.peer_gone(pair.now, 3, |_| false);
+    // The prefixes of both ends have the same length.
+    pair.b.config.prefix_bits = 10;
+    pair.b.peer_gone(pair.now, 4, |_| true);
+    pair.b.peer_gone(pair.now, 3, |path| path.remote != ip(3));
+    assert_eq!(pair.b.poll_event(), None);
+    pair.b.peer_gone(pair.now, 3, |path| path.remote == ip(3));
+    assert_eq!(pair.b.poll_event(), Some((standing, Event::Disconnected(Ending::PeerGone))));
+    assert!(matches!(pair.b.poll_event(), Some((id, Event::Rejected(_))) if id == asked));
+    pair.wait_out();
+    assert_eq!(pair.b.poll_event(), Some((standing, Event::TimewaitExit)));
+}
+
+/// CM-9.
+#[test]
+fn a_survivor_disconnects_for_a_process_that_has_died() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.established();
+    let remote = pair.a.remote(a).unwrap();
+    let sent = remote.dreq(a, 77);
+    assert_eq!(sent.path, path());
+    pair.give_b(&sent.mad);
+    assert!(matches!(pair.b.poll_event(), Some((id, Event::Disconnected(Ending::Peer(_)))) if id == b));
+    assert_eq!(kinds(&pair.sent_by_b()), [MadKind::Drep]);
+}
+
+/// CM-9.
+#[test]
+fn an_established_connection_ends_with_a_rej() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.established();
+    pair.b.release(pair.now, b).unwrap();
+    pair.sent_by_b();
+    // All its DREQs are lost, and its process with it. The RTU of a REP that comes late tells.
+    let rtu = Rtu { local_id: a.0, remote_id: b.0, ..Rtu::default() };
+    let answer = answer_for_nobody(&Message::from(rtu).emit(5)).unwrap();
+    pair.give_a(&answer);
+    let Some((_, Event::Disconnected(Ending::Rejected(rejection)))) = pair.a.poll_event() else { panic!() };
+    assert_eq!(rejection.reason, RejectReason::INVALID_COMMUNICATION_ID);
+}
+
+/// CM-6.
+#[test]
+fn a_move_to_another_path_is_refused() {
+    let mut pair = Pair::new();
+    let (a, b) = pair.established();
+    let lap = |remote_id| Lap { local_id: a.0, remote_id, ..Lap::default() };
+    pair.give_b(&Message::from(lap(b.0)).emit(9));
+    let Message::Apr(apr) = message(&pair.sent_by_b()[0]) else { panic!("no APR") };
+    let status = AprStatus::NotSupported as u8;
+    assert_eq!(*apr, Apr { local_id: b.0, remote_id: a.0, status, ..Apr::default() });
+    pair.give_b(&Message::from(lap(77)).emit(9));
+    let Message::Apr(apr) = message(&pair.sent_by_b()[0]) else { panic!("no APR") };
+    assert_eq!(apr.status, AprStatus::InvalidCommunicationId as u8);
+    pair.give_b(&Message::Apr(apr).emit(9));
+    assert!(pair.sent_by_b().is_empty());
+    assert_eq!((pair.b.state(b), pair.b.poll_event()), (Some(State::Established), None));
+}
+
+/// CM-6.
+#[test]
+fn an_alternate_path_is_refused_in_the_reply() {
+    let mut pair = Pair::new();
+    pair.a.connect(pair.now, &request(path())).unwrap();
+    let (transaction, Message::Req(mut req)) = Message::parse(&pair.sent_by_a()[0]).unwrap() else {
+        panic!()
+    };
+    req.alternate_local_lid = 0xffff;
+    pair.give_b(&Message::Req(req).emit(transaction));
+    let (b, _) = pair.b.poll_event().unwrap();
+    pair.b.accept(pair.now, b, &accept()).unwrap();
+    let Message::Rep(rep) = message(&pair.sent_by_b()[0]) else { panic!("no REP") };
+    assert_eq!(rep.failover, 1);
+}

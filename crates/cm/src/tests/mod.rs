@@ -1,0 +1,7 @@
+//! Tests of the crate.
+mod ends;
+mod limits;
+mod mads;
+mod network;
+mod pair;
+mod rules;

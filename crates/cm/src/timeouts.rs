@@ -1,0 +1,83 @@
+//! What ends without a MAD: timeouts, and peers whose end somebody else has seen.
+use crate::mad::{Answered, MadKind, Message};
+use crate::reason::RejectReason;
+use crate::receive::local_rejection;
+use crate::route::gave_up;
+use crate::table::Endpoint;
+use crate::types::{Ending, Event, Path, State};
+use adverb_wire::Time;
+
+impl Endpoint {
+    /// Sends again, gives up, and ends time-waits, as of `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(id) = self.take_expired(now) {
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            let message = match conn.state {
+                State::ReqSent | State::MraReqReceived => MadKind::Req,
+                State::RepSent | State::MraRepReceived => MadKind::Rep,
+                State::DreqSent => MadKind::Dreq,
+                State::SidrReqSent => MadKind::SidrReq,
+                State::Timewait => {
+                    self.event(id, Event::TimewaitExit);
+                    self.go_idle(id);
+                    continue;
+                }
+                _ => continue,
+            };
+            let retries = conn.pace.retries;
+            let Some(sending) = &mut conn.sending else { continue };
+            if sending.sent > retries {
+                self.give_up(now, id, message);
+                continue;
+            }
+            sending.sent += 1;
+            let (mad, timeout) = (*sending.mad, sending.timeout);
+            self.send(id, mad);
+            self.set_timer(id, Some(now + timeout));
+        }
+    }
+
+    /// The peer has not answered.
+    fn give_up(&mut self, now: Time, id: u32, message: MadKind) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let (sent, since) = conn.sending.take().map_or((0, now), |s| (s.sent, s.since));
+        let (remote_id, guid, transaction) = (conn.remote_id.unwrap_or(0), conn.ca_guid, conn.transaction);
+        if message == MadKind::Dreq {
+            self.ended(now, id, Ending::Unanswered { sent });
+            return;
+        }
+        self.event(id, Event::Unanswered { message, sent, waited: now.since(since) });
+        if message != MadKind::SidrReq {
+            // It may have the REQ or REP all the same, and wait for the program or for the RTU.
+            let rej = gave_up(id, remote_id, Answered::Other, guid);
+            self.send_and_keep(id, Message::from(rej).emit(transaction));
+        }
+        self.go_idle(id);
+    }
+
+    /// The process at the other end has ended: all connections to ids with this prefix whose path
+    /// `here` says leads to the host of that process. For transports that see processes of the own
+    /// host end.
+    pub fn peer_gone(&mut self, now: Time, prefix: u32, here: impl Fn(&Path) -> bool) {
+        let shift = 32 - u32::from(self.config.prefix_bits);
+        let of_prefix = |id: u32| u64::from(id) >> shift == u64::from(prefix);
+        let gone = |conn: &crate::conn::Conn| conn.remote_id.is_some_and(of_prefix) && here(&conn.path);
+        let ids: alloc::vec::Vec<u32> =
+            self.conns.iter().filter(|(_, conn)| gone(conn)).map(|(&id, _)| id).collect();
+        for id in ids {
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            match conn.state {
+                State::ReqReceived | State::RepSent | State::MraRepReceived | State::MraReqReceived => {
+                    conn.sending = None;
+                    self.event(id, Event::Rejected(local_rejection(RejectReason::TIMEOUT)));
+                    self.go_idle(id);
+                }
+                State::RepReceived | State::Established | State::DreqSent => {
+                    self.ended(now, id, Ending::PeerGone);
+                }
+                State::SidrReqReceived => self.go_idle(id),
+                _ => {}
+            }
+        }
+    }
+}

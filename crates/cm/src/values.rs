@@ -1,0 +1,112 @@
+//! Constants and small values of MADs.
+use crate::bits::MAD_LEN;
+use core::fmt;
+
+/// Management class of the connection manager.
+pub const CM_CLASS: u8 = 0x07;
+/// Class version that is spoken.
+pub const CM_CLASS_VERSION: u8 = 2;
+/// Version of the MAD header.
+pub(crate) const BASE_VERSION: u8 = 1;
+/// The one method of the class.
+pub(crate) const METHOD_SEND: u8 = 3;
+
+/// Enhanced connection establishment: what the devices of the two ends tell each other beyond the
+/// specification. The vendor id lies in reserved fields of REQ, REP and SIDR_REP, the rest in the
+/// attribute modifier, as Linux does it since 5.10.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ece {
+    /// Vendor, 24 bits (16 in SIDR_REP).
+    pub vendor_id: u32,
+    /// Options of the vendor.
+    pub attr_mod: u32,
+}
+
+/// Which message an MRA or a REJ answers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Answered {
+    /// A REQ.
+    Req = 0,
+    /// A REP.
+    Rep = 1,
+    /// A LAP in an MRA; in a REJ, none: the sender gave up waiting or ends the connection.
+    Other = 2,
+}
+
+/// Status of an APR (IBTA table 117): those that are sent here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum AprStatus {
+    /// No such connection.
+    InvalidCommunicationId = 1,
+    /// Alternate paths are not supported.
+    NotSupported = 2,
+}
+
+/// Status of a SIDR_REP (IBTA table 120).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct SidrStatus(pub u8);
+
+impl SidrStatus {
+    /// The queue pair and its Q_Key are valid.
+    pub const SUCCESS: SidrStatus = SidrStatus(0);
+    /// Nobody has that service id.
+    pub const UNSUPPORTED: SidrStatus = SidrStatus(1);
+    /// The service refused.
+    pub const REJECT: SidrStatus = SidrStatus(2);
+    /// The service has no queue pair for the asker.
+    pub const NO_QP: SidrStatus = SidrStatus(3);
+    /// The service is elsewhere.
+    pub const REDIRECT: SidrStatus = SidrStatus(4);
+    /// The service has another version.
+    pub const UNSUPPORTED_VERSION: SidrStatus = SidrStatus(5);
+}
+
+impl fmt::Display for SidrStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sentence = match self.0 {
+            0 => "the service answered",
+            1 => "nobody listens on that port (service id) at the peer",
+            2 => "the service refused",
+            3 => "the service has no queue pair for the asker",
+            4 => "the service is at another address, which the additional information names",
+            5 => "the service has another version",
+            _ => "the peer gave a status that is not defined",
+        };
+        write!(f, "{sentence} (SIDR status {})", self.0)
+    }
+}
+
+/// Why bytes are no message of the connection manager.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MadError {
+    /// Not 256 bytes.
+    Length(usize),
+    /// Another base version than 1.
+    BaseVersion(u8),
+    /// Another management class than 7.
+    Class(u8),
+    /// Another class version than 2.
+    ClassVersion(u8),
+    /// Another method than Send (3).
+    Method(u8),
+    /// No message has this attribute id.
+    Attribute(u16),
+}
+
+impl fmt::Display for MadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            MadError::Length(n) => write!(f, "{n} bytes, a MAD has {MAD_LEN}"),
+            MadError::BaseVersion(v) => write!(f, "MAD base version {v}, expected {BASE_VERSION}"),
+            MadError::Class(c) => write!(f, "management class {c:#04x}, expected {CM_CLASS:#04x} (CM)"),
+            MadError::ClassVersion(v) => write!(f, "CM class version {v}, expected {CM_CLASS_VERSION}"),
+            MadError::Method(m) => write!(f, "MAD method {m:#04x}, expected {METHOD_SEND:#04x} (Send)"),
+            MadError::Attribute(a) => write!(f, "no CM message has the attribute id {a:#06x}"),
+        }
+    }
+}
+
+impl core::error::Error for MadError {}

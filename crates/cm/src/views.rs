@@ -1,0 +1,72 @@
+//! What several fields of a message mean together.
+use crate::mad::{Rej, Rep, Req, SidrRep};
+use crate::reason::RejectReason;
+use crate::types::QpKind;
+use crate::values::{Ece, SidrStatus};
+
+impl Req {
+    /// The transport asked for; `None` for those that no queue pair here speaks.
+    #[must_use]
+    pub const fn qp_kind(&self) -> Option<QpKind> {
+        match (self.transport, self.extended_transport) {
+            (0, _) => Some(QpKind::Rc),
+            (1, _) => Some(QpKind::Uc),
+            (3, 1) => Some(QpKind::Xrc),
+            _ => None,
+        }
+    }
+
+    /// Options of the vendor.
+    #[must_use]
+    pub const fn ece(&self) -> Ece {
+        Ece { vendor_id: self.ece_vendor_id, attr_mod: self.ece_attr_mod }
+    }
+}
+
+impl Rep {
+    /// Queue pair of the sender.
+    #[must_use]
+    pub const fn queue_pair(&self, kind: QpKind) -> u32 {
+        match kind {
+            QpKind::Xrc => self.eecn,
+            QpKind::Rc | QpKind::Uc => self.qpn,
+        }
+    }
+
+    /// Options of the vendor.
+    #[must_use]
+    pub const fn ece(&self) -> Ece {
+        let vendor_id =
+            u32::from_be_bytes([0, self.ece_vendor_high, self.ece_vendor_middle, self.ece_vendor_low]);
+        Ece { vendor_id, attr_mod: self.ece_attr_mod }
+    }
+}
+
+impl Rej {
+    /// Why.
+    #[must_use]
+    pub const fn reason(&self) -> RejectReason {
+        RejectReason(self.reason)
+    }
+
+    /// The additional reject information that counts.
+    #[must_use]
+    pub fn info(&self) -> &[u8] {
+        &self.info[..usize::from(self.info_len).min(self.info.len())]
+    }
+}
+
+impl SidrRep {
+    /// Outcome.
+    #[must_use]
+    pub const fn status(&self) -> SidrStatus {
+        SidrStatus(self.status)
+    }
+
+    /// Options of the vendor.
+    #[must_use]
+    pub const fn ece(&self) -> Ece {
+        let vendor_id = (self.ece_vendor_high as u32) << 8 | self.ece_vendor_low as u32;
+        Ece { vendor_id, attr_mod: self.ece_attr_mod }
+    }
+}

@@ -1,0 +1,53 @@
+// A ring of four buffers to send from, none of them signalled but each fourth. The wrong program fills the next buffer when the
+// call has returned; the device may not have read it yet, and then an old message arrives with new bytes.
+// A kind of its own beside failures.md: a posted buffer is the device's until its completion.
+#include "corpus.h"
+#define TOTAL 60
+#define RING 4
+
+static struct duo d;
+static int handled;
+
+static void *receive(void *arg)
+{
+	int i, n, number;
+
+	(void)arg;
+	for (i = 0; i < TOTAL; i++) {
+		n = poll_good(d.b.rcq).wr_id;
+		memcpy(&number, slot(n), 4);
+		CHECK(number == i, "message %d has the bytes of %d", i, number);
+		give(d.b.qp, n);
+		add(&handled, 1);
+	}
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t t;
+	int i;
+
+	start();
+	duo_open(&d, 32);
+	for (i = 0; i < 16; i++)
+		give(d.b.qp, INBOX + i);
+	thread(&t, receive, NULL);
+	for (i = 0; i < TOTAL; i++) {
+		bool last = i % RING == RING - 1;
+
+		until(&handled, i - 8);
+		memcpy(slot(i % RING), &i, 4); // the message of four before may still lie here
+		CHECK(!put(d.a.qp, i % RING, 64, last ? IBV_SEND_SIGNALED : 0), "post send");
+#if WRONG
+		if (last && i > RING) // one round late
+			poll_good(d.a.scq);
+#else
+		if (last)
+			poll_good(d.a.scq);
+#endif
+	}
+	pthread_join(t, NULL);
+	duo_close(&d);
+	return finish("reused_buffer");
+}

@@ -1,0 +1,41 @@
+//! The programs, compiled against the machine's own headers when they are needed.
+use crate::Mistake;
+use adverb_foreign::cc::{compile_with, source_dir};
+use std::path::{Path, PathBuf};
+
+/// Where the C files are.
+#[must_use]
+pub fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
+}
+
+/// The C file of a program.
+#[must_use]
+pub fn source(program: &str) -> PathBuf {
+    directory().join(format!("{program}.c"))
+}
+
+/// Compiles a program without its mistake.
+///
+/// # Errors
+/// The compiler's messages; warnings are errors.
+pub fn right(program: &str) -> Result<PathBuf, String> {
+    compile(program, &format!("{program}.right"), &[])
+}
+
+/// Compiles a program with its mistake.
+///
+/// # Errors
+/// The compiler's messages; warnings are errors.
+pub fn wrong(mistake: &Mistake) -> Result<PathBuf, String> {
+    let define = format!("-D{}=1", mistake.define);
+    compile(mistake.program, &format!("{}.wrong", mistake.name()), &[&define])
+}
+
+fn compile(program: &str, name: &str, defines: &[&str]) -> Result<PathBuf, String> {
+    // The helpers of crates/foreign, rig.h, which corpus.h builds on.
+    let include = format!("-I{}", source_dir().display());
+    let mut flags = vec!["-O2", include.as_str()];
+    flags.extend(defines);
+    compile_with("cc", &flags, &source(program), name)
+}

@@ -1,0 +1,169 @@
+//! What each wrong program is, and how a report of it is known to be right.
+use crate::Finder::{Check, Hunt, Log};
+use crate::{Finder, Mistake};
+
+const fn wrong(program: &'static str, kind: &'static str) -> Mistake {
+    Mistake { program, define: "WRONG", kind, threads: &[], finders: &[], line: "", words: &[] }
+}
+
+impl Mistake {
+    const fn variant(mut self, define: &'static str) -> Self {
+        self.define = define;
+        self
+    }
+    const fn from(mut self, threads: &'static [&'static str]) -> Self {
+        self.threads = threads;
+        self
+    }
+    const fn found_by(mut self, finders: &'static [Finder]) -> Self {
+        self.finders = finders;
+        self
+    }
+    const fn names(mut self, line: &'static str, words: &'static [&'static str]) -> Self {
+        self.line = line;
+        self.words = words;
+        self
+    }
+}
+
+/// All wrong programs.
+pub const MISTAKES: &[Mistake] = &[
+    wrong("loop", "lost wake-up: polled before it armed")
+        .variant("SWAPPED")
+        .from(&["beegfs #133", "libfabric #795", "libfabric #796"])
+        .found_by(&[Hunt])
+        .names("\"arm late\"", &["lost wake-up"]),
+    wrong("loop", "lost wake-up: one batch polled, not until empty")
+        .variant("ONE_POLL")
+        .from(&["libfabric #875"])
+        .found_by(&[Hunt])
+        .names("n = ibv_poll_cq(d.b.rcq, BATCH, wc)", &["lost wake-up"]),
+    wrong("loop", "lost wake-up: returned before the queue was empty")
+        .variant("EARLY")
+        .from(&["beegfs #133"])
+        .found_by(&[Hunt])
+        .names("if (last)", &["lost wake-up"]),
+    wrong("loop", "events never acknowledged")
+        .variant("NEVER_ACKS")
+        .from(&["rpma #905"])
+        .found_by(&[Log, Check])
+        .names("\"get event\"", &["not acknowledged"]),
+    wrong("solicited", "sleeps for solicited messages that nobody marks")
+        .from(&["libfabric #875"])
+        .found_by(&[Hunt])
+        .names("\"arm for solicited ones\"", &["solicited"]),
+    wrong("edge", "edge-triggered completion channel not drained")
+        .from(&["rust-rdma-io", "libvalkey #301"])
+        .found_by(&[Hunt, Check])
+        .names("take_event(); // one event", &["edge", "events left"]),
+    wrong("async_edge", "edge-triggered asynchronous events not drained")
+        .from(&["Mooncake #3236"])
+        .found_by(&[Hunt, Check])
+        .names("take_event(); // one event", &["edge", "events left"]),
+    wrong("leaves_early", "queue pair destroyed before its peer has its acknowledgements")
+        .from(&["ucx #5199", "spdk #2436"])
+        .found_by(&[Hunt])
+        .names("destroy the receiver's queue pair", &["no answer", "destroyed"]),
+    wrong("not_global", "an address without a GRH on RoCE")
+        .from(&["smart #2", "Mooncake #204"])
+        .found_by(&[Log])
+        .names("return ibv_modify_qp(qp, &a,", &["is_global"]),
+    wrong("ledger", "send queue's free places counted wrongly")
+        .from(&["brpc #3132", "brpc #3202", "spdk #3195"])
+        .found_by(&[Hunt, Check])
+        .names("r = ibv_post_send(d.a.qp, &wr, &bad)", &["send queue is full", "frees"]),
+    wrong("chain_again", "bad_wr ignored: what was taken is posted again")
+        .from(&["FastDeploy #8091"])
+        .found_by(&[Hunt, Check])
+        .names("ibv_post_send(d.a.qp, todo, &bad)", &["bad_wr", "again"]),
+    wrong("flush_only", "a write beyond the region; its peer sees a flush alone")
+        .from(&["spdk #298", "ompi #95"])
+        .found_by(&[Log, Hunt])
+        .names("\"post the record\"", &["leave the", "remote access"]),
+    wrong("other_ack", "events acknowledged on another queue")
+        .from(&["ucx #1039"])
+        .found_by(&[Hunt, Check])
+        .names("whichever it was of", &["not acknowledged"]),
+    wrong("async_ack", "asynchronous event never acknowledged")
+        .from(&["rpma #905"])
+        .found_by(&[Log, Hunt, Check])
+        .names("\"get async event\"", &["not acknowledged"]),
+    wrong("taken_event", "another queue's event taken and dropped")
+        .from(&["libfabric #796", "ucx #1039"])
+        .found_by(&[Hunt, Check])
+        .names("the event is of the other thread's queue", &["lost wake-up", "dropped"]),
+    wrong("opcode_on_error", "opcode read of a failed completion")
+        .from(&["spdk #3212", "spdk #3214", "DeepEP #558"])
+        .found_by(&[Hunt, Check])
+        .names("also of failed ones", &["undefined", "opcode"]),
+    wrong("repost_flushed", "flushed receives posted again, for ever")
+        .from(&["nbs #4533"])
+        .found_by(&[Hunt, Check])
+        .names("wc.status == IBV_WC_SUCCESS || wc.byte_len", &["byte_len", "posted in"]),
+    wrong("batch_rest", "the rest of a poll's batch dropped")
+        .from(&["rust-rdma-io", "perftest #137"])
+        .found_by(&[Hunt, Check])
+        .names("n = ibv_poll_cq(d.a.rcq, BATCH, wc)", &["batch"]),
+    wrong("reply_first", "the send's completion taken for granted when the answer is there")
+        .from(&["QEMU migration"])
+        .found_by(&[Hunt])
+        .names("CHECK(sent, ", &["after the answer", "after the peer's answer"]),
+    wrong("unchecked_mr", "a registration used although it failed")
+        .from(&["nccl-tests #206", "byteps #295"])
+        .found_by(&[Hunt])
+        .names("NULL if the registration failed", &["reg_mr", "ENOMEM"]),
+    wrong("leaked_mr", "a registration left behind on one way out")
+        .from(&["async-rdma #107", "Mooncake #1382"])
+        .found_by(&[Check])
+        .names("*own = ibv_reg_mr(", &["never deregistered", "left at exit"]),
+    wrong("dereg_early", "a region deregistered while a request uses it")
+        .from(&["spdk #961", "ucx #857"])
+        .found_by(&[Hunt, Check])
+        .names("\"dereg at once\"", &["deregistered", "names no memory region"]),
+    wrong("short_region", "a region shorter than what is sent of it")
+        .from(&["ucx #6414", "spdk #3807"])
+        .found_by(&[Log, Check])
+        .names("blocks = ibv_reg_mr(", &["leave the"]),
+    wrong("rnr_once", "a receive posted after the answer, with no retries")
+        .from(&["spdk #2429", "Nugine/rdma #2"])
+        .found_by(&[Hunt, Log])
+        .names("after the answer", &["no receive posted"]),
+    wrong("rnr_timer", "an RNR timer of 655 ms")
+        .from(&["spdk #2429"])
+        .found_by(&[Check])
+        .names("a.min_rnr_timer = RNR_TIMER", &["655"]),
+    wrong("lost_on_error", "a request lost when its post fails")
+        .from(&["nbs #2690", "nbs #4533"])
+        .found_by(&[Hunt, Check])
+        .names("int r = put(d.a.qp, request", &["ENOMEM", "refused"]),
+    wrong("small_cq", "a CQ smaller than what may complete")
+        .from(&["libfabric #4913", "ucx #7143", "ucx #11933"])
+        .found_by(&[Hunt, Check])
+        .names("cq = cq_new(&port, ENTRIES", &["overflowed", "may complete"]),
+    wrong("fork_pages", "registered pages shared with a forked child")
+        .from(&["rdma-core #1222", "rdma-core #1129", "Mooncake #3660"])
+        .found_by(&[Check])
+        .names("child = fork()", &["fork"]),
+    wrong("uc_lost", "messages of an unreliable connection counted on")
+        .from(&["valkey #916"])
+        .found_by(&[Hunt])
+        .names("until all have come", &["lost", "dropped"]),
+    wrong("small_inline", "inline data on a queue pair made for none")
+        .from(&["Mooncake #721"])
+        .found_by(&[Log, Check])
+        .names("r = ibv_post_send(qp, &wr, &bad)", &["inline data"]),
+    wrong("zero_element", "an element of length 0")
+        .from(&["ucx #6414", "spdk #3195"])
+        .found_by(&[Check])
+        .names("// length 0", &["length 0"]),
+    wrong("reused_buffer", "a posted buffer filled again")
+        .found_by(&[Hunt, Check])
+        .names("the message of four before may still lie here", &["changed while", "posted"]),
+    wrong("freed_buffer", "a posted buffer freed")
+        .from(&["spdk #961"])
+        .found_by(&[Hunt, Check])
+        .names("still posted", &["freed while", "changed while", "posted"]),
+    wrong("flag_in_memory", "the last byte of a write taken for all of it")
+        .found_by(&[Hunt])
+        .names("the last byte is there", &["order"]),
+];

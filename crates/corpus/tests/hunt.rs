@@ -1,0 +1,124 @@
+//! `adverb hunt`, judged: right programs survive every choice on both paths, and the wrong ones of a list are found, with the line
+//! where there is one to name. A table says of all wrong ones what became of them.
+#![forbid(unsafe_code)]
+
+use adverb_corpus::{Finder, MISTAKES, Mistake, build};
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::{Finished, Program, adverb};
+use adverb_foreign::suite::{by_length, case, run, short};
+use adverb_foreign::{Verdict, require};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a hunt has to find, and whether its report names the line of the mistake.
+const FOUND: &[(&str, bool)] = &[
+    ("loop-swapped", true),
+    ("loop-one-poll", false),
+    ("loop-early", false),
+    ("solicited", false),
+    ("edge", false),
+    ("opcode_on_error", false),
+    ("reply_first", true),
+];
+/// Those of them that the short run looks for.
+const SHORT: &[&str] = &["loop-swapped", "loop-one-poll", "loop-early"];
+/// How long a hunt may take, in seconds.
+const SECONDS: u64 = 60;
+/// Beyond its own bound a run must have ended.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Lines of the table: name, verdict, whether the line was named.
+type Table = Arc<Mutex<Vec<(String, String, bool)>>>;
+
+fn main() -> ExitCode {
+    let table = Table::default();
+    let mut cases = Vec::new();
+    for program in MISTAKES.iter().map(|m| m.program).collect::<BTreeSet<_>>() {
+        cases.push(case(format!("HUN-5/right/{program}"), move || right(program)));
+    }
+    for mistake in MISTAKES {
+        let name = mistake.name();
+        let wanted = FOUND.iter().find(|(found, _)| *found == name);
+        if short() && !SHORT.contains(&name.as_str()) || wanted.is_none() && !hunted(mistake) {
+            continue;
+        }
+        let table = Arc::clone(&table);
+        cases.push(case(format!("HUN-6/{name}"), move || wrong(mistake, wanted.copied(), &table)));
+    }
+    cases.push(case("HUN-5/nothing_found_in_a_right_program", nothing_found));
+    let code = run("hunt", cases);
+    print_table(&table);
+    code
+}
+
+fn hunted(mistake: &Mistake) -> bool {
+    mistake.finders.contains(&Finder::Hunt)
+}
+
+fn with_device(program: Program) -> Result<Program, String> {
+    let lo = loopback()?;
+    Ok(program.env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid).env("CORPUS_SECONDS", "40"))
+}
+
+/// A right program under schedules of many seeds.
+fn right(program: &str) -> Verdict {
+    let built = build::right(program)?.display().to_string();
+    for path in ["local", "wire"] {
+        for seed in 0..by_length(200, 2) {
+            let one = Program::new(built.clone(), &[] as &[&str]).option("--replay", seed.to_string());
+            let out = with_device(one)?.env("ADVERB_PATH", path).run(Duration::from_secs(40) + GRACE)?;
+            require!(out.ok(), "seed {seed} on the path {path}: {}", out.describe());
+            require!(
+                !out.text.contains("lost wake-up"),
+                "seed {seed} on the path {path}: {}",
+                out.describe()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn hunt(program: &Path, name: &str, seconds: u64) -> Result<Finished, String> {
+    let kept = program.with_file_name(format!("{name}.{}.schedule", std::process::id()));
+    let (time, kept) = (format!("{seconds}s"), kept.display().to_string());
+    let words = ["hunt", "--time", &time, "--out", &kept, "--", &program.display().to_string()];
+    let command = Program::new(adverb()?.display().to_string(), &words).bare();
+    let out = with_device(command)?.run(Duration::from_secs(seconds) + GRACE);
+    let _ = std::fs::remove_file(kept);
+    out
+}
+
+fn wrong(mistake: &'static Mistake, wanted: Option<(&str, bool)>, table: &Table) -> Verdict {
+    let name = mistake.name();
+    let out = hunt(&build::wrong(mistake)?, &name, SECONDS)?;
+    require!(matches!(out.code(), Some(0 | 1)), "{}", out.describe());
+    let line = format!("{}.c:{}", mistake.program, mistake.line_number()?);
+    let follows = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit());
+    let names = out.text.match_indices(&line).any(|(at, _)| follows(&out.text[at + line.len()..]));
+    let what = out.text.lines().find(|l| l.contains("found")).unwrap_or_default();
+    table.lock().map_err(|e| e.to_string())?.push((name, what.replace("adverb hunt: ", ""), names));
+    if let Some((_, line_wanted)) = wanted {
+        require!(out.code() == Some(1), "it was not found: {}", out.describe());
+        require!(out.text.contains("replay:  adverb run "), "no replay: {}", out.describe());
+        require!(names || !line_wanted, "{line} is not named: {}", out.describe());
+    }
+    Ok(())
+}
+
+/// A hunt of a right program ends with status 0 and says how much it has tried.
+fn nothing_found() -> Verdict {
+    let out = hunt(&build::right("loop")?, "loop.right", by_length(60, 8))?;
+    require!(out.code() == Some(0), "{}", out.describe());
+    require!(out.text.contains("nothing found in "), "{}", out.describe());
+    Ok(())
+}
+
+fn print_table(table: &Table) {
+    let Ok(table) = table.lock() else { return };
+    for (name, what, names) in table.iter() {
+        println!("{name:18} {} {what}", if *names { "line" } else { "    " });
+    }
+}

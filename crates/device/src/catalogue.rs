@@ -1,0 +1,80 @@
+//! The catalogue of everything that is explained: the engine's causes and what the device reports beside them.
+//!
+//! ```
+//! let line = "adverb: warn: queue pair 0x4d: Send completes with LocProtErr (wr_id 0x0): key 0x1f04 names no memory region or window";
+//! let found = adverb_device::catalogue::in_line(line).next().expect("it is known");
+//! assert_eq!((found.code, found.name), (0x01, "UnknownKey"));
+//! ```
+pub use adverb_engine::catalogue::{CAUSES, Entry};
+
+/// Reports that are no cause of a completion, and so never stand in `vendor_err`: codes from 0x101.
+pub const REPORTS: &[Entry] = &[
+    Entry {
+        code: 0x101,
+        name: "LostWakeUp",
+        meaning: "A thread sleeps on a completion channel beside completions that no event will tell of, since they came before \
+                  the queue was armed, or it was never armed.",
+        values: &["the CQ", "completions in it", "the place in the program that armed it last"],
+        look: &[
+            "Is the queue polled until it is empty after each arm? The order is: get the event, acknowledge it, arm, poll until \
+             empty.",
+            "Does the loop return before a poll has found nothing?",
+            "Did another thread take the event?",
+        ],
+        marks: &["lost wake-up: "],
+    },
+    Entry {
+        code: 0x102,
+        name: "UnacknowledgedEvents",
+        meaning: "An object is destroyed while events of it were read and not acknowledged; the call waits until they are.",
+        values: &["the object", "events", "how long it has waited"],
+        look: &[
+            "Does each ibv_get_cq_event have its ibv_ack_cq_events, on the queue that it returned?",
+            "Does each ibv_get_async_event have its ibv_ack_async_event?",
+        ],
+        marks: &["destroying ", "that were read and not acknowledged"],
+    },
+    Entry {
+        code: 0x103,
+        name: "AttributeRefused",
+        meaning: "ibv_modify_qp refused the transition: an attribute is missing, not allowed in this transition, or out of range.",
+        values: &["the attribute, or the transition and what it needs"],
+        look: &[
+            "The text names the attribute and the rule.",
+            "On RoCE every address has a GRH: ah_attr.is_global is 1, and sgid_index is one of the device's.",
+        ],
+        marks: &["ibv_modify_qp fails: "],
+    },
+    Entry {
+        code: 0x104,
+        name: "DeregistrationWaits",
+        meaning: "ibv_dereg_mr waits for a peer that is in the middle of a copy to or from the region.",
+        values: &["the peer's process", "its state, if it is stopped"],
+        look: &["Is that process stopped, by a debugger or a signal? It goes on when that process does."],
+        marks: &["a deregistration waits for process "],
+    },
+    Entry {
+        code: 0x105,
+        name: "ForgedSource",
+        meaning: "A packet claims an address of this machine and does not come from a port that this user holds.",
+        values: &["its source", "the port", "how many"],
+        look: &["Does another user's process, or the kernel's own RoCE device, send from this machine?"],
+        marks: &["dropped a packet from ", "an address of this machine"],
+    },
+];
+
+/// Causes and reports, in the order of the codes.
+pub fn all() -> impl Iterator<Item = &'static Entry> {
+    CAUSES.iter().chain(REPORTS)
+}
+
+/// The entry with this code.
+#[must_use]
+pub fn by_code(code: u32) -> Option<&'static Entry> {
+    all().find(|e| e.code == code)
+}
+
+/// What a line of the log tells of; of a flush also the first failure that it names.
+pub fn in_line(line: &str) -> impl Iterator<Item = &'static Entry> {
+    all().filter(move |e| !e.marks.is_empty() && e.is_in(line))
+}

@@ -1,0 +1,247 @@
+//! A process of the same user that greets as the protocol has it, and too much of it.
+mod common;
+use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
+use adverb_link::shm::{Consumer, Published};
+use adverb_link::{Config, Hello, MAX_SLOT, MIN_SLOT, RxBuffers, RxFrom, SLOT_SHIFT, Slot, UdpLink};
+use common::End;
+use common::party::{Party, introduce, listen, parse, tell};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::eventfd::EventFd;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Greetings, each of tables that are another process's by what they say.
+const GREETINGS: u64 = 60;
+/// Peers that one process may be, as many as there may be copies of the library in it.
+const COPIES: usize = 4;
+/// Descriptors that a peer costs at most.
+const COST: usize = 8;
+
+/// Tests of this process that count descriptors, and those that open some, run one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// TRU-3: what a process is given does not grow with the names that it goes by.
+#[test]
+fn a_process_is_no_more_peers_than_it_can_have_copies_of_the_library() {
+    let _alone = alone();
+    let end = End::new(QpType::Rc);
+    let before = descriptors();
+    let mut bad = Party::start("the_many", &[]);
+    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
+    let taken: usize = bad.hear().parse().unwrap();
+    assert!((1..=COPIES).contains(&taken), "{taken} of {GREETINGS} greetings of one process were taken");
+    let after = descriptors();
+    // The party itself has a few.
+    assert!(after <= before + COPIES * COST + 8, "{before} descriptors before, {after} after");
+    bad.finish();
+}
+
+/// TRU-3: a descriptor on which a write or a look may wait for its owner is not taken.
+#[test]
+fn a_bell_is_what_it_should_be() {
+    let _alone = alone();
+    let end = End::new(QpType::Rc);
+    for wrong in ["pipe", "tables", "eventfd", "tcp"] {
+        let mut bad = Party::start("the_many", &[("ADVERB_WRONG", wrong)]);
+        bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
+        assert_eq!(bad.hear(), "0", "{wrong}");
+        bad.finish();
+    }
+}
+
+/// The file of the pages that a process shares.
+fn pages() -> OwnedFd {
+    let file =
+        File::from(memfd_create(c"pages", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
+    file.set_len(1 << 62).unwrap();
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    file.into()
+}
+
+/// TRU-3: who greets is taken for the owner of the slots that it has, whatever it says: those who come later are reached.
+#[test]
+fn tru_3_slots_are_whose_the_kernel_says() {
+    let _alone = alone();
+    let end = End::new(QpType::Rc);
+    let mut bad = Party::start("the_many", &[("ADVERB_WRONG", "slots")]);
+    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
+    assert_ne!(bad.hear(), "0");
+    let mut good = Party::start("the_honest", &[]);
+    let (qpn, _) = parse(&good.hear());
+    good.say(&introduce(&end));
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    assert_eq!(good.hear(), "ready");
+    let lane_sent = || end.context.node().stats().lane_sent;
+    let before = lane_sent();
+    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
+    assert_eq!(end.wait(1)[0].status, WcStatus::Success);
+    assert!(lane_sent() > before, "it went over the network");
+    assert_eq!(good.hear(), "Success");
+    good.finish();
+    bad.finish();
+}
+
+#[test]
+#[ignore = "a process of tru_3_slots_are_whose_the_kernel_says"]
+fn the_honest() {
+    let end = End::new(QpType::Rc);
+    tell(&introduce(&end));
+    let (qpn, _) = parse(&listen().unwrap());
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    end.recv(1, &[end.sge(0, 64)]);
+    tell("ready");
+    tell(&format!("{:?}", end.wait(1)[0].status));
+    while listen().is_some() {}
+}
+
+/// TRU-3: a bell that is full, and whose calls wait by the flags that its giver set, holds nobody who rings it. A bell that its
+/// ringer breaks is broken for that one alone.
+#[test]
+fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
+    let _alone = alone();
+    let end = End::new(QpType::Rc);
+    let mut bad = Party::start("the_ringer", &[]);
+    bad.say(&(end.qp.number() >> SLOT_SHIFT).to_string());
+    let slot: u32 = bad.hear().parse().unwrap();
+    let mut good = Party::start("the_honest", &[]);
+    let (qpn, _) = parse(&good.hear());
+    let steady = End::new(QpType::Rc);
+    good.say(&introduce(&steady));
+    steady.connect_to(qpn, PathMtu::Mtu1024);
+    assert_eq!(good.hear(), "ready");
+    end.connect_to(slot << SLOT_SHIFT | 1, PathMtu::Mtu1024);
+    // It announces that it sleeps again and again: many of these ring.
+    for id in 0..50 {
+        end.send(id, SendOp::Send, &[end.sge(0, 64)]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bad.say("break");
+    assert_eq!(bad.hear(), "broken");
+    let ends = end.wait(50);
+    assert!(format!("{:?}", ends[0].cause).contains("PeerGone"), "{:?}", ends[0]);
+    steady.send(1, SendOp::Send, &[steady.sge(0, 64)]);
+    assert_eq!(steady.wait(1)[0].status, WcStatus::Success);
+    assert_eq!(good.hear(), "Success");
+    good.finish();
+    bad.finish();
+}
+
+#[test]
+#[ignore = "a process of tru_3_what_a_peer_does_to_bells_is_its_own_loss"]
+fn the_ringer() {
+    let target: Slot = listen().unwrap().parse().unwrap();
+    let (link, own) = with_a_slot();
+    let ((bell, mut kept), pages) = (UnixStream::pair().unwrap(), pages());
+    let fill = |mut stream: &UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[1; 4096]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+    };
+    fill(&bell);
+    let (ring, ring_fd) = Consumer::create().unwrap();
+    let (tables, tables_fd) = Published::create().unwrap();
+    let hello = Hello { nonce: tables.identity().nonce, wants_answer: true, mtu: 65_536, slots: vec![own] };
+    link.greet(target, &hello, &[ring_fd.as_fd(), bell.as_fd(), tables_fd.as_fd(), pages.as_fd()]).unwrap();
+    let mut buffers = RxBuffers::new(1);
+    let limit = Instant::now() + Duration::from_secs(20);
+    let answer = loop {
+        let _ = link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
+        if let Some(answer) = link.greetings().into_iter().find(|answer| !answer.fds.is_empty()) {
+            break answer;
+        }
+        assert!(Instant::now() < limit, "no answer");
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    let theirs = UnixStream::from(answer.fds.into_iter().nth(1).unwrap());
+    fill(&theirs);
+    tell(&own.to_string());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                tables.set_sleeping(true);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        assert_eq!(listen().as_deref(), Some("break"));
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+    // It was never heard, and is as full as ever.
+    assert!(kept.read(&mut [0; 16]).is_ok_and(|n| n == 16));
+    theirs.shutdown(std::net::Shutdown::Both).unwrap();
+    tell("broken");
+    while listen().is_some() {}
+    drop(ring);
+}
+
+/// A link with a slot.
+fn with_a_slot() -> (UdpLink, Slot) {
+    let link =
+        UdpLink::new(Config { steer: false, seed: u64::from(std::process::id()), ..Config::default() })
+            .unwrap();
+    let own = match link.slots().first() {
+        Some(slot) => *slot,
+        None => link.claim_slot().unwrap(),
+    };
+    (link, own)
+}
+
+#[test]
+#[ignore = "a process of a_process_is_no_more_peers_than_it_can_have_copies_of_the_library"]
+fn the_many() {
+    let target: Slot = listen().unwrap().parse().unwrap();
+    let (link, own) = with_a_slot();
+    let ((bell, _kept), pages) = (UnixStream::pair().unwrap(), pages());
+    let (_reads, pipe) = std::io::pipe().unwrap();
+    let (counter, tcp) = (EventFd::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let wrong = std::env::var("ADVERB_WRONG");
+    let mut buffers = RxBuffers::new(1);
+    let (mut all, mut taken) = (Vec::new(), 0);
+    for n in 0..GREETINGS {
+        let (ring, ring_fd) = Consumer::create().unwrap();
+        let (tables, tables_fd) = Published::create().unwrap();
+        let mut slots = vec![own];
+        if wrong.as_deref() == Ok("slots") {
+            slots.extend((MIN_SLOT..=MAX_SLOT).filter(|slot| *slot != own));
+        }
+        let hello = Hello { nonce: tables.identity().nonce, wants_answer: true, mtu: 65_536, slots };
+        let rung = match wrong.as_deref() {
+            Ok("pipe") => pipe.as_fd(),
+            Ok("tables") => tables_fd.as_fd(),
+            Ok("eventfd") => counter.as_fd(),
+            Ok("tcp") => tcp.as_fd(),
+            _ => bell.as_fd(),
+        };
+        let gifts = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
+        link.greet(target, &hello, &gifts).unwrap();
+        let limit = Instant::now() + Duration::from_secs(20);
+        // Each is answered: by the same gifts, or by a refusal.
+        loop {
+            let _ = link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
+            let answers = link.greetings();
+            taken += answers.iter().filter(|answer| !answer.fds.is_empty()).count();
+            if !answers.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < limit, "greeting {n} is not answered");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        all.push((ring, tables, tables_fd));
+    }
+    tell(&taken.to_string());
+    while listen().is_some() {}
+}

@@ -1,0 +1,171 @@
+//! What a hunted program sees: completions later than they might come, and all else by the rules.
+mod common;
+use adverb_choice::{Call, Choice, Entry, Schedule, Site, Which};
+use adverb_device::cq::hunt;
+use adverb_device::engine::cq::arm::ArmKind;
+use adverb_device::engine::{PathMtu, Payload, QpType, SendFlags, SendOp, SendWr};
+use common::{End, pair};
+use std::time::{Duration, Instant};
+
+/// What stands for places in the program's code.
+const HOLDS: usize = 0x10;
+const DRIPS: usize = 0x20;
+const WAITS: usize = 0x30;
+const FULL: usize = 0x40;
+
+fn hunted() -> (End, End) {
+    let entry = |call, address: usize, choice| {
+        let site = Site { call, place: format!("{address:#x}") };
+        Entry { site, object: Which::Any, count: Which::Any, choice }
+    };
+    // The first test of the process chooses for all: the same.
+    let _ = hunt::set(Schedule::of(vec![
+        entry(Call::Poll, HOLDS, Choice::Hold),
+        entry(Call::Poll, DRIPS, Choice::Drip),
+        entry(Call::Arm, WAITS, Choice::Before),
+        entry(Call::Post, FULL, Choice::Full),
+    ]));
+    assert!(hunt::hunt().is_some());
+    pair(QpType::Rc, PathMtu::Mtu1024)
+}
+
+/// A poll of `address` that takes up to `max`.
+fn poll(end: &End, address: usize, max: usize) -> Vec<u64> {
+    let mut ids = Vec::new();
+    let found = end.cq.poll(max, |c| ids.push(c.wr_id)).unwrap();
+    end.cq.hunt_found(address, found);
+    ids
+}
+
+/// Polls until `n` completions were there.
+fn take(end: &End, n: usize) -> Vec<u64> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut got = Vec::new();
+    while got.len() < n {
+        assert!(Instant::now() < deadline, "{got:?}");
+        got.extend(poll(end, 0, 8));
+    }
+    got
+}
+
+fn send(a: &End, b: &End, n: u64) {
+    for i in 0..n {
+        b.recv(i, &[b.sge(i as usize * 64, 64)]);
+    }
+    for i in 0..n {
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+    }
+}
+
+/// HUN-5, CQN-3, CQN-7: what is held is added after the arm, makes its event, and can be polled when the event is read, in order.
+#[test]
+fn held_completions_come_after_the_arm_with_their_event() {
+    let (a, b) = hunted();
+    // A machine that is slow now and then lets the time of a hold pass before the arm.
+    for _ in 0..50 {
+        assert!(poll(&b, HOLDS, 8).is_empty());
+        send(&a, &b, 3);
+        a.wait(3);
+        let was_held = b.cq.is_empty();
+        b.cq.hunt_arm(0, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
+        let soon = Instant::now() + Duration::from_millis(500);
+        let event = b.channel.next_event(Some(soon));
+        assert_eq!(take(&b, 3), [0, 1, 2]);
+        if let Ok(cq) = event {
+            cq.ack_events(1);
+            assert!(b.channel.try_event().is_none(), "one arm, one event");
+            if was_held {
+                return;
+            }
+        }
+    }
+    panic!("no completion was held until after an arm");
+}
+
+/// HUN-5: without an arm what is held comes all the same: a right program goes on.
+#[test]
+fn held_completions_come_in_the_end() {
+    let (a, b) = hunted();
+    assert!(poll(&b, HOLDS, 8).is_empty());
+    send(&a, &b, 4);
+    a.wait(4);
+    assert_eq!(take(&b, 4), [0, 1, 2, 3]);
+}
+
+/// HUN-5: one a poll, in order, and none is lost.
+#[test]
+fn completions_drip() {
+    let (a, b) = hunted();
+    for _ in 0..50 {
+        let begun = Instant::now();
+        assert!(poll(&b, DRIPS, 8).is_empty());
+        send(&a, &b, 4);
+        a.wait(4);
+        let (mut got, mut most) = (Vec::new(), 0);
+        while got.len() < 4 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{got:?}");
+            let some = poll(&b, 0, 8);
+            most = most.max(some.len());
+            got.extend(some);
+        }
+        assert_eq!(got, [0, 1, 2, 3]);
+        // A machine that is slow now and then lets the time of a hold pass.
+        if most == 1 {
+            return;
+        }
+    }
+    panic!("completions never came one at a time");
+}
+
+/// HUN-5, CQN-3: an arm that comes late sees no event for what lies there, and the poll after it finds everything.
+#[test]
+fn an_arm_that_waits_makes_no_event_of_what_was_there() {
+    let (a, b) = hunted();
+    // Another thread may be held up with the packets in its hand.
+    for _ in 0..50 {
+        send(&a, &b, 3);
+        b.cq.hunt_arm(WAITS, || b.cq.req_notify(ArmKind::Next).map_or(1, |()| 0));
+        let (came, event) = (b.cq.len(), b.channel.try_event());
+        a.wait(3);
+        assert_eq!(take(&b, 3), [0, 1, 2]);
+        event.iter().for_each(|cq| cq.ack_events(1));
+        if came == 3 {
+            assert!(event.is_none(), "an event for what was there before the arm");
+            return;
+        }
+        while let Some(cq) = b.channel.try_event() {
+            cq.ack_events(1);
+        }
+    }
+    panic!("an arm never waited until everything had come");
+}
+
+/// HUN-5: a place in the send queue is free when its completion, or that of a later request, was polled; and then it is.
+#[test]
+fn a_full_queue_is_full_until_its_completions_are_polled() {
+    let (a, b) = hunted();
+    let depth = a.qp.query().cap.max_send_wr as usize;
+    let post = |i: usize| {
+        a.qp.hunt_post(FULL, || {
+            let sges = [a.sge(0, 64)];
+            let wr = SendWr {
+                wr_id: i as u64,
+                flags: SendFlags::SIGNALED,
+                op: SendOp::Send,
+                data: Payload::Sges(&sges),
+                ud: None,
+                xrc_srqn: 0,
+            };
+            a.qp.post_sends(&[wr], false).map_or_else(|e| e.errno(), |()| 0)
+        })
+    };
+    for round in 0..2 {
+        for i in 0..depth {
+            b.recv(i as u64, &[b.sge(0, 64)]);
+            assert_eq!(post(i), 0, "{round}: {i} of {depth}");
+            b.wait(1);
+        }
+        assert_eq!(post(depth), adverb_device::Errno::ENOMEM as i32);
+        a.wait(depth);
+    }
+}

@@ -1,0 +1,208 @@
+//! Two users on one host with real devices: neither gets anything of the other's. Run as root, as the other is another user.
+mod common;
+use adverb_device::Error;
+use adverb_device::context::AhAttr;
+use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
+use adverb_device::node::Node;
+use common::party::{listen, tell};
+use common::{End, child};
+use nix::sys::socket::{AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, recv, socket};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const STRANGER: u32 = 65533;
+
+/// A process of another user, which runs an ignored test of this file.
+struct Stranger {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    exe: PathBuf,
+}
+
+impl Stranger {
+    fn start(name: &str, args: &str) -> Stranger {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-device`)"
+        );
+        // A copy, as the other user may not be allowed into the build tree.
+        let exe = std::env::temp_dir().join(format!("adverb-device-trust-{name}-{}", std::process::id()));
+        std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        let mut command = Command::new(&exe);
+        command.args(["--exact", name, "--ignored", "--nocapture"]).env("STRANGER_ARGS", args);
+        command.uid(STRANGER).gid(STRANGER).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = loop {
+            match command.spawn() {
+                // Another thread forks just now, with the copy open for writing.
+                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                child => break child.unwrap(),
+            }
+        };
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Stranger { input: child.stdin.take(), child, output, exe }
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, said)) = line.split_once('@') {
+                return said.trim_end().to_owned();
+            }
+            line.clear();
+        }
+        panic!("it ended without a word");
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
+        self.hear()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.exe);
+    }
+}
+
+/// Takes a queue pair to RTR and RTS, to one at an own address: that of IPv6 or that of IPv4.
+fn connect(end: &End, dest_qpn: u32, v6: bool) -> Result<(), Error> {
+    let index = end.context.device().gids().iter().position(|g| g.ipv4().is_none() == v6).unwrap();
+    let av = end.context.resolve(&AhAttr {
+        dgid: end.context.gid(1, index)?,
+        sgid_index: index as u8,
+        is_global: true,
+        port_num: 1,
+        hop_limit: 64,
+        ..Default::default()
+    })?;
+    let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    end.qp.modify(&attr, mask)?;
+    let attr = QpAttr {
+        state: QpState::Rtr,
+        av,
+        path_mtu: PathMtu::Mtu1024,
+        dest_qpn,
+        max_dest_rd_atomic: 1,
+        min_rnr_timer: 1,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    end.qp.modify(&attr, mask | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER)?;
+    let attr =
+        QpAttr { state: QpState::Rts, timeout: 10, retry_cnt: 2, max_rd_atomic: 1, ..QpAttr::default() };
+    let mask = AttrMask::STATE | AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT;
+    end.qp.modify(&attr, mask | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC)
+}
+
+fn works(a: &End, b: &End) -> bool {
+    b.recv(1, &[b.sge(0, 64)]);
+    a.send(2, SendOp::Send, &[a.sge(0, 64)]);
+    a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
+}
+
+/// A program connects to a queue pair number whose slot's name a stranger holds, as a server would that was given it by a client: no
+/// descriptor, no payload, and the log says whose the name is.
+#[test]
+fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
+    let text = child::run("inner_given", &[]);
+    assert!(text.contains("user 65533"), "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_given() {
+    child::log();
+    let end = End::new(QpType::Rc);
+    // Of no process that lives: the stranger says so itself.
+    let mut stranger = Stranger::start("the_listener", &nix::unistd::geteuid().to_string());
+    let slot: u32 = stranger.hear().parse().unwrap();
+    connect(&end, slot << 14 | 5, false).unwrap();
+    end.send(1, SendOp::Send, &[end.sge(0, 64)]);
+    assert_eq!(end.wait(1)[0].status, WcStatus::RetryExcErr);
+    assert_eq!(stranger.ask("what have you got?"), "0 bytes");
+    let counters = Node::get().unwrap().named_counters();
+    let refused = counters.iter().find(|(name, _)| *name == "handover_refused_foreign").unwrap().1;
+    assert!(refused > 0, "nobody was asked");
+}
+
+/// Holds a slot's name of another user, and counts what is sent there.
+#[test]
+#[ignore = "the process of another user, started by a test"]
+fn the_listener() {
+    let uid = std::env::var("STRANGER_ARGS").unwrap();
+    let claim = |slot: u32| -> Option<(u32, UnixListener)> {
+        let fd: OwnedFd =
+            socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
+        bind(fd.as_raw_fd(), &UnixAddr::new_abstract(format!("adverb-{uid}-{slot}").as_bytes()).ok()?)
+            .ok()?;
+        nix::sys::socket::listen(&fd, Backlog::new(64).ok()?).ok()?;
+        Some((slot, fd.into()))
+    };
+    let (slot, listener) = (800..1000).find_map(claim).expect("a free slot");
+    tell(&slot.to_string());
+    listener.set_nonblocking(true).unwrap();
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while listen().is_some() {
+        lines.extend(std::iter::from_fn(|| listener.accept().ok()));
+        for (line, _) in &lines {
+            let mut buffer = [0; 65536];
+            while let Ok(n @ 1..) = recv(line.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                bytes += n;
+            }
+        }
+        tell(&format!("{bytes} bytes"));
+    }
+}
+
+/// Two users at once, each at an address of its own: both work; neither has a way to the other's, and is told whose it is.
+#[test]
+fn tru_4_two_users_work_side_by_side_and_are_told_of_each_other() {
+    child::run("inner_side_by_side", &[]);
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_side_by_side() {
+    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    connect(&a, b.qp.number(), false).unwrap();
+    connect(&b, a.qp.number(), false).unwrap();
+    let mut stranger = Stranger::start("the_neighbour", "");
+    assert_eq!(stranger.hear(), "works");
+    assert!(works(&a, &b));
+    // The stranger at this user's address, and this user at the stranger's.
+    let said = stranger.ask("and here?");
+    assert!(said.contains("user 0"), "{said}");
+    let c = End::new(QpType::Rc);
+    let error = connect(&c, 900 << 14, true).unwrap_err();
+    assert_eq!(error.errno(), nix::errno::Errno::EADDRINUSE as i32);
+    assert!(error.to_string().contains("user 65533"), "{error}");
+    assert!(works(&a, &b));
+}
+
+#[test]
+#[ignore = "the process of another user, started by a test"]
+fn the_neighbour() {
+    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    let connected = connect(&a, b.qp.number(), true).and_then(|()| connect(&b, a.qp.number(), true));
+    match connected {
+        Ok(()) => tell(if works(&a, &b) { "works" } else { "fails" }),
+        Err(e) => tell(&e.to_string()),
+    }
+    if listen().is_some() {
+        let end = End::new(QpType::Rc);
+        let refused = connect(&end, 900 << 14, false);
+        tell(&refused.map_or_else(|e| e.to_string(), |()| "it may".to_owned()));
+    }
+    while listen().is_some() {}
+}

@@ -1,0 +1,300 @@
+//! What is known of each cause beyond its values: its code, what it means, and what to look at.
+//!
+//! One list makes both [`CAUSES`] and [`Cause::entry`], by a match without a wildcard: a cause without an entry does not compile.
+use crate::cause::Cause;
+
+/// What is known of one kind of cause or report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number, which never changes; that of a cause stands in `vendor_err`.
+    pub code: u32,
+    /// Its name, one word.
+    pub name: &'static str,
+    /// What happened, in a sentence or two.
+    pub meaning: &'static str,
+    /// What its text tells, value by value.
+    pub values: &'static [&'static str],
+    /// What to look at, in the order of likelihood.
+    pub look: &'static [&'static str],
+    /// Pieces of its text that stand in each line it prints, in this order, and in no other's.
+    pub marks: &'static [&'static str],
+}
+
+impl Entry {
+    /// Whether a line of the log is of this kind.
+    #[must_use]
+    pub fn is_in(&self, line: &str) -> bool {
+        let mut rest = line;
+        self.marks.iter().all(|mark| match rest.split_once(mark) {
+            Some((_, behind)) => {
+                rest = behind;
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+macro_rules! catalogue {
+    ($($cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*];)*) => {
+        /// Every cause, in the order of the codes.
+        pub const CAUSES: &[Entry] = &[$(catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*])),*];
+
+        impl Cause {
+            /// What is known of this kind of cause.
+            #[must_use]
+            pub fn entry(&self) -> &'static Entry {
+                match self {
+                    $(Cause::$cause { .. } => {
+                        const ENTRY: Entry =
+                            catalogue!(@entry $cause $code $meaning [$($value),*] [$($look),*] [$($mark),*]);
+                        &ENTRY
+                    })*
+                }
+            }
+        }
+    };
+    (@entry $cause:ident $code:literal $meaning:literal [$($value:literal),*] [$($look:literal),*] [$($mark:literal),*]) => {
+        Entry {
+            code: $code,
+            name: stringify!($cause),
+            meaning: $meaning,
+            values: &[$($value),*],
+            look: &[$($look),*],
+            marks: &[$($mark),*],
+        }
+    };
+}
+
+catalogue! {
+    UnknownKey 0x01
+        "No memory region or window has this key: it was deregistered or invalidated, or the number is not a key."
+        ["the key"]
+        ["Was the region deregistered before the request completed?",
+         "Did the peer send its rkey in the byte order that this side reads, and the rkey, not the lkey?",
+         "Is the lkey of a scatter/gather entry set at all?"]
+        ["names no memory region or window"];
+    WrongPd 0x02
+        "The key is of another protection domain than the queue pair's."
+        ["the key"]
+        ["Which ibv_alloc_pd did the region and the queue pair come from? Both need the same."]
+        ["belongs to another protection domain"];
+    OutOfBounds 0x03
+        "The request reads or writes memory beyond the region or window that its key opens."
+        ["bytes of the request", "its address", "bytes of the region", "the region's address", "the key"]
+        ["Was the region registered with the length of all that is used, headers included?",
+         "Is the address the region's own, or that of another block?",
+         "Do both ends agree on the size of a slot?"]
+        ["leave the", "that key"];
+    AccessDenied 0x04
+        "The region was registered without a right that the operation needs."
+        ["the key", "the rights it has", "the right that is needed"]
+        ["Which flags did ibv_reg_mr get? A remote write needs REMOTE_WRITE and LOCAL_WRITE, a receive LOCAL_WRITE."]
+        ["grants", "the operation needs"];
+    WindowNotUsable 0x05
+        "The memory window is not bound, or it is of type 2 and bound to another queue pair."
+        ["the key"]
+        ["Had the bind completed when the peer was told of the key?",
+         "Is the request on the queue pair that the window was bound on?"]
+        ["is not bound, or bound to another queue pair"];
+    InUse 0x06
+        "The region cannot be changed or ended while something depends on it."
+        ["the key"]
+        ["Is a window still bound to the region? Invalidate or free it first."]
+        ["is in use (registered already"];
+    QpAccessDenied 0x07
+        "The queue pair itself forbids this remote operation, whatever the key allows."
+        ["the right that is needed"]
+        ["Which qp_access_flags did ibv_modify_qp get on the way to INIT?"]
+        ["the queue pair's access flags do not include"];
+    Fault 0x08
+        "Registered memory is not there any more: unmapped, protected or cut off while it was registered."
+        ["the address"]
+        ["Was it unmapped or its file truncated before ibv_dereg_mr?",
+         "Was it made read-only by mprotect?"]
+        ["registered memory at", "cannot be reached"];
+    Misaligned 0x09
+        "An atomic operation needs an address that is a multiple of 8."
+        ["the address"]
+        ["Where in its structure does the counter lie? A packed structure moves it."]
+        ["is not aligned to 8 bytes"];
+    TooManySges 0x0a
+        "The request has more scatter/gather entries than the queue was made for."
+        ["entries given", "entries allowed"]
+        ["What did ibv_create_qp get in max_send_sge and max_recv_sge?"]
+        ["scatter/gather entries, the queue was made for"];
+    TooMuchInline 0x0b
+        "The request has more inline data than the queue pair was made for."
+        ["bytes given", "bytes allowed"]
+        ["What did ibv_create_qp get in max_inline_data? It returns there what it gave; devices differ."]
+        ["bytes of inline data, the queue was made for"];
+    MessageTooLong 0x0c
+        "The message is longer than the transport or the port carries."
+        ["bytes of the message", "bytes allowed"]
+        ["On UD a message is one packet: the path MTU at most.", "Otherwise max_msg_sz of the port is the limit."]
+        ["message of", "bytes, at most"];
+    RecvTooShort 0x0d
+        "The receive that a message came to is shorter than the message."
+        ["bytes of the message, at least", "bytes of the receive's buffers"]
+        ["Do both ends agree on the longest message?",
+         "Do receives of different lengths stand in the order in which messages come?"]
+        ["does not fit receive buffers of"];
+    OpNotSupported 0x0e
+        "This operation does not exist on this type of queue pair."
+        ["the operation", "where it was asked"]
+        ["UC has no READ and no atomics, UD only sends.", "A receive on a queue pair with an SRQ goes to the SRQ."]
+        ["is not possible on"];
+    WrongState 0x0f
+        "The queue pair is not in a state in which that is allowed."
+        ["the operation", "the state"]
+        ["Sends need RTS, receives INIT or later.", "Is a post made after the queue pair failed?"]
+        ["is not allowed in state"];
+    QueueFull 0x10
+        "The queue holds as many requests as it was made for. A send request holds its place until a completion of it or of a \
+         later one was polled."
+        ["the queue", "its depth"]
+        ["Does the program count what unsignalled requests hold, and what one completion frees?",
+         "Is the send CQ polled when nothing is waited for?",
+         "After a failed post only the requests from bad_wr on are to be posted again."]
+        ["is full (", "work requests)"];
+    BadArgument 0x11
+        "An argument is missing or out of range."
+        ["the argument", "the rule"]
+        ["The text names the argument and the rule."]
+        [];
+    NotRegistered 0x12
+        "The key is of a region for fast registration that no request has registered, or that was invalidated since."
+        ["the key"]
+        ["Does the registration stand before its use in the same send queue?", "Who invalidated it: a request, or the peer's send?"]
+        ["of a fast-registered region that is not registered"];
+    RetryExceeded 0x81
+        "The peer did not answer: no acknowledgement came, however often the packet was sent again."
+        ["the peer's queue pair and GID", "the first PSN without an answer", "transmissions", "how long ago the peer was heard last"]
+        ["Does the peer's process live, and is its queue pair in RTR or RTS, or was it destroyed already?",
+         "Do both ends have each other's numbers: queue pair, PSN, GID?",
+         "If it was never heard: does UDP port 4791 pass the firewalls, both ways?",
+         "If it was heard: is timeout (4.096 µs · 2^n) too short for the path, or retry_cnt too small?"]
+        ["no answer from QP", "transmissions"];
+    RnrRetryExceeded 0x82
+        "The peer had no receive posted when the message came, as often as rnr_retry allowed it to be sent again."
+        ["the peer's queue pair and GID", "the PSN", "attempts"]
+        ["Does the peer post its receive before it tells that it is ready?",
+         "rnr_retry 7 tries for ever; min_rnr_timer at the peer is the pause (0 is the longest, 655 ms)."]
+        ["had no receive posted for PSN"];
+    RemoteNak 0x83
+        "The peer's queue pair refused the request."
+        ["the peer's queue pair", "the PSN", "its answer"]
+        ["The peer's own log says why: which key, which bounds, which right.",
+         "Remote access error: key, bounds or rights at the peer. Invalid request: length, type or the queue pair's access flags."]
+        ["refused PSN"];
+    ProtocolViolation 0x84
+        "The peer sent something that the protocol does not allow here."
+        ["what it was", "the PSN"]
+        ["Do both ends agree on path MTU and on the number of outstanding READs and atomics?",
+         "Is another program using this queue pair's number?"]
+        ["protocol violation at PSN"];
+    CqOverflow 0x85
+        "More completions came than the completion queue holds, and the queue pairs on it failed."
+        ["entries of the queue"]
+        ["Does it hold the send and receive depths of all queue pairs on it together?",
+         "Is it polled while the program waits for something else?"]
+        ["completion queue of", "entries overflowed"];
+    PeerGone 0x86
+        "The process at the other end has ended."
+        ["the peer's queue pair and GID"]
+        ["How did it end: exit, signal, killed for memory?"]
+        ["the process of QP", "has ended"];
+    Flushed 0xf9
+        "The request was not carried out, as its queue pair had gone to the error state. The first failure is the one that counts."
+        ["the first failure, if it was not the program's own doing"]
+        ["If the text names a first failure: look that up.",
+         "If not, the program itself moved the queue pair to the error state, which is the way to drain it."]
+        ["flushed; the queue pair"];
+    Injected 0xfb
+        "The failure was asked for by --fault or ADVERB_FAULT."
+        []
+        ["The specification that was given, and the line that says what was injected."]
+        ["fault injected on request"];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Access, QpState};
+    use alloc::string::ToString;
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+    use core::net::Ipv6Addr;
+    use core::time::Duration;
+
+    /// One of each kind.
+    fn samples() -> Vec<Cause> {
+        let (key, peer) = (0x1f04, crate::types::Gid(Ipv6Addr::LOCALHOST.octets()));
+        Vec::from([
+            Cause::UnknownKey { key },
+            Cause::WrongPd { key },
+            Cause::OutOfBounds { key, va: 9, len: 8, start: 1, size: 2 },
+            Cause::AccessDenied { key, needed: Access::REMOTE_WRITE, granted: Access::empty() },
+            Cause::WindowNotUsable { key },
+            Cause::NotRegistered { key },
+            Cause::InUse { key },
+            Cause::QpAccessDenied { needed: Access::REMOTE_READ },
+            Cause::Fault { addr: 1 },
+            Cause::Misaligned { va: 1 },
+            Cause::TooManySges { given: 2, max: 1 },
+            Cause::TooMuchInline { given: 2, max: 1 },
+            Cause::MessageTooLong { len: 2, max: 1 },
+            Cause::RecvTooShort { message: 2, buffers: 1 },
+            Cause::OpNotSupported { op: "RDMA read", on: "UC" },
+            Cause::WrongState { op: "post send", state: QpState::Init },
+            Cause::QueueFull { queue: "send queue", depth: 4 },
+            Cause::BadArgument { what: "port_num", rule: "must be 1" },
+            Cause::RetryExceeded {
+                peer,
+                dest_qpn: 7,
+                psn: 1,
+                attempts: 8,
+                last_ack_age: Duration::from_secs(1),
+            },
+            Cause::PeerGone { peer, dest_qpn: 7 },
+            Cause::RnrRetryExceeded { peer, dest_qpn: 7, psn: 1, attempts: 1 },
+            Cause::RemoteNak { code: "remote access error", psn: 1, dest_qpn: 7 },
+            Cause::ProtocolViolation { what: "length", psn: 1 },
+            Cause::CqOverflow { depth: 4 },
+            Cause::Flushed { first: None },
+            Cause::Flushed { first: Some(Arc::new(Cause::UnknownKey { key })) },
+            Cause::Injected,
+        ])
+    }
+
+    #[test]
+    fn codes_are_one_each_and_in_order() {
+        assert!(CAUSES.iter().all(|e| e.code != 0), "0 is no detail");
+        assert!(CAUSES.iter().zip(&CAUSES[1..]).all(|(a, b)| a.code < b.code));
+        // Programs and people keep these numbers: they do not change.
+        let fixed = [
+            (Cause::Injected, 0xfb),
+            (Cause::CqOverflow { depth: 1 }, 0x85),
+            (Cause::UnknownKey { key: 1 }, 1),
+        ];
+        for (cause, code) in fixed {
+            assert_eq!(cause.vendor_err(), code);
+        }
+    }
+
+    #[test]
+    fn each_cause_is_known_again_by_its_words() {
+        let samples = samples();
+        for entry in CAUSES {
+            assert!(samples.iter().any(|c| c.entry() == entry), "no sample of {}", entry.name);
+            assert!(!entry.look.is_empty() && entry.meaning.ends_with('.'), "{}", entry.name);
+        }
+        for cause in samples {
+            let text = cause.to_string();
+            for entry in CAUSES.iter().filter(|e| !e.marks.is_empty()) {
+                let first = matches!(&cause, Cause::Flushed { first: Some(c) } if c.entry() == entry);
+                assert_eq!(entry.is_in(&text), cause.entry() == entry || first, "{} in {text:?}", entry.name);
+            }
+        }
+    }
+}

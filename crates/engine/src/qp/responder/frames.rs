@@ -1,0 +1,58 @@
+//! Frames into receives.
+use super::Responder;
+use super::inbound::Active;
+use crate::completion::{Completion, WcOpcode, WcStatus};
+use crate::effects::{CountedOp, CqRef};
+use crate::memory::Memory;
+use crate::qp::{Counters, DropReason, Env, NoRecv, QpCtx, RecvSource, Verdict};
+use adverb_wire::NakCode;
+
+impl Responder {
+    /// Is a receive at hand?
+    pub(in crate::qp) fn has_receive(&self) -> bool {
+        self.active.is_some() || self.rq.len() > 0
+    }
+
+    pub(in crate::qp) fn handle_frame<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        env: &mut Env<'_, M, S>,
+        frame: &[u8],
+        counters: &mut Counters,
+    ) -> Verdict {
+        match &mut self.active {
+            Some(held) => held.rewind(),
+            None => {
+                let taken = match ctx.config.uses_srq {
+                    _ if self.receives_hidden => Err(NoRecv::Empty),
+                    true => env.srq.pop(None),
+                    false => self.rq.pop().ok_or(NoRecv::Empty),
+                };
+                self.active = taken.ok().map(|wqe| Active::new(wqe, None));
+            }
+        }
+        let Some(active) = &mut self.active else {
+            counters.drop(DropReason::NoReceive);
+            return Verdict::Ok;
+        };
+        if active.room() < frame.len() as u64 {
+            counters.drop(DropReason::Length);
+            return Verdict::Ok;
+        }
+        let placed =
+            active.check(env.keys, frame.len()).and_then(|()| active.place(env.keys, env.memory, frame));
+        if let Err(cause) = placed {
+            counters.drop(DropReason::Buffers);
+            return self.fail(ctx, env.effects, NakCode::RemoteOperational, cause, WcStatus::LocProtErr);
+        }
+        let mut c = Completion::success(active.wqe.wr_id, ctx.config.qpn, WcOpcode::Recv);
+        c.byte_len = frame.len() as u32;
+        self.active = None;
+        counters.executed = counters.executed.wrapping_add(1);
+        if ctx.config.counted {
+            env.effects.count(CountedOp::Recv, frame.len() as u64, true);
+        }
+        env.effects.completions.push((CqRef::Recv, c));
+        Verdict::Ok
+    }
+}

@@ -1,0 +1,219 @@
+// Connections that come and go leave nothing behind: `cm_many leaks WARM COUNT` connects and disconnects between two
+// processes, one connection after the other, and compares what each process has after WARM of them with what it has after
+// COUNT more; `cm_many backlog` asks for more connections than a listener has room for.
+#include "cm_rig.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+// What a process has, once nothing is under way.
+struct census {
+	long descriptors, threads, heap, shared, resident;
+};
+
+static long status_of(const char *name)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long value = -1;
+
+	CHECK(f, "status");
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)))
+			value = atol(line + strlen(name) + 1);
+	fclose(f);
+	CHECK(value >= 0, "no %s", name);
+	return value;
+}
+
+// Descriptors, and the bytes of memory that those without a name hold.
+static void descriptors(struct census *c)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	struct stat st;
+	char to[256];
+	ssize_t len;
+
+	CHECK(dir, "fd");
+	while ((entry = readdir(dir))) {
+		len = readlinkat(dirfd(dir), entry->d_name, to, sizeof(to) - 1);
+		if (len <= 0)
+			continue;
+		to[len] = 0;
+		c->descriptors++;
+		if (!strncmp(to, "/memfd:", 7) && !fstat(atoi(entry->d_name), &st))
+			c->shared += st.st_blocks * 512;
+	}
+	closedir(dir);
+}
+
+static struct census census(void)
+{
+	struct census c = {0};
+	struct mallinfo2 heap;
+
+	// Time-waits run out.
+	usleep(2500 * 1000);
+	descriptors(&c);
+	c.threads = status_of("Threads");
+	c.resident = status_of("RssAnon") * 1024;
+	heap = mallinfo2();
+	c.heap = heap.uordblks + heap.hblkhd;
+	return c;
+}
+
+// Queue pair numbers of a slot. Each number that is new touches its place in a table that peers read.
+enum { NUMBERS = 1 << 14, PLACE = 256 };
+
+static void compare(const char *who, const struct census *a, const struct census *b, int warm, int count)
+{
+	long places = warm < NUMBERS ? (long)PLACE * count : 0;
+
+	printf("%s: descriptors %ld %ld, threads %ld %ld, heap %ld %ld, shared %ld %ld, resident %ld %ld\n", who,
+	       a->descriptors, b->descriptors, a->threads, b->threads, a->heap, b->heap, a->shared, b->shared,
+	       a->resident, b->resident);
+	fflush(stdout);
+	CHECK(b->descriptors <= a->descriptors, "descriptors");
+	CHECK(b->threads <= a->threads, "threads");
+	CHECK(b->shared <= a->shared + places, "shared memory");
+	// Less than the smallest allocation for each connection.
+	CHECK(b->heap - a->heap < 8L * count + 4096, "heap: %ld bytes", b->heap - a->heap);
+	CHECK(b->resident - a->resident < 64L * count + (1 << 20), "memory: %ld bytes", b->resident - a->resident);
+}
+
+// All numbers are of one slot: a process that loses them claims another one.
+static void same_slot(const struct rdma_cm_id *id)
+{
+	static uint32_t slot;
+
+	if (!slot)
+		slot = id->qp->qp_num >> 14;
+	CHECK(id->qp->qp_num >> 14 == slot, "queue pair number %#x is not of slot %#x", id->qp->qp_num, slot);
+}
+
+static void serve_one(struct listener *l)
+{
+	struct rdma_cm_event *event = expect(l->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = event->id;
+
+	CHECK(!rdma_ack_cm_event(event), "ack");
+	accept_request(id, "welcome");
+	same_slot(id);
+	drop(l->channel, RDMA_CM_EVENT_ESTABLISHED);
+	drop(l->channel, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(!rdma_disconnect(id), "disconnect");
+	rdma_destroy_qp(id);
+	CHECK(!rdma_destroy_id(id), "destroy");
+}
+
+static void ask_one(struct listener *l)
+{
+	struct rdma_cm_id *id = client_open(l, RDMA_PS_TCP);
+
+	client_connect(id, "hello");
+	same_slot(id);
+	drop(id->channel, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(!rdma_disconnect(id), "disconnect");
+	drop(id->channel, RDMA_CM_EVENT_DISCONNECTED);
+	client_close(id);
+}
+
+static void repeat(const char *who, struct listener *l, void (*once)(struct listener *), int warm, int count)
+{
+	struct census before, after;
+	int n;
+
+	for (n = 0; n < warm; n++)
+		once(l);
+	before = census();
+	for (n = 0; n < count; n++)
+		once(l);
+	after = census();
+	compare(who, &before, &after, warm, count);
+}
+
+static void leaks(int warm, int count)
+{
+	struct listener l = {0};
+	int port[2], status;
+	pid_t client;
+
+	CHECK(!pipe(port), "pipe");
+	client = fork();
+	CHECK(client >= 0, "fork");
+	if (!client) {
+		CHECK(read(port[0], &l.port, sizeof(l.port)) == sizeof(l.port), "port");
+		repeat("client", &l, ask_one, warm, count);
+		_exit(0);
+	}
+	listener_open(&l, RDMA_PS_TCP);
+	CHECK(write(port[1], &l.port, sizeof(l.port)) == sizeof(l.port), "port");
+	repeat("server", &l, serve_one, warm, count);
+	CHECK(waitpid(client, &status, 0) == client && !status, "the client's status is %#x", status);
+	listener_close(&l);
+}
+
+enum { ASKING = 10, ROOM = 4 };
+
+// What has no room is left alone and asks again: all are served in the end, and never more wait than there is room for.
+static void backlog(void)
+{
+	struct rdma_cm_id *clients[ASKING], *servers[ASKING];
+	struct rdma_cm_event *event;
+	struct listener l;
+	int served = 0, n, i;
+
+	listener_open(&l, RDMA_PS_TCP);
+	for (i = 0; i < ASKING; i++) {
+		clients[i] = client_open(&l, RDMA_PS_TCP);
+		client_connect(clients[i], "hello");
+	}
+	while (served < ASKING) {
+		// A second, in which nobody reads: those that wait fill the backlog.
+		usleep(1000 * 1000);
+		for (n = 0; n <= ASKING; n++) {
+			struct pollfd at = {.fd = l.channel->fd, .events = POLLIN};
+
+			if (!poll(&at, 1, n ? 0 : 10000))
+				break;
+			CHECK(served < ASKING, "one request too many");
+			event = expect(l.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+			servers[served++] = event->id;
+			CHECK(!rdma_ack_cm_event(event), "ack");
+		}
+		CHECK(n > 0 && n <= ROOM, "%d requests waited", n);
+		printf("%d waited\n", n);
+		fflush(stdout);
+	}
+	for (i = 0; i < ASKING; i++)
+		accept_request(servers[i], NULL);
+	for (i = 0; i < ASKING; i++)
+		drop(clients[i]->channel, RDMA_CM_EVENT_ESTABLISHED);
+	for (i = 0; i < ASKING; i++)
+		drop(l.channel, RDMA_CM_EVENT_ESTABLISHED);
+	for (i = 0; i < ASKING; i++)
+		CHECK(!rdma_disconnect(clients[i]), "disconnect");
+	for (i = 0; i < ASKING; i++)
+		drop(l.channel, RDMA_CM_EVENT_DISCONNECTED);
+	for (i = 0; i < ASKING; i++) {
+		rdma_destroy_qp(servers[i]);
+		CHECK(!rdma_destroy_id(servers[i]), "destroy");
+		client_close(clients[i]);
+	}
+	listener_close(&l);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 4 && !strcmp(argv[1], "leaks"))
+		leaks(atoi(argv[2]), atoi(argv[3]));
+	else if (argc == 2 && !strcmp(argv[1], "backlog"))
+		backlog();
+	else
+		return 2;
+	printf("ok %s\n", argv[1]);
+	return 0;
+}

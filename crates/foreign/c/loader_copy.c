@@ -1,0 +1,17 @@
+/* A copy of libibverbs as a wheel brings it, on a machine without a device that it knows. */
+#include <stddef.h>
+
+struct ibv_device;
+
+struct ibv_device **ibv_get_device_list(int *n)
+{
+	if (n)
+		*n = 0;
+	return NULL;
+}
+
+const char *ibv_get_device_name(struct ibv_device *device)
+{
+	(void)device;
+	return "copy";
+}

@@ -1,0 +1,61 @@
+//! Tests that look at everything there is: they run in namespaces of their own, so that what they
+//! find is theirs.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// Set in the copy of a program that runs in namespaces of its own.
+const INSIDE: &str = "ADVERB_ALONE";
+/// A loopback interface, and an empty place for files that everybody may write to.
+const SET_UP: &str = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
+
+/// Whether this program runs in namespaces of its own: of network and mounts, with a `/dev/shm` of
+/// its own.
+#[must_use]
+pub fn is_alone() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Puts this program, started again with its arguments, into namespaces of its own. Comes back in
+/// the program that is there, or where it is not allowed; the reason is then printed.
+pub fn be_alone() {
+    if is_alone() {
+        return;
+    }
+    let ways: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
+    let unshare = |way: &[&str], line: &str| {
+        let mut command = Command::new("unshare");
+        command.args(way).args(["--net", "--mount", "sh", "-c", line]);
+        command
+    };
+    let may = |way: &&&[&str]| {
+        unshare(way, SET_UP).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    };
+    let why = match (ways.iter().find(may), std::env::current_exe()) {
+        (Some(way), Ok(me)) => unshare(way, &format!("{SET_UP} && exec \"$0\" \"$@\""))
+            .arg(me)
+            .args(std::env::args_os().skip(1))
+            // Where it is set it is where `adverb run` keeps its tree; /dev/shm is the next place.
+            .env_remove("XDG_RUNTIME_DIR")
+            .env(INSIDE, "1")
+            .exec()
+            .to_string(),
+        (None, _) => "unshare --net --mount is not allowed".to_string(),
+        (_, Err(why)) => format!("own path: {why}"),
+    };
+    eprintln!("not alone ({why}): what other programs do shows, too");
+}
+
+/// Processes of this program's network namespace but for itself; meaningful when it [is
+/// alone](is_alone).
+#[must_use]
+pub fn others() -> Vec<u32> {
+    let namespace =
+        |pid: &str| std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| (m.dev(), m.ino())).ok();
+    let Some(own) = namespace("self") else { return Vec::new() };
+    let me = std::process::id();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != me && namespace(&pid.to_string()) == Some(own)).collect()
+}

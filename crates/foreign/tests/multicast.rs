@@ -1,0 +1,53 @@
+//! MC-1, MC-2, MC-3: multicast of datagrams: the cases of `c/multicast.c`, each on both
+//! paths.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::cc::{compile, source_dir};
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::Program;
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    match listed() {
+        Ok(names) => {
+            for (name, path) in names.into_iter().flat_map(|n| [(n.clone(), "local"), (n, "wire")]) {
+                cases.push(case(format!("{path}/{name}"), move || group(&name, path)));
+            }
+        }
+        Err(why) => cases.push(case("the_list_of_cases", move || Err(why))),
+    }
+    run("multicast", cases)
+}
+
+/// The names in the table at the end of `multicast.c`: lines `{"id", "name", function},`.
+fn listed() -> Result<Vec<String>, String> {
+    let path = source_dir().join("multicast.c");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let (_, table) = text.split_once("cases[] = {").ok_or("multicast.c has no table of cases")?;
+    let (table, _) = table.split_once("};").ok_or("the table of multicast.c has no end")?;
+    let names: Vec<_> = table.lines().filter_map(|l| Some(l.split('"').nth(3)?.to_string())).collect();
+    if names.is_empty() { Err("the table of multicast.c is empty".to_string()) } else { Ok(names) }
+}
+
+fn group(name: &str, path: &str) -> Verdict {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let program = BUILT.get_or_init(|| compile("multicast")).clone()?;
+    let lo = loopback()?;
+    let out = Program::new(program.display().to_string(), &[name])
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .env("ADVERB_PATH", path)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    Ok(())
+}

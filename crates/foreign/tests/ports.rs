@@ -1,0 +1,93 @@
+//! SYS-5: an open device follows its interface, in a network namespace of the test's own.
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use adverb_foreign::cc::compile;
+use adverb_foreign::process::{adverb, start};
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// No addresses but those of the test: IPv6 would come by itself, later.
+const STEPS: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip link add net0 type veth peer name net1
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add 192.0.2.1/24 dev net0
+n=0
+until "$ADVERB" devices | grep -q adverb_net0; do
+    n=$((n + 1)); [ $n -lt 100 ] || { echo "the cable is not up"; exit 1; }
+    sleep 0.1
+done
+RIG_NET=net0 RIG_DEV=adverb_net0 "$ADVERB" run -- "$PROGRAM"
+"#;
+
+fn main() -> ExitCode {
+    run(
+        "ports",
+        vec![
+            case("SYS-5/an_open_device_follows_its_interface", follows),
+            case("TRU-4/whoever_has_the_udp_port_is_named_at_opening", taken),
+        ],
+    )
+}
+
+/// A program of another user has the UDP port at every address. Whoever opens a device is told; a program that only asks goes on.
+const TAKEN: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/free 2>&1
+setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 4791))
+print("up", flush=True)
+time.sleep(60)' >/run/up & holder=$!
+n=0
+until grep -q up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
+"$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
+kill $holder
+grep -c warn /run/free || true
+cat /run/taken
+"#;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn taken() -> Verdict {
+    require!(is_root(), "this test becomes another user, which only root can: run it as root");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "sh", "-e", "-c", TAKEN])
+        .env("ADVERB", adverb()?)
+        .env_remove("ADVERB_LOG");
+    let out = start(command, "a UDP port that is taken".into())?.wait(LIMIT);
+    out.require_ok()?;
+    for words in
+        ["nothing can be connected at adverb_lo", "UDP port 4791 at 127.0.0.1", "user 4321", "PORT_ACTIVE"]
+    {
+        require!(out.text.contains(words), "no {words}: {}", out.describe());
+    }
+    require!(out.text.starts_with("0\n"), "a warning without a reason: {}", out.describe());
+    Ok(())
+}
+
+fn follows() -> Verdict {
+    let program = compile("ports")?;
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "sh", "-e", "-c", STEPS]);
+    command.env("ADVERB", adverb()?).env("PROGRAM", program);
+    let out = start(command, "an interface that changes".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("ok ports"), "{}", out.describe());
+    Ok(())
+}

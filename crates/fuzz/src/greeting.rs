@@ -1,0 +1,62 @@
+//! Greetings of other processes of this user, as bytes (TRU-3).
+use crate::input::Input;
+use crate::link::plain;
+use adverb_link::foreign::{greeting, message_again, parse_greeting};
+use adverb_link::{Hello, MAX_SLOT, MIN_SLOT, Slot};
+
+/// Bytes of a greeting, at most.
+const LONGEST: usize = 1 << 16;
+/// Greetings that come before somebody asks for them, and how many are kept.
+const FLOOD: usize = 50;
+const KEPT: usize = 16;
+/// Bytes of one besides its slots.
+const FIXED: usize = 24;
+
+fn made(input: &mut Input<'_>) -> Vec<u8> {
+    let count = input.pick(&[0, 1, 1, 1, 2, 9, 1022, 1023, 40_000]);
+    let first = input.u16();
+    let slots: Vec<Slot> = (0..count).map(|n: u32| first.wrapping_add(n as u16)).collect();
+    let hello = Hello { nonce: input.u64(), wants_answer: input.flag(), mtu: input.u32(), slots };
+    let mut bytes = greeting(&hello);
+    // Spoiled here and there, and cut.
+    for _ in 0..input.below(4) {
+        let at = usize::from(input.u16()) % bytes.len();
+        bytes[at] ^= input.u8();
+    }
+    if input.flag() {
+        bytes.truncate(usize::from(input.u16()));
+    }
+    bytes
+}
+
+fn holds(hello: &Hello, len: usize) {
+    assert!(!hello.slots.is_empty() && hello.slots.len() <= usize::from(MAX_SLOT), "{hello:?}");
+    assert!(hello.slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot)), "{hello:?}");
+    assert!(hello.slots.len() * 2 + FIXED <= len, "{hello:?} of {len} bytes");
+}
+
+/// A greeting is read, and comes to a link.
+///
+/// # Panics
+/// When what was read is not what was said, or more is kept than should be.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let flags = input.u8();
+    let bytes = if flags & 1 == 0 { made(&mut input) } else { input.take(LONGEST).to_vec() };
+    if let Some(hello) = parse_greeting(&bytes) {
+        holds(&hello, bytes.len());
+        assert_eq!(parse_greeting(&greeting(&hello)), Some(hello));
+    }
+    let _ = message_again(&bytes);
+    let end = plain();
+    let link = end.fed.link();
+    let times = if flags & 0xf0 == 0 { FLOOD } else { 1 };
+    for _ in 0..times {
+        let got = end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
+        assert!(got <= bytes.len() / 14);
+    }
+    let kept = link.greetings();
+    assert!(kept.len() <= times.min(KEPT));
+    kept.iter().for_each(|greeting| holds(&greeting.hello, bytes.len()));
+    assert!(link.greetings().is_empty());
+}

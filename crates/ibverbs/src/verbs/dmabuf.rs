@@ -1,0 +1,121 @@
+//! Memory regions over descriptors, and descriptors of device memory.
+//!
+//! What device memory is exported as has no bytes of its own, as with the kernel's: it cannot be mapped, only registered,
+//! and that in the process it is of.
+use super::import::{enter_mr, inode};
+use super::mr::access_of;
+use super::{failed_minus_one, failed_null};
+use crate::abi::*;
+use crate::handles::{Origin, live, reserve};
+use crate::objects::{MrKind, MrObj};
+use adverb_device::{Dm, Errno, Error};
+use adverb_sync::Mutex;
+use core::ffi::{c_int, c_void};
+use libc::size_t;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+/// Device memory that was exported.
+struct Exported {
+    /// Kept, so that no other file gets the inode.
+    _fd: OwnedFd,
+    inode: (u64, u64),
+    dm: Weak<Dm>,
+}
+
+static EXPORTED: Mutex<Vec<Exported>> = Mutex::new(Vec::new());
+
+/// What a descriptor is registered as.
+pub(super) struct Part {
+    pub(super) fd: RawFd,
+    pub(super) offset: u64,
+    pub(super) length: size_t,
+    pub(super) iova: u64,
+    pub(super) access: u32,
+}
+
+/// Registers a part of a descriptor's memory.
+pub(super) fn register(
+    pd: *mut ibv_pd,
+    part: &Part,
+    dmah: Option<super::dmah::InUse>,
+) -> Result<*mut ibv_mr, Error> {
+    let obj = live(pd)?;
+    let access = access_of(part.access)?;
+    let place = reserve::<MrObj>()?;
+    let length = part.length as u64;
+    let found = inode(part.fd)?;
+    let exported = EXPORTED.lock().iter().find(|e| e.inode == found).map(|e| e.dm.upgrade());
+    let mr = match exported {
+        Some(Some(dm)) => obj.pd.reg_exported_dm(&dm, part.offset, length, part.iova, access)?,
+        Some(None) => return Err(Error::invalid("fd", "the device memory behind it was freed")),
+        None => obj.pd.reg_fd(part.fd, part.offset, length, part.iova, access)?,
+    };
+    let (origin, lkey) = (obj.origin(), mr.key());
+    let handle = enter_mr(origin.file, &mr);
+    let visible = ibv_mr {
+        context: origin.context,
+        pd: obj.visible(),
+        // As in rdma-core: there is no address, so it is the offset.
+        addr: part.offset as *mut c_void,
+        length: part.length,
+        handle,
+        lkey,
+        rkey: lkey,
+    };
+    Ok(place.fill(visible, MrObj { mr, kind: MrKind::Fd, _dmah: dmah }, Origin { handle, ..origin }))
+}
+
+/// Registers a DMA-BUF, or a file that can be mapped.
+pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: size_t,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    let part = Part { fd, offset, length, iova, access: access as u32 };
+    register(pd, &part, None).unwrap_or_else(|e| failed_null("ibv_reg_dmabuf_mr", &e))
+}
+
+/// A descriptor of device memory, for registrations. Also slot `dm_export_dmabuf_fd`.
+pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
+    export(dm).unwrap_or_else(|e| failed_minus_one("ibv_dm_export_dmabuf_fd", &e))
+}
+
+fn io(e: std::io::Error) -> Error {
+    Errno::from_raw(e.raw_os_error().unwrap_or(libc::EMFILE)).into()
+}
+
+fn export(dm: *mut ibv_dm) -> Result<c_int, Error> {
+    let obj = live(dm)?;
+    // A descriptor that nothing else has, and that cannot be mapped.
+    let (given, _) = UnixStream::pair().map_err(io)?;
+    let kept = given.try_clone().map_err(io)?.into();
+    let exported = Exported { _fd: kept, inode: inode(given.as_raw_fd())?, dm: Arc::downgrade(&obj.dm) };
+    let mut all = EXPORTED.lock();
+    all.retain(|e| e.dm.strong_count() > 0);
+    all.push(exported);
+    Ok(given.into_raw_fd())
+}
+
+/// The part of a descriptor that attributes name.
+pub(super) fn part_of(attr: &ibv_mr_init_attr) -> Result<Part, Error> {
+    let has = |bit| attr.comp_mask & bit != 0;
+    let complete = has(IBV_REG_MR_MASK_FD_OFFSET) && has(IBV_REG_MR_MASK_IOVA);
+    if !has(IBV_REG_MR_MASK_FD) || !complete || has(IBV_REG_MR_MASK_ADDR) {
+        return Err(Error::invalid(
+            format!("comp_mask is {:#x}", attr.comp_mask),
+            "a descriptor comes with IBV_REG_MR_MASK_FD, FD_OFFSET and IOVA, and without ADDR",
+        ));
+    }
+    Ok(Part {
+        fd: attr.fd,
+        offset: attr.fd_offset,
+        length: attr.length,
+        iova: attr.iova,
+        access: attr.access as u32,
+    })
+}

@@ -1,0 +1,95 @@
+//! DMA handles: hints on where a device's transfers are to go in the caches of a processor. Here the processor itself
+//! copies, so a hint changes nothing; it is checked as a device checks it, and regions keep it.
+use super::{done, failed_null, import};
+use crate::abi::*;
+use crate::handles::{Origin, live, reserve};
+use crate::objects::DmahObj;
+use adverb_device::{Errno, Error};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// Processing hints have two bits (PCI Express 6.2).
+const MAX_PH: u8 = 3;
+
+/// A region's part of a DMA handle.
+pub struct InUse(Arc<AtomicUsize>);
+
+impl InUse {
+    /// One more region has it.
+    pub(super) fn new(users: &Arc<AtomicUsize>) -> Self {
+        users.fetch_add(1, Ordering::SeqCst);
+        InUse(users.clone())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Allocates a DMA handle. Also slot `alloc_dmah`.
+pub unsafe extern "C" fn ibv_alloc_dmah(
+    context: *mut ibv_context,
+    attr: *mut ibv_dmah_init_attr,
+) -> *mut ibv_dmah {
+    // SAFETY: the program's attributes.
+    unsafe { alloc(context, attr) }.unwrap_or_else(|e| failed_null("ibv_alloc_dmah", &e))
+}
+
+/// # Safety
+/// Valid attributes, if the context is alive.
+unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> Result<*mut ibv_dmah, Error> {
+    let obj = live(context)?;
+    // SAFETY: the caller's promise.
+    let attr = unsafe { &*attr };
+    let has = |bit| attr.comp_mask & bit != 0;
+    let known =
+        IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;
+    if attr.comp_mask & !known != 0 {
+        let what = format!("comp_mask is {:#x}", attr.comp_mask);
+        return Err(Error::invalid(what, "it has bits that are not known"));
+    }
+    if has(IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attr.cpu_id as usize) {
+        let text = format!("cpu_id is {}: this thread does not run there", attr.cpu_id);
+        return Err(Error::new(Errno::EPERM, text));
+    }
+    let mem_type = u32::from(attr.tph_mem_type);
+    if has(IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && mem_type > IBV_TPH_MEM_TYPE_PM {
+        return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "it is not known"));
+    }
+    // A handle is one for its processing hint (PCI Express 6.2); processor and type of memory may be left out.
+    if !has(IBV_DMAH_INIT_ATTR_MASK_PH) || attr.ph > MAX_PH {
+        return Err(Error::invalid("ph", "a processing hint of 0 to 3 is needed"));
+    }
+    let place = reserve()?;
+    let handle = import::new_handle();
+    let origin = Origin { context, file: obj.file.number(), handle };
+    Ok(place.fill(ibv_dmah { context }, DmahObj { users: Arc::default() }, origin))
+}
+
+/// Is the processor among those that the calling thread may run on?
+fn may_run_on(cpu: usize) -> bool {
+    // SAFETY: all zero bytes are a set, which the call fills.
+    let (set, done) = unsafe {
+        let mut set: libc::cpu_set_t = core::mem::zeroed();
+        let done = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        (set, done)
+    };
+    // SAFETY: the set has CPU_SETSIZE bits.
+    done == 0 && cpu < libc::CPU_SETSIZE as usize && unsafe { libc::CPU_ISSET(cpu, &set) }
+}
+
+/// Frees a DMA handle; EBUSY while regions have it. Also slot `dealloc_dmah`.
+pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
+    let end = || {
+        let obj = live(dmah)?.end()?;
+        match obj.users.load(Ordering::SeqCst) {
+            0 => obj.finish(),
+            n => return Err(Error::new(Errno::EBUSY, format!("{n} memory regions have the DMA handle"))),
+        }
+        Ok(())
+    };
+    done("ibv_dealloc_dmah", end())
+}

@@ -1,0 +1,49 @@
+//! Tells ThreadSanitizer that a completion comes after the posts before it.
+//!
+//! A program may give memory from one of its threads to another by these alone: one fills a buffer and posts, the other polls and uses
+//! the buffer again. ThreadSanitizer follows the locks that a program calls. It does not see those in here, and would report a race.
+//! So in a program that has its run-time library each post counts as a release of one word, and each completion as an acquisition of it.
+use core::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+type Annotation = unsafe extern "C" fn(*mut c_void);
+
+static RELEASE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static ACQUIRE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// The word that stands for all posts. Only its address counts.
+static POSTS: u8 = 0;
+
+/// Looks for the run-time library.
+pub fn look() {
+    for (place, name) in [(&RELEASE, c"__tsan_release"), (&ACQUIRE, c"__tsan_acquire")] {
+        place.store(find(name), Ordering::Relaxed);
+    }
+}
+
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: a string; the call only looks.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// What this thread did so far comes before what it posts now.
+#[inline]
+pub fn posted() {
+    annotate(&RELEASE);
+}
+
+/// What follows in this thread comes after the posts so far.
+#[inline]
+pub fn completed() {
+    annotate(&ACQUIRE);
+}
+
+#[inline]
+fn annotate(place: &AtomicPtr<c_void>) {
+    let function = place.load(Ordering::Relaxed);
+    if !function.is_null() {
+        // SAFETY: only the functions of these names are stored, which have this signature.
+        let function: Annotation = unsafe { core::mem::transmute(function) };
+        // SAFETY: the run-time library takes any address, and does not write there.
+        unsafe { function((&raw const POSTS).cast_mut().cast()) }
+    }
+}

@@ -1,0 +1,81 @@
+//! Tag matching: operations on the matching list of an SRQ, and what completions say of tags.
+use super::poll::current;
+use super::post::slice;
+use super::{done, put};
+use crate::abi::*;
+use crate::handles::live;
+use adverb_device::Error;
+use adverb_device::engine::Sge;
+use adverb_device::engine::tags::{ListOp, TaggedBuffer};
+use core::ffi::c_int;
+
+/// List operations that may be outstanding, as the device says. They end as they are posted.
+pub const MAX_TAG_OPS: u32 = 1024;
+
+/// Slot `post_srq_ops`.
+pub unsafe extern "C" fn post_srq_ops(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_ops_wr,
+    bad_wr: *mut *mut ibv_ops_wr,
+) -> c_int {
+    let mut next = wr;
+    let mut post = || {
+        let obj = live(srq)?;
+        super::order::posted();
+        while !next.is_null() {
+            // SAFETY: the program's list, valid during the call.
+            unsafe {
+                let done = perform(&obj.srq, &*next)?;
+                if (*next).opcode == IBV_WR_TAG_ADD {
+                    (*next).tm.handle = done;
+                }
+                next = (*next).next;
+            }
+        }
+        Ok(())
+    };
+    let result = post();
+    if result.is_err() {
+        // SAFETY: the program passes a place for the request that failed.
+        unsafe { put(bad_wr, next) };
+    }
+    done("ibv_post_srq_ops", result)
+}
+
+/// Performs one operation and answers its handle.
+///
+/// # Safety
+/// A valid request.
+unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Error> {
+    let flags = wr.flags as u32;
+    if flags & !(IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC) != 0 {
+        return Err(Error::invalid(format!("flags are {flags:#x}"), "they have bits that are not known"));
+    }
+    let op = match wr.opcode {
+        IBV_WR_TAG_ADD => {
+            let add = &wr.tm.add;
+            let count = usize::try_from(add.num_sge).map_err(|_| {
+                Error::invalid(format!("num_sge is {}", add.num_sge), "it cannot be negative")
+            })?;
+            // SAFETY: `num_sge` entries; the layouts agree.
+            let sges = unsafe { slice(add.sg_list.cast::<Sge>(), count) };
+            ListOp::Add(TaggedBuffer { recv_wr_id: add.recv_wr_id, sges, tag: add.tag, mask: add.mask })
+        }
+        IBV_WR_TAG_DEL => ListOp::Remove(wr.tm.handle),
+        IBV_WR_TAG_SYNC => ListOp::Sync,
+        other => return Err(Error::invalid(format!("opcode is {other}"), "it is not known")),
+    };
+    // A synchronisation is one, flag or not.
+    let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;
+    let known = reports.then_some(wr.tm.unexpected_cnt);
+    Ok(srq.tag_op(wr.wr_id, op, known, flags & IBV_OPS_SIGNALED != 0)?.handle)
+}
+
+/// Pointer `read_tm_info` of extended CQs.
+pub(super) unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: readers are called between start and end, by the thread that polls; the program passes a place.
+    unsafe {
+        let (tag, priv_) = current(cq, |_, c| c.tag());
+        info.write(ibv_wc_tm_info { tag, priv_ });
+    }
+}

@@ -1,0 +1,216 @@
+//! Receive side scaling: work queues, indirection tables, and queue pairs that spread frames over them.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use super::post::{post_each, report, slice};
+use super::{done, failed_null, import, qp};
+use crate::abi::*;
+use crate::handles::{Origin, hot, live, live_in, reserve};
+use crate::objects::{IndTableObj, QpObj, WqObj};
+use adverb_device::raw::steering::{Fields, Hash, TOEPLITZ_KEY};
+use adverb_device::raw::{IndTable, MAX_TABLE, Wq, WqState};
+use adverb_device::{Context, Error, Qp};
+
+/// XOR of all bytes, as a hash function: the header names Toeplitz alone, and this is the next bit.
+pub const HASH_XOR: u8 = 1 << 1;
+
+/// Slot `create_wq`.
+pub unsafe extern "C" fn create_wq(context: *mut ibv_context, attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
+    // SAFETY: the program's attributes.
+    unsafe { create(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_wq", &e))
+}
+
+/// # Safety
+/// Valid attributes.
+unsafe fn create(context: *mut ibv_context, attr: *const ibv_wq_init_attr) -> Result<*mut ibv_wq, Error> {
+    let owner = live(context)?;
+    // SAFETY: the caller's promise.
+    let attr = unsafe { &*attr };
+    let file = owner.file.number();
+    if attr.wq_type != IBV_WQT_RQ {
+        return Err(Error::invalid(format!("wq_type is {}", attr.wq_type), "there are receive queues alone"));
+    }
+    if attr.comp_mask & !IBV_WQ_INIT_ATTR_FLAGS != 0 {
+        return Err(Error::unsupported(format!("comp_mask {:#x} is not known", attr.comp_mask)));
+    }
+    if attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0 && attr.create_flags != 0 {
+        return Err(Error::unsupported(format!("create_flags {:#x}: none are offered", attr.create_flags)));
+    }
+    let (pd, cq) = (live_in(attr.pd, file)?, live_in(attr.cq, file)?);
+    let place = reserve::<WqObj>()?;
+    let wq = Wq::new(&owner.context, &pd.pd, &cq.cq, attr.max_wr, attr.max_sge)?;
+    let handle = import::new_handle();
+    let mut visible = ibv_wq::zeroed();
+    visible.context = context;
+    visible.wq_context = attr.wq_context;
+    visible.pd = attr.pd;
+    visible.cq = attr.cq;
+    visible.wq_num = wq.number();
+    visible.handle = handle;
+    visible.state = IBV_WQS_RESET;
+    visible.wq_type = attr.wq_type;
+    visible.post_recv = Some(post_recv);
+    visible.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    visible.cond = libc::PTHREAD_COND_INITIALIZER;
+    Ok(place.fill(visible, WqObj { wq }, Origin { context, file, handle }))
+}
+
+unsafe extern "C" fn post_recv(
+    wq: *mut ibv_wq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let posted = match hot(wq) {
+        // SAFETY: the program's list, valid during the call.
+        Ok(obj) => unsafe { post_each(wr, |wr| obj.wq.post_recv(wr)) },
+        Err(e) => Err((wr, e)),
+    };
+    // SAFETY: the program's place.
+    unsafe { report("ibv_post_wq_recv", posted, bad_wr) }
+}
+
+/// Slot `modify_wq`.
+pub unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
+    let modify = || {
+        let obj = live(wq)?;
+        // SAFETY: the program's attributes.
+        let attr = unsafe { &*attr };
+        if attr.attr_mask & !(IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE) != 0 {
+            return Err(Error::unsupported(format!("attr_mask {:#x}: only states change", attr.attr_mask)));
+        }
+        let state = |bit, what: &str, code| {
+            let asked = (attr.attr_mask & bit != 0).then_some(code);
+            let known = |code| {
+                WqState::from_code(code)
+                    .ok_or_else(|| Error::invalid(format!("{what} is {code}"), "it is no state"))
+            };
+            asked.map(known).transpose()
+        };
+        let claimed = state(IBV_WQ_ATTR_CURR_STATE, "curr_wq_state", attr.curr_wq_state)?;
+        obj.wq.modify(claimed, state(IBV_WQ_ATTR_STATE, "wq_state", attr.wq_state)?)?;
+        // SAFETY: a visible field of a live handle.
+        unsafe { (*wq).state = obj.wq.state() as u32 };
+        Ok(())
+    };
+    done("ibv_modify_wq", modify())
+}
+
+/// Slot `destroy_wq`.
+pub unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
+    let destroy = || {
+        let obj = live(wq)?.end()?;
+        obj.wq.destroy()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_wq", destroy())
+}
+
+/// Slot `create_rwq_ind_table`.
+pub unsafe extern "C" fn create_rwq_ind_table(
+    context: *mut ibv_context,
+    attr: *mut ibv_rwq_ind_table_init_attr,
+) -> *mut ibv_rwq_ind_table {
+    // SAFETY: the program's attributes.
+    unsafe { create_table(context, attr) }.unwrap_or_else(|e| failed_null("ibv_create_rwq_ind_table", &e))
+}
+
+/// # Safety
+/// `attr` names as many work queues as it says.
+unsafe fn create_table(
+    context: *mut ibv_context,
+    attr: *const ibv_rwq_ind_table_init_attr,
+) -> Result<*mut ibv_rwq_ind_table, Error> {
+    let owner = live(context)?;
+    // SAFETY: the caller's promise.
+    let attr = unsafe { &*attr };
+    let file = owner.file.number();
+    let log = attr.log_ind_tbl_size;
+    if attr.comp_mask != 0 {
+        let what = format!("comp_mask is {:#x}", attr.comp_mask);
+        return Err(Error::invalid(what, "no bit of it is defined"));
+    }
+    if log > MAX_TABLE.ilog2() {
+        let rule = format!("at most {} is possible", MAX_TABLE.ilog2());
+        return Err(Error::invalid(format!("log_ind_tbl_size is {log}"), rule));
+    }
+    // SAFETY: the caller's promise.
+    let handles = unsafe { slice(attr.ind_tbl.cast_const(), 1 << log) };
+    let queues = handles.iter().map(|wq| live_in(*wq, file).map(|obj| obj.wq.clone()));
+    let place = reserve::<IndTableObj>()?;
+    let table = IndTable::new(&owner.context, queues.collect::<Result<_, _>>()?)?;
+    let handle = import::new_handle();
+    let visible = ibv_rwq_ind_table {
+        context,
+        ind_tbl_handle: handle as c_int,
+        ind_tbl_num: handle as c_int,
+        comp_mask: 0,
+    };
+    Ok(place.fill(visible, IndTableObj { table }, Origin { context, file, handle }))
+}
+
+/// Slot `destroy_rwq_ind_table`.
+pub unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
+    let destroy = || {
+        let obj = live(table)?.end()?;
+        obj.table.destroy()?;
+        obj.finish();
+        Ok(())
+    };
+    done("ibv_destroy_rwq_ind_table", destroy())
+}
+
+/// A queue pair that spreads frames over the work queues of a table.
+///
+/// # Safety
+/// Valid attributes, as long as their `comp_mask` says.
+pub(super) unsafe fn create_spreading(
+    context: *mut ibv_context,
+    device: &Arc<Context>,
+    file: usize,
+    attr: *const ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, Error> {
+    const NEEDED: u32 = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_PD;
+    // SAFETY: the caller's promise, for each field once the mask was looked at.
+    let (mask, qp_type) = unsafe { ((*attr).comp_mask, (*attr).qp_type) };
+    if qp_type != IBV_QPT_RAW_PACKET {
+        return Err(Error::unsupported("only raw packet queue pairs spread what they receive"));
+    }
+    if mask & NEEDED != NEEDED {
+        let rule = "an indirection table, a hash and a protection domain are needed together";
+        return Err(Error::invalid(format!("comp_mask is {mask:#x}"), rule));
+    }
+    // SAFETY: as above.
+    let (pd_handle, table, hash) = unsafe {
+        let conf = (*attr).rx_hash_conf;
+        let key = slice(conf.rx_hash_key.cast_const(), conf.rx_hash_key_len.into());
+        ((*attr).pd, live_in((*attr).rwq_ind_tbl, file)?, hash(&conf, key)?)
+    };
+    let pd = live_in(pd_handle, file)?;
+    let place = reserve::<QpObj>()?;
+    let spreading = Qp::spreading(device, &pd.pd, &table.table, hash)?;
+    let mut base = ibv_qp::zeroed();
+    base.context = context;
+    // SAFETY: as above.
+    base.qp_context = unsafe { (*attr).qp_context };
+    base.pd = pd_handle;
+    base.qp_type = IBV_QPT_RAW_PACKET;
+    Ok(qp::enter(place, base, file, spreading, false, None))
+}
+
+fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {
+    let fields = Fields(conf.rx_hash_fields_mask);
+    if fields.0 & !Fields::ALL.0 != 0 {
+        let text = format!("rx_hash_fields_mask {:#x}: {:#x} is offered", fields.0, Fields::ALL.0);
+        return Err(Error::unsupported(text));
+    }
+    match conf.rx_hash_function {
+        IBV_RX_HASH_FUNC_TOEPLITZ => Hash::toeplitz(key, fields).map_err(|_| {
+            let what = format!("rx_hash_key_len is {}", key.len());
+            Error::invalid(what, format!("Toeplitz needs {TOEPLITZ_KEY} bytes"))
+        }),
+        HASH_XOR => Ok(Hash::xor(fields)),
+        other => Err(Error::unsupported(format!("rx_hash_function {other}: Toeplitz and XOR are offered"))),
+    }
+}

@@ -1,0 +1,224 @@
+//! Bells between two processes of a host, and how one sees the other's end.
+//!
+//! Each process makes a pair of sockets for each other one, keeps one end and gives the other. A byte through it wakes; its end
+//! says that the giver is gone: the process, or the program in it, as `exec` closes it too. A pair has one holder, so nobody
+//! breaks it for another. And a socket waits for nothing if a call says so, where a flag of a file that two processes share is
+//! the other's to change: a full `eventfd` without `O_NONBLOCK` would hold its writer for ever (TRU-3).
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::sys::{self, EVENTS, Fd, FdTable};
+
+/// All bells of a process, and one descriptor that is readable while one of them is, or a watched process has ended.
+pub struct Bells {
+    table: Arc<FdTable>,
+    any: Fd,
+}
+
+/// A bell that another process rings.
+pub struct Bell {
+    ours: Fd,
+    theirs: Fd,
+}
+
+/// What came of looking at a [`Bell`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    /// Nothing.
+    No,
+    /// It was rung.
+    Yes,
+    /// Whoever has the other end broke it.
+    Broken,
+}
+
+/// Another process's bell.
+#[derive(Debug)]
+pub struct Rope(OwnedFd);
+
+impl Bells {
+    /// None yet.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub fn new() -> io::Result<Self> {
+        let table = FdTable::new();
+        Ok(Bells { any: sys::any_of(&table)?, table })
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub fn make(&self) -> io::Result<Bell> {
+        let (ours, theirs) = sys::stream_pair(&self.table)?;
+        Ok(Bell { ours, theirs })
+    }
+
+    /// Readable while something that is watched is. `None` in the child of a fork.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.any.borrow()
+    }
+
+    /// Has a bell watched, the end of its peer's, and what else is readable when the peer has ended; all by one token.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
+        sys::watch(&self.any, &bell.ours, token)?;
+        // What a peer writes there is not for this process: only its end is looked for.
+        sys::watch_for(self.any.raw(), rope.0.as_raw_fd(), 0, token)?;
+        end.map_or(Ok(()), |end| sys::watch_for(self.any.raw(), end.as_raw_fd(), libc::EPOLLIN, token))
+    }
+
+    /// The reverse. The bell breaks, so that its peer sees that nobody hears it any more.
+    pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
+        sys::break_off(&bell.ours);
+        for fd in [Some(bell.ours.raw()), Some(rope.0.as_raw_fd()), end.map(|end| end.as_raw_fd())] {
+            fd.into_iter().for_each(|fd| sys::unwatch(self.any.raw(), fd));
+        }
+    }
+
+    /// The tokens of some that are readable now. Those that were left out come first the next time.
+    pub fn ready(&self, tokens: &mut [u64; EVENTS]) -> usize {
+        sys::wait_any(&self.any, tokens).unwrap_or(0)
+    }
+
+    /// Closes them all, for the child of a fork, which must not keep its parent alive in the eyes of others. Only `close` is
+    /// called.
+    pub fn close_after_fork(&self) {
+        self.table.close_all();
+    }
+}
+
+impl Bell {
+    /// What the other process is given. It is the same whenever it is given again.
+    pub fn to_give(&self) -> Option<BorrowedFd<'_>> {
+        self.theirs.borrow()
+    }
+
+    /// Ends, by `POLLHUP`, when its ringer breaks it. `None` in the child of a fork.
+    pub fn as_end(&self) -> Option<BorrowedFd<'_>> {
+        self.ours.borrow()
+    }
+
+    /// Was it rung? Takes that away, as far as it goes at a time.
+    pub fn take(&self) -> Rung {
+        match sys::take_bytes(&self.ours) {
+            None => Rung::No,
+            Some(0) => Rung::Broken,
+            Some(_) => Rung::Yes,
+        }
+    }
+}
+
+impl Rope {
+    /// What another process gave.
+    ///
+    /// # Errors
+    /// It is something else, on which a call may wait for whoever has it, too.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        if sys::is_local_stream(fd.as_fd()) {
+            return Ok(Rope(fd));
+        }
+        let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
+        Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
+    }
+
+    /// Rings: one system call, which waits for nothing. One that was not heard yet is rung already.
+    pub fn ring(&self) {
+        sys::send_byte(self.0.as_fd());
+    }
+
+    /// Ends when its giver does: `POLLHUP`, which needs no asking for.
+    pub fn as_end(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn given(bell: &Bell) -> OwnedFd {
+        bell.to_give().unwrap().try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn who_rings_is_heard_once() {
+        let bells = Bells::new().unwrap();
+        let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
+        let (rope, other_rope) = (Rope::new(given(&bell)).unwrap(), Rope::new(given(&other)).unwrap());
+        bells.watch(&bell, &rope, None, 7).unwrap();
+        bells.watch(&other, &other_rope, None, 8).unwrap();
+        let mut tokens = [0; EVENTS];
+        assert_eq!((bells.ready(&mut tokens), bell.take()), (0, Rung::No));
+        rope.ring();
+        assert_eq!(bells.ready(&mut tokens), 1);
+        assert_eq!((tokens[0], bell.take(), bell.take()), (7, Rung::Yes, Rung::No));
+        assert_eq!(bells.ready(&mut tokens), 0);
+        other_rope.ring();
+        assert_eq!((bells.ready(&mut tokens), tokens[0]), (1, 8));
+        bells.forget(&other, &other_rope, None);
+        assert_eq!((bells.ready(&mut tokens), other.take()), (0, Rung::Yes));
+        assert_eq!(other.take(), Rung::Broken);
+    }
+
+    /// TRU-3: a bell that is full, and whose flags say that calls wait, holds nobody.
+    #[test]
+    fn tru_3_a_full_bell_that_blocks_holds_nobody() {
+        let bells = Bells::new().unwrap();
+        let bell = bells.make().unwrap();
+        let end = given(&bell);
+        let mut writer = UnixStream::from(end.try_clone().unwrap());
+        while writer.write(&[1; 4096]).is_ok() {}
+        writer.set_nonblocking(false).unwrap();
+        let rope = Rope::new(end).unwrap();
+        (0..1000).for_each(|_| rope.ring());
+        let mut looks = 0;
+        while bell.take() == Rung::Yes {
+            looks += 1;
+            assert!(looks < 1 << 16, "it never ends");
+        }
+        assert!(looks > 0);
+        assert_eq!(bell.take(), Rung::No);
+    }
+
+    /// TRU-3: a peer that breaks its bell breaks nobody else's.
+    #[test]
+    fn tru_3_who_breaks_a_bell_breaks_only_that() {
+        let bells = Bells::new().unwrap();
+        let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
+        UnixStream::from(given(&bell)).shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!((bell.take(), other.take()), (Rung::Broken, Rung::No));
+        let rope = Rope::new(given(&other)).unwrap();
+        rope.ring();
+        assert_eq!(other.take(), Rung::Yes);
+    }
+
+    /// TRU-3: sockets whose calls may wait for whoever else has them are no bells.
+    #[test]
+    fn tru_3_other_descriptors_are_no_bells() {
+        let bells = Bells::new().unwrap();
+        let others: [OwnedFd; 4] = [
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
+            UnixDatagram::unbound().unwrap().into(),
+            std::io::pipe().unwrap().1.into(),
+            std::fs::File::open("/dev/null").unwrap().into(),
+        ];
+        for fd in others {
+            assert!(Rope::new(fd).unwrap_err().to_string().contains("AF_UNIX stream"));
+        }
+        // The end of the giver is seen.
+        let bell = bells.make().unwrap();
+        let rope = Rope::new(given(&bell)).unwrap();
+        bells.watch(&bells.make().unwrap(), &rope, None, 3).unwrap();
+        let mut tokens = [0; EVENTS];
+        assert_eq!(bells.ready(&mut tokens), 0);
+        drop(bell);
+        assert_eq!((bells.ready(&mut tokens), tokens[0]), (1, 3));
+    }
+}

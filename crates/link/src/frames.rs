@@ -1,0 +1,236 @@
+//! Ethernet frames of raw packet queue pairs: to and from an interface by a packet socket, and from process to process of a user.
+//!
+//! A process that takes frames of an interface without a packet socket says so by an abstract name. Who sends looks for such names each
+//! time, and gives the frame to the owners of the slots that they name, over connections that prove the user (see [`crate::handover`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use adverb_sync::Mutex;
+
+use crate::LinkError;
+use crate::address::grow_buffer;
+use crate::owner;
+use crate::recv::RxBuffers;
+use crate::slot::{self, Slot};
+use crate::stats::add;
+use crate::sys::{self, Fd, RawAddr};
+use crate::udp::UdpLink;
+
+/// Kind byte of a frame's message.
+pub(crate) const KIND_FRAME: u8 = 6;
+/// Bytes before the frame.
+const HEADER: usize = 16;
+/// Tokens from here on are packet sockets.
+pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
+/// Longest frame that goes from process to process.
+pub const MAX_FRAME: usize = slot::MESSAGE - HEADER;
+/// What is kept of frames until somebody takes them.
+const KEPT: usize = 32 << 20;
+/// What a frame costs beside its bytes.
+const OVERHEAD: usize = 64;
+/// Buffers of a packet socket.
+const RECEIVE: usize = 32 << 20;
+const SEND: usize = 4 << 20;
+/// Frames taken from one socket before the others are looked at.
+const IN_A_ROW: usize = 64;
+/// How often, and for how long each time, a full interface is waited for.
+const TRIES: usize = 20;
+const WAIT: Duration = Duration::from_millis(1);
+
+/// A frame that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawFrame {
+    /// Index of the interface.
+    pub interface: u32,
+    /// It leaves by the interface, and was not sent to it.
+    pub leaving: bool,
+    /// From the destination address on, without the check sequence.
+    pub bytes: Vec<u8>,
+}
+
+/// Where frames of an interface come in and go out.
+pub struct FramePort {
+    interface: u32,
+    /// A packet socket and the token it is watched by.
+    socket: Option<(Arc<Fd>, u64)>,
+    /// Bound to a name that says that this process takes frames of the interface.
+    _name: Option<Fd>,
+}
+
+impl std::fmt::Debug for FramePort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FramePort").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}
+
+/// Packet sockets by token, and frames that nobody has taken yet.
+#[derive(Default)]
+pub(crate) struct Frames {
+    sockets: Mutex<Vec<(u64, u32, Arc<Fd>)>>,
+    next: AtomicU64,
+    kept: Mutex<(VecDeque<RawFrame>, usize)>,
+    any: AtomicBool,
+}
+
+/// The beginning of the names of those who take frames of an interface.
+fn names_of(uid: u32, interface: u32) -> String {
+    format!("adverb-{uid}-raw-{interface}-")
+}
+
+impl UdpLink {
+    /// Takes frames of an interface by a packet socket from now on.
+    ///
+    /// # Errors
+    /// [`LinkError::PermissionDenied`] without the right; otherwise what the system said.
+    pub fn open_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
+        let fail = |error| LinkError::from_io("open a packet socket", error);
+        let fd = Arc::new(sys::packet_socket(&self.fds, interface).map_err(fail)?);
+        grow_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE);
+        grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND);
+        let token = FRAMES | self.frames.next.fetch_add(1, Relaxed);
+        self.frames.sockets.lock().push((token, interface, fd.clone()));
+        sys::watch(&self.incoming.any, &fd, token).map_err(fail)?;
+        Ok(FramePort { interface, socket: Some((fd, token)), _name: None })
+    }
+
+    /// Takes frames of an interface from other processes of this user from now on.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn share_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
+        let fail = |error| LinkError::from_io("take frames of other processes", error);
+        let name = sys::message_socket(&self.fds).map_err(fail)?;
+        // A stranger may hold a name of ours; the next slot or number is as good.
+        let slot = self.slots().first().copied().unwrap_or_default();
+        for number in 0..64 {
+            let text = format!("{}{slot}+{number}", names_of(self.uid, interface));
+            match sys::bind(&name, &RawAddr::abstract_name(&text)) {
+                Ok(()) => return Ok(FramePort { interface, socket: None, _name: Some(name) }),
+                Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
+                Err(error) => return Err(fail(error)),
+            }
+        }
+        Err(fail(io::Error::from_raw_os_error(libc::EADDRINUSE)))
+    }
+
+    /// Takes them no more.
+    pub fn close_frames(&self, port: &FramePort) {
+        if let Some((fd, token)) = &port.socket {
+            self.frames.sockets.lock().retain(|(of, ..)| of != token);
+            sys::unwatch(self.incoming.any.raw(), fd.raw());
+        }
+    }
+
+    /// Sends a frame by an interface. A full one is waited for a little.
+    ///
+    /// # Errors
+    /// What the kernel says: the frame was dropped.
+    pub fn send_frame(&self, port: &FramePort, frame: &[u8]) -> io::Result<()> {
+        let Some((fd, _)) = &port.socket else { return Err(io::ErrorKind::NotConnected.into()) };
+        let mut tries = 0;
+        loop {
+            let Err(error) = sys::send_frame(fd, frame) else { return Ok(()) };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) if tries < TRIES => {
+                    tries += 1;
+                    sys::poll(&[fd.raw()], libc::POLLOUT, WAIT)?;
+                }
+                // The queue of the interface is full, of which no descriptor tells.
+                Some(libc::ENOBUFS) if tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(WAIT / 10);
+                }
+                _ => {
+                    add(&self.counters.tx_drop_full, 1);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The other processes of this user that take frames of an interface, by slot.
+    pub fn frame_takers(&self, interface: u32) -> Vec<Slot> {
+        let common = names_of(self.uid, interface);
+        let mut slots = Vec::new();
+        owner::each_name(|name, _| {
+            let slot = name.strip_prefix(&common).and_then(|rest| rest.split('+').next());
+            slots.extend(slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)));
+        });
+        slots.sort_unstable();
+        slots.dedup();
+        slots
+    }
+
+    /// Gives a frame to the owner of a slot; one that has not taken earlier ones misses it.
+    pub fn tell_frame(&self, slot: Slot, interface: u32, frame: &[u8]) {
+        match self.tell(slot, &[&message_header(interface), frame], &[]) {
+            Ok(_) => add(&self.counters.handed_on_out, 1),
+            Err(_) => add(&self.counters.handed_on_drop_full, 1),
+        }
+    }
+
+    /// Keeps a frame for whoever takes frames next; beyond a bound it is dropped.
+    pub fn keep_frame(&self, frame: RawFrame) {
+        let mut kept = self.frames.kept.lock();
+        let size = frame.bytes.len() + OVERHEAD;
+        if kept.1 + size > KEPT {
+            return add(&self.counters.rx_drop_pending, 1);
+        }
+        kept.1 += size;
+        kept.0.push_back(frame);
+        self.frames.any.store(true, Relaxed);
+    }
+
+    /// Frames that came since the last call.
+    #[inline]
+    pub fn frames(&self) -> VecDeque<RawFrame> {
+        if !self.frames.any.load(Relaxed) {
+            return VecDeque::new();
+        }
+        let mut kept = self.frames.kept.lock();
+        self.frames.any.store(false, Relaxed);
+        kept.1 = 0;
+        std::mem::take(&mut kept.0)
+    }
+
+    /// Takes what has come to a packet socket.
+    pub(crate) fn recv_frames(&self, token: u64, buffers: &mut RxBuffers) {
+        let found = {
+            let sockets = self.frames.sockets.lock();
+            sockets.iter().find(|(of, ..)| *of == token).map(|(_, interface, fd)| (*interface, fd.clone()))
+        };
+        let Some((interface, fd)) = found else { return };
+        for _ in 0..IN_A_ROW {
+            match sys::recv_frame(&fd, buffers.scratch()) {
+                Ok(Some(framed)) => {
+                    let bytes = framed.bytes(buffers.message(framed.len));
+                    self.keep_frame(RawFrame { interface, leaving: framed.leaving, bytes });
+                }
+                Ok(None) => add(&self.counters.rx_drop_oversize, 1),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An interface that went down says so once.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// What stands before a frame in a message.
+pub(crate) fn message_header(interface: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&slot::MAGIC);
+    header[8] = KIND_FRAME;
+    header[12..].copy_from_slice(&interface.to_le_bytes());
+    header
+}
+
+/// A frame in a message whose kind was looked at: the interface, and the bytes.
+pub(crate) fn parse_message(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let interface = u32::from_le_bytes(slot::array(bytes, 12)?);
+    bytes.get(HEADER..).map(|frame| (interface, frame))
+}

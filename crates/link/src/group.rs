@@ -1,0 +1,75 @@
+//! Multicast groups: a socket bound to the group's address, which has joined it on one interface.
+//!
+//! The kernel gives a copy of each datagram to every socket that joined, in whichever process, those of this host that sent it
+//! included. So no packet is handed on here, and nothing is steered.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use adverb_sync::Mutex;
+
+use crate::LinkError;
+use crate::address::{self, AddressSocket, bare_socket};
+use crate::steer::SteerState;
+use crate::sys::{self, RawAddr};
+use crate::types::{AddrIndex, Config};
+use crate::udp::UdpLink;
+
+impl AddressSocket {
+    pub(crate) fn join(
+        table: &Arc<sys::FdTable>,
+        index: AddrIndex,
+        group: IpAddr,
+        interface: u32,
+        config: &Config,
+    ) -> Result<Self, LinkError> {
+        let fail = |error| LinkError::from_io("join a multicast group", error);
+        let fd = bare_socket(table, group)?;
+        let set = |level, name, value| sys::set_option(&fd, level, name, value).map_err(fail);
+        // Not SO_REUSEPORT: a group belongs to no user, and each socket is given its own copy.
+        set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        address::receive_options(&fd, group.is_ipv6(), config)?;
+        let local = address::socket_addr(group, scope_of(group, interface), config.port);
+        sys::bind(&fd, &RawAddr::inet(&local)).map_err(fail)?;
+        sys::join_group(&fd, group, interface).map_err(fail)?;
+        Ok(AddressSocket {
+            index,
+            local,
+            v6: group.is_ipv6(),
+            fd,
+            receiving: Mutex::default(),
+            vouches: AtomicBool::new(false),
+            no_gso: AtomicBool::new(false),
+            steer: SteerState::default(),
+        })
+    }
+
+    /// Is it a group's, not an address of this machine?
+    pub(crate) fn is_group(&self) -> bool {
+        self.local.ip().is_multicast()
+    }
+}
+
+/// The interface counts in the address of a group that is not known beyond its link.
+fn scope_of(group: IpAddr, interface: u32) -> u32 {
+    match group {
+        IpAddr::V6(v6) if matches!(v6.octets()[1] & 15, 1 | 2) => interface,
+        _ => 0,
+    }
+}
+
+impl UdpLink {
+    /// Has what leaves for multicast groups from a local address leave through this interface.
+    pub fn multicast_from(&self, local: AddrIndex, interface: u32) {
+        let Some(socket) = self.socket(local) else { return };
+        if let Err(error) = sys::multicast_interface(&socket.fd, socket.v6, interface) {
+            log::debug!("{}: multicast does not leave through interface {interface}: {error}", socket.local);
+        }
+    }
+
+    /// The socket address of a group for packets that leave through an interface.
+    pub fn group_address(&self, group: IpAddr, interface: u32) -> SocketAddr {
+        address::socket_addr(group, scope_of(group, interface), self.config.port)
+    }
+}

@@ -1,0 +1,422 @@
+//! Connections between the processes of a user on one host.
+//!
+//! Whoever owns a slot listens at its name. To send to a slot a process connects, and asks the kernel whose the other end is
+//! before anything leaves; whoever takes a connection asks the same before anything is read. Both answers hold as long as the
+//! connection does, so a name that changes hands between two messages, or that a stranger holds, gets nothing (TRU-1).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use adverb_sync::{Mutex, RwLock};
+
+use crate::frames::FRAMES;
+use crate::owner::{self, Proof};
+use crate::recv::{RxBuffers, Sink};
+use crate::slot::{self, Slot};
+use crate::stats::add;
+use crate::sys::{self, EVENTS, Fd, FdTable, RawAddr};
+use crate::udp::{Sockets, UdpLink};
+
+/// Connections in each direction at most; the one that was idle for longest makes room.
+const MOST: usize = 256;
+/// What may be on its way over one connection, in bytes of the kernel's accounting.
+const IN_FLIGHT: usize = 512 << 10;
+/// Connections taken at a time.
+const ACCEPTS: usize = 64;
+/// Messages taken from one connection before the others are looked at.
+const IN_A_ROW: u32 = 32;
+/// Looks at all connections in one call at most.
+const ROUNDS: usize = 16;
+/// Looks in vain at the connection that was busy last before it is looked at with all others only.
+const PATIENCE: u32 = 16;
+/// Tokens from here on are listeners'.
+const LISTENER: u64 = 1 << 63;
+/// Tokens from here on are connections to others, of which only the end is told.
+const OUTGOING: u64 = 1 << 62;
+/// Tokens from here on are listeners for services.
+pub(crate) const SERVICE: u64 = LISTENER | 1 << 32;
+/// Connections that a slot's name holds for its owner until that takes them.
+pub(crate) const BACKLOG: i32 = 1024;
+
+/// Why a message did not leave.
+#[derive(Debug)]
+pub(crate) enum Untold {
+    /// Its reader has not taken earlier ones yet.
+    Full,
+    /// No living process of this user owns the slot.
+    NoOwner,
+    /// The slot's name is held by this user.
+    Foreign(u32),
+    /// What else the kernel says.
+    Other(io::Error),
+}
+
+impl From<Untold> for io::Error {
+    fn from(untold: Untold) -> io::Error {
+        match untold {
+            Untold::Full => io::ErrorKind::WouldBlock.into(),
+            Untold::NoOwner => io::ErrorKind::ConnectionRefused.into(),
+            Untold::Foreign(uid) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("its name is held by {}, who is sent nothing", crate::error::User(uid)),
+            ),
+            Untold::Other(error) => error,
+        }
+    }
+}
+
+/// Who sent a message, and what came with it.
+pub(crate) struct Sender {
+    /// Its process, as this one sees it; 0 from another PID namespace.
+    pub(crate) pid: i32,
+    /// Descriptors; those that nobody takes are closed with it.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Which connection to another process; no two of a link are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LineId {
+    slot: Slot,
+    number: u64,
+}
+
+impl LineId {
+    /// The slot that its other end had.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
+
+/// A connection to the owner of a slot, whose user was proved.
+struct Line {
+    fd: Fd,
+    id: LineId,
+    used: AtomicU64,
+}
+
+impl Line {
+    /// Has its other end gone?
+    fn has_ended(&self) -> bool {
+        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
+    }
+}
+
+/// Connections to others.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    lines: RwLock<HashMap<Slot, Arc<Line>>>,
+    next: AtomicU64,
+    clock: AtomicU64,
+}
+
+/// Connections of others.
+pub(crate) struct Incoming {
+    /// Readable while a listener or a connection is, or a connection to another process has ended.
+    pub(crate) any: Fd,
+    /// Held while messages are taken, so that the order of each connection is kept.
+    taking: Mutex<Taking>,
+}
+
+struct Taking {
+    lines: HashMap<u64, Taken>,
+    next: u64,
+    clock: u64,
+    /// The connection that was busy last, and looks at it in vain since.
+    hot: Option<u64>,
+    vain: u32,
+    /// Messages taken from it in a row.
+    row: u32,
+    /// Given up when there are no descriptors left, so that whoever knocks can be sent away.
+    spare: Option<Fd>,
+}
+
+/// A connection of a process of the own user.
+struct Taken {
+    fd: Fd,
+    pid: i32,
+    used: u64,
+    /// It is told to go, and read to its end.
+    leaving: bool,
+}
+
+impl Incoming {
+    pub(crate) fn new(table: &Arc<FdTable>) -> io::Result<Self> {
+        Ok(Incoming {
+            any: sys::any_of(table)?,
+            taking: Mutex::new(Taking {
+                lines: HashMap::new(),
+                next: 0,
+                clock: 0,
+                hot: None,
+                vain: 0,
+                row: 0,
+                spare: sys::message_socket(table).ok(),
+            }),
+        })
+    }
+
+    /// Has a slot's listener watched.
+    pub(crate) fn add_listener(&self, slot: Slot, fd: &Fd) -> io::Result<()> {
+        sys::watch(&self.any, fd, LISTENER | u64::from(slot))
+    }
+}
+
+impl UdpLink {
+    /// Sends a message to the owner of a slot, and says over which connection. One system call where one stands.
+    pub(crate) fn tell(&self, slot: Slot, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> Result<LineId, Untold> {
+        // Once more if the owner that was known has gone: another may have the slot.
+        for _ in 0..2 {
+            let known = self.outgoing.lines.read().get(&slot).cloned();
+            let line = match known {
+                Some(line) => line,
+                None => self.connect(slot)?,
+            };
+            line.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
+            loop {
+                let Err(error) = sys::send_local(&line.fd, parts, fds) else { return Ok(line.id) };
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Err(Untold::Full),
+                    Some(
+                        libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN | libc::ECONNREFUSED | libc::EBADF,
+                    ) => {
+                        break;
+                    }
+                    _ => return Err(Untold::Other(error)),
+                }
+            }
+            self.close_ended(slot, |known| Arc::ptr_eq(known, &line));
+        }
+        Err(Untold::NoOwner)
+    }
+
+    /// Closes the connection to a slot's owner, which has ended if the connection is the one that is meant.
+    fn close_ended(&self, slot: Slot, is_meant: impl Fn(&Arc<Line>) -> bool) {
+        let mut lines = self.outgoing.lines.write();
+        if lines.get(&slot).is_some_and(is_meant)
+            && let Some(line) = lines.remove(&slot)
+        {
+            self.unwatch(&line.fd);
+            self.keep_ended(line.id);
+        }
+    }
+
+    /// Ends the watch of a connection before it is closed: a child of the program may still have the socket.
+    fn unwatch(&self, fd: &Fd) {
+        sys::unwatch(self.incoming.any.raw(), fd.raw());
+    }
+
+    /// Connects to the owner of a slot unless that has been done.
+    pub(crate) fn line_to(&self, slot: Slot) -> Result<(), Untold> {
+        let known = self.outgoing.lines.read().contains_key(&slot);
+        if known { Ok(()) } else { self.connect(slot).map(drop) }
+    }
+
+    fn connect(&self, slot: Slot) -> Result<Arc<Line>, Untold> {
+        let name = slot::slot_name(self.uid, slot);
+        let fd = self.prove_owner(&name)?;
+        crate::address::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
+        let mut lines = self.outgoing.lines.write();
+        if let Some(line) = lines.get(&slot) {
+            // Another thread has connected meanwhile: one connection keeps the order.
+            return Ok(line.clone());
+        }
+        if lines.len() >= MOST
+            && let Some(idle) =
+                lines.iter().min_by_key(|(_, line)| line.used.load(Relaxed)).map(|(slot, _)| *slot)
+            && let Some(line) = lines.remove(&idle)
+        {
+            // What is on its way is still read.
+            self.unwatch(&line.fd);
+        }
+        // Nothing ever comes back on it but its end, at which it is closed: processes that come and go leave nothing.
+        let any = self.incoming.any.raw();
+        sys::watch_for(any, fd.raw(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
+        let id = LineId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
+        let line = Arc::new(Line { fd, id, used: AtomicU64::new(0) });
+        lines.insert(slot, line.clone());
+        Ok(line)
+    }
+
+    /// A connection to who listens at a name, if it is a process of the own user.
+    pub(crate) fn prove_owner(&self, name: &str) -> Result<Fd, Untold> {
+        if !self.tells_users_apart {
+            return Err(Untold::NoOwner);
+        }
+        let fd = sys::message_socket(&self.fds).map_err(Untold::Other)?;
+        while let Err(error) = sys::connect(&fd, &RawAddr::abstract_name(name)) {
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // It takes no connections just now; if it is one of ours.
+                Some(libc::EAGAIN) => {
+                    let mut users = owner::holders(|held| held == name).into_keys();
+                    return Err(users.find(|uid| *uid != self.uid).map_or(Untold::Full, Untold::Foreign));
+                }
+                // Nobody; or somebody who does not listen, or not for this.
+                _ => return Err(Untold::NoOwner),
+            }
+        }
+        match owner::prove(&fd, self.uid).map_err(Untold::Other)? {
+            Proof::Own(_) => Ok(fd),
+            Proof::Foreign(uid) => {
+                add(&self.counters.handover_refused_foreign, 1);
+                Err(Untold::Foreign(uid))
+            }
+        }
+    }
+
+    /// The user that holds a slot's name, if it is another one.
+    pub(crate) fn foreign_owner(&self, slot: Slot) -> Option<u32> {
+        let name = slot::slot_name(self.uid, slot);
+        owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid)
+    }
+
+    /// Takes what other processes of this user sent.
+    pub(crate) fn recv_handover(
+        &self,
+        sockets: &Sockets,
+        buffers: &mut RxBuffers,
+        budget: usize,
+        sink: Sink<'_>,
+    ) -> io::Result<usize> {
+        let Some(mut taking) = self.incoming.taking.try_lock() else { return Ok(0) };
+        let taking = &mut *taking;
+        let mut tokens = [0; EVENTS];
+        let mut done = 0;
+        // The one that was busy last costs one call a message, and one more to see that there is no other.
+        while let Some(hot) = taking.hot.filter(|_| taking.row < IN_A_ROW && done < budget) {
+            match self.take_from(taking, hot, sockets, buffers, sink) {
+                Some(n) => {
+                    done += n;
+                    (taking.row, taking.vain) = (taking.row + 1, 0);
+                }
+                None if done > 0 => return Ok(done),
+                None => {
+                    taking.vain += 1;
+                    taking.hot = taking.hot.filter(|_| taking.vain < PATIENCE);
+                    break;
+                }
+            }
+        }
+        for _ in 0..ROUNDS {
+            if done >= budget {
+                break;
+            }
+            taking.row = 0;
+            let n = match sys::wait_any(&self.incoming.any, &mut tokens) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result?,
+            };
+            if n == 0 {
+                break;
+            }
+            for &token in &tokens[..n] {
+                if token >= FRAMES {
+                    self.recv_frames(token, buffers);
+                } else if token >= SERVICE {
+                    if let Some(fd) = self.services.get(token) {
+                        self.accept(taking, &fd, "a service");
+                    }
+                } else if token & LISTENER != 0 {
+                    let slot = (token & !LISTENER) as Slot;
+                    if let Some(claim) = sockets.claims.iter().find(|claim| claim.slot() == slot) {
+                        self.accept(taking, &claim.fd, "a slot");
+                    }
+                } else if token & OUTGOING != 0 {
+                    self.close_ended((token & !OUTGOING) as Slot, |line| line.has_ended());
+                } else if let Some(n) = self.take_from(taking, token, sockets, buffers, sink) {
+                    done += n;
+                    (taking.hot, taking.vain) = (Some(token), 0);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes one message; `None` if there is none.
+    fn take_from(
+        &self,
+        taking: &mut Taking,
+        token: u64,
+        sockets: &Sockets,
+        buffers: &mut RxBuffers,
+        sink: Sink<'_>,
+    ) -> Option<usize> {
+        let Some(line) = taking.lines.get_mut(&token) else {
+            taking.hot = taking.hot.filter(|hot| *hot != token);
+            return None;
+        };
+        let local = loop {
+            match sys::recv_local(&line.fd, buffers.scratch()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Ok(local) if local.len > 0 => break local,
+                // Its end.
+                Ok(_) | Err(_) => {
+                    self.unwatch(&line.fd);
+                    taking.lines.remove(&token);
+                    return None;
+                }
+            }
+        };
+        taking.clock += 1;
+        (line.used, taking.clock) = (taking.clock, taking.clock);
+        if local.cut {
+            add(&self.counters.handover_drop_malformed, 1);
+            return Some(0);
+        }
+        let sender = Sender { pid: line.pid, fds: local.fds };
+        Some(self.take_message(sockets, buffers.message(local.len), sender, sink))
+    }
+
+    /// Takes connections at the name of a slot or a service: those of other users end before a byte of them is read.
+    fn accept(&self, taking: &mut Taking, listener: &Fd, what: &str) {
+        if taking.spare.is_none() {
+            taking.spare = sys::message_socket(&self.fds).ok();
+        }
+        for _ in 0..ACCEPTS {
+            let fd = match sys::accept(&self.fds, listener) {
+                Ok(fd) => fd,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR | libc::ECONNABORTED | libc::E2BIG) => continue,
+                    Some(libc::EMFILE | libc::ENFILE) if taking.spare.take().is_some() => {
+                        // Sent away, or it would wait at the door for ever and be looked at again and again.
+                        drop(sys::accept(&self.fds, listener));
+                        taking.spare = sys::message_socket(&self.fds).ok();
+                        continue;
+                    }
+                    _ => return,
+                },
+            };
+            let proof = owner::prove(&fd, self.uid).ok().filter(|_| self.tells_users_apart);
+            let Some(Proof::Own(pid)) = proof else {
+                let before = self.counters.handover_drop_foreign.fetch_add(1, Relaxed);
+                if let (Some(Proof::Foreign(uid)), true) = (proof, before == 0) {
+                    log::warn!(
+                        "{} connected to {what} of this process and was sent away",
+                        crate::error::User(uid)
+                    );
+                }
+                continue;
+            };
+            if taking.lines.len() >= MOST
+                && let Some(idle) = taking.lines.values_mut().filter(|l| !l.leaving).min_by_key(|l| l.used)
+            {
+                idle.leaving = true;
+                sys::take_no_more(&idle.fd);
+            }
+            if taking.lines.len() >= 2 * MOST {
+                continue;
+            }
+            (taking.next, taking.clock) = (taking.next + 1, taking.clock + 1);
+            let token = taking.next;
+            if sys::watch(&self.incoming.any, &fd, token).is_ok() {
+                taking.lines.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Services of queue pair 1: which process of a user a MAD is for that names no queue pair.
+//!
+//! Queue pair 1 belongs to no process. What answers a MAD of ours brings back a communication id, whose upper bits are its owner's
+//! slot; a request names a service, and who serves it listens at an abstract `AF_UNIX` name of that service. Such names end with
+//! their process, as those of slots do, and prove nothing by themselves either: see [`crate::handover`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use adverb_sync::Mutex;
+
+use crate::LinkError;
+use crate::handover::{BACKLOG, SERVICE, Untold};
+use crate::owner;
+use crate::slot::{self, Envelope, MAX_SLOT, MIN_SLOT, Slot};
+use crate::stats::add;
+use crate::sys::{self, Fd, RawAddr};
+use crate::types::{AddrIndex, Delivery, Route, RxPacket};
+use crate::udp::UdpLink;
+
+/// A service id bound among the processes of this user in this network namespace; free when dropped.
+pub struct ServiceClaim {
+    service: u64,
+    at: Option<IpAddr>,
+    /// Bound to the claim's name, and nothing else.
+    _name: Fd,
+}
+
+impl ServiceClaim {
+    /// The service.
+    pub fn service(&self) -> u64 {
+        self.service
+    }
+    /// The address it is bound at; `None`: all of them.
+    pub fn at(&self) -> Option<IpAddr> {
+        self.at
+    }
+}
+
+impl std::fmt::Debug for ServiceClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ServiceClaim({:#x} at {})", self.service, place(self.at))
+    }
+}
+
+/// Names a service that the link listens for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceIndex(u64);
+
+/// What the link listens for, by token.
+#[derive(Default)]
+pub(crate) struct Services {
+    listening: Mutex<Vec<(u64, Arc<Fd>)>>,
+    next: AtomicU64,
+}
+
+impl Services {
+    pub(crate) fn get(&self, token: u64) -> Option<Arc<Fd>> {
+        self.listening.lock().iter().find(|(of, _)| *of == token).map(|(_, fd)| fd.clone())
+    }
+}
+
+/// How a name says where: an address, or all.
+fn place(at: Option<IpAddr>) -> String {
+    at.map_or_else(|| "any".to_owned(), |ip| ip.to_string())
+}
+
+/// The beginning of the names of all claims of a service.
+fn claims_of(uid: u32, service: u64) -> String {
+    format!("adverb-{uid}-port-{service:x}-")
+}
+
+/// The name of who listens for a service at an address, or at all.
+fn listener_name(uid: u32, service: u64, at: Option<IpAddr>) -> String {
+    format!("adverb-{uid}-cm-{service:x}-{}", place(at))
+}
+
+/// Where and how a claim of that name is bound, behind the common beginning: the address and whether it is shared.
+fn parse_claim(rest: &str) -> Option<(Option<IpAddr>, bool)> {
+    let (at, shared) = rest.split_once('+').map_or((rest, false), |(at, _)| (at, true));
+    if at == "any" { Some((None, shared)) } else { Some((Some(at.parse().ok()?), shared)) }
+}
+
+impl UdpLink {
+    /// Binds a service at one address, or at all. Only claims that are all `shared` may be at the same place; "all" is every place.
+    ///
+    /// # Errors
+    /// [`LinkError::ServiceTaken`] if another claim is in the way, of this process or of another; otherwise what the system said.
+    pub fn claim_service(
+        &self,
+        service: u64,
+        at: Option<IpAddr>,
+        shared: bool,
+    ) -> Result<ServiceClaim, LinkError> {
+        const DOING: &str = "bind a service";
+        let fail = |error| LinkError::from_io(DOING, error);
+        let taken = |holder| LinkError::ServiceTaken { service, at, holder };
+        let common = claims_of(self.uid, service);
+        let mut name = format!("{common}{}", place(at));
+        if shared {
+            let slot = self.slots().first().copied().unwrap_or_default();
+            let number = self.services.next.fetch_add(1, Relaxed);
+            name.push_str(&format!("+{slot}-{number}"));
+        }
+        let fd = sys::message_socket(&self.fds).map_err(fail)?;
+        match sys::bind(&fd, &RawAddr::abstract_name(&name)) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {
+                return Err(taken(owner::holders(|held| held == name).into_keys().next()));
+            }
+            Err(error) => return Err(fail(error)),
+        }
+        // Now that it is bound whoever comes later sees it, and this one those that came before.
+        let mut holder = None;
+        owner::each_name(|held, uid| {
+            let other = held.strip_prefix(&common).filter(|_| held != name).and_then(parse_claim);
+            if let Some((there, also_shared)) = other
+                && (there == at || there.is_none() || at.is_none())
+                && !(shared && also_shared)
+            {
+                holder = Some(uid);
+            }
+        });
+        match holder {
+            Some(_) => Err(taken(holder)),
+            None => Ok(ServiceClaim { service, at, _name: fd }),
+        }
+    }
+
+    /// Takes MADs for a service from other processes of this user from now on.
+    ///
+    /// # Errors
+    /// [`LinkError::ServiceTaken`] if somebody listens for it there; otherwise what the system said.
+    pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LinkError> {
+        const DOING: &str = "listen for a service";
+        let fail = |error| LinkError::from_io(DOING, error);
+        let (service, at) = (claim.service, claim.at);
+        let fd = Arc::new(sys::message_socket(&self.fds).map_err(fail)?);
+        let name = listener_name(self.uid, service, at);
+        if let Err(error) = sys::bind(&fd, &RawAddr::abstract_name(&name)) {
+            if error.raw_os_error() != Some(libc::EADDRINUSE) {
+                return Err(fail(error));
+            }
+            let holder = owner::holders(|held| held == name).into_keys().next();
+            return Err(LinkError::ServiceTaken { service, at, holder });
+        }
+        sys::listen(&fd, BACKLOG).map_err(fail)?;
+        let token = SERVICE | self.services.next.fetch_add(1, Relaxed);
+        self.services.listening.lock().push((token, fd.clone()));
+        sys::watch(&self.incoming.any, &fd, token).map_err(fail)?;
+        Ok(ServiceIndex(token))
+    }
+
+    /// Listens for a service no more.
+    pub fn stop_listening(&self, index: ServiceIndex) {
+        let mut listening = self.services.listening.lock();
+        if let Some(at) = listening.iter().position(|(token, _)| *token == index.0) {
+            let (_, fd) = listening.swap_remove(at);
+            drop(listening);
+            sys::unwatch(self.incoming.any.raw(), fd.raw());
+        }
+    }
+
+    /// Gives a MAD to the process that listens for a service at an address, or at all.
+    pub fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
+        for at in [Some(at), None] {
+            let told = self.prove_owner(&listener_name(self.uid, service, at)).and_then(|line| {
+                let (header, packet) = message_of(packet);
+                sys::send_local(&line, &[&header, &packet], &[]).map(drop).map_err(Untold::Other)
+            });
+            match told {
+                Ok(()) => {
+                    add(&self.counters.handed_on_out, 1);
+                    return Delivery::Done;
+                }
+                Err(Untold::Full) => return Delivery::Full,
+                Err(Untold::NoOwner | Untold::Foreign(_) | Untold::Other(_)) => {}
+            }
+        }
+        Delivery::NoOwner
+    }
+
+    /// Gives a MAD to the process that owns a slot.
+    pub fn tell_owner(&self, slot: Slot, packet: &RxPacket<'_>) -> Delivery {
+        if !(MIN_SLOT..=MAX_SLOT).contains(&slot) || self.owns(slot) {
+            return Delivery::NoOwner;
+        }
+        let (header, packet) = message_of(packet);
+        match self.tell(slot, &[&header, &packet], &[]) {
+            Ok(_) => {
+                add(&self.counters.handed_on_out, 1);
+                Delivery::Done
+            }
+            Err(Untold::Full) => Delivery::Full,
+            Err(_) => Delivery::NoOwner,
+        }
+    }
+
+    /// Gives a packet to whoever receives here next, as if it had come.
+    pub fn loop_back(&self, packet: &RxPacket<'_>) {
+        self.keep(packet);
+    }
+
+    /// Gives a packet that names no process to every other process of this user.
+    pub fn tell_everybody(&self, packet: &RxPacket<'_>) {
+        let common = format!("adverb-{}-", self.uid);
+        let mut slots: Vec<Slot> = Vec::new();
+        owner::each_name(|name, _| {
+            slots.extend(name.strip_prefix(&common).and_then(|rest| rest.parse::<Slot>().ok()));
+        });
+        for slot in slots {
+            self.tell_owner(slot, packet);
+        }
+    }
+
+    /// Sees to it that the end of a slot's owner is told of by [`UdpLink::ended`]. [`Delivery::NoOwner`]: nobody owns it.
+    pub fn watch_owner(&self, slot: Slot) -> Delivery {
+        if !(MIN_SLOT..=MAX_SLOT).contains(&slot) {
+            return Delivery::NoOwner;
+        }
+        match self.line_to(slot) {
+            Ok(()) => Delivery::Done,
+            Err(Untold::NoOwner) => Delivery::NoOwner,
+            Err(_) => Delivery::Full,
+        }
+    }
+
+    /// The source of what leaves by a route.
+    pub fn source_of(&self, local: AddrIndex) -> Option<SocketAddr> {
+        self.socket(local).map(|socket| socket.local)
+    }
+
+    /// A packet from this process to one of this host, as [`UdpLink::tell_owner`] and [`UdpLink::tell_service`] take it.
+    pub fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
+        let src = self.source_of(route.local)?;
+        Some(RxPacket {
+            src,
+            dst: route.dst.ip(),
+            local: None,
+            traffic_class: route.traffic_class,
+            hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
+            handed_on: true,
+            direct: true,
+            unproven: false,
+            bytes,
+        })
+    }
+}
+
+fn message_of(packet: &RxPacket<'_>) -> (Vec<u8>, Vec<u8>) {
+    let header = slot::packets_header(&Envelope::of(packet), packet.direct);
+    let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
+    message.extend_from_slice(packet.bytes);
+    (header, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claims_name_says_where_and_how() {
+        assert_eq!(parse_claim("any"), Some((None, false)));
+        assert_eq!(parse_claim("any+7-3"), Some((None, true)));
+        assert_eq!(parse_claim("10.0.0.1"), Some((Some([10, 0, 0, 1].into()), false)));
+        assert_eq!(parse_claim("fe80::1+7-3"), Some((Some("fe80::1".parse().unwrap()), true)));
+        assert_eq!(parse_claim("elsewhere"), None);
+    }
+}

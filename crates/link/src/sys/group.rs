@@ -1,0 +1,55 @@
+//! Socket options of multicast groups.
+use super::{Fd, check, set_option};
+use libc::{c_int, socklen_t};
+use std::io;
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::ptr;
+
+/// `IPV6_MULTICAST_ALL` (linux/in6.h, since 4.20).
+const IPV6_MULTICAST_ALL: c_int = 29;
+
+/// Makes a socket member of a multicast group on an interface, and of no other that other sockets have joined.
+pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
+    match group {
+        IpAddr::V4(v4) => {
+            let request = libc::ip_mreqn {
+                imr_multiaddr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.octets()) },
+                imr_address: libc::in_addr { s_addr: 0 },
+                imr_ifindex: interface as c_int,
+            };
+            set_value(fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
+            set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)
+        }
+        IpAddr::V6(v6) => {
+            let request = libc::ipv6_mreq {
+                ipv6mr_multiaddr: libc::in6_addr { s6_addr: v6.octets() },
+                ipv6mr_interface: interface,
+            };
+            set_value(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
+            // Kernels before 4.20 do not know it: a copy too many then, where two interfaces have the group.
+            let _ = set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+            Ok(())
+        }
+    }
+}
+
+/// Has what a socket sends to groups leave through an interface.
+pub(crate) fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> {
+    if v6 {
+        return set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface as c_int);
+    }
+    let nowhere = libc::in_addr { s_addr: 0 };
+    let request =
+        libc::ip_mreqn { imr_multiaddr: nowhere, imr_address: nowhere, imr_ifindex: interface as c_int };
+    set_value(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
+}
+
+/// Sets an option whose value is a plain structure of integers.
+fn set_value<T>(fd: &Fd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: `value` lives through the call and the length is its own; the kernel only reads it.
+    check(unsafe {
+        libc::setsockopt(fd.raw(), level, name, ptr::from_ref(value).cast(), size_of::<T>() as socklen_t)
+    })
+    .map(drop)
+}

@@ -1,0 +1,166 @@
+//! Netlink: questions to the kernel, which have one thing or a list for an answer, and news that it
+//! tells by itself.
+use super::{check, check_len, close};
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::ptr;
+
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+/// As much as the kernel puts into one answer, and more.
+const ROOM: usize = 64 << 10;
+/// Answers read at most: nothing that is asked here is longer.
+const MOST: usize = 4096;
+
+/// A netlink socket that does not block.
+struct Socket(RawFd);
+
+impl Socket {
+    fn new(protocol: i32) -> io::Result<Self> {
+        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: plain integers.
+        check(unsafe { libc::socket(libc::AF_NETLINK, flags, protocol) }).map(Socket)
+    }
+
+    /// One answer, cut off at the end of the buffer.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the buffer has room for the length said; no address is asked for.
+        check_len(unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.0,
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+                ptr::null_mut::<libc::sockaddr>(),
+                ptr::null_mut::<libc::socklen_t>(),
+            )
+        } as isize)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+/// Readable when something about the machine's interfaces or their addresses has changed.
+pub struct InterfaceNews(Socket);
+
+impl InterfaceNews {
+    /// From now on.
+    ///
+    /// # Errors
+    /// The kernel has no such sockets, or refuses one.
+    pub fn new() -> io::Result<Self> {
+        let socket = Socket::new(libc::NETLINK_ROUTE)?;
+        // SAFETY: a structure of integers, for which zeros are values.
+        let mut name: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        name.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        name.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
+        // SAFETY: a name of this length, which lives through the call.
+        check(unsafe {
+            libc::bind(socket.0, (&raw const name).cast(), size_of::<libc::sockaddr_nl>() as libc::socklen_t)
+        })?;
+        Ok(InterfaceNews(socket))
+    }
+
+    /// Takes what has been told; `false` if nothing was. What it says is asked for anew: some of it may be lost, and a
+    /// stranger may have sent it.
+    pub fn take(&self) -> bool {
+        let mut some = false;
+        for _ in 0..MOST {
+            match self.0.receive(&mut [0; 1]) {
+                Ok(_) => some = true,
+                // More was told than there is room for.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => some = true,
+                Err(_) => break,
+            }
+        }
+        some
+    }
+}
+
+impl AsFd for InterfaceNews {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket is open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.0.0) }
+    }
+}
+
+/// Asks `protocol` for a dump and calls `each` with every item: what follows the message's header.
+pub(crate) fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let socket = ask(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, body)?;
+    let mut buffer = vec![0u8; ROOM];
+    for _ in 0..MOST {
+        let len = socket.receive(&mut buffer)?;
+        if split(&buffer[..len], each)? {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+/// Asks for one thing; what the kernel has not is its error.
+pub(crate) fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+    let socket = ask(protocol, kind, libc::NLM_F_REQUEST, body)?;
+    let mut buffer = vec![0u8; ROOM];
+    let len = socket.receive(&mut buffer)?;
+    let mut found = None;
+    split(&buffer[..len], &mut |item| found = Some(item.to_vec()))?;
+    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn ask(protocol: i32, kind: u16, wants: i32, body: &[u8]) -> io::Result<Socket> {
+    let socket = Socket::new(protocol)?;
+    let mut message = Vec::with_capacity(HEADER + body.len());
+    message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
+    message.extend_from_slice(&kind.to_ne_bytes());
+    message.extend_from_slice(&(wants as u16).to_ne_bytes());
+    message.extend_from_slice(&[0; 8]);
+    message.extend_from_slice(body);
+    // SAFETY: the message lives through the call; without an address it goes to the kernel.
+    check_len(unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            socket.0,
+            message.as_ptr(),
+            message.len(),
+            libc::MSG_NOSIGNAL,
+            ptr::null::<libc::sockaddr>(),
+            0,
+        )
+    } as isize)?;
+    Ok(socket)
+}
+
+/// Takes the messages of one answer apart; `true` behind the last one.
+fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
+    while let Some((header, _)) = rest.split_first_chunk::<HEADER>() {
+        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let item = rest.get(HEADER..len).ok_or(io::ErrorKind::InvalidData)?;
+        match i32::from(u16::from_ne_bytes([header[4], header[5]])) {
+            libc::NLMSG_DONE => return Ok(true),
+            libc::NLMSG_ERROR => {
+                let code = item.first_chunk::<4>().map_or(0, |code| i32::from_ne_bytes(*code));
+                return Err(io::Error::from_raw_os_error(-code));
+            }
+            _ => each(item),
+        }
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// The attributes behind the fixed part of an item: their kinds and values.
+pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let head = rest.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]);
+        let value = rest.get(4..len)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}

@@ -1,0 +1,563 @@
+//! Who is trusted on one host: processes of the own user, whose connections prove it, and nobody else. Run as root, as the
+//! strangers are other users.
+//!
+//! Strangers are this test binary started again as another user; `ROLE` says what it is to do.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use adverb_link::{
+    Config, DELIVERY, Delivery, Hello, LinkError, LocalPorts, Route, RxBuffers, RxFrom, Slot, SlotClaim,
+    TxBatch, UdpLink, add_packet,
+};
+use common::*;
+use nix::sys::socket::SockType;
+
+const ROLE: &str = "ADVERB_LINK_TEST_ROLE";
+const STRANGER: u32 = 65533;
+const VICTIM: u32 = 65532;
+/// As the slots of [`VICTIM`] are taken.
+const MEASURER: u32 = 65531;
+
+/// A process of another user.
+struct Other {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    exe: PathBuf,
+}
+
+impl Other {
+    /// Starts one, which speaks when it is ready.
+    fn start(uid: u32, role: &str) -> Other {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-link`)"
+        );
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // A copy, as the other user may not be allowed into the build tree.
+        let name = format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let exe = std::env::temp_dir().join(name);
+        std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        let mut command = Command::new(&exe);
+        command
+            .args(["--exact", "the_other", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role);
+        command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = loop {
+            match command.spawn() {
+                // Another thread forks just now, with the copy open for writing.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now()
+                }
+                child => break child.unwrap(),
+            }
+        };
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Other { input: child.stdin.take(), child, output, exe }
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, said)) = line.split_once("SAYS ") {
+                return said.trim_end().to_owned();
+            }
+            line.clear();
+        }
+        panic!("it ended without a word");
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
+        self.hear()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.exe);
+    }
+}
+
+fn say(what: impl std::fmt::Display) {
+    println!("SAYS {what}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// What the test asks next; `None` when it is over.
+fn asked() -> Option<String> {
+    let mut line = String::new();
+    (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
+}
+
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        WARNINGS.lock().unwrap().push(record.args().to_string());
+    }
+    fn flush(&self) {}
+}
+
+static WARNINGS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+
+#[test]
+#[ignore = "the process of another user, started by the tests"]
+fn the_other() {
+    let role = std::env::var(ROLE).expect("a role");
+    let words: Vec<&str> = role.split(' ').collect();
+    match words[..] {
+        ["listen", name] => listens(name),
+        ["hold", name] => {
+            let _held = Line::holding(name, SockType::SeqPacket).unwrap();
+            say("held");
+            while asked().is_some() {}
+        }
+        ["squat", uid, from, to] => {
+            let range: std::ops::Range<u16> = from.parse().unwrap()..to.parse().unwrap();
+            let held: Vec<_> = range.map(|slot| Line::at(&format!("adverb-{uid}-{slot}"))).collect();
+            say(held.iter().filter(|held| held.is_ok()).count());
+            while asked().is_some() {}
+        }
+        ["connect", name] => connects(name),
+        ["link", port] => {
+            let link = UdpLink::new(Config { port: port.parse().unwrap(), ..Config::default() });
+            match link.and_then(|link| link.add_address(V4, 0).map(drop)) {
+                Ok(()) => say("fine"),
+                Err(error) => say(error),
+            }
+        }
+        ["steered", port] => steered(port.parse().unwrap()),
+        _ => panic!("{role}"),
+    }
+}
+
+/// Takes connections at a name, and says how many came and how many bytes.
+fn listens(name: &str) {
+    let line = Line::at(name).unwrap();
+    say("listens");
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while asked().is_some() {
+        lines.extend(std::iter::from_fn(|| line.taken()));
+        for line in &lines {
+            bytes += std::iter::from_fn(|| line.received().filter(|n| *n > 0)).sum::<usize>();
+        }
+        say(format_args!("{} {bytes}", lines.len()));
+    }
+}
+
+/// Says to the owner of a name what it should not hear.
+fn connects(name: &str) {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for _ in 0..20 {
+        let line = Line::to(name).unwrap();
+        // It may have been sent away already.
+        let _ = line.send(b"Adverb\0\x01rubbish");
+        let _ = line.send_fds(&greeting(), &[null.as_raw_fd(); 5]);
+    }
+    say("connected");
+    while asked().is_some() {}
+}
+
+/// A greeting as on the wire: magic, kind, version, an answer is wanted, MTU, nonce, one slot.
+fn greeting() -> Vec<u8> {
+    let mut bytes = b"Adverb\0\x01\x04\x02\x01\0".to_vec();
+    bytes.extend_from_slice(&4096u32.to_le_bytes());
+    bytes.extend_from_slice(&77u64.to_le_bytes());
+    bytes.extend_from_slice(&9u16.to_le_bytes());
+    bytes
+}
+
+/// Two members of a group measure it while somebody holds the name that they do it in turns by.
+fn steered(port: u16) {
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let (a, _) = Node::at(config(port), V4);
+    let (b, _) = Node::at(config(port), V4);
+    let sender = UdpLink::new(config(port)).unwrap();
+    let local = sender.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(V4, port));
+    let mut batch = TxBatch::new();
+    let settled = wait(|| {
+        [&a, &b].iter().all(|node| {
+            node.got.lock().unwrap().clear();
+            push(&mut batch, &sender, &route, qpn(node.slot(), 1), 0, 8);
+            batch.flush(&sender);
+            wait(|| node.count() >= 1) && !node.got.lock().unwrap()[0].handed_on
+        })
+    });
+    say(format_args!("{settled} {}", WARNINGS.lock().unwrap().join("; ")));
+}
+
+/// Packets as [`UdpLink::deliver`] takes them.
+fn packets(slot: Slot, len: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    add_packet(&mut out, &bth(qpn(slot, 1), 1), len, 0, |bytes| {
+        bytes.fill(7);
+        true
+    });
+    out
+}
+
+fn hello(link: &UdpLink) -> Hello {
+    Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.slots() }
+}
+
+/// A link that sends, with a route to its own address, and four descriptors to give away.
+fn giver() -> (UdpLink, Route, [OwnedFd; 4]) {
+    let port = port();
+    let link = UdpLink::new(config(port)).unwrap();
+    let local = link.add_address(V4, 0).unwrap();
+    let null = || std::fs::File::open("/dev/null").unwrap().into();
+    (link, Route::new(local, SocketAddr::new(V4, port)), [(); 4].map(|()| null()))
+}
+
+/// A slot that nobody has.
+fn free_slot() -> Slot {
+    SlotClaim::claim(u64::from(std::process::id()) << 20 | u64::from(port())).unwrap().slot()
+}
+
+/// Whoever takes a slot's name as another user gets neither descriptors nor payload, whatever is sent to the slot, and the error
+/// names it.
+#[test]
+fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
+    let (link, route, fds) = giver();
+    let slot = free_slot();
+    let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
+    assert_eq!(stranger.hear(), "listens");
+    for _ in 0..3 {
+        assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
+        let error = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("user 65533"), "{error}");
+        // What came over the network for that slot is not handed on either.
+        let mut batch = TxBatch::new();
+        push(&mut batch, &link, &route, qpn(slot, 1), 0, 64);
+        batch.flush(&link);
+        let before = link.stats().rx_drop_no_owner;
+        let mut buffers = RxBuffers::new(1);
+        assert!(wait(|| {
+            link.recv(RxFrom::Every, &mut buffers, 8, &mut |p| panic!("{p:?}")).unwrap();
+            link.stats().rx_drop_no_owner > before
+        }));
+    }
+    let heard = stranger.ask("what have you got?");
+    assert_eq!(heard, "9 0", "connections and bytes");
+    assert_eq!((link.stats().handover_refused_foreign, link.stats().delivered), (9, 0));
+}
+
+/// A connection does not change hands: when the owner of a slot has gone and a stranger has its name, the next message goes nowhere.
+#[test]
+fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
+    let (link, route, fds) = giver();
+    let owner = UdpLink::new(config(port())).unwrap();
+    let slot = owner.slots()[0];
+    assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::Done);
+    drop(owner);
+    let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
+    assert_eq!(stranger.hear(), "listens");
+    assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
+    link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    assert_eq!(stranger.ask("what have you got?"), "2 0");
+    drop(stranger);
+    // And when one of this user has it again, what is sent arrives.
+    let again = Line::at(&slot_name(slot)).unwrap();
+    assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::Done);
+    assert!(again.taken().unwrap().received().is_some_and(|n| n > 64));
+}
+
+/// What was kept of a process goes when it ends, without another word to anybody, and the end is told once.
+#[test]
+fn connections_to_processes_that_ended_are_closed() {
+    let (link, _, fds) = giver();
+    let owner = UdpLink::new(config(port())).unwrap();
+    let slot = owner.slots()[0];
+    let first = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let mut buffers = RxBuffers::new(1);
+    let mut ended = || {
+        link.recv(RxFrom::HandOver, &mut buffers, 8, &mut |p| panic!("{p:?}")).unwrap();
+        link.ended()
+    };
+    assert!(ended().is_empty());
+    drop(owner);
+    let mut seen = Vec::new();
+    assert!(wait(|| {
+        seen.extend(ended());
+        !seen.is_empty()
+    }));
+    seen.extend(ended());
+    assert_eq!(seen, [first]);
+    // The next owner of the slot is another process.
+    let next = Line::at(&slot_name(slot)).unwrap();
+    let second = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    assert!(ended().is_empty());
+    // Its end is found by who greets a third: the end is told of the second connection, not of the slot.
+    drop(next);
+    let _third = Line::at(&slot_name(slot)).unwrap();
+    let third = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    assert_ne!(second, third);
+    assert_eq!(ended(), [second]);
+}
+
+/// A name that is held and not listened at proves nothing either; its holder is named.
+#[test]
+fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
+    let (link, route, fds) = giver();
+    let slot = free_slot();
+    let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
+    assert_eq!(stranger.hear(), "held");
+    assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
+    let error = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    assert!(error.to_string().contains("user 65533"), "{error}");
+}
+
+/// A stranger's connections end before anything is read.
+#[test]
+fn tru_2_connections_of_strangers_are_ended_unread() {
+    let (node, _) = Node::at(config(port()), V4);
+    let mut stranger = Other::start(STRANGER, &format!("connect {}", slot_name(node.slot())));
+    assert_eq!(stranger.hear(), "connected");
+    assert!(wait(|| node.link.stats().handover_drop_foreign == 20), "{:?}", node.link.stats());
+    let stats = node.link.stats();
+    assert_eq!((stats.handover_drop_malformed, stats.handed_on_in), (0, 0));
+    assert!(node.link.greetings().is_empty());
+}
+
+/// Names that a stranger holds cost nothing as long as some are left; then the error names the stranger and what to do.
+#[test]
+fn tru_4_squatted_slots_are_named_when_none_is_left() {
+    let port = port();
+    let role = format!("link {port}");
+    let mut half = Other::start(STRANGER, &format!("squat {VICTIM} 1 512"));
+    assert_eq!(half.hear(), "511");
+    assert_eq!(Other::start(VICTIM, &role).hear(), "fine");
+    let mut rest = Other::start(STRANGER, &format!("squat {VICTIM} 512 1023"));
+    assert_eq!(rest.hear(), "511");
+    let error = Other::start(VICTIM, &role).hear();
+    assert!(error.contains("1022 of them by user 65533"), "{error}");
+    assert!(error.contains("network namespace of your own"), "{error}");
+    // The strangers' own slots are free.
+    assert_eq!(Other::start(STRANGER, &role).hear(), "fine");
+}
+
+/// The name that measuring goes by in turns is a hint: a stranger who holds it, in any way, is named and not waited for.
+#[test]
+fn tru_4_who_holds_the_steer_name_is_not_waited_for() {
+    for way in ["listen", "hold"] {
+        let port = port();
+        let mut stranger = Other::start(STRANGER, &format!("{way} adverb-{MEASURER}-steer-127.0.0.1:{port}"));
+        stranger.hear();
+        let said = Other::start(MEASURER, &format!("steered {port}")).hear();
+        assert!(said.starts_with("true"), "{said}");
+        assert!(said.contains("user 65533") && said.contains("steer"), "{said}");
+    }
+}
+
+/// A port that another user holds: the error names that user, and what to do.
+#[test]
+fn tru_4_who_holds_the_port_is_named() {
+    for held in ["127.0.0.1", "0.0.0.0", "::"] {
+        let port = port();
+        let _held = UdpSocket::bind((held.parse::<IpAddr>().unwrap(), port)).unwrap();
+        let said = Other::start(STRANGER, &format!("link {port}")).hear();
+        assert!(said.contains("user 0") && said.contains("of one user"), "{held}: {said}");
+        assert!(said.contains("ss -ulpn"), "{held}: {said}");
+    }
+    // The other way round, with a link.
+    let port = port();
+    let (_node, _) = Node::at(config(port), V4);
+    let said = Other::start(STRANGER, &format!("link {port}")).hear();
+    assert!(said.contains("user 0"), "{said}");
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Peers of the own user that connect and say nothing, rubbish, or give descriptors that nobody asked for: what they cost is
+/// bounded, and others are heard.
+#[test]
+fn tru_3_noisy_peers_are_borne() {
+    // A process of its own: descriptors are counted.
+    if std::env::var(ROLE).as_deref() != Ok("noisy") {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "tru_3_noisy_peers_are_borne", "--nocapture"]).env(ROLE, "noisy");
+        assert!(command.status().unwrap().success());
+        return;
+    }
+    let (node, _) = Node::at(config(port()), V4);
+    let name = slot_name(node.slot());
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let (honest, route, _) = giver();
+    let before = descriptors();
+    assert_eq!(honest.deliver(node.slot(), &route, &packets(node.slot(), 8)), Delivery::Done);
+    node.take(1);
+    let mut kept = Vec::new();
+    for n in 0..400u32 {
+        let line = Line::to(&name).unwrap();
+        match n % 4 {
+            0 => {}
+            1 => drop(line.send(&[n as u8; 300])),
+            2 => drop(line.send_fds(b"Adverb\0\x01\x05\x04", &[null.as_raw_fd(); 200])),
+            _ => drop(line.send_fds(&greeting()[..20], &[null.as_raw_fd(); 5])),
+        }
+        // Half of them go, half of them stay.
+        kept.extend(Some(line).filter(|_| n % 8 < 4));
+        if n % 50 == 49 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+    assert!(wait(|| node.link.stats().handover_drop_malformed >= 300), "{:?}", node.link.stats());
+    // Its ends of the connections, and ours: nothing that was given.
+    assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
+    assert!(node.link.greetings().is_empty());
+    let say = |n| {
+        assert_eq!(honest.deliver(node.slot(), &route, &packets(node.slot(), n)), Delivery::Done);
+        assert_eq!(node.take(1)[0].bytes.len(), 12 + n);
+    };
+    say(16);
+    // More than are kept: the idle ones go, and the rest works.
+    for _ in 0..400 {
+        kept.push(Line::to(&name).unwrap());
+        if kept.len() % 50 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+    // It was among the idle ones, and connects once more.
+    say(20);
+    assert!(
+        wait(|| descriptors() <= before + kept.len() + 256 + 8),
+        "{} {before} {}",
+        descriptors(),
+        kept.len()
+    );
+}
+
+/// A peer that takes nothing fills its own connection, and holds up nobody else.
+#[test]
+fn tru_3_who_never_reads_holds_up_itself() {
+    let (link, route, _) = giver();
+    let slot = free_slot();
+    let _deaf = Line::at(&slot_name(slot)).unwrap();
+    let (other, _) = Node::at(config(port()), V4);
+    let message = packets(slot, 4000);
+    let full = (0..10_000).find(|_| link.deliver(slot, &route, &message) == Delivery::Full);
+    assert!(full.is_some_and(|n| n * message.len() < 4 << 20), "{full:?}");
+    assert!(message.len() <= DELIVERY);
+    assert_eq!(link.deliver(other.slot(), &route, &packets(other.slot(), 64)), Delivery::Done);
+    assert!(other.take(1)[0].handed_on);
+}
+
+/// Somebody who never stops sending does not keep others from being heard.
+#[test]
+fn tru_3_a_busy_peer_leaves_room_for_others() {
+    let (node, route, _) = giver();
+    let (busy, busy_route, _) = giver();
+    let (quiet, quiet_route, _) = giver();
+    let slot = node.slots()[0];
+    let long: Vec<u8> = (0..64).flat_map(|_| packets(slot, 64)).collect();
+    let mut buffers = RxBuffers::new(1);
+    let mut heard = false;
+    let deliver = |link: &UdpLink, route: &Route, message: &[u8]| link.deliver(slot, route, message);
+    while deliver(&busy, &busy_route, &long) == Delivery::Done {}
+    node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| {}).unwrap();
+    assert_eq!(deliver(&quiet, &quiet_route, &packets(slot, 16)), Delivery::Done);
+    for _ in 0..200 {
+        // Its buffer is never empty.
+        while deliver(&busy, &busy_route, &long) == Delivery::Done {}
+        node.recv(RxFrom::HandOver, &mut buffers, 64, &mut |p| heard |= p.bytes.len() == 28).unwrap();
+    }
+    assert!(heard, "{:?} {route:?}", node.stats());
+}
+
+/// What comes from an address of this machine counts from the own port alone, at an address where this process has a socket. The
+/// rest is counted, and not handed on.
+#[test]
+fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
+    let own = |port| Config { local_ports: LocalPorts::Own, ..config(port) };
+    for (here, there) in [(V4, "127.0.0.77".parse().unwrap()), (V4, V4), (V6, V6)] {
+        let port = port();
+        let (node, _) = Node::at(own(port), here);
+        let (second, _) = Node::at(own(port), here);
+        let dropped = || node.link.stats().rx_drop_local_port + second.link.stats().rx_drop_local_port;
+        // Another port.
+        let strange = UdpLink::new(config(common::port())).unwrap();
+        let local = strange.add_address(there, 0).unwrap();
+        let route = Route::new(local, SocketAddr::new(here, port));
+        let mut batch = TxBatch::new();
+        for to in [&node, &second] {
+            for psn in 0..10 {
+                push(&mut batch, &strange, &route, qpn(to.slot(), 1), psn, 64);
+            }
+        }
+        batch.flush(&strange);
+        assert!(wait(|| dropped() == 20), "{} of 20", dropped());
+        if here == there {
+            continue;
+        }
+        // The port, where this process has no socket; then where it has one.
+        let near = UdpLink::new(own(port)).unwrap();
+        let local = near.add_address(there, 0).unwrap();
+        let route = Route::new(local, SocketAddr::new(here, port));
+        let mut send = |psn| {
+            push(&mut batch, &near, &route, qpn(node.slot(), 1), psn, 64);
+            batch.flush(&near);
+        };
+        send(1);
+        assert!(wait(|| dropped() == 21), "{} of 21", dropped());
+        assert_eq!((node.count(), second.count()), (0, 0));
+        node.link.add_address(there, 0).unwrap();
+        send(2);
+        assert_eq!(node.take(1)[0].bytes, expected(qpn(node.slot(), 1), 2, 64));
+        let handed_on = second.link.stats().handed_on_out + node.link.stats().handed_on_out;
+        assert!(handed_on <= 2, "{handed_on}");
+    }
+}
+
+/// What a stranger sent from the port at an address before it was this user's does not count when it is.
+#[test]
+fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
+    let there: IpAddr = "127.0.0.78".parse().unwrap();
+    let port = port();
+    let link = UdpLink::new(Config { local_ports: LocalPorts::Own, ..config(port) }).unwrap();
+    link.add_address(V4, 0).unwrap();
+    // Nobody reads while it holds the port, and it lets go. Which user it is of does not matter here.
+    let strange = UdpLink::new(Config { steer: false, ..config(port) }).unwrap();
+    let local = strange.add_address(there, 0).unwrap();
+    let route = Route::new(local, SocketAddr::new(V4, port));
+    let mut batch = TxBatch::new();
+    for psn in 0..50 {
+        push(&mut batch, &strange, &route, qpn(link.slots()[0], 1), psn, 64);
+        batch.flush(&strange);
+    }
+    drop(strange);
+    link.add_address(there, 0).unwrap();
+    let mut buffers = RxBuffers::new(1);
+    while link.recv(RxFrom::Every, &mut buffers, 64, &mut |p| panic!("{p:?}")).unwrap() > 0 {}
+    assert_eq!(link.stats().rx_drop_local_port, 50);
+}
+
+/// All this stands on that no other user can share the port.
+#[test]
+fn tru_2_the_port_is_one_users() {
+    let port = port();
+    let (_node, _) = Node::at(config(port), V4);
+    let error = Other::start(STRANGER, &format!("link {port}")).hear();
+    assert!(error.contains("is taken"), "{error}");
+    let error = LinkError::PortTaken { ip: V4, port, uid: STRANGER, holders: vec![] }.to_string();
+    assert!(error.contains("another user"), "{error}");
+}

@@ -1,0 +1,213 @@
+//! `madvise`, answered for the file's pages as for private memory.
+//!
+//! On private memory `MADV_DONTNEED` makes zeroes of the pages, and allocators count on it; on shared memory it does
+//! nothing of the kind. So the preload of `adverb run` has the program's advice come here first. It runs under the locks
+//! of allocators: it takes the table's lock alone, and allocates nothing.
+use super::SharedFile;
+use crate::maps::Vma;
+use crate::sys::{self, At};
+use std::ffi::c_int;
+
+/// `MADV_DONTNEED_LOCKED`.
+const DONTNEED_LOCKED: c_int = 24;
+/// `MADV_GUARD_INSTALL` (Linux 6.13): the pages go, and what is there when the guard goes is zeroes.
+const GUARD_INSTALL: c_int = 102;
+/// Ranges that are told apart at a fork: more than one for each block. Room that nobody touches costs nothing.
+const RANGES: usize = 1 << 14;
+
+/// What a child gets of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InChild {
+    /// Nothing (`MADV_DONTFORK`).
+    Absent,
+    /// Zeroes (`MADV_WIPEONFORK`).
+    Zeroes,
+}
+
+/// What the program asked for its children, by where the memory is in the file: a mapping that is moved takes it along. The
+/// newest word on a page counts.
+#[derive(Debug)]
+pub(super) struct Advised(Vec<(u64, u64, InChild)>);
+
+impl Advised {
+    pub fn new() -> Self {
+        Advised(Vec::with_capacity(RANGES))
+    }
+
+    /// Forgets what was said of a range.
+    pub fn forget(&mut self, start: u64, end: u64) {
+        let mut at = 0;
+        while at < self.0.len() {
+            let (from, to, what) = self.0[at];
+            if to <= start || from >= end {
+                at += 1;
+                continue;
+            }
+            self.0.swap_remove(at);
+            for (from, to) in [(from, start), (end, to)] {
+                if from < to {
+                    self.add(from, to, what);
+                }
+            }
+        }
+    }
+
+    /// When there is no room a child gets a copy of what it should not have: nothing that it counts on.
+    fn add(&mut self, start: u64, end: u64, what: InChild) {
+        if self.0.len() < self.0.capacity() {
+            self.0.push((start, end, what));
+        }
+    }
+
+    /// What a child gets at an address, and where the next word on that begins, at most `end`.
+    pub fn at(&self, at: u64, end: u64) -> (Option<InChild>, u64) {
+        let inside = self.0.iter().find(|(from, to, _)| (*from..*to).contains(&at));
+        let next = self.0.iter().map(|(from, ..)| *from).filter(|from| *from > at).min().unwrap_or(end);
+        match inside {
+            Some((_, to, what)) => (Some(*what), (*to).min(end)),
+            None => (None, next.min(end)),
+        }
+    }
+}
+
+/// What a call of `madvise` does: the errno for the program, 0 for success.
+pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
+    let len = len as u64;
+    // SAFETY: the program's own call, as it stands.
+    let raw = |addr, len| match unsafe { sys::advise(addr, len, advice) } {
+        Ok(()) => 0,
+        Err(errno) => errno as c_int,
+    };
+    let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
+    let (Some(end), Some(file)) = (end, SharedFile::outside()) else { return raw(addr, len) };
+    if !addr.is_multiple_of(crate::page_size()) || !matters(advice) || !file.maps_any(addr, end) {
+        return raw(addr, len);
+    }
+    match advice {
+        libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL => {
+            let errno = raw(addr, len);
+            // ENOMEM: there are holes in the range, and the rest was done.
+            if errno == 0 || errno == libc::ENOMEM {
+                file.each_own(addr, end, |vma| file.zero(vma));
+            }
+            errno
+        }
+        // Private memory has no such advice, and keeps its contents.
+        libc::MADV_REMOVE => libc::EINVAL,
+        _ => file.advise_parts(addr, end, advice, raw),
+    }
+}
+
+/// Do shared and private memory answer this advice in different ways?
+fn matters(advice: c_int) -> bool {
+    matches!(
+        advice,
+        libc::MADV_DONTNEED
+            | DONTNEED_LOCKED
+            | GUARD_INSTALL
+            | libc::MADV_FREE
+            | libc::MADV_REMOVE
+            | libc::MADV_DONTFORK
+            | libc::MADV_DOFORK
+            | libc::MADV_WIPEONFORK
+            | libc::MADV_KEEPONFORK
+    )
+}
+
+impl SharedFile {
+    pub(super) fn maps_any(&self, start: u64, end: u64) -> bool {
+        let mut any = false;
+        let _ = self.maps.walk(start, end, |vma| {
+            any = vma.is_of_file(self.id);
+            !any
+        });
+        any
+    }
+
+    /// Calls `each` with the parts of the file that are mapped in the range.
+    pub(super) fn each_own(&self, start: u64, end: u64, mut each: impl FnMut(&Vma)) {
+        let _ = self.maps.walk(start, end, |vma| {
+            if vma.is_of_file(self.id) {
+                each(&part(vma, start, end));
+            }
+            true
+        });
+    }
+
+    /// Makes zeroes of a part of the file where it is mapped.
+    fn zero(&self, vma: &Vma) {
+        if vma.is_of(self.id) {
+            if sys::punch(self.raw_fd(), vma.offset, vma.end - vma.start).is_err() {
+                // SAFETY: the program gave up the contents. By way of the mapping, where the descriptor is gone.
+                let _ = unsafe { sys::advise(vma.start, vma.end - vma.start, libc::MADV_REMOVE) };
+            }
+        } else {
+            // A child may be looking at the same page of the file.
+            // SAFETY: the program gave up the contents.
+            let _ = unsafe {
+                sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
+            };
+        }
+    }
+
+    /// Takes the file's parts of a range apart from the others, which are the kernel's to answer for.
+    fn advise_parts(&self, start: u64, end: u64, advice: c_int, raw: impl Fn(u64, u64) -> c_int) -> c_int {
+        let mut errno = 0;
+        let mut at = start;
+        let walked = self.maps.walk(start, end, |vma| {
+            let vma = part(vma, start, end);
+            if vma.start > at {
+                errno = libc::ENOMEM;
+            }
+            at = vma.end;
+            if !vma.is_of_file(self.id) {
+                let failed = raw(vma.start, vma.end - vma.start);
+                errno = if failed == 0 { errno } else { failed };
+                return failed == 0 || failed == libc::ENOMEM;
+            }
+            self.advise_own(&vma, advice);
+            true
+        });
+        match walked {
+            Ok(()) if errno == 0 && at < end => libc::ENOMEM,
+            Ok(()) => errno,
+            Err(e) => e.raw_os_error().unwrap_or(libc::EIO),
+        }
+    }
+
+    fn advise_own(&self, vma: &Vma, advice: c_int) {
+        let (start, end) = (vma.offset, vma.offset + (vma.end - vma.start));
+        match advice {
+            // At once is as good as lazily.
+            libc::MADV_FREE => self.zero(vma),
+            libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
+                let what = if advice == libc::MADV_DONTFORK { InChild::Absent } else { InChild::Zeroes };
+                let mut table = self.table();
+                table.advised.forget(start, end);
+                table.advised.add(start, end, what);
+            }
+            _ => self.table().advised.forget(start, end),
+        }
+    }
+}
+
+/// The part of a mapping that lies in `[start, end)`.
+fn part(vma: &Vma, start: u64, end: u64) -> Vma {
+    let from = vma.start.max(start);
+    Vma { start: from, end: vma.end.min(end), offset: vma.offset + (from - vma.start), ..*vma }
+}
+
+/// `process_madvise` on this process itself: the bytes advised, or a negative errno.
+pub extern "C" fn advise_many(vectors: *const libc::iovec, count: usize, advice: c_int) -> isize {
+    let mut done = 0_isize;
+    for i in 0..count {
+        // SAFETY: the caller says that `count` vectors are there.
+        let vector = unsafe { vectors.add(i).read() };
+        let errno = advise(vector.iov_base as u64, vector.iov_len, advice);
+        if errno != 0 {
+            return if done > 0 { done } else { -(errno as isize) };
+        }
+        done += vector.iov_len.cast_signed();
+    }
+    done
+}

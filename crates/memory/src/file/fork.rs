@@ -1,0 +1,419 @@
+//! What a child of `fork` sees.
+//!
+//! Mappings of the file are not inherited (`MADV_DONTFORK`): a child that is made past every handler of ours has no such
+//! pages, so it can never write to its parent's. In a child of `fork` copies are made before `fork` returns there, and
+//! the parent waits for them: nothing that the forking thread does afterwards is in them. (Other threads' writes of that
+//! time may be, as with any fork.) What was not touched is not copied. From then on the child's memory is ordinary.
+use super::advice::InChild;
+use super::{SharedFile, door};
+use crate::sys::{self, At, RW};
+use nix::errno::Errno;
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+
+/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room that nobody touches costs
+/// nothing.
+pub(super) const PIECES: usize = 1 << 17;
+
+/// A mapping of the file as of the fork.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    start: u64,
+    end: u64,
+    offset: u64,
+    prot: c_int,
+    zeroes: bool,
+    /// A second mapping, which the child inherits, where the file's descriptor is gone; 0 for none.
+    beside: u64,
+}
+
+/// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork all the same. -1 for none;
+/// its inode tells it from what a program, which closes all it finds, put in its place. Changed under the table's lock.
+static READER: AtomicI32 = AtomicI32::new(-1);
+static WRITER: AtomicI32 = AtomicI32::new(-1);
+static PIPE: AtomicU64 = AtomicU64::new(0);
+/// What else is to be called in a child.
+static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// Set between `before` and what follows the fork.
+static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
+/// Signals that the forking thread did not take before the fork; none are taken until the child has its memory, whose handlers
+/// may look at it. Written and read by who has the table.
+static MASKED: AtomicU64 = AtomicU64::new(0);
+
+/// Has every fork call the functions below, from the first call on, and `child` in the child after them.
+///
+/// The preload sees to it where there is one: its handlers were registered before all others. So they take the table last
+/// before a fork, and wait for nobody while they have it, and a child has its memory before a handler of the program runs.
+pub(crate) fn register(child: Option<extern "C" fn()>) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if let Some(child) = child {
+        CHILD.store(child as *mut (), Ordering::Release);
+    }
+    if !door::open() && !DONE.swap(true, Ordering::SeqCst) {
+        // SAFETY: functions that live as long as the library, which is never unloaded; the child's is async-signal-safe.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    }
+}
+
+/// Can the machine hold what a child would copy? ENOMEM if not, 0 if so.
+pub(super) extern "C" fn may_fork() -> c_int {
+    /// Less is not asked for.
+    const LITTLE: u64 = 1 << 20;
+    let Some(file) = SharedFile::outside() else { return 0 };
+    let held = file.held();
+    let (resident, live) = (held.resident, held.own + held.blocks);
+    if live == 0 {
+        return 0;
+    }
+    keep_stack(file);
+    // The lock alone: what allocates under it waits for an allocator that waits, in another thread's fork, for the lock.
+    let table = file.table();
+    let piped = has_pipe();
+    drop(table);
+    if !piped {
+        log::warn!(
+            "fork fails: there are no descriptors for a pipe, on which the parent waits for the child's copy (EAGAIN)"
+        );
+        return libc::EAGAIN;
+    }
+    if resident < LITTLE || resident <= crate::room::available() {
+        return 0;
+    }
+    log::warn!(
+        "fork fails: the child's copy of {resident} bytes of shared memory does not fit (ENOMEM); posix_spawn or \
+         vfork copy nothing, MADV_DONTFORK leaves memory out"
+    );
+    libc::ENOMEM
+}
+
+/// Before `fork`, in the thread that forks. An allocator's own handler may have run before, which holds all its locks: nothing is
+/// allocated here.
+pub(super) extern "C" fn before() {
+    let Some(file) = SharedFile::outside() else { return };
+    let mut table = file.table();
+    let mut copies = std::mem::take(&mut table.copies);
+    copies.clear();
+    if !table.is_empty() || file.own.load(Ordering::Relaxed) > 0 {
+        let here = (&raw const copies) as u64;
+        let _ = file.maps.files(|vma| {
+            if !vma.is_of(file.id) || table.is_alias(vma.start) {
+                return;
+            }
+            let piece = Piece {
+                start: vma.start,
+                end: vma.end,
+                offset: vma.offset,
+                prot: vma.prot(),
+                zeroes: false,
+                beside: 0,
+            };
+            if (vma.start..vma.end).contains(&here) {
+                // A fork past the preload's `fork`, which has seen to it otherwise, and may allocate for it.
+                keep(file, &piece);
+                return;
+            }
+            let (mut at, last) = (vma.offset, vma.offset + (vma.end - vma.start));
+            while at < last {
+                let (what, next) = table.advised.at(at, last);
+                if what != Some(InChild::Absent) && copies.len() < copies.capacity() {
+                    let zeroes = what == Some(InChild::Zeroes);
+                    let (start, end) = (vma.start + (at - vma.offset), vma.start + (next - vma.offset));
+                    copies.push(Piece { start, end, offset: at, zeroes, ..piece });
+                }
+                at = next;
+            }
+        });
+    }
+    let any = !copies.is_empty();
+    if any && file.raw_fd() < 0 {
+        copies.iter_mut().for_each(map_beside);
+    }
+    table.copies = copies;
+    if any {
+        has_pipe();
+        MASKED.store(sys::mask_signals(u64::MAX), Ordering::Relaxed);
+    }
+    // Held over the fork; the parent and the child let go.
+    std::mem::forget(table);
+    FORKING.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
+}
+
+/// Has a child inherit what it is to copy: the program has closed the file's descriptor.
+fn map_beside(piece: &mut Piece) {
+    let len = piece.end - piece.start;
+    // SAFETY: a second mapping of the same pages, at an address of the kernel's choice.
+    unsafe {
+        let Ok(at) = sys::remap(piece.start, 0, len, libc::MREMAP_MAYMOVE, 0) else { return };
+        let ready = sys::protect(at, len, libc::PROT_READ).and(sys::advise(at, len, libc::MADV_DOFORK));
+        match ready {
+            Ok(()) => piece.beside = at,
+            Err(_) => drop(sys::unmap(at, len)),
+        }
+    }
+}
+
+/// The end of that, in the parent and in the child.
+fn unmap_beside(piece: &Piece) {
+    if piece.beside != 0 {
+        // SAFETY: the mapping made for this fork.
+        let _ = unsafe { sys::unmap(piece.beside, piece.end - piece.start) };
+    }
+}
+
+/// Copies the pages that are there from the mapping beside.
+fn fill_from_beside(piece: &Piece) {
+    const PAGES: u64 = 1024;
+    let (page, len) = (crate::page_size(), piece.end - piece.start);
+    let mut there = [0_u8; PAGES as usize];
+    let mut at = 0;
+    while at < len {
+        let n = (len - at).min(PAGES * page);
+        let args = [piece.beside + at, n, there.as_mut_ptr() as u64, 0, 0, 0];
+        // SAFETY: a byte for each page of at most PAGES pages.
+        let asked = unsafe { sys::call(libc::SYS_mincore, args) };
+        for i in (0..n / page).filter(|i| asked.is_err() || there[*i as usize] & 1 == 1) {
+            let (from, to) = (piece.beside + at + i * page, piece.start + at + i * page);
+            // SAFETY: a page of the mapping beside, into the one made for the child.
+            unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, page as usize) };
+        }
+        at += n;
+    }
+}
+
+/// The forking thread runs on this memory, so the child needs it at its first instruction: it becomes private, which the
+/// kernel copies as any other. It is no block any more.
+fn keep_stack(file: &SharedFile) {
+    let here = 0_u8;
+    let here = (&raw const here) as u64;
+    let mut found = None;
+    let _ = file.maps.walk(here, here + 1, |vma| {
+        found = vma.is_of(file.id).then_some(*vma);
+        false
+    });
+    let Some(vma) = found else { return };
+    let piece = Piece {
+        start: vma.start,
+        end: vma.end,
+        offset: vma.offset,
+        prot: vma.prot(),
+        zeroes: false,
+        beside: 0,
+    };
+    keep(file, &piece);
+}
+
+/// Makes a mapping private, and wakes who waits there.
+fn keep(file: &SharedFile, piece: &Piece) {
+    make_private(file, piece);
+    let (len, from) = (piece.end - piece.start, Some((file.raw_fd(), piece.offset)));
+    // SAFETY: a mapping of our own beside it, for a moment.
+    unsafe {
+        if let Ok(beside) = sys::map(At::Anywhere, len, RW, libc::MAP_SHARED, from) {
+            wake_waiters(piece, beside);
+            let _ = sys::unmap(beside, len);
+        }
+    }
+}
+
+fn make_private(file: &SharedFile, piece: &Piece) {
+    let from = Some((file.raw_fd(), piece.offset));
+    // SAFETY: the same bytes at the same place, from here on nobody else's writes are seen there.
+    let _ = unsafe {
+        sys::map(At::Over(piece.start), piece.end - piece.start, piece.prot, libc::MAP_PRIVATE, from)
+    };
+}
+
+/// The kernel finds the waiters of a futex that is not private by its place in the file, or by its address where the memory
+/// is private. Those that wait by the place, as who joins a thread does, look again, and wait by the address from then on.
+fn wake_waiters(piece: &Piece, beside: u64) {
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let is_futex = words.next().is_some_and(|word| word.parse() == Ok(libc::SYS_futex));
+        let word = words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+        if let Some(at) = word.filter(|at| is_futex && (piece.start..piece.end).contains(at)) {
+            let args = [beside + (at - piece.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
+            // SAFETY: wakes waiters, who look again.
+            let _ = unsafe { sys::call(libc::SYS_futex, args) };
+        }
+    }
+}
+
+/// After `fork` in the parent: waits until the child has its copies, or is dead.
+pub(super) extern "C" fn in_parent() {
+    let Some(file) = forking() else { return };
+    // SAFETY: the lock was taken by this thread before it forked.
+    let waits = unsafe { !(*file.table.data_ptr()).copies.is_empty() };
+    if !waits {
+        unlock(file);
+        return;
+    }
+    let (reader, writer) = take_pipe();
+    close(writer);
+    if reader >= 0 {
+        let mut byte = [0_u8];
+        // A byte when it is done; the end of the file when it died.
+        loop {
+            // SAFETY: one byte, ours.
+            let read = unsafe { sys::transfer(libc::SYS_read, reader, byte.as_mut_ptr() as u64, 1, 0) };
+            if read != Err(Errno::EINTR) {
+                break;
+            }
+        }
+        close(reader);
+    }
+    // For the next fork, while the two descriptors are free.
+    has_pipe();
+    // SAFETY: as above.
+    unsafe { (*file.table.data_ptr()).copies.iter().for_each(unmap_beside) };
+    let masked = MASKED.load(Ordering::Relaxed);
+    unlock(file);
+    sys::mask_signals(masked);
+}
+
+/// Is there a pipe for a fork? Makes one if not.
+pub(super) fn has_pipe() -> bool {
+    let ends = [READER.load(Ordering::Relaxed), WRITER.load(Ordering::Relaxed)];
+    let ours = PIPE.load(Ordering::Relaxed);
+    if ends.into_iter().all(|fd| fd >= 0 && inode(fd) == Some(ours)) {
+        return true;
+    }
+    let mut ends = [-1; 2];
+    // SAFETY: two new descriptors.
+    let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == 0;
+    let ends = if made { ends } else { [-1; 2] };
+    READER.store(ends[0], Ordering::Relaxed);
+    WRITER.store(ends[1], Ordering::Relaxed);
+    PIPE.store(inode(ends[0]).unwrap_or(0), Ordering::Relaxed);
+    made
+}
+
+/// The inode of a pipe.
+fn inode(fd: RawFd) -> Option<u64> {
+    let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
+    (failed == 0 && about.st_mode & libc::S_IFMT == libc::S_IFIFO).then_some(about.st_ino)
+}
+
+/// After `fork` in the child. Async-signal-safe.
+pub(super) extern "C" fn in_child() {
+    if let Some(file) = forking() {
+        copy_all(file);
+    }
+    let child = CHILD.load(Ordering::Acquire);
+    if !child.is_null() {
+        // SAFETY: what `register` was given: a function of this signature.
+        let child = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(child) };
+        child();
+    }
+}
+
+fn copy_all(file: &SharedFile) {
+    let (reader, writer) = take_pipe();
+    close(reader);
+    // SAFETY: the lock was taken by this thread before it forked, and no other thread is here.
+    let table = unsafe { &*file.table.data_ptr() };
+    for piece in &table.copies {
+        copy(file.raw_fd(), piece);
+        unmap_beside(piece);
+    }
+    // The parent's file lives on with the parent alone.
+    replace(file);
+    if writer >= 0 && !table.copies.is_empty() {
+        // SAFETY: one byte from the stack.
+        let _ = unsafe { sys::transfer(libc::SYS_write, writer, [0_u8].as_ptr() as u64, 1, 0) };
+    }
+    close(writer);
+    let (copied, masked) = (!table.copies.is_empty(), MASKED.load(Ordering::Relaxed));
+    unlock(file);
+    if copied {
+        sys::mask_signals(masked);
+    }
+}
+
+/// Makes the child's copy of a piece. Where it cannot be had there is nothing.
+fn copy(fd: RawFd, piece: &Piece) {
+    let len = piece.end - piece.start;
+    // SAFETY: nothing is mapped there, or the call fails.
+    if unsafe { sys::map(At::Free(piece.start), len, RW, libc::MAP_PRIVATE, None) }.is_err() {
+        return;
+    }
+    if !piece.zeroes && piece.beside != 0 {
+        fill_from_beside(piece);
+    } else if !piece.zeroes && !fill(fd, piece.start, piece.offset, len) {
+        return;
+    }
+    if piece.prot != RW {
+        // SAFETY: the mapping made above gets the rights that its parent's has.
+        let _ = unsafe { sys::protect(piece.start, len, piece.prot) };
+    }
+}
+
+/// Copies what the file holds to fresh memory of as many bytes; holes are left out. `false`: not all could be had.
+pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
+    let file_end = offset + len;
+    let mut at = offset;
+    while at < file_end {
+        // SAFETY: plain integers; nobody else uses the descriptor's position.
+        let (data, hole) = unsafe {
+            let data = libc::lseek(fd, at.cast_signed(), libc::SEEK_DATA);
+            (data, if data < 0 { -1 } else { libc::lseek(fd, data, libc::SEEK_HOLE) })
+        };
+        let (Ok(data), Ok(hole)) = (u64::try_from(data), u64::try_from(hole)) else {
+            // No data from there on; anything else is a descriptor that is the file's no more.
+            return Errno::last() == Errno::ENXIO;
+        };
+        at = data;
+        while at < hole.min(file_end) {
+            let to = start + (at - offset);
+            // SAFETY: into memory of the caller's.
+            match unsafe { sys::transfer(libc::SYS_pread64, fd, to, hole.min(file_end) - at, at) } {
+                Ok(n) if n > 0 => at += n,
+                Err(Errno::EINTR) => {}
+                _ => return false,
+            }
+        }
+    }
+    true
+}
+
+/// Puts something harmless in place of the descriptors that belong to the parent, under the same numbers.
+fn replace(file: &SharedFile) {
+    // SAFETY: a new descriptor, copied over ours, which keep their numbers so that nobody closes another's.
+    unsafe {
+        let nothing = libc::eventfd(0, libc::EFD_CLOEXEC);
+        if nothing >= 0 {
+            for fd in [file.raw_fd(), file.maps.own_fd()] {
+                // What the program has put there is its own.
+                if fd >= 0 {
+                    libc::dup3(nothing, fd, libc::O_CLOEXEC);
+                }
+            }
+            sys::close(nothing);
+        }
+    }
+}
+
+/// The file whose lock `before` took, once.
+fn forking() -> Option<&'static SharedFile> {
+    // SAFETY: null, or a file, which is never freed.
+    unsafe { FORKING.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
+}
+
+fn take_pipe() -> (RawFd, RawFd) {
+    (READER.swap(-1, Ordering::Relaxed), WRITER.swap(-1, Ordering::Relaxed))
+}
+
+fn close(fd: RawFd) {
+    if fd >= 0 {
+        sys::close(fd);
+    }
+}
+
+fn unlock(file: &SharedFile) {
+    file.owner.store(0, Ordering::Relaxed);
+    // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and forgot the guard.
+    unsafe { file.table.force_unlock() };
+}

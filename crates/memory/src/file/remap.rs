@@ -1,0 +1,104 @@
+//! `mremap`, answered for the file's pages as for private memory.
+//!
+//! A mapping of a file that grows shows what lies behind in the file: pages that were cut off before, or those of a neighbour
+//! that it was split from. One that is moved and stays (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows
+//! zeroes in either case. So the preload of `adverb run` has the program's calls come here first.
+use super::blocks::Block;
+use super::fork::fill;
+use super::{BLOCKS_FROM, SharedFile};
+use crate::maps::Vma;
+use crate::sys::{self, At, RW};
+use nix::errno::Errno;
+use std::ffi::c_int;
+
+/// What a call of `mremap` does: the address, or a negative errno.
+pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64 {
+    // SAFETY: the program's own call, as it stands.
+    let raw = || match unsafe { sys::remap(addr, old, new, flags, to) } {
+        Ok(at) => at.cast_signed(),
+        Err(errno) => -(errno as i64),
+    };
+    let page = crate::page_size();
+    let lens = old.checked_next_multiple_of(page).zip(new.checked_next_multiple_of(page));
+    let (Some((old_len, new_len)), Some(file)) = (lens, SharedFile::outside()) else { return raw() };
+    let Some(end) = addr.checked_add(old_len.max(page)).filter(|_| addr.is_multiple_of(page)) else {
+        return raw();
+    };
+    if !file.maps_any(addr, end) {
+        return raw();
+    }
+    if old_len == 0 {
+        // A second mapping of the same pages, which private memory has not.
+        return -(Errno::EINVAL as i64);
+    }
+    if new_len > old_len {
+        file.make_room(addr, old_len, new_len);
+    }
+    let got = raw();
+    if got >= 0 && flags & libc::MREMAP_DONTUNMAP != 0 {
+        file.each_own(addr, end, |vma| {
+            // SAFETY: the program has moved these pages away, and gets zeroes in their place.
+            let _ = unsafe {
+                sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, None)
+            };
+        });
+    }
+    got
+}
+
+impl SharedFile {
+    /// Sees to it that a mapping that grows shows zeroes behind its end: nothing lies there in the file any more, or, where
+    /// something must stay, the mapping is made private first.
+    fn make_room(&'static self, addr: u64, old: u64, new: u64) {
+        let mut first = None;
+        let _ = self.maps.walk(addr, addr + old, |vma| {
+            first = Some(*vma);
+            false
+        });
+        let fits = |vma: &Vma| vma.is_of_file(self.id) && vma.start <= addr && addr + old <= vma.end;
+        // What is no block of the program's, and no mapping of one, is the kernel's to answer for.
+        let Some(vma) = first.filter(fits).filter(|vma| vma.offset >= BLOCKS_FROM) else { return };
+        let at = vma.offset + (addr - vma.start);
+        let (from, until) = (at + old, at + new);
+        let table = self.table();
+        let block = table.within(at).filter(|block| until <= block.offset + block.range);
+        let is_held = |block: &Block| block.holds > 0 && from < block.offset + block.len;
+        let is_free = vma.is_of(self.id)
+            && block.is_some_and(|block| !is_held(&block))
+            && !self.shows(from, until, |start| table.is_alias(start));
+        if !(is_free && sys::punch(self.raw_fd(), from, until - from).is_ok()) {
+            self.make_private(&Vma { start: addr, end: addr + old, offset: at, ..vma });
+        }
+    }
+
+    /// Does the program map a part of `[from, until)` of the file?
+    fn shows(&self, from: u64, until: u64, is_alias: impl Fn(u64) -> bool) -> bool {
+        let mut any = false;
+        let looked = self.maps.files(|vma| {
+            let overlaps = vma.offset < until && vma.offset + (vma.end - vma.start) > from;
+            any |= vma.is_of_file(self.id) && overlaps && !is_alias(vma.start);
+        });
+        any || looked.is_err()
+    }
+
+    /// Replaces a mapping of the file by private memory with the same bytes, in one step.
+    fn make_private(&self, vma: &Vma) {
+        let len = vma.end - vma.start;
+        // SAFETY: new memory, which goes over the program's own when it has the same bytes, or goes again.
+        unsafe {
+            let Ok(new) = sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) else { return };
+            let filled = if vma.is_of(self.id) {
+                fill(self.raw_fd(), new, vma.offset, len)
+            } else {
+                crate::kernel::copy_out(vma.start, new, len).is_ok()
+            };
+            let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let done = filled
+                && sys::protect(new, len, vma.prot()).is_ok()
+                && sys::remap(new, len, len, moves, vma.start).is_ok();
+            if !done {
+                let _ = sys::unmap(new, len);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Memory that may vanish: copies that the kernel makes, which answers a missing page with an error instead of a signal.
+//!
+//! A program may unmap, protect or truncate what it has registered (MEM-4). So its own memory is never touched by a load
+//! or a store of ours, but by `process_vm_readv` and `process_vm_writev` on this process, or, where a filter of system
+//! calls forbids these, by `read` and `write` of a file in memory.
+use crate::sys;
+use adverb_engine::{MemoryFault, Range};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which way bytes go, seen from the memory that may vanish.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Out,
+    In,
+}
+
+/// Set when the kernel forbids `process_vm_*` on this process itself.
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Copies out of `from`.
+pub(crate) fn read(from: Range, to: &mut [u8]) -> Result<(), MemoryFault> {
+    copy(Way::Out, from.addr, to.as_mut_ptr() as u64, to.len() as u64)
+}
+
+/// Copies into `to`.
+pub(crate) fn write(to: Range, from: &[u8]) -> Result<(), MemoryFault> {
+    copy(Way::In, to.addr, from.as_ptr() as u64, from.len() as u64)
+}
+
+/// Copies out of `from` to `len` bytes at `to`, which may vanish as well.
+pub(crate) fn copy_out(from: u64, to: u64, len: u64) -> Result<(), MemoryFault> {
+    copy(Way::Out, from, to, len)
+}
+
+/// Copies into `to` from `len` bytes at `from`, which may vanish as well.
+pub(crate) fn copy_in(to: u64, from: u64, len: u64) -> Result<(), MemoryFault> {
+    copy(Way::In, to, from, len)
+}
+
+fn copy(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
+    let mut done = 0;
+    while done < len {
+        if FORBIDDEN.load(Ordering::Relaxed) {
+            return by_file(way, theirs + done, ours + done, len - done);
+        }
+        match call(way, theirs + done, ours + done, len - done) {
+            Ok(n) if n > 0 => done += n,
+            Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES) => FORBIDDEN.store(true, Ordering::Relaxed),
+            Err(Errno::EINTR) => {}
+            _ => return Err(MemoryFault { addr: theirs + done }),
+        }
+    }
+    Ok(())
+}
+
+fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
+    let vec = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
+    let (local, remote) = (vec(ours), vec(theirs));
+    let number = match way {
+        Way::Out => libc::SYS_process_vm_readv,
+        Way::In => libc::SYS_process_vm_writev,
+    };
+    let args = [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
+    // SAFETY: the kernel checks every address on both sides; the bytes written are `ours` (reading), which the caller
+    // lent, or memory that a key opens (writing).
+    unsafe { sys::call(number, args) }
+}
+
+/// Bytes copied at a time by way of a file.
+const PIECE: u64 = 64 << 10;
+
+/// The same over a file in memory: `write` reads the one side, `read` writes to the other.
+#[cold]
+fn by_file(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
+    let fault = |done| MemoryFault { addr: theirs + done };
+    let Some(fd) = scratch() else { return Err(fault(0)) };
+    let (from, to) = match way {
+        Way::Out => (theirs, ours),
+        Way::In => (ours, theirs),
+    };
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(PIECE);
+        // A place of its own for each call: other threads use the file, too.
+        let at = PLACE.with(|place| *place);
+        for (number, addr) in [(libc::SYS_pwrite64, from + done), (libc::SYS_pread64, to + done)] {
+            let mut moved = 0;
+            while moved < n {
+                // SAFETY: as in `call`.
+                match unsafe { sys::transfer(number, fd, addr + moved, n - moved, at + moved) } {
+                    Ok(got) if got > 0 => moved += got,
+                    Err(Errno::EINTR) => {}
+                    _ => return Err(fault(done + moved)),
+                }
+            }
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+thread_local! {
+    /// Where in the file this thread's bytes go.
+    static PLACE: u64 = {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % (1 << 20) * PIECE
+    };
+}
+
+/// The file, one a process; a child of `fork` that uses its parent's only passes bytes through places of its own.
+fn scratch() -> Option<i32> {
+    static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let made = FILE.get_or_init(|| {
+        // SAFETY: a terminated name and flags; the descriptor is new.
+        unsafe {
+            let fd = libc::memfd_create(c"adverb-copy".as_ptr(), libc::MFD_CLOEXEC);
+            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+        }
+    });
+    made.as_ref().map(AsRawFd::as_raw_fd)
+}
+
+/// Makes the page of a word writable without changing it, or reports the fault.
+pub(crate) fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
+    crate::probe(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
+}
+
+/// Is the system call of the other side known to be forbidden? For tests.
+#[cfg(test)]
+pub(crate) fn forbid(forbidden: bool) {
+    FORBIDDEN.store(forbidden, Ordering::Relaxed);
+}

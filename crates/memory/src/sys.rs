@@ -1,0 +1,300 @@
+//! System calls of this crate, made without the C library's functions.
+//!
+//! Programs replace `mmap`, `munmap` and `madvise`: their own definitions, memory hooks of MPI libraries, our preload.
+//! What such a function does is the program's business, so nothing here calls through one of these names (MEM-7).
+use nix::errno::Errno;
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A system call, by the instruction itself: `syscall` is a name that programs and our preload replace, too.
+///
+/// # Safety
+/// That of the call.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
+    let result: i64;
+    // SAFETY: the kernel's convention: it changes rax, rcx and r11, and the memory that the call names.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer(result)
+}
+
+/// A system call, by the instruction itself: `syscall` is a name that programs and our preload replace, too.
+///
+/// # Safety
+/// That of the call.
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
+    let result: i64;
+    // SAFETY: the kernel's convention: it changes x0 and the memory that the call names.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] => result,
+            in("x1") args[1], in("x2") args[2],
+            in("x3") args[3], in("x4") args[4], in("x5") args[5],
+            options(nostack),
+        );
+    }
+    answer(result)
+}
+
+/// What the kernel answered: a number, or an errno below zero.
+fn answer(result: i64) -> Result<u64, Errno> {
+    match result {
+        -4095..0 => Err(Errno::from_raw(-result as i32)),
+        _ => Ok(result.cast_unsigned()),
+    }
+}
+
+/// Read and write.
+pub(crate) const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Where a mapping goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Where the kernel likes.
+    Anywhere,
+    /// Over whatever is there.
+    Over(u64),
+    /// There, if nothing is.
+    Free(u64),
+}
+
+fn bits(n: i32) -> u64 {
+    u64::from(n.cast_unsigned())
+}
+
+/// `mprotect`.
+///
+/// # Safety
+/// The range is the caller's to protect.
+pub(crate) unsafe fn protect(addr: u64, len: u64, prot: i32) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_mprotect, [addr, len, bits(prot), 0, 0, 0]) }.map(drop)
+}
+
+/// `read`, `write` or one of their kin: descriptor, address, length, offset.
+///
+/// # Safety
+/// The bytes are the caller's.
+pub(crate) unsafe fn transfer(
+    number: i64,
+    fd: RawFd,
+    addr: u64,
+    len: u64,
+    offset: u64,
+) -> Result<u64, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(number, [i64::from(fd).cast_unsigned(), addr, len, offset, 0, 0]) }
+}
+
+/// Opens a file for reading. A thread is not cancelled here, nor in [`transfer`] and [`close`].
+pub(crate) fn open(path: &CStr) -> Result<RawFd, Errno> {
+    let args = [
+        i64::from(libc::AT_FDCWD).cast_unsigned(),
+        path.as_ptr() as u64,
+        bits(libc::O_RDONLY | libc::O_CLOEXEC),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: a terminated path.
+    unsafe { call(libc::SYS_openat, args) }.map(|fd| fd as RawFd)
+}
+
+/// `close`.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: concerns the descriptor alone, which is the caller's.
+    let _ = unsafe { call(libc::SYS_close, [i64::from(fd).cast_unsigned(), 0, 0, 0, 0, 0]) };
+}
+
+/// `mmap` with the flags that `at` needs; `file` is a descriptor and an offset, or anonymous memory.
+///
+/// # Safety
+/// With [`At::Over`] the range is the caller's to replace.
+pub(crate) unsafe fn map(
+    at: At,
+    len: u64,
+    prot: i32,
+    flags: i32,
+    file: Option<(RawFd, u64)>,
+) -> Result<u64, Errno> {
+    let (addr, fixed) = match at {
+        At::Anywhere => (0, 0),
+        At::Over(addr) => (addr, libc::MAP_FIXED),
+        At::Free(addr) => (addr, libc::MAP_FIXED_NOREPLACE),
+    };
+    let (fd, offset) = file.unwrap_or((-1, 0));
+    let anonymous = if file.is_none() { libc::MAP_ANONYMOUS } else { 0 };
+    let flags = flags | fixed | anonymous;
+    // SAFETY: the caller's promise; a new mapping elsewhere disturbs nothing.
+    let got = unsafe {
+        call(libc::SYS_mmap, [addr, len, bits(prot), bits(flags), i64::from(fd).cast_unsigned(), offset])
+    }?;
+    if matches!(at, At::Free(addr) if addr != got) {
+        // Kernels before 4.17 take the address for a hint.
+        // SAFETY: the mapping made just now.
+        let _ = unsafe { unmap(got, len) };
+        return Err(Errno::EEXIST);
+    }
+    Ok(got)
+}
+
+/// `mremap`.
+///
+/// # Safety
+/// That of the call: the range is the caller's, and with `MREMAP_FIXED` what it goes over.
+pub(crate) unsafe fn remap(addr: u64, old: u64, new: u64, flags: i32, to: u64) -> Result<u64, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_mremap, [addr, old, new, bits(flags), to, 0]) }
+}
+
+/// Has this thread take the signals alone that are not in the mask, a bit each; answers the mask of before.
+pub(crate) fn mask_signals(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let args = [bits(libc::SIG_SETMASK), &raw const mask as u64, &raw mut before as u64, 8, 0, 0];
+    // SAFETY: reads and writes the two words.
+    let _ = unsafe { call(libc::SYS_rt_sigprocmask, args) };
+    before
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// The range is the caller's, and nothing points into it.
+pub(crate) unsafe fn unmap(addr: u64, len: u64) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// `madvise`.
+///
+/// # Safety
+/// The advice is right for the range: some advices throw contents away.
+pub(crate) unsafe fn advise(addr: u64, len: u64, advice: i32) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_madvise, [addr, len, bits(advice), 0, 0, 0]) }.map(drop)
+}
+
+/// Gives pages of a file back; the range reads as zeroes afterwards.
+pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    for _ in 0..64 {
+        // The C library's function is a point where threads are cancelled; `free` and `madvise`, which come here, are none.
+        let args = [i64::from(fd).cast_unsigned(), bits(mode), offset, len, 0, 0];
+        // SAFETY: concerns the file alone.
+        match unsafe { call(libc::SYS_fallocate, args) } {
+            Err(Errno::EINTR) => {}
+            result => return result.map(drop),
+        }
+    }
+    Err(Errno::EINTR)
+}
+
+/// Which file a descriptor is of: device and inode. Async-signal-safe.
+pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    let mut about = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    let (failed, about) = unsafe { (libc::fstat(fd, about.as_mut_ptr()), about.assume_init()) };
+    (failed == 0).then_some((about.st_dev, about.st_ino))
+}
+
+/// Is anything mapped at an address?
+pub(crate) fn is_mapped(addr: u64) -> bool {
+    let page = crate::page_size();
+    let mut there = 0_u8;
+    let args = [addr & !(page - 1), page, &raw mut there as u64, 0, 0, 0];
+    // SAFETY: writes one byte for one page.
+    unsafe { call(libc::SYS_mincore, args) }.is_ok()
+}
+
+/// The number of this process, without a system call.
+pub(crate) fn pid() -> u32 {
+    let Some([word, _]) = wiped() else { return std::process::id() };
+    match word.load(Ordering::Relaxed) {
+        0 => {
+            let id = std::process::id();
+            word.store(id, Ordering::Relaxed);
+            id
+        }
+        id => id,
+    }
+}
+
+/// A process, told apart from those it descends from and those that descend from it, however they were made: `fork`,
+/// `clone`, or a system call of the program's own. A child in a PID namespace of its own may have its parent's number.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    word: Option<&'static AtomicU32>,
+    number: u32,
+}
+
+impl Life {
+    /// This process.
+    #[must_use]
+    pub fn current() -> Self {
+        /// What the last of the line was given; a child goes on from its parent's.
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let Some([_, word]) = wiped() else { return Life { word: None, number: std::process::id() } };
+        let number = match word.load(Ordering::Acquire) {
+            0 => {
+                let mine = LAST.fetch_add(1, Ordering::AcqRel) + 1;
+                match word.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => mine,
+                    Err(other) => other,
+                }
+            }
+            number => number,
+        };
+        Life { word: Some(word), number }
+    }
+
+    /// Its number: one more than that of the process it descends from, as far as that one ever asked.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Does this process descend from one that asked?
+    pub(crate) fn is_child(self) -> bool {
+        self.number > 1 || self.is_over()
+    }
+
+    /// Is this another process than the one that asked for `self`? One load.
+    #[must_use]
+    #[inline]
+    pub fn is_over(self) -> bool {
+        match self.word {
+            Some(word) => word.load(Ordering::Relaxed) != self.number,
+            None => std::process::id() != self.number,
+        }
+    }
+}
+
+/// Two words of a page that the kernel wipes in every child, however the child was made: a child never takes what its
+/// parent was for what it is itself.
+fn wiped() -> Option<[&'static AtomicU32; 2]> {
+    static PAGE: OnceLock<Option<[&'static AtomicU32; 2]>> = OnceLock::new();
+    *PAGE.get_or_init(|| {
+        let len = crate::page_size();
+        // SAFETY: a new mapping of our own, which is never unmapped; the advice concerns children alone.
+        unsafe {
+            let at = map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None).ok()?;
+            advise(at, len, libc::MADV_WIPEONFORK).ok()?;
+            let words = at as *mut u32;
+            Some([AtomicU32::from_ptr(words), AtomicU32::from_ptr(words.add(1))])
+        }
+    })
+}

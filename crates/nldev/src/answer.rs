@@ -1,0 +1,283 @@
+//! The commands, and what is said to each.
+
+use crate::numbers::{
+    CLIENT, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
+    NLMSG_MIN_TYPE, attr, command,
+};
+use crate::reply::Reply;
+use crate::request::{Message, next};
+use crate::table::{Device, Table};
+
+/// Every device has one port.
+const PORT: u32 = 1;
+/// `RDMA_NODE_IB_CA`.
+const NODE_TYPE: u8 = 1;
+/// `IB_PORT_ACTIVE` and `IB_PORT_PHYS_STATE_LINK_UP`, as in the files of sysfs.
+const STATE: (u8, u8) = (4, 5);
+/// Kinds of objects that a kernel counts. It counts its own; those of user space devices are in
+/// their processes.
+const KINDS: [&[u8]; 7] = [b"pd", b"cq", b"qp", b"cm_id", b"mr", b"ctx", b"srq"];
+/// The number of `/dev/null` (1, 3), which stands for each device file.
+const STAND_IN: u64 = 0x103;
+/// Versions of the interfaces: of verbs as of a device that is reached through its own library, of
+/// the connection manager as of Linux.
+const UVERBS_ABI: u64 = 1;
+const UCMA_ABI: u64 = 4;
+
+/// Answers all requests of a datagram that came from the socket of this port; `send` takes each
+/// datagram of the answer, which is [`DATAGRAM`](crate::DATAGRAM) bytes at most.
+///
+/// A request that cannot be answered draws a message with the errno that Linux has for it: EINVAL
+/// for a device or port that is not there or was not named, ENOENT for an object, EOPNOTSUPP for
+/// what would change something.
+pub fn answer(table: &Table<'_>, port: u32, mut datagram: &[u8], send: &mut dyn FnMut(&[u8])) {
+    let mut reply = Reply::new(port, send);
+    while let Some(message) = next(&mut datagram) {
+        if message.flags & NLM_F_REQUEST != 0 && message.kind >= NLMSG_MIN_TYPE {
+            if let Err(error) = one(table, &message, &mut reply) {
+                reply.result(&message, error);
+            } else if message.flags & NLM_F_ACK != 0 && !is_dump(&message) {
+                reply.result(&message, 0);
+            }
+        } else if message.flags & NLM_F_ACK != 0 {
+            reply.result(&message, 0);
+        }
+    }
+    reply.flush();
+}
+
+/// The command of a message for this client; whether it is a dump if it can be.
+fn is_dump(message: &Message<'_>) -> bool {
+    use command::{
+        GET, PORT_GET, RES_CM_ID_GET, RES_CQ_GET, RES_CTX_GET, RES_GET, RES_MR_GET, RES_PD_GET, RES_QP_GET,
+        RES_SRQ_GET, STAT_GET,
+    };
+    let can = matches!(
+        message.kind & 0x3ff,
+        GET | PORT_GET
+            | RES_GET
+            | RES_QP_GET
+            | RES_CM_ID_GET
+            | RES_CQ_GET
+            | RES_MR_GET
+            | RES_PD_GET
+            | RES_CTX_GET
+            | RES_SRQ_GET
+            | STAT_GET
+    );
+    can && message.flags & NLM_F_DUMP != 0
+}
+
+type Said = Result<(), i32>;
+
+fn one(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said {
+    if message.kind >> 10 != CLIENT {
+        return Err(EINVAL);
+    }
+    let dump = is_dump(message);
+    match message.kind & 0x3ff {
+        command::GET => each(table, message, reply, dump, &device),
+        command::RES_GET => each(table, message, reply, dump, &summary),
+        command::PORT_GET if dump => dump_of_one(table, message, reply, Some(&port)),
+        command::PORT_GET => {
+            let found = with_port(table, message)?;
+            say(message, reply, &found, 0, &port);
+            Ok(())
+        }
+        command::SYS_GET => {
+            reply.message(message, message.kind, 0, |reply| {
+                // Devices are shared among the network namespaces that a process can see. Children
+                // of fork have what their parents registered.
+                reply.u8(attr::SYS_NETNS_MODE, 1);
+                reply.u8(attr::SYS_COPY_ON_FORK, 1);
+            });
+            Ok(())
+        }
+        command::RES_QP_GET => objects(table, message, reply, dump, attr::RES_LQPN),
+        command::RES_CM_ID_GET => objects(table, message, reply, dump, attr::RES_CM_IDN),
+        command::RES_CQ_GET => objects(table, message, reply, dump, attr::RES_CQN),
+        command::RES_MR_GET => objects(table, message, reply, dump, attr::RES_MRN),
+        command::RES_PD_GET => objects(table, message, reply, dump, attr::RES_PDN),
+        command::RES_CTX_GET => objects(table, message, reply, dump, attr::RES_CTXN),
+        command::RES_SRQ_GET => objects(table, message, reply, dump, attr::RES_SRQN),
+        command::GET_CHARDEV => chardev(table, message, reply),
+        command::STAT_GET => statistics(table, message, reply, dump),
+        command::STAT_GET_STATUS => {
+            let found = with_port(table, message)?;
+            say(message, reply, &found, 0, &counters);
+            Ok(())
+        }
+        command::SET
+        | command::NEWLINK
+        | command::DELLINK
+        | command::SYS_SET
+        | command::STAT_SET
+        | command::STAT_DEL => Err(EOPNOTSUPP),
+        _ => Err(EINVAL),
+    }
+}
+
+/// What a message says of a device.
+type Fill<'a> = &'a dyn Fn(&mut Reply<'_>, &Device<'_>);
+
+fn say(to: &Message<'_>, reply: &mut Reply<'_>, device: &Device<'_>, flags: u16, fill: Fill<'_>) {
+    reply.message(to, to.kind, flags, |reply| {
+        reply.u32(attr::DEV_INDEX, device.index);
+        reply.string(attr::DEV_NAME, device.name);
+        fill(reply, device);
+    });
+}
+
+fn named<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>, i32> {
+    let index = message.u32(attr::DEV_INDEX).ok_or(EINVAL)?;
+    table.find(index).ok_or(EINVAL)
+}
+
+fn with_port<'a>(table: &Table<'a>, message: &Message<'_>) -> Result<Device<'a>, i32> {
+    let device = named(table, message)?;
+    (message.u32(attr::PORT_INDEX) == Some(PORT)).then_some(device).ok_or(EINVAL)
+}
+
+/// All devices, or the one that is named.
+fn each(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, fill: Fill<'_>) -> Said {
+    if dump {
+        table.devices().for_each(|d| say(message, reply, &d, NLM_F_MULTI, fill));
+        reply.done(message, NLM_F_MULTI);
+    } else {
+        say(message, reply, &named(table, message)?, 0, fill);
+    }
+    Ok(())
+}
+
+/// A dump of something of one device.
+fn dump_of_one(
+    table: &Table<'_>,
+    message: &Message<'_>,
+    reply: &mut Reply<'_>,
+    fill: Option<Fill<'_>>,
+) -> Said {
+    let device = named(table, message)?;
+    if let Some(fill) = fill {
+        say(message, reply, &device, NLM_F_MULTI, fill);
+    }
+    reply.done(message, NLM_F_MULTI);
+    Ok(())
+}
+
+/// Objects of a kind: there are none.
+fn objects(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool, number: u16) -> Said {
+    if dump {
+        return dump_of_one(table, message, reply, None);
+    }
+    named(table, message)?;
+    Err(if message.has(number) { ENOENT } else { EINVAL })
+}
+
+fn device(reply: &mut Reply<'_>, device: &Device<'_>) {
+    reply.u32(attr::PORT_INDEX, PORT);
+    reply.u64(attr::CAP_FLAGS, device.caps);
+    reply.string(attr::FW_VERSION, device.firmware);
+    reply.u64(attr::NODE_GUID, device.guid);
+    reply.u64(attr::SYS_IMAGE_GUID, device.guid);
+    reply.u8(attr::DEV_NODE_TYPE, NODE_TYPE);
+    reply.string(attr::DEV_PROTOCOL, b"roce");
+}
+
+fn port(reply: &mut Reply<'_>, device: &Device<'_>) {
+    reply.u32(attr::PORT_INDEX, PORT);
+    reply.u8(attr::PORT_STATE, STATE.0);
+    reply.u8(attr::PORT_PHYS_STATE, STATE.1);
+    reply.u32(attr::NDEV_INDEX, device.net_index);
+    reply.string(attr::NDEV_NAME, device.net_name);
+}
+
+fn summary(reply: &mut Reply<'_>, _: &Device<'_>) {
+    reply.nested(attr::RES_SUMMARY, |reply| {
+        for kind in KINDS {
+            reply.nested(attr::RES_SUMMARY_ENTRY, |reply| {
+                reply.string(attr::RES_SUMMARY_ENTRY_NAME, kind);
+                reply.u64(attr::RES_SUMMARY_ENTRY_CURR, 0);
+            });
+        }
+    });
+}
+
+/// Counters are their processes' own, like objects.
+fn counters(reply: &mut Reply<'_>, _: &Device<'_>) {
+    reply.u32(attr::PORT_INDEX, PORT);
+    reply.nested(attr::STAT_HWCOUNTERS, |_| {});
+}
+
+fn statistics(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>, dump: bool) -> Said {
+    let of = message.u32(attr::STAT_RES);
+    let (qp, mr) = (Some(u32::from(attr::RES_QP)), Some(u32::from(attr::RES_MR)));
+    if dump {
+        return if of == qp || of == mr { dump_of_one(table, message, reply, None) } else { Err(EINVAL) };
+    }
+    match of {
+        None => {
+            let found = with_port(table, message)?;
+            say(message, reply, &found, 0, &counters);
+            Ok(())
+        }
+        of if of == qp && message.has(attr::STAT_MODE) => {
+            let found = with_port(table, message)?;
+            say(message, reply, &found, 0, &|reply, _| {
+                reply.u32(attr::PORT_INDEX, PORT);
+                // `RDMA_COUNTER_MODE_NONE`.
+                reply.u32(attr::STAT_MODE, 0);
+            });
+            Ok(())
+        }
+        of if of == qp && message.has(attr::STAT_COUNTER_ID) => with_port(table, message).and(Err(ENOENT)),
+        of if of == mr && message.has(attr::RES_MRN) => named(table, message).and(Err(ENOENT)),
+        _ => Err(EINVAL),
+    }
+}
+
+fn chardev(table: &Table<'_>, message: &Message<'_>, reply: &mut Reply<'_>) -> Said {
+    let kind = message.string(attr::CHARDEV_TYPE).ok_or(EINVAL)?;
+    let device = match message.u32(attr::DEV_INDEX) {
+        Some(index) => Some(table.find(index).ok_or(EINVAL)?),
+        None => None,
+    };
+    let abi = match (kind, device) {
+        (b"uverbs", Some(_)) => UVERBS_ABI,
+        (b"rdma_cm", None) => UCMA_ABI,
+        _ => return Err(ENODEV),
+    };
+    reply.message(message, message.kind, 0, |reply| {
+        if let Some(device) = device {
+            reply.u32(attr::DEV_INDEX, device.index);
+        }
+        reply.u64(attr::CHARDEV, STAND_IN);
+        reply.u64(attr::CHARDEV_ABI, abi);
+        match device {
+            Some(device) => {
+                let mut name = *b"uverbs\0\0\0\0\0\0\0\0\0\0";
+                let len = 6 + decimal(device.index, name.iter_mut().skip(6));
+                reply.string(attr::CHARDEV_NAME, name.get(..len).unwrap_or_default());
+            }
+            None => reply.string(attr::CHARDEV_NAME, b"rdma_cm"),
+        }
+    });
+    Ok(())
+}
+
+/// Writes a number in decimal digits, and answers how many they are.
+fn decimal<'a>(number: u32, to: impl Iterator<Item = &'a mut u8>) -> usize {
+    let mut digits = [0_u8; 10];
+    let (mut left, mut used) = (number, 0_usize);
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        (left, used) = (left / 10, used + 1);
+        if left == 0 {
+            break;
+        }
+    }
+    let first = digits.len().saturating_sub(used);
+    for (to, digit) in to.zip(digits.iter().skip(first)) {
+        *to = *digit;
+    }
+    used
+}

@@ -1,0 +1,112 @@
+//! The devices, as a text with a line for each: what `adverb run` writes, and the preloaded object
+//! reads.
+
+use core::fmt;
+
+/// A device with its one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device<'a> {
+    /// Its number in the kernel's count, from 0.
+    pub index: u32,
+    /// Without white space, as all names here.
+    pub name: &'a [u8],
+    /// Node and system image GUID, in host order.
+    pub guid: u64,
+    /// `device_cap_flags`.
+    pub caps: u64,
+    /// The firmware's version.
+    pub firmware: &'a [u8],
+    /// The number of the network interface.
+    pub net_index: u32,
+    /// Its name.
+    pub net_name: &'a [u8],
+}
+
+impl<'a> Device<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|b| *b == b' ').filter(|f| !f.is_empty());
+        let device = Self {
+            index: number(fields.next()?, 10)?.try_into().ok()?,
+            name: fields.next()?,
+            guid: number(fields.next()?, 16)?,
+            caps: number(fields.next()?, 16)?,
+            firmware: fields.next()?,
+            net_index: number(fields.next()?, 10)?.try_into().ok()?,
+            net_name: fields.next()?,
+        };
+        let short = [device.name, device.firmware, device.net_name].iter().all(|f| f.len() <= NAME);
+        (short && fields.next().is_none()).then_some(device)
+    }
+}
+
+/// Bytes of the longest name; the kernel's are shorter.
+const NAME: usize = 64;
+
+/// The line of a table, without its end.
+impl fmt::Display for Device<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |f: &mut fmt::Formatter<'_>, bytes: &[u8]| {
+            bytes.utf8_chunks().try_for_each(|chunk| f.write_str(chunk.valid()))
+        };
+        write!(f, "{} ", self.index)?;
+        text(f, self.name)?;
+        write!(f, " {:x} {:x} ", self.guid, self.caps)?;
+        text(f, self.firmware)?;
+        write!(f, " {} ", self.net_index)?;
+        text(f, self.net_name)
+    }
+}
+
+/// Digits, and nothing else.
+fn number(text: &[u8], base: u32) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, digit| {
+        let digit = char::from(*digit).to_digit(base)?;
+        sum.checked_mul(base.into())?.checked_add(digit.into())
+    })
+}
+
+/// A line that is no device; lines count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLine(pub usize);
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the table of devices is no device", self.0)
+    }
+}
+
+impl core::error::Error for BadLine {}
+
+/// Devices that a request can be about.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a>(&'a [u8]);
+
+impl<'a> Table<'a> {
+    /// The table with this text: a line for each device, in the form of its `Display`.
+    ///
+    /// # Errors
+    /// The first line that is no device. Empty lines are none.
+    pub fn parse(text: &'a [u8]) -> Result<Self, BadLine> {
+        let mut line = 0;
+        for text in text.split(|b| *b == b'\n') {
+            line += 1;
+            if !text.is_empty() && Device::parse(text).is_none() {
+                return Err(BadLine(line));
+            }
+        }
+        Ok(Self(text))
+    }
+
+    /// The devices, in their order.
+    pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
+        self.0.split(|b| *b == b'\n').filter_map(Device::parse)
+    }
+
+    /// The device of this number.
+    pub(crate) fn find(&self, index: u32) -> Option<Device<'a>> {
+        self.devices().find(|d| d.index == index)
+    }
+}

@@ -1,0 +1,238 @@
+use super::*;
+use crate::numbers::{attr, command};
+use proptest::prelude::*;
+use std::format;
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+fn text(devices: u32) -> String {
+    (0..devices)
+        .map(|n| {
+            let name = format!("adverb_eth{n}");
+            let net = format!("eth{n}");
+            let device = Device {
+                index: n,
+                name: name.as_bytes(),
+                guid: 0x0200_00ff_fe00_0001,
+                caps: 0x40,
+                firmware: b"0.1.0",
+                net_index: n + 2,
+                net_name: net.as_bytes(),
+            };
+            format!("{device}\n")
+        })
+        .collect()
+}
+
+fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut all = vec![0; 4];
+    all.extend((numbers::CLIENT << 10 | command).to_ne_bytes());
+    all.extend((flags | numbers::NLM_F_REQUEST).to_ne_bytes());
+    all.extend(7_u32.to_ne_bytes());
+    all.extend(0_u32.to_ne_bytes());
+    for (kind, payload) in attributes {
+        all.extend((4 + payload.len() as u16).to_ne_bytes());
+        all.extend(kind.to_ne_bytes());
+        all.extend(*payload);
+        all.resize(all.len().next_multiple_of(4), 0);
+    }
+    let len = all.len() as u32;
+    all[..4].copy_from_slice(&len.to_ne_bytes());
+    all
+}
+
+/// Type, flags and attributes of each message of an answer; panics if one is malformed.
+type Told = Vec<(u16, u16, Vec<u8>)>;
+
+fn ask(table: &str, request: &[u8]) -> Told {
+    let table = Table::parse(table.as_bytes()).unwrap();
+    let mut all = Told::new();
+    answer(&table, 77, request, &mut |datagram| {
+        assert!(!datagram.is_empty() && datagram.len() <= DATAGRAM);
+        let mut left = datagram;
+        while !left.is_empty() {
+            let len = u32::from_ne_bytes(left[..4].try_into().unwrap()) as usize;
+            assert!(len >= 16 && len.is_multiple_of(4), "{len}");
+            assert_eq!(left[12..16], 77_u32.to_ne_bytes());
+            let half = |at: usize| u16::from_ne_bytes([left[at], left[at + 1]]);
+            all.push((half(4), half(6), left[16..len].to_vec()));
+            left = &left[len..];
+        }
+    });
+    for (kind, _, body) in &all {
+        if *kind >= numbers::NLMSG_MIN_TYPE {
+            attributes(body);
+        }
+    }
+    all
+}
+
+/// The attributes of a message; panics if one is malformed.
+fn attributes(mut body: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let mut all = Vec::new();
+    while !body.is_empty() {
+        let len = usize::from(u16::from_ne_bytes([body[0], body[1]]));
+        let kind = u16::from_ne_bytes([body[2], body[3]]);
+        let payload = body[4..len].to_vec();
+        if kind & numbers::NLA_F_NESTED != 0 {
+            attributes(&payload);
+        }
+        all.push((kind & numbers::NLA_TYPE_MASK, payload));
+        body = &body[len.next_multiple_of(4)..];
+    }
+    all
+}
+
+fn error(told: &Told) -> i32 {
+    assert_eq!((told.len(), told[0].0), (1, numbers::NLMSG_ERROR));
+    -i32::from_ne_bytes(told[0].2[..4].try_into().unwrap())
+}
+
+/// SYS-1: a dump has a message for each device, however many there are, and an end.
+#[test]
+fn a_dump_names_every_device_and_ends() {
+    for count in [0, 1, 3, 500] {
+        for command in [command::GET, command::RES_GET] {
+            let told = ask(&text(count), &request(command, numbers::NLM_F_DUMP | numbers::NLM_F_ACK, &[]));
+            assert_eq!(told.len(), count as usize + 1);
+            for (n, (kind, flags, body)) in told[..count as usize].iter().enumerate() {
+                assert_eq!((*kind, *flags), (5 << 10 | command, numbers::NLM_F_MULTI));
+                let name = format!("adverb_eth{n}\0");
+                assert!(attributes(body).contains(&(attr::DEV_NAME, name.into_bytes())));
+            }
+            assert_eq!(told[count as usize].0, numbers::NLMSG_DONE);
+        }
+    }
+}
+
+#[test]
+fn a_device_and_a_port_are_found_by_their_numbers() {
+    let one = &1_u32.to_ne_bytes()[..];
+    let told = ask(&text(2), &request(command::GET, numbers::NLM_F_ACK, &[(attr::DEV_INDEX, one)]));
+    assert_eq!(told.len(), 2, "the answer, and that it worked");
+    let had = attributes(&told[0].2);
+    assert!(had.contains(&(attr::NODE_GUID, 0x0200_00ff_fe00_0001_u64.to_ne_bytes().to_vec())));
+    assert_eq!((told[1].0, &told[1].2[..4]), (numbers::NLMSG_ERROR, &[0; 4][..]));
+
+    let both = [(attr::DEV_INDEX, one), (attr::PORT_INDEX, one)];
+    let told = ask(&text(2), &request(command::PORT_GET, 0, &both));
+    let had = attributes(&told[0].2);
+    assert!(had.contains(&(attr::NDEV_NAME, b"eth1\0".to_vec())));
+    assert!(had.contains(&(attr::NDEV_INDEX, 3_u32.to_ne_bytes().to_vec())));
+    assert!(had.contains(&(attr::PORT_STATE, vec![4])));
+}
+
+#[test]
+fn what_is_not_there_or_not_named_is_an_error() {
+    let seven = &7_u32.to_ne_bytes()[..];
+    let zero = &0_u32.to_ne_bytes()[..];
+    let one = &1_u32.to_ne_bytes()[..];
+    let error = |command, flags, attributes: &[(u16, &[u8])]| {
+        error(&ask(&text(2), &request(command, flags, attributes)))
+    };
+    assert_eq!(error(command::GET, 0, &[]), numbers::EINVAL);
+    assert_eq!(error(command::GET, 0, &[(attr::DEV_INDEX, seven)]), numbers::EINVAL);
+    assert_eq!(error(command::GET, 0, &[(attr::DEV_INDEX, &[1, 0])]), numbers::EINVAL, "too short");
+    assert_eq!(error(command::PORT_GET, 0, &[(attr::DEV_INDEX, zero)]), numbers::EINVAL);
+    let port = [(attr::DEV_INDEX, zero), (attr::PORT_INDEX, seven)];
+    assert_eq!(error(command::PORT_GET, 0, &port), numbers::EINVAL);
+    assert_eq!(error(command::RES_QP_GET, numbers::NLM_F_DUMP, &[]), numbers::EINVAL);
+    let qp = [(attr::DEV_INDEX, zero), (attr::RES_LQPN, one)];
+    assert_eq!(error(command::RES_QP_GET, 0, &qp), numbers::ENOENT);
+    assert_eq!(error(command::NEWLINK, 0, &[(attr::DEV_NAME, b"rxe0\0")]), numbers::EOPNOTSUPP);
+    assert_eq!(error(999, 0, &[]), numbers::EINVAL);
+    assert_eq!(error(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"umad\0")]), numbers::ENODEV);
+}
+
+#[test]
+fn objects_are_an_empty_list_and_counted_as_none() {
+    let zero = &0_u32.to_ne_bytes()[..];
+    for command in [
+        command::RES_QP_GET,
+        command::RES_CM_ID_GET,
+        command::RES_CQ_GET,
+        command::RES_MR_GET,
+        command::RES_PD_GET,
+        command::RES_CTX_GET,
+        command::RES_SRQ_GET,
+    ] {
+        let told = ask(&text(1), &request(command, numbers::NLM_F_DUMP, &[(attr::DEV_INDEX, zero)]));
+        assert_eq!((told.len(), told[0].0), (1, numbers::NLMSG_DONE));
+    }
+    let told = ask(&text(1), &request(command::RES_GET, 0, &[(attr::DEV_INDEX, zero)]));
+    let had = attributes(&told[0].2);
+    let summary = &had.iter().find(|a| a.0 == attr::RES_SUMMARY).unwrap().1;
+    assert_eq!(attributes(summary).len(), 7);
+}
+
+#[test]
+fn device_files_have_a_name_and_the_number_of_what_stands_for_them() {
+    let index = &11_u32.to_ne_bytes()[..];
+    let asked = [(attr::DEV_INDEX, index), (attr::CHARDEV_TYPE, &b"uverbs\0"[..])];
+    let had = attributes(&ask(&text(12), &request(command::GET_CHARDEV, 0, &asked))[0].2);
+    assert!(had.contains(&(attr::CHARDEV_NAME, b"uverbs11\0".to_vec())));
+    let told = ask(&text(1), &request(command::GET_CHARDEV, 0, &[(attr::CHARDEV_TYPE, b"rdma_cm\0")]));
+    let had = attributes(&told[0].2);
+    assert!(had.contains(&(attr::CHARDEV_ABI, 4_u64.to_ne_bytes().to_vec())));
+    assert!(had.contains(&(attr::CHARDEV, 0x103_u64.to_ne_bytes().to_vec())));
+}
+
+#[test]
+fn several_requests_in_a_datagram_are_answered_in_turn() {
+    let mut both = request(command::SYS_GET, 0, &[]);
+    both.extend(request(command::GET, numbers::NLM_F_DUMP, &[]));
+    both.extend([1, 2, 3]);
+    let told = ask(&text(1), &both);
+    let kinds: Vec<u16> = told.iter().map(|m| m.0).collect();
+    assert_eq!(kinds, [5 << 10 | command::SYS_GET, 5 << 10 | command::GET, numbers::NLMSG_DONE]);
+}
+
+#[test]
+fn a_line_that_is_no_device_is_named() {
+    assert_eq!(Table::parse(b"").unwrap().devices().count(), 0);
+    for bad in ["x", "0 a 1", "0 a g 0 1 1 lo", "0 a 1 0 1 1 lo more", "4294967296 a 1 0 1 1 lo"] {
+        assert_eq!(Table::parse(format!("{}{bad}\n", text(2)).as_bytes()).unwrap_err(), BadLine(3), "{bad}");
+    }
+}
+
+proptest! {
+    /// SYS-1: whatever comes, answers are well-formed and bounded.
+    #[test]
+    fn any_bytes_draw_well_formed_answers(bytes in prop::collection::vec(any::<u8>(), 0..256)) {
+        ask(&text(2), &bytes);
+    }
+
+    /// The same where most of it makes sense.
+    #[test]
+    fn any_attributes_draw_well_formed_answers(
+        command in 0_u16..32,
+        flags in any::<u16>(),
+        attributes in prop::collection::vec((0_u16..100, prop::collection::vec(any::<u8>(), 0..9)), 0..6),
+        cut in 0_usize..64,
+    ) {
+        let attributes: Vec<_> = attributes.iter().map(|(k, p)| (*k, &p[..])).collect();
+        let mut bytes = request(command, flags, &attributes);
+        prop_assert!(!ask(&text(3), &bytes).is_empty() || flags & numbers::NLM_F_REQUEST == 0);
+        bytes.truncate(bytes.len().saturating_sub(cut));
+        ask(&text(3), &bytes);
+    }
+
+    #[test]
+    fn any_text_is_a_table_or_not(text in prop::collection::vec(any::<u8>(), 0..128)) {
+        if let Ok(table) = Table::parse(&text) {
+            for device in table.devices() {
+                prop_assert!(!device.name.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_was_written(index: u32, guid: u64, caps: u64, net_index: u32) {
+        let device = Device {
+            index, name: b"adverb_x", guid, caps, firmware: b"1.2", net_index, net_name: b"x",
+        };
+        let text = format!("{device}\n");
+        prop_assert_eq!(Table::parse(text.as_bytes()).unwrap().devices().next(), Some(device));
+    }
+}

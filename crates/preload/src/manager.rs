@@ -1,0 +1,408 @@
+//! `/dev/infiniband/rdma_cm`, the file by which every librdmacm speaks to the kernel's connection manager: its commands go to
+//! `adverb_ucma_open`, `adverb_ucma_write` and `adverb_ucma_close` of the drop-in libibverbs. So a distribution's own librdmacm, one that a
+//! program brings along and one that is linked into it run unchanged.
+//!
+//! The library's descriptor stays where it is, and the program gets duplicates of it: polling, waiting and flags are the kernel's, and
+//! what the program duplicates or closes is counted here, by a table from descriptors to the library's. A descriptor that was closed
+//! past every function of the C library may be another file by now; so each is compared with the library's before it counts.
+
+mod files;
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use files::{forget, mark, of, others};
+
+use crate::path::stands_in;
+use crate::real::{Real, errno, real, reals, result, set_errno};
+
+/// The names that this module defines.
+pub const NAMES: &[&str] = &[
+    "read",
+    "__read_chk",
+    "write",
+    "close",
+    "dup",
+    "dup2",
+    "dup3",
+    "fcntl",
+    "fcntl64",
+    "fstat",
+    "fstat64",
+    "__fxstat",
+    "__fxstat64",
+];
+
+reals! {
+    READ = c"read";
+    READ_CHK = c"__read_chk";
+    WRITE = c"write";
+    CLOSE = c"close";
+    DUP = c"dup";
+    DUP2 = c"dup2";
+    DUP3 = c"dup3";
+    FCNTL = c"fcntl";
+    FCNTL64 = c"fcntl64";
+    FSTAT = c"fstat";
+    FSTAT64 = c"fstat64";
+    FXSTAT = c"__fxstat";
+    FXSTAT64 = c"__fxstat64";
+    STAT = c"stat";
+    DLOPEN = c"dlopen";
+}
+
+const FILE: &CStr = c"/dev/infiniband/rdma_cm";
+
+type Open = extern "C" fn(c_int) -> c_int;
+type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, usize) -> isize;
+type Close = extern "C" fn(c_int) -> c_int;
+
+/// The library's functions; null until the first open.
+static THEIRS: [AtomicPtr<c_void>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
+
+/// Finds the library's functions; false where it is not the drop-in one.
+fn find() -> bool {
+    if !THEIRS[2].load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let Some(dlopen) = real!(DLOPEN: fn(*const c_char, c_int) -> *mut c_void) else { return false };
+    // SAFETY: a string. A program that has the library already gets the one it has, and it is never unloaded.
+    let library = unsafe { dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
+    if library.is_null() {
+        return false;
+    }
+    let names = [c"adverb_ucma_open", c"adverb_ucma_write", c"adverb_ucma_close"];
+    for (place, name) in THEIRS.iter().zip(names) {
+        // SAFETY: a library that is loaded, and a string.
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        if found.is_null() {
+            return false;
+        }
+        place.store(found, Ordering::Release);
+    }
+    true
+}
+
+/// One of the library's functions. Only after [`find`] has succeeded.
+macro_rules! theirs {
+    ($n:literal as $type:ty) => {{
+        let at = THEIRS[$n].load(Ordering::Acquire);
+        // SAFETY: null, or the library's function of this signature.
+        unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(at) }
+    }};
+}
+
+/// Opens the file, if `path` is it and no kernel has one.
+///
+/// # Safety
+/// `path` is null or a string.
+pub unsafe fn open(path: *const c_char, flags: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let is_it = !path.is_null() && unsafe { CStr::from_ptr(path) } == FILE;
+    if !is_it || !stands_in(FILE) {
+        return None;
+    }
+    let before = errno();
+    if !find() {
+        return Some(result(libc::ENODEV));
+    }
+    set_errno(before);
+    let (open, close) = (theirs!(0 as Open)?, theirs!(2 as Close)?);
+    let library = open(flags | libc::O_CLOEXEC);
+    if library < 0 {
+        return Some(result(-library));
+    }
+    let how = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    // SAFETY: duplicates a descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_fcntl, library, how, 0) } as c_int;
+    if fd < 0 || !mark(fd, library) {
+        let error = if fd < 0 { errno() } else { libc::EMFILE };
+        if fd >= 0 {
+            bare_close(fd);
+        }
+        close(library);
+        return Some(result(error));
+    }
+    Some(fd)
+}
+
+fn bare_close(fd: c_int) -> c_int {
+    match real!(CLOSE: fn(c_int) -> c_int) {
+        // SAFETY: the caller's descriptor.
+        Some(real) => unsafe { real(fd) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// Lets go of what a descriptor that is about to be closed stands for, if it is the last one.
+fn let_go(fd: c_int) {
+    if let Some(library) = of(fd) {
+        forget(fd);
+        if !others(library)
+            && let Some(close) = theirs!(2 as Close)
+        {
+            close(library);
+        }
+    }
+}
+
+/// The function of this name: nothing is read from the file, as from the kernel's.
+///
+/// # Safety
+/// That of the C library's function, as for all below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_read(fd: c_int, to: *mut c_void, len: usize) -> isize {
+    if of(fd).is_some() {
+        return result(libc::EINVAL) as isize;
+    }
+    match real!(READ: fn(c_int, *mut c_void, usize) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, to, len) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// What `_FORTIFY_SOURCE` makes of `read`.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload___read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: usize,
+    has: usize,
+) -> isize {
+    if of(fd).is_some() {
+        return result(libc::EINVAL) as isize;
+    }
+    match real!(READ_CHK: fn(c_int, *mut c_void, usize, usize) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, to, len, has) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// `struct rdma_ucm_migrate_id` behind its header: the one command that names a file.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Migration {
+    command: u32,
+    input: u16,
+    output: u16,
+    response: u64,
+    id: u32,
+    fd: u32,
+}
+
+/// `RDMA_USER_CM_CMD_MIGRATE_ID`.
+const MIGRATE_ID: u32 = 18;
+
+/// The command with the library's descriptor in place of the program's, if it is the one that has any.
+///
+/// # Safety
+/// `bytes` is the address of `len` bytes, or any number.
+unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
+    if len < size_of::<Migration>() {
+        return None;
+    }
+    let mut found = core::mem::MaybeUninit::<Migration>::uninit();
+    let piece = |at: *mut c_void| libc::iovec { iov_base: at, iov_len: size_of::<Migration>() };
+    let (ours, theirs) = (piece(found.as_mut_ptr().cast()), piece(bytes.cast_mut()));
+    let before = errno();
+    // SAFETY: the kernel checks the program's address, and writes to ours.
+    let copied = unsafe {
+        let pid = libc::syscall(libc::SYS_getpid);
+        let call = libc::SYS_process_vm_readv;
+        libc::syscall(call, pid, &raw const ours, 1_usize, &raw const theirs, 1_usize, 0_usize)
+    };
+    let refused = copied < 0 && errno() != libc::EFAULT;
+    set_errno(before);
+    if refused {
+        // Where a filter of system calls forbids it: a wrong address ends the program.
+        // SAFETY: the caller's bytes.
+        unsafe { found.write(bytes.cast::<Migration>().read_unaligned()) };
+    } else if copied != size_of::<Migration>() as libc::c_long {
+        return None;
+    }
+    // SAFETY: all of it was written.
+    let mut command = unsafe { found.assume_init() };
+    if command.command != MIGRATE_ID {
+        return None;
+    }
+    command.fd = of(command.fd as c_int)? as u32;
+    Some(command)
+}
+
+/// The function of this name: a command. Unwinds where a thread is cancelled as it waits for an event.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+    if let Some(library) = of(fd)
+        && let Some(write) = theirs!(1 as Write)
+    {
+        // SAFETY: the caller's bytes, which the library checks, or ours.
+        let done = unsafe {
+            match migration(bytes, len) {
+                Some(ours) => write(library, (&raw const ours).cast(), size_of::<Migration>()),
+                None => write(library, bytes, len),
+            }
+        };
+        return if done < 0 { result(-done as c_int) as isize } else { done };
+    }
+    match real!(WRITE: fn(c_int, *const c_void, usize) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, bytes, len) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_close(fd: c_int) -> c_int {
+    let_go(fd);
+    bare_close(fd)
+}
+
+/// What is a duplicate of such a descriptor stands for the same.
+fn duplicated(library: Option<c_int>, fd: c_int) -> c_int {
+    if let Some(library) = library
+        && fd >= 0
+        && !mark(fd, library)
+    {
+        bare_close(fd);
+        return result(libc::EMFILE);
+    }
+    fd
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_dup(fd: c_int) -> c_int {
+    match real!(DUP: fn(c_int) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => duplicated(of(fd), unsafe { real(fd) }),
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_dup2(fd: c_int, to: c_int) -> c_int {
+    let Some(real) = real!(DUP2: fn(c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
+    let library = of(fd);
+    if fd != to {
+        let_go(to);
+    }
+    // SAFETY: the caller's arguments.
+    duplicated(library, unsafe { real(fd, to) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    let Some(real) = real!(DUP3: fn(c_int, c_int, c_int) -> c_int) else { return result(libc::ENOSYS) };
+    let library = of(fd);
+    if fd != to {
+        let_go(to);
+    }
+    // SAFETY: the caller's arguments.
+    duplicated(library, unsafe { real(fd, to, flags) })
+}
+
+/// `fcntl` by one of its names.
+///
+/// # Safety
+/// That of the C library's function.
+unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+    // SAFETY: the third argument is variable in C and is passed as a fixed one is on the supported machines; where the caller passes none,
+    // what is read is passed on and not looked at.
+    let real = real.get().map(|at| unsafe {
+        core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int>(at)
+    });
+    let Some(real) = real else { return result(libc::ENOSYS) };
+    let library = if what == libc::F_DUPFD || what == libc::F_DUPFD_CLOEXEC { of(fd) } else { None };
+    // SAFETY: the caller's arguments.
+    duplicated(library, unsafe { real(fd, what, with) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_fcntl(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { control(&FCNTL, fd, what, with) }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_fcntl64(fd: c_int, what: c_int, with: *mut c_void) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { control(&FCNTL64, fd, what, with) }
+}
+
+/// Says of the file what its path says: it is a character device. The structure has one layout under all these names.
+///
+/// # Safety
+/// `to` takes it.
+unsafe fn kind(fd: c_int, to: *mut libc::stat) -> Option<c_int> {
+    of(fd)?;
+    let real = real!(STAT: fn(*const c_char, *mut libc::stat) -> c_int)?;
+    // SAFETY: a string; the caller's place.
+    Some(unsafe { real(c"/dev/null".as_ptr(), to) })
+}
+
+/// Defines `fstat` under a name.
+macro_rules! fstat {
+    ($( $symbol:ident $real:ident ( $($arg:ident : $ty:ty),* ); )*) => { $(
+        /// The function of this name.
+        ///
+        /// # Safety
+        /// That of the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $symbol($($arg: $ty,)* fd: c_int, to: *mut libc::stat) -> c_int {
+            // SAFETY: the caller's place.
+            if let Some(said) = unsafe { kind(fd, to) } {
+                return said;
+            }
+            match real!($real: fn($($ty,)* c_int, *mut libc::stat) -> c_int) {
+                // SAFETY: the caller's arguments.
+                Some(real) => unsafe { real($($arg,)* fd, to) },
+                None => result(libc::ENOSYS),
+            }
+        }
+    )* };
+}
+
+fstat! {
+    adverb_preload_fstat FSTAT();
+    adverb_preload_fstat64 FSTAT64();
+    adverb_preload___fxstat FXSTAT(version: c_int);
+    adverb_preload___fxstat64 FXSTAT64(version: c_int);
+}
+
+/// Looks the C library's functions up; called before the program runs.
+pub fn look_up() {
+    for real in REALS {
+        real.get();
+    }
+}

@@ -1,0 +1,138 @@
+//! Advice on memory goes by way of the device.
+//!
+//! The library never calls its own functions by their exported names. Programs (UCX) replace what
+//! libraries find under these names, or write a jump over the function's first bytes; called from
+//! here, the program's function would call itself. So the bodies are functions apart, not inlined.
+
+use core::ffi::{c_int, c_void};
+
+use super::functions::{C_SYSCALL, MADVISE};
+use super::hooks::hooks;
+use crate::real::{errno, real, result, set_errno};
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { advise(addr, len, advice) }
+}
+
+/// What `madvise` does.
+///
+/// # Safety
+/// That of the C library's function.
+#[inline(never)]
+pub(super) unsafe fn advise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if let Some(hooks) = hooks() {
+        let before = errno();
+        let error = (hooks.advise)(addr as u64, len, advice);
+        set_errno(before);
+        return result(error);
+    }
+    match real!(MADVISE: fn(*mut c_void, usize, c_int) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(addr, len, advice) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// `PIDFD_SELF_THREAD` and `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
+const SELF: [c_int; 2] = [-10000, -10001];
+
+/// Does a pidfd mean this process?
+fn is_self(pidfd: c_int) -> bool {
+    if SELF.contains(&pidfd) {
+        return true;
+    }
+    let mut path = [0_u8; 48];
+    let text = b"/proc/self/fdinfo/";
+    path[..text.len()].copy_from_slice(text);
+    let (mut digits, mut n, mut left) = ([0_u8; 10], 0, pidfd.unsigned_abs());
+    while left > 0 || n == 0 {
+        digits[n] = b'0' + (left % 10) as u8;
+        (n, left) = (n + 1, left / 10);
+    }
+    for i in 0..n {
+        path[text.len() + i] = digits[n - 1 - i];
+    }
+    let mut info = [0_u8; 512];
+    // SAFETY: a string that ends with a zero, a buffer of ours, a descriptor of our own.
+    let len = unsafe {
+        let fd = raw(libc::SYS_openat, [libc::AT_FDCWD as u64, path.as_ptr() as u64, libc::O_CLOEXEC as u64]);
+        let len = raw(libc::SYS_read, [fd.cast_unsigned(), info.as_mut_ptr() as u64, info.len() as u64]);
+        raw(libc::SYS_close, [fd.cast_unsigned(), 0, 0]);
+        len
+    };
+    // SAFETY: asks.
+    let pid = unsafe { raw(libc::SYS_getpid, [0; 3]) };
+    let Some(info) = usize::try_from(len).ok().and_then(|len| info.get(..len)) else { return false };
+    info.split(|b| *b == b'\n').any(|line| {
+        line.strip_prefix(b"Pid:\t").is_some_and(|number| {
+            number.iter().try_fold(0_i64, |n, b| b.is_ascii_digit().then(|| n * 10 + i64::from(b - b'0')))
+                == Some(pid)
+        })
+    })
+}
+
+/// A system call of three arguments, past every stand-in.
+///
+/// # Safety
+/// That of the call.
+unsafe fn raw(number: i64, [a, b, c]: [u64; 3]) -> i64 {
+    match real!(C_SYSCALL: fn(i64, u64, u64, u64) -> i64) {
+        // SAFETY: the caller's.
+        Some(real) => unsafe { real(number, a, b, c) },
+        None => -1,
+    }
+}
+
+/// The function of this name (glibc 2.36).
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_process_madvise(
+    pidfd: c_int,
+    vectors: *const libc::iovec,
+    count: usize,
+    advice: c_int,
+    flags: u32,
+) -> isize {
+    // SAFETY: the caller's arguments.
+    unsafe { advise_many(pidfd, vectors, count, advice, flags) }
+}
+
+/// What `process_madvise` does.
+///
+/// # Safety
+/// That of the C library's function.
+#[inline(never)]
+pub(super) unsafe fn advise_many(
+    pidfd: c_int,
+    vectors: *const libc::iovec,
+    count: usize,
+    advice: c_int,
+    flags: u32,
+) -> isize {
+    if flags == 0
+        && count <= 1024
+        && let Some(hooks) = hooks()
+        && is_self(pidfd)
+    {
+        let done = (hooks.advise_many)(vectors, count, advice);
+        if done < 0 {
+            set_errno(-done as c_int);
+            return -1;
+        }
+        return done;
+    }
+    let number = libc::SYS_process_madvise;
+    match real!(C_SYSCALL: fn(i64, c_int, *const libc::iovec, usize, c_int, u32) -> i64) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(number, pidfd, vectors, count, advice, flags) as isize },
+        None => result(libc::ENOSYS) as isize,
+    }
+}

@@ -1,0 +1,186 @@
+//! Page-aligned allocations are handed out in whole pages, which the device may share. What is freed or reallocated is shown to it.
+
+use core::ffi::{c_int, c_void};
+
+use super::functions::{
+    ALIGNED_ALLOC, FREE, MALLOC_USABLE_SIZE, MEMALIGN, POSIX_MEMALIGN, PVALLOC, REALLOC, VALLOC,
+};
+use super::hooks::{Hooks, hooks, page};
+use crate::real::{errno, real, set_errno};
+
+/// Bytes to ask an allocator for, so that the memory is whole pages: if it is aligned to a page, and the device is there.
+fn whole(align: usize, size: usize) -> Option<(&'static Hooks, usize)> {
+    let hooks = hooks()?;
+    let page = page();
+    if align < page || size == 0 {
+        return None;
+    }
+    Some((hooks, size.checked_next_multiple_of(page)?))
+}
+
+/// An allocation by `make`, which takes the number of bytes: of whole pages where the device may share it.
+fn allocate(align: usize, size: usize, make: impl Fn(usize) -> *mut c_void) -> *mut c_void {
+    let Some((hooks, len)) = whole(align, size) else { return make(size) };
+    let got = make(len);
+    if !got.is_null() && got.addr().is_multiple_of(page()) {
+        (hooks.share)(got as u64, len as u64);
+    }
+    got
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function, as for all below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_memalign(align: usize, size: usize) -> *mut c_void {
+    let Some(real) = real!(MEMALIGN: fn(usize, usize) -> *mut c_void) else { return no_memory() };
+    // SAFETY: the caller's arguments.
+    allocate(align, size, |size| unsafe { real(align, size) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    let Some(real) = real!(ALIGNED_ALLOC: fn(usize, usize) -> *mut c_void) else { return no_memory() };
+    // SAFETY: the caller's arguments.
+    allocate(align, size, |size| unsafe { real(align, size) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_valloc(size: usize) -> *mut c_void {
+    let Some(real) = real!(VALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
+    // SAFETY: the caller's arguments.
+    allocate(page(), size, |size| unsafe { real(size) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_pvalloc(size: usize) -> *mut c_void {
+    let Some(real) = real!(PVALLOC: fn(usize) -> *mut c_void) else { return no_memory() };
+    // SAFETY: the caller's arguments.
+    allocate(page(), size, |size| unsafe { real(size) })
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_posix_memalign(
+    to: *mut *mut c_void,
+    align: usize,
+    size: usize,
+) -> c_int {
+    let Some(real) = real!(POSIX_MEMALIGN: fn(*mut *mut c_void, usize, usize) -> c_int) else {
+        return libc::ENOMEM;
+    };
+    let Some((hooks, len)) = whole(align, size) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(to, align, size) };
+    };
+    let mut got = core::ptr::null_mut();
+    // SAFETY: the caller's arguments, but for a place of our own: nobody else knows of the memory yet.
+    let error = unsafe { real(&raw mut got, align, len) };
+    if error == 0 {
+        if !got.is_null() && got.addr().is_multiple_of(page()) {
+            (hooks.share)(got as u64, len as u64);
+        }
+        // SAFETY: the caller's place.
+        unsafe { *to = got };
+    }
+    error
+}
+
+fn no_memory() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    core::ptr::null_mut()
+}
+
+/// The hooks, if the device shares a block that begins at an address, and what its allocator says of its bytes: a block may
+/// have been freed past us, and what is there now be another allocation.
+fn block(at: *mut c_void) -> Option<(&'static Hooks, usize)> {
+    if !at.addr().is_multiple_of(4096) || at.is_null() {
+        return None;
+    }
+    let hooks = hooks()?;
+    if (hooks.block)(at as u64) == 0 {
+        return None;
+    }
+    let usable = real!(MALLOC_USABLE_SIZE: fn(*mut c_void) -> usize)?;
+    // SAFETY: memory of the allocator's, which the program has.
+    Some((hooks, unsafe { usable(at) }))
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_free(at: *mut c_void) {
+    // SAFETY: the caller's argument.
+    unsafe { release(at) }
+}
+
+/// What `free` does.
+///
+/// # Safety
+/// That of the C library's function.
+#[inline(never)]
+unsafe fn release(at: *mut c_void) {
+    let before = errno();
+    if let Some((hooks, usable)) = block(at) {
+        let now = (hooks.release)(at as u64, usable as u64);
+        set_errno(before);
+        if now == 0 {
+            return;
+        }
+    }
+    // A call that comes while the function is looked up frees nothing: the look-up needs little, and once.
+    if let Some(real) = real!(FREE: fn(*mut c_void)) {
+        // SAFETY: the caller's argument.
+        unsafe { real(at) }
+    }
+}
+
+/// The function of this name: a block that is to grow moves to ordinary memory.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_realloc(at: *mut c_void, size: usize) -> *mut c_void {
+    let Some(real) = real!(REALLOC: fn(*mut c_void, usize) -> *mut c_void) else { return no_memory() };
+    let Some((hooks, len)) = block(at) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(at, size) };
+    };
+    if size == 0 {
+        // What the C library does: it frees.
+        // SAFETY: the caller's argument.
+        unsafe { release(at) };
+        return core::ptr::null_mut();
+    }
+    if size <= len && size > len / 2 {
+        return at;
+    }
+    // What was never touched is not copied, and takes no memory at the new place either.
+    // SAFETY: a new allocation; the block has `len` bytes, and is freed when they are copied.
+    unsafe {
+        let new = real(core::ptr::null_mut(), size);
+        if !new.is_null() {
+            (hooks.copy)(at as u64, new as u64, len.min(size) as u64);
+            release(at);
+        }
+        new
+    }
+}

@@ -1,0 +1,52 @@
+//! Growing and moving of mappings goes by way of the device. (The bodies are functions apart: see `advise`.)
+
+use core::ffi::{c_int, c_void};
+
+use super::functions::MREMAP;
+use super::hooks::hooks;
+use crate::real::{errno, real, set_errno};
+
+/// The function of this name. The fifth argument is there if the flags ask for it; where C passes none, what is read here is
+/// passed on and not looked at.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_mremap(
+    addr: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { remap(addr, old, new, flags, to) }
+}
+
+/// What `mremap` does.
+///
+/// # Safety
+/// That of the C library's function.
+#[inline(never)]
+pub(super) unsafe fn remap(
+    addr: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    if let Some(hooks) = hooks() {
+        let before = errno();
+        let got = (hooks.remap)(addr as u64, old as u64, new as u64, flags, to as u64);
+        set_errno(if got < 0 { -got as c_int } else { before });
+        return if got < 0 { libc::MAP_FAILED } else { got as *mut c_void };
+    }
+    match real!(MREMAP: fn(*mut c_void, usize, usize, c_int, *mut c_void) -> *mut c_void) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(addr, old, new, flags, to) },
+        None => {
+            set_errno(libc::ENOSYS);
+            libc::MAP_FAILED
+        }
+    }
+}

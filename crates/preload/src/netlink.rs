@@ -1,0 +1,480 @@
+//! Sockets of `NETLINK_RDMA`, by which programs ask a kernel for its RDMA devices. They get a datagram socket that is connected to itself:
+//! whatever is sent goes to `adverb_nldev`, and what that answers is put into the socket's own queue. So polling, waiting, duplicating,
+//! inheriting and closing are those of any socket, and nothing is kept here but whether there has ever been one.
+//!
+//! The socket is known by its name, of which the kernel says that it is this socket's: nobody else can send to a socket that is connected
+//! to itself. The name begins with `PREFIX`, behind that stand the port and random digits.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use adverb_nldev::{Table, answer};
+use libc::{iovec, msghdr, sockaddr, sockaddr_nl, sockaddr_un, socklen_t};
+
+use crate::real::{errno, real, reals, result, set_errno};
+use crate::table;
+
+/// The names that this module defines.
+pub const NAMES: &[&str] = &[
+    "socket",
+    "bind",
+    "getsockname",
+    "setsockopt",
+    "send",
+    "sendto",
+    "sendmsg",
+    "recvfrom",
+    "__recvfrom_chk",
+    "recvmsg",
+];
+
+reals! {
+    SOCKET = c"socket";
+    BIND = c"bind";
+    GETSOCKNAME = c"getsockname";
+    SETSOCKOPT = c"setsockopt";
+    SEND = c"send";
+    SENDTO = c"sendto";
+    SENDMSG = c"sendmsg";
+    RECVFROM = c"recvfrom";
+    RECVFROM_CHK = c"__recvfrom_chk";
+    RECVMSG = c"recvmsg";
+    CONNECT = c"connect";
+    RECV = c"recv";
+    CLOSE = c"close";
+}
+
+const NETLINK_RDMA: c_int = 20;
+const PREFIX: &[u8; 14] = b"\0adverb-nldev/";
+/// The prefix, eight digits of the port, sixteen random ones.
+const NAME: usize = PREFIX.len() + 8 + 16;
+/// Bytes of the longest request: those of `rdma` have some hundred.
+const REQUEST: usize = 8192;
+
+/// Whether this process, or one that it was forked from, has ever made such a socket. All calls pass straight through until then.
+static USED: AtomicBool = AtomicBool::new(false);
+
+const UNIX_HEAD: usize = core::mem::offset_of!(sockaddr_un, sun_path);
+
+/// An address with a name of [`NAME`] bytes.
+fn address(name: &[u8; NAME]) -> (sockaddr_un, socklen_t) {
+    // SAFETY: zeros are an address.
+    let mut address: sockaddr_un = unsafe { core::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as _;
+    for (to, from) in address.sun_path.iter_mut().zip(name) {
+        *to = *from as _;
+    }
+    (address, (UNIX_HEAD + NAME) as socklen_t)
+}
+
+/// Lower hexadecimal digits of a number, as many as there is room for.
+fn digits(number: u64, to: &mut [u8]) {
+    let mut left = number;
+    for to in to.iter_mut().rev() {
+        let digit = (left & 15) as u8;
+        *to = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+        left >>= 4;
+    }
+}
+
+/// The port of a descriptor, if it is one of these sockets. Keeps `errno`.
+fn port(fd: c_int) -> Option<u32> {
+    if !USED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let get = real!(GETSOCKNAME: fn(c_int, *mut sockaddr_un, *mut socklen_t) -> c_int)?;
+    let before = errno();
+    // SAFETY: zeros are an address.
+    let mut address: sockaddr_un = unsafe { core::mem::zeroed() };
+    let mut len = size_of::<sockaddr_un>() as socklen_t;
+    // SAFETY: an address of ours and its length.
+    let got = unsafe { get(fd, &raw mut address, &raw mut len) };
+    set_errno(before);
+    if got != 0 || len as usize != UNIX_HEAD + NAME || c_int::from(address.sun_family) != libc::AF_UNIX {
+        return None;
+    }
+    let mut name = address.sun_path.iter().map(|c| *c as u8);
+    if !PREFIX.iter().all(|b| name.next() == Some(*b)) {
+        return None;
+    }
+    name.take(8).try_fold(0_u32, |sum, digit| Some(sum << 4 | char::from(digit).to_digit(16)?))
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function, as for all below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && table::is_there() {
+        return open(kind);
+    }
+    match real!(SOCKET: fn(c_int, c_int, c_int) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(domain, kind, protocol) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// A new socket.
+fn open(kind: c_int) -> c_int {
+    let (Some(socket), Some(bind), Some(connect), Some(close)) = (
+        real!(SOCKET: fn(c_int, c_int, c_int) -> c_int),
+        real!(BIND: fn(c_int, *const sockaddr_un, socklen_t) -> c_int),
+        real!(CONNECT: fn(c_int, *const sockaddr_un, socklen_t) -> c_int),
+        real!(CLOSE: fn(c_int) -> c_int),
+    ) else {
+        return result(libc::ENOSYS);
+    };
+    let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+    let mut name = [0_u8; NAME];
+    for (to, from) in name.iter_mut().zip(PREFIX) {
+        *to = *from;
+    }
+    let mut random = [0_u8; 8];
+    // SAFETY: a buffer of eight bytes; the other call asks.
+    let pid = unsafe {
+        libc::syscall(libc::SYS_getrandom, random.as_mut_ptr(), random.len(), 0);
+        libc::syscall(libc::SYS_getpid)
+    };
+    if let Some((_, numbers)) = name.split_at_mut_checked(PREFIX.len())
+        && let Some((port, rest)) = numbers.split_at_mut_checked(8)
+    {
+        digits(pid as u64, port);
+        digits(u64::from_ne_bytes(random), rest);
+    }
+    let (address, len) = address(&name);
+    // SAFETY: a socket of our own; an address and its length.
+    unsafe {
+        let fd = socket(libc::AF_UNIX, libc::SOCK_DGRAM | flags, 0);
+        if fd < 0 {
+            return fd;
+        }
+        if bind(fd, &raw const address, len) != 0 || connect(fd, &raw const address, len) != 0 {
+            let error = errno();
+            close(fd);
+            return result(error);
+        }
+        drain(fd);
+        USED.store(true, Ordering::Relaxed);
+        fd
+    }
+}
+
+/// Throws away what a stranger sent between the socket's naming and its connection.
+fn drain(fd: c_int) {
+    let Some(recv) = real!(RECV: fn(c_int, *mut c_void, usize, c_int) -> isize) else { return };
+    let before = errno();
+    let mut byte = 0_u8;
+    // SAFETY: a buffer of one byte; the rest of a datagram is cut off. Nobody can send any more, so this ends.
+    while unsafe { recv(fd, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) } >= 0 {}
+    set_errno(before);
+}
+
+/// The function of this name: the socket has its name already, and keeps its port.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_bind(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    if port(fd).is_some() {
+        return if len as usize >= size_of::<sockaddr_nl>() { 0 } else { result(libc::EINVAL) };
+    }
+    match real!(BIND: fn(c_int, *const sockaddr, socklen_t) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, to, len) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// Writes an address of netlink, or what of it there is room for.
+///
+/// # Safety
+/// `to` has `room` bytes, or is null.
+unsafe fn write_address(to: *mut c_void, room: usize, port: u32) {
+    // SAFETY: zeros are an address.
+    let mut address: sockaddr_nl = unsafe { core::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as _;
+    address.nl_pid = port;
+    if !to.is_null() {
+        let from = (&raw const address).cast::<u8>();
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<u8>().copy_from(from, room.min(size_of::<sockaddr_nl>())) };
+    }
+}
+
+const ADDRESS: socklen_t = size_of::<sockaddr_nl>() as socklen_t;
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_getsockname(
+    fd: c_int,
+    to: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    if let Some(port) = port(fd) {
+        if to.is_null() || len.is_null() {
+            return result(libc::EFAULT);
+        }
+        // SAFETY: the caller's address has so many bytes.
+        unsafe {
+            write_address(to.cast(), *len as usize, port);
+            *len = ADDRESS;
+        }
+        return 0;
+    }
+    match real!(GETSOCKNAME: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, to, len) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// The function of this name: what netlink can be told about acknowledgements and groups changes nothing that is answered here.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_setsockopt(
+    fd: c_int,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    if level == libc::SOL_NETLINK && port(fd).is_some() {
+        return 0;
+    }
+    match real!(SETSOCKOPT: fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, level, option, value, len) },
+        None => result(libc::ENOSYS),
+    }
+}
+
+/// Answers a request that is in pieces.
+///
+/// Its callers are `C-unwind`: nothing unwinds, but a call into another crate makes the compiler put a guard into functions that are `C`,
+/// and that needs the routines for unwinding.
+///
+/// # Safety
+/// The pieces are the caller's memory.
+unsafe fn ask(fd: c_int, port: u32, pieces: &[iovec]) -> isize {
+    let mut request = MaybeUninit::<[u8; REQUEST]>::uninit();
+    let start = request.as_mut_ptr().cast::<u8>();
+    let mut len = 0;
+    for piece in pieces {
+        if piece.iov_len > REQUEST - len {
+            return result(libc::EMSGSIZE) as isize;
+        }
+        if piece.iov_len > 0 {
+            // SAFETY: the caller's bytes; there is room for so many.
+            unsafe { start.add(len).copy_from(piece.iov_base.cast(), piece.iov_len) };
+        }
+        len += piece.iov_len;
+    }
+    // SAFETY: so many bytes have been written.
+    let request = unsafe { core::slice::from_raw_parts(start, len) };
+    let Some(send) = real!(SEND: fn(c_int, *const c_void, usize, c_int) -> isize) else {
+        return result(libc::ENOSYS) as isize;
+    };
+    let mut failed = 0;
+    let answered = table::with(|text| {
+        let Ok(table) = Table::parse(text) else { return false };
+        answer(&table, port, request, &mut |datagram| {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: bytes of ours. The socket is connected to itself.
+            let sent = unsafe { send(fd, datagram.as_ptr().cast(), datagram.len(), flags) };
+            if sent < 0 && failed == 0 {
+                failed = errno();
+            }
+        });
+        true
+    });
+    match (answered, failed) {
+        (true, 0) => len as isize,
+        // As where a reader of netlink is too slow.
+        (true, libc::EAGAIN) => result(libc::ENOBUFS) as isize,
+        (true, error) => result(error) as isize,
+        (false, _) => result(libc::ENODEV) as isize,
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_preload_send(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    if let Some(port) = port(fd) {
+        // SAFETY: the caller's bytes.
+        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
+    }
+    match real!(SEND: fn(c_int, *const c_void, usize, c_int) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, bytes, len, flags) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_preload_sendto(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> isize {
+    if let Some(port) = port(fd) {
+        // SAFETY: the caller's bytes.
+        return unsafe { ask(fd, port, &[iovec { iov_base: bytes.cast_mut(), iov_len: len }]) };
+    }
+    match real!(SENDTO: fn(c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, bytes, len, flags, to, to_len) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_preload_sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> isize {
+    if let Some(port) = port(fd)
+        && !message.is_null()
+    {
+        // SAFETY: the caller's message, whose pieces are an array of this many.
+        return unsafe {
+            let (pieces, count) = ((*message).msg_iov, (*message).msg_iovlen);
+            let pieces = if count == 0 { &[] } else { core::slice::from_raw_parts(pieces, count) };
+            ask(fd, port, pieces)
+        };
+    }
+    match real!(SENDMSG: fn(c_int, *const msghdr, c_int) -> isize) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { real(fd, message, flags) },
+        None => result(libc::ENOSYS) as isize,
+    }
+}
+
+/// Makes the sender of what came the kernel, whose port is 0.
+///
+/// # Safety
+/// `to` and `len` are what the caller gave for the sender's address, which had `room` bytes.
+unsafe fn from_kernel(to: *mut sockaddr, len: *mut socklen_t, room: usize) {
+    if !to.is_null() && !len.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            write_address(to.cast(), room, 0);
+            *len = ADDRESS;
+        }
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_recvfrom(
+    fd: c_int,
+    bytes: *mut c_void,
+    size: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+) -> isize {
+    let Some(real) =
+        real!(RECVFROM: fn(c_int, *mut c_void, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
+    else {
+        return result(libc::ENOSYS) as isize;
+    };
+    let ours = port(fd).is_some();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let room = if ours && !len.is_null() { *len as usize } else { 0 };
+        let got = real(fd, bytes, size, flags, from, len);
+        if ours && got >= 0 {
+            from_kernel(from, len, room);
+        }
+        got
+    }
+}
+
+/// What `_FORTIFY_SOURCE` makes of `recvfrom`.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload___recvfrom_chk(
+    fd: c_int,
+    bytes: *mut c_void,
+    size: usize,
+    has: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    len: *mut socklen_t,
+) -> isize {
+    let Some(real) = real!(RECVFROM_CHK: fn(c_int, *mut c_void, usize, usize, c_int, *mut sockaddr, *mut socklen_t) -> isize)
+    else {
+        return result(libc::ENOSYS) as isize;
+    };
+    let ours = port(fd).is_some();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let room = if ours && !len.is_null() { *len as usize } else { 0 };
+        let got = real(fd, bytes, size, has, flags, from, len);
+        if ours && got >= 0 {
+            from_kernel(from, len, room);
+        }
+        got
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
+    let Some(real) = real!(RECVMSG: fn(c_int, *mut msghdr, c_int) -> isize) else {
+        return result(libc::ENOSYS) as isize;
+    };
+    let ours = port(fd).is_some() && !message.is_null();
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let room = if ours { (*message).msg_namelen as usize } else { 0 };
+        let got = real(fd, message, flags);
+        if ours && got >= 0 {
+            from_kernel((*message).msg_name.cast(), &raw mut (*message).msg_namelen, room);
+        }
+        got
+    }
+}
+
+/// Looks the C library's functions up; called before the program runs.
+pub fn look_up() {
+    for real in REALS {
+        real.get();
+    }
+}

@@ -1,0 +1,64 @@
+//! The table of devices that the launcher left in the prepared directory.
+
+use crate::path::{Buffer, root};
+use crate::real::{errno, set_errno};
+
+/// Its name there.
+const FILE: &[u8] = b"/nldev";
+
+/// Opens it, past every stand-in; negative where there is none. Keeps `errno`.
+fn open() -> libc::c_long {
+    let mut buffer = Buffer::new();
+    let Some(path) = root().and_then(|root| buffer.join(root, FILE)) else { return -1 };
+    let before = errno();
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a string.
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags) };
+    set_errno(before);
+    fd
+}
+
+fn close(fd: libc::c_long) {
+    // SAFETY: a descriptor of our own.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// Is there one?
+pub fn is_there() -> bool {
+    let fd = open();
+    if fd >= 0 {
+        close(fd);
+    }
+    fd >= 0
+}
+
+/// Calls `use_it` with its text; false where it cannot be read.
+pub fn with(use_it: impl FnOnce(&[u8]) -> bool) -> bool {
+    let fd = open();
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: a mapping of our own for reading. The file is never written again: the launcher makes another for another table.
+    unsafe {
+        let end = libc::syscall(libc::SYS_lseek, fd, 0_u64, libc::SEEK_END);
+        let Ok(len) = usize::try_from(end) else {
+            close(fd);
+            return false;
+        };
+        let null: *mut libc::c_void = core::ptr::null_mut();
+        let at = match len {
+            0 => null,
+            _ => libc::mmap(null, len, libc::PROT_READ, libc::MAP_PRIVATE, fd as libc::c_int, 0),
+        };
+        close(fd);
+        if at == libc::MAP_FAILED {
+            return false;
+        }
+        if at.is_null() {
+            return use_it(&[]);
+        }
+        let said = use_it(core::slice::from_raw_parts(at.cast(), len));
+        libc::munmap(at, len);
+        said
+    }
+}

@@ -1,0 +1,71 @@
+//! What is not a Debian package: source archives and wheels of PyPI. Each is brought and built
+//! once, under [`crate::home`]; a build that did not come to its end begins anew.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use adverb_foreign::process;
+
+use crate::home;
+
+/// Debian's own interpreter, which its Python packages belong to.
+pub const PYTHON: &str = "/usr/bin/python3";
+
+/// How long one step of a preparation may take.
+const STEP: Duration = Duration::from_secs(1800);
+
+/// Runs a shell script in a directory.
+///
+/// # Errors
+/// Its output, when it does not end with status 0 in time.
+pub fn sh(dir: &Path, script: &str, args: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("sh");
+    command.args(["-euc", script, "sh"]).args(args).current_dir(dir);
+    let done = process::start(command, script.to_string())?.wait(STEP);
+    done.require_ok()?;
+    Ok(done.text)
+}
+
+/// A directory of [`home`] that `make` fills once.
+///
+/// # Errors
+/// What `make` says; nothing is left then.
+pub fn once(name: &str, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+    let dir = home()?.join(name);
+    let done = dir.join(".done");
+    if done.is_file() {
+        return Ok(dir);
+    }
+    let fail = |e: std::io::Error| format!("{}: {e}", dir.display());
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).map_err(fail)?;
+    }
+    std::fs::create_dir_all(&dir).map_err(fail)?;
+    make(&dir)?;
+    std::fs::write(done, "").map_err(fail)?;
+    Ok(dir)
+}
+
+/// The source archive of a PyPI project, unpacked in `dir`: `dir/NAME-VERSION`.
+///
+/// # Errors
+/// When it cannot be downloaded or unpacked.
+pub fn sdist(dir: &Path, name: &str, version: &str) -> Result<PathBuf, String> {
+    let script =
+        "\"$1\" -m pip download --quiet --no-deps --no-binary \"$2\" \"$2==$3\" && tar xzf \"$2-$3.tar.gz\"";
+    sh(dir, script, &[PYTHON, name, version])?;
+    Ok(dir.join(format!("{name}-{version}")))
+}
+
+/// A virtual environment at `dir/venv` with PyPI's packages in it.
+///
+/// # Errors
+/// When they cannot be installed.
+pub fn venv(dir: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+    let script = "python=$1; shift; \"$python\" -m venv venv && venv/bin/pip install --quiet \"$@\"";
+    let mut args = vec![PYTHON];
+    args.extend(packages);
+    sh(dir, script, &args)?;
+    Ok(dir.join("venv"))
+}

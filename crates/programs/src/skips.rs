@@ -1,0 +1,33 @@
+//! Lists of what is left out, with the reason of each: lines `name: reason`, the names without a colon and a blank.
+
+use adverb_foreign::Verdict;
+use libtest_mimic::Trial;
+
+/// Names and reasons of a list; blank lines and lines that begin with `#` are for readers.
+pub fn parse(list: &str) -> Vec<(&str, &str)> {
+    list.lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with('#'))
+        .map(|l| l.split_once(": ").unwrap_or((l, "")))
+        .collect()
+}
+
+/// A case that cannot run here: ignored, with the reason on standard output.
+pub fn ignored(name: impl Into<String>, reason: &str) -> Trial {
+    let name = name.into();
+    println!("skipped {name}: {reason}");
+    let reason = reason.to_string();
+    let refuse = move || -> Verdict { Err(reason) };
+    Trial::test(name, move || refuse().map_err(Into::into)).with_ignored_flag(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_gives_names_and_reasons() {
+        let list = "# why\n\na::b: has no ground\nc.d/0: x: y\n";
+        assert_eq!(parse(list), [("a::b", "has no ground"), ("c.d/0", "x: y")]);
+    }
+}

@@ -1,0 +1,107 @@
+//! A network namespace of its own for a program and all it starts: a loopback interface, a cable if asked for, no neighbours.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use adverb_foreign::process::{self, Finished, Running};
+
+/// The device of the loopback interface.
+pub const DEVICE: &str = "adverb_lo";
+/// The device of the cable, and its address: for programs that take no loopback interface.
+pub const CABLE: (&str, &str) = ("adverb_cable", "192.0.2.1");
+/// Lays the cable, and waits until it is up.
+const LAY: &str = "ip link add cable type veth peer name end && ip addr add 192.0.2.1/24 dev cable
+    for at in cable end; do ip link set $at addrgenmode none && ip link set $at up; done
+    n=0; until ip link show cable | grep -q 'state UP' || [ $n -gt 100 ]; do n=$((n + 1)); sleep 0.1; done";
+/// The ways packets go within a host.
+pub const PATHS: [&str; 2] = ["local", "wire"];
+
+/// A command line, run in a namespace of its own under `adverb run`.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    env: Vec<(String, String)>,
+    dir: Option<PathBuf>,
+    bare: bool,
+    cable: bool,
+}
+
+impl Stage {
+    /// Packets go the given way, `local` or `wire`.
+    pub fn new(path: &str) -> Self {
+        Self { env: vec![("ADVERB_PATH".into(), path.into())], dir: None, bare: false, cable: false }
+    }
+
+    /// Runs without `adverb run`: builds, or what starts it itself.
+    pub fn bare() -> Self {
+        Self { env: Vec::new(), dir: None, bare: true, cable: false }
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Lays a cable of which one end has an address, [`CABLE`].
+    #[must_use]
+    pub fn with_cable(mut self) -> Self {
+        self.cable = true;
+        self
+    }
+
+    /// Runs in this directory.
+    #[must_use]
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_path_buf());
+        self
+    }
+
+    /// Starts the command line.
+    ///
+    /// # Errors
+    /// When the command under test or `unshare` is missing.
+    pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<Running, String> {
+        let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
+        let mut command = Command::new("unshare");
+        // Root's own user stays; others become root of a user namespace, to be allowed the network's.
+        command.args(if is_root() { &["-n"][..] } else { &["-r", "-n"][..] });
+        let lay = if self.cable { LAY } else { "" };
+        let steps = format!("ip link set lo up\n{lay}\nexec \"$@\"");
+        command.args(["sh", "-c", &steps, "sh"]);
+        if !self.bare {
+            command.arg(process::adverb()?).args(["run", "--"]);
+        }
+        command.args(&argv).envs(self.env.iter().map(|(k, v)| (k, v)));
+        if let Some(dir) = &self.dir {
+            command.current_dir(dir);
+        }
+        let env: String = self.env.iter().map(|(k, v)| format!("{k}={v} ")).collect();
+        process::start(command, format!("{env}{}", argv.join(" ")))
+    }
+
+    /// Runs the command line to its end or the limit.
+    ///
+    /// # Errors
+    /// When it cannot be started; how it ended is the caller's to judge.
+    pub fn run<S: AsRef<str>>(&self, argv: &[S], limit: Duration) -> Result<Finished, String> {
+        Ok(self.start(argv)?.wait(limit))
+    }
+
+    /// The same, and requires exit status 0.
+    ///
+    /// # Errors
+    /// How it ended, with its output.
+    pub fn run_ok<S: AsRef<str>>(&self, argv: &[S], limit: Duration) -> Result<Finished, String> {
+        let done = self.run(argv, limit)?;
+        done.require_ok()?;
+        Ok(done)
+    }
+}
+
+/// Whether this process may make namespaces by itself.
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}

@@ -1,0 +1,56 @@
+//! fio's engine `rdma`: writes and reads of the client's, and sends that the server verifies.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+use adverb_programs::stage::{PATHS, Stage};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for path in PATHS {
+        for verb in ["write", "read", "send"] {
+            cases.push(case(format!("{path}/{verb}"), move || both(path, verb)));
+        }
+        cases.push(case(format!("{path}/verifying_finds_other_bytes"), move || unverified(path)));
+    }
+    run("fio", cases)
+}
+
+/// A server and a client with these options more, and their statuses. Of sends no more are made than the server has receives:
+/// fio connects with an RNR retry count of 0.
+fn pair(path: &str, verbs: [&str; 2], more: [&str; 2]) -> Result<String, String> {
+    let common = "--ioengine=rdma --hostname=127.0.0.1 --port=4500 --bs=64k --size=2m";
+    let [server, client] = verbs;
+    let [of_server, of_client] = more;
+    let script = format!(
+        "cd $(mktemp -d)
+         timeout 60 fio --name=server {common} --verb={server} --rw=read --iodepth=64 {of_server} & server=$!
+         sleep 1.5
+         timeout 60 fio --name=client {common} --verb={client} --rw=write --iodepth=4 {of_client}; client=$?
+         wait $server; echo \"statuses $? $client\""
+    );
+    let done = Stage::new(path).run_ok(&["sh", "-c", &script], LIMIT)?;
+    Ok(done.text.clone())
+}
+
+fn both(path: &str, verb: &str) -> Verdict {
+    let (verbs, more) = match verb {
+        "send" => (["recv", "send"], ["--verify=crc32c", "--verify=crc32c --do_verify=0"]),
+        _ => ([verb, verb], ["", ""]),
+    };
+    let text = pair(path, verbs, more)?;
+    require!(text.contains("statuses 0 0") && text.contains("io=2048KiB"), "{text}");
+    Ok(())
+}
+
+/// What was not written for verifying is not verified: the case above can fail.
+fn unverified(path: &str) -> Verdict {
+    let text = pair(path, ["recv", "send"], ["--verify=crc32c", ""])?;
+    require!(text.contains("statuses 1 0") && text.contains("verify: bad"), "{text}");
+    Ok(())
+}

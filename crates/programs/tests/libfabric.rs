@@ -1,0 +1,49 @@
+//! libfabric's verbs provider: datagrams, connected endpoints by librdmacm, and the two kinds of reliable datagrams that
+//! libfabric makes of them (`rxd`, `rxm`). The provider takes no loopback interface for connected endpoints.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use adverb_foreign::suite::{by_length, case, run};
+use adverb_foreign::{Verdict, require};
+use adverb_programs::stage::{CABLE, PATHS, Stage};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Name, provider, endpoint, what follows the device in the name of the domain.
+const KINDS: [(&str, &str, &str, &str); 4] = [
+    ("rxd", "verbs;ofi_rxd", "rdm", "-dgram"),
+    ("dgram", "verbs", "dgram", "-dgram"),
+    ("msg", "verbs", "msg", ""),
+    ("rxm", "verbs;ofi_rxm", "rdm", ""),
+];
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for path in PATHS {
+        for (name, provider, endpoint, domain) in KINDS {
+            cases.push(case(format!("{path}/{name}"), move || pingpong(path, provider, endpoint, domain)));
+        }
+    }
+    run("libfabric", cases)
+}
+
+/// Both ends in one namespace; `-c` compares each message with what was sent.
+fn pingpong(path: &str, provider: &str, endpoint: &str, domain: &str) -> Verdict {
+    let (device, address) = CABLE;
+    // Every size fits into a datagram only where the provider cuts messages.
+    let (iterations, sizes) = by_length(("500", "-S all"), ("50", ""));
+    let sizes = if endpoint == "dgram" { "" } else { sizes };
+    let one =
+        format!("fi_pingpong -p '{provider}' -e {endpoint} -d {device}{domain} -I {iterations} {sizes} -c");
+    let script = format!(
+        "timeout 170 {one} & server=$!; sleep 1; timeout 170 {one} {address}; client=$?
+         wait $server; echo \"statuses $? $client\""
+    );
+    let done = Stage::new(path).with_cable().run_ok(&["sh", "-c", &script], LIMIT)?;
+    require!(done.text.contains("statuses 0 0"), "{}", done.describe());
+    let complains = done.text.contains("error") || done.text.contains("mismatch");
+    require!(!complains, "{}", done.describe());
+    Ok(())
+}

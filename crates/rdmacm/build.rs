@@ -1,0 +1,104 @@
+//! Gives the shared object its name, declares its version nodes, and makes a stand-in for `libibverbs.so.1` to link with.
+//!
+//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc makes itself. Which symbol
+//! belongs to which node is said by the `.symver` lines of `src/exports.rs`.
+//!
+//! The object needs `libibverbs.so.1` as rdma-core's does, by name and with versions. A crate cannot be linked with the
+//! `cdylib` of another crate, so a library of the same name and nodes is made here, of functions that do nothing; the
+//! loader finds the real one.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Each inherits from the one before.
+const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
+
+/// What is taken from `libibverbs.so.1`, node by node.
+const TAKEN: [(&str, &[&str]); 5] = [
+    ("IBVERBS_1.0", &["ibv_copy_qp_attr_from_kern", "ibv_create_comp_channel", "ibv_destroy_comp_channel"]),
+    (
+        "IBVERBS_1.1",
+        &[
+            "ibv_alloc_pd",
+            "ibv_attach_mcast",
+            "ibv_copy_ah_attr_from_kern",
+            "ibv_create_cq",
+            "ibv_create_qp",
+            "ibv_create_srq",
+            "ibv_dealloc_pd",
+            "ibv_destroy_cq",
+            "ibv_destroy_qp",
+            "ibv_destroy_srq",
+            "ibv_detach_mcast",
+            "ibv_free_device_list",
+            "ibv_get_device_guid",
+            "ibv_get_device_list",
+            "ibv_modify_qp",
+            "ibv_open_device",
+            "ibv_query_device",
+        ],
+    ),
+    ("IBVERBS_1.9", &["ibv_get_device_index"]),
+    ("IBVERBS_1.10", &["ibv_query_ece", "ibv_set_ece"]),
+    ("ADVERB_PRIVATE", &["adverb_ucma_open", "adverb_ucma_write", "adverb_ucma_close"]),
+];
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CC");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut script = String::new();
+    let mut parent = String::new();
+    for node in NODES {
+        writeln!(script, "RDMACM_{node} {{ }}{parent};").expect("writing to a string");
+        parent = format!(" RDMACM_{node}");
+    }
+    let map = out.join("librdmacm.map");
+    std::fs::write(&map, script).expect("OUT_DIR is writable");
+    let verbs = stand_in(&out);
+
+    let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
+    arg(&format!("-Wl,--version-script={}", map.display()));
+    arg("-Wl,-soname,librdmacm.so.1");
+    arg(&verbs.display().to_string());
+    // Programs keep pointers to our code in objects: never unload.
+    arg("-Wl,-z,nodelete");
+    // The tests call nothing of it.
+    println!("cargo:rustc-link-arg-tests={}", verbs.display());
+    println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", out.display());
+    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        // The default linker elsewhere refuses two version scripts.
+        arg("-fuse-ld=lld");
+    }
+}
+
+/// A shared object with the name, the nodes and the functions of [`TAKEN`].
+fn stand_in(out: &Path) -> PathBuf {
+    let (source, map, library) = (out.join("verbs.c"), out.join("verbs.map"), out.join("libibverbs.so"));
+    let (mut c, mut nodes) = (String::new(), String::new());
+    for (node, names) in TAKEN {
+        let mut listed = String::new();
+        for name in names {
+            writeln!(c, "void {name}(void) {{}}").expect("writing to a string");
+            write!(listed, " {name};").expect("writing to a string");
+        }
+        let names = if listed.is_empty() { listed } else { format!(" global:{listed}") };
+        writeln!(nodes, "{node} {{{names} }};").expect("writing to a string");
+    }
+    std::fs::write(&source, c).expect("OUT_DIR is writable");
+    std::fs::write(&map, nodes).expect("OUT_DIR is writable");
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let run = Command::new(&cc)
+        .args(["-shared", "-nostdlib", "-fPIC", "-w", "-Wl,-soname,libibverbs.so.1"])
+        .arg(format!("-Wl,--version-script={}", map.display()))
+        .arg("-o")
+        .arg(&library)
+        .arg(&source)
+        .status();
+    match run {
+        Ok(status) if status.success() => library,
+        Ok(status) => panic!("{cc}: {status}: it has to make the library to link with"),
+        Err(why) => panic!("{cc}: {why}: a C compiler is needed, the one that rustc links with"),
+    }
+}

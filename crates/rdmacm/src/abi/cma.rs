@@ -1,0 +1,206 @@
+//! The types of `rdma/rdma_cma.h`.
+
+use core::cell::Cell;
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::{size_t, sockaddr, sockaddr_storage, socklen_t};
+
+use super::macros::c_types;
+use super::verbs::*;
+
+/// An event of `rdma_cm_event_type`.
+pub type EventType = u32;
+/// See `rdma_cm_event_type`.
+pub const ADDR_RESOLVED: EventType = 0;
+/// See `rdma_cm_event_type`.
+pub const ADDR_ERROR: EventType = 1;
+/// See `rdma_cm_event_type`.
+pub const ROUTE_RESOLVED: EventType = 2;
+/// See `rdma_cm_event_type`.
+pub const ROUTE_ERROR: EventType = 3;
+/// See `rdma_cm_event_type`.
+pub const CONNECT_REQUEST: EventType = 4;
+/// See `rdma_cm_event_type`.
+pub const CONNECT_RESPONSE: EventType = 5;
+/// See `rdma_cm_event_type`.
+pub const CONNECT_ERROR: EventType = 6;
+/// See `rdma_cm_event_type`.
+pub const REJECTED: EventType = 8;
+/// See `rdma_cm_event_type`.
+pub const ESTABLISHED: EventType = 9;
+/// See `rdma_cm_event_type`.
+pub const DISCONNECTED: EventType = 10;
+/// See `rdma_cm_event_type`.
+pub const MULTICAST_JOIN: EventType = 12;
+/// See `rdma_cm_event_type`.
+pub const MULTICAST_ERROR: EventType = 13;
+/// See `rdma_cm_event_type` of rdma-core 60.
+pub const ADDRINFO_RESOLVED: EventType = 16;
+/// See `rdma_cm_event_type` of rdma-core 60.
+pub const ADDRINFO_ERROR: EventType = 17;
+/// See `rdma_cm_event_type` of rdma-core 60.
+pub const USER: EventType = 18;
+/// See `rdma_cm_event_type` of rdma-core 60.
+pub const INTERNAL: EventType = 19;
+
+/// `RDMA_PS_IPOIB`.
+pub const PS_IPOIB: u32 = 0x0002;
+/// `RDMA_PS_TCP`.
+pub const PS_TCP: u32 = 0x0106;
+/// `RDMA_PS_UDP`.
+pub const PS_UDP: u32 = 0x0111;
+/// `RDMA_PS_IB`.
+pub const PS_IB: u32 = 0x013f;
+
+/// `RDMA_MAX_RESP_RES`: as many as the device and the peer can.
+pub const MAX_RESP_RES: u8 = 0xff;
+/// `RDMA_MAX_INIT_DEPTH`: as many as the device and the peer can.
+pub const MAX_INIT_DEPTH: u8 = 0xff;
+
+/// `RAI_PASSIVE`.
+pub const RAI_PASSIVE: c_int = 1;
+/// `RAI_NUMERICHOST`.
+pub const RAI_NUMERICHOST: c_int = 2;
+/// `RAI_FAMILY`.
+pub const RAI_FAMILY: c_int = 8;
+/// `RAI_SA` of rdma-core 60.
+pub const RAI_SA: c_int = 0x10;
+/// `RAI_DNS` of rdma-core 60.
+pub const RAI_DNS: c_int = 0x20;
+
+/// `RDMA_OPTION_IB`.
+pub const OPTION_IB: c_int = 1;
+/// `RDMA_OPTION_IB_PATH`.
+pub const OPTION_IB_PATH: c_int = 1;
+
+/// `RDMA_CM_JOIN_MC_ATTR_ADDRESS`.
+pub const JOIN_ADDRESS: u32 = 1;
+/// `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`.
+pub const JOIN_FLAGS: u32 = 2;
+/// The first flag that is not defined.
+pub const JOIN_RESERVED: u32 = 4;
+/// `RDMA_MC_JOIN_FLAG_FULLMEMBER`.
+pub const FULL_MEMBER: u16 = 0;
+/// `RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER`.
+pub const SEND_ONLY_MEMBER: u16 = 1;
+/// The first membership that is not defined.
+pub const MEMBER_RESERVED: u32 = 2;
+
+c_types! {
+    /// Both ends of a path.
+    struct rdma_ib_addr as "struct rdma_ib_addr" {
+        sgid: Cell<ibv_gid>,
+        dgid: Cell<ibv_gid>,
+        pkey: Cell<u16>,
+    }
+
+    /// Addresses of an id.
+    struct rdma_addr as "struct rdma_addr" {
+        src as "src_storage": Cell<sockaddr_storage>,
+        dst as "dst_storage": Cell<sockaddr_storage>,
+        ibaddr as "addr.ibaddr": rdma_ib_addr,
+    }
+
+    /// Addresses and paths of an id.
+    struct rdma_route as "struct rdma_route" {
+        addr: rdma_addr,
+        path_rec: Cell<*mut ibv_sa_path_rec>,
+        num_paths: Cell<c_int>,
+    }
+
+    /// Where events arrive.
+    struct rdma_event_channel as "struct rdma_event_channel" {
+        fd: c_int,
+    }
+
+    /// The public half of an id.
+    struct rdma_cm_id as "struct rdma_cm_id" {
+        verbs: Cell<*mut ibv_context>,
+        channel: Cell<*mut rdma_event_channel>,
+        context: Cell<*mut c_void>,
+        qp: Cell<*mut ibv_qp>,
+        route: rdma_route,
+        ps: Cell<u32>,
+        port_num: Cell<u8>,
+        event: Cell<*mut rdma_cm_event>,
+        send_cq_channel: Cell<*mut ibv_comp_channel>,
+        send_cq: Cell<*mut ibv_cq>,
+        recv_cq_channel: Cell<*mut ibv_comp_channel>,
+        recv_cq: Cell<*mut ibv_cq>,
+        srq: Cell<*mut ibv_srq>,
+        pd: Cell<*mut ibv_pd>,
+        qp_type: Cell<u32>,
+    }
+
+    /// What two ends of a connection agree upon.
+    #[derive(Clone, Copy)]
+    struct rdma_conn_param as "struct rdma_conn_param" {
+        private_data: *const c_void,
+        private_data_len: u8,
+        responder_resources: u8,
+        initiator_depth: u8,
+        flow_control: u8,
+        retry_count: u8,
+        rnr_retry_count: u8,
+        srq: u8,
+        qp_num: u32,
+    }
+
+    /// Where datagrams go.
+    #[derive(Clone, Copy)]
+    struct rdma_ud_param as "struct rdma_ud_param" {
+        private_data: *const c_void,
+        private_data_len: u8,
+        ah_attr: ibv_ah_attr,
+        qp_num: u32,
+        qkey: u32,
+    }
+
+    /// An event.
+    struct rdma_cm_event as "struct rdma_cm_event" {
+        id: *mut rdma_cm_id,
+        listen_id: *mut rdma_cm_id,
+        event: EventType,
+        status: c_int,
+        param: rdma_event_param,
+    }
+
+    /// An address as `rdma_getaddrinfo` finds it.
+    struct rdma_addrinfo as "struct rdma_addrinfo" {
+        ai_flags: c_int,
+        ai_family: c_int,
+        ai_qp_type: c_int,
+        ai_port_space: c_int,
+        ai_src_len: socklen_t,
+        ai_dst_len: socklen_t,
+        ai_src_addr: *mut sockaddr,
+        ai_dst_addr: *mut sockaddr,
+        ai_src_canonname: *mut c_char,
+        ai_dst_canonname: *mut c_char,
+        ai_route_len: size_t,
+        ai_route: *mut c_void,
+        ai_connect_len: size_t,
+        ai_connect: *mut c_void,
+        ai_next: *mut rdma_addrinfo,
+    }
+
+    /// How to join a multicast group.
+    #[derive(Clone, Copy)]
+    struct rdma_cm_join_mc_attr_ex as "struct rdma_cm_join_mc_attr_ex" {
+        comp_mask: u32,
+        join_flags: u32,
+        addr: *mut sockaddr,
+    }
+}
+
+/// What comes with an event.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union rdma_event_param {
+    /// Of connected ids.
+    pub conn: rdma_conn_param,
+    /// Of datagram ids.
+    pub ud: rdma_ud_param,
+    /// Of the program's own events.
+    pub arg: u64,
+}

@@ -1,0 +1,257 @@
+//! Addresses by name: the C library's `getaddrinfo` in the terms of RDMA.
+//!
+//! Programs free and replace what these structures point to with `free` and `malloc`, so that is what is used here.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::ptr::{null, null_mut};
+
+use libc::{addrinfo, sockaddr, socklen_t};
+
+use crate::abi::cma::*;
+use crate::abi::verbs::{QPT_RC, QPT_UC, QPT_UD, QPT_XRC_RECV, QPT_XRC_SEND};
+use crate::device;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::AF_IB;
+
+/// What the C library is asked for.
+fn asked(hints: &rdma_addrinfo) -> addrinfo {
+    // SAFETY: integers and null pointers.
+    let mut ask: addrinfo = unsafe { core::mem::zeroed() };
+    let passive = hints.ai_flags & RAI_PASSIVE != 0;
+    if passive {
+        ask.ai_flags |= libc::AI_PASSIVE;
+    }
+    if hints.ai_flags & RAI_NUMERICHOST != 0 {
+        ask.ai_flags |= libc::AI_NUMERICHOST;
+    }
+    if hints.ai_family != AF_IB {
+        ask.ai_family = hints.ai_family;
+    }
+    ask.ai_socktype = match hints.ai_qp_type as u32 {
+        QPT_RC | QPT_UC | QPT_XRC_SEND | QPT_XRC_RECV => libc::SOCK_STREAM,
+        QPT_UD => libc::SOCK_DGRAM,
+        _ => 0,
+    };
+    ask.ai_protocol = match (hints.ai_port_space as u32, ask.ai_socktype) {
+        (PS_TCP, _) | (PS_IB, libc::SOCK_STREAM) => libc::IPPROTO_TCP,
+        (PS_IPOIB | PS_UDP, _) | (PS_IB, libc::SOCK_DGRAM) => libc::IPPROTO_UDP,
+        _ => 0,
+    };
+    ask
+}
+
+/// A copy of an address.
+///
+/// # Safety
+/// An address of that length.
+unsafe fn copied(from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
+    // SAFETY: the caller's word; the copy has room for it.
+    unsafe {
+        let to = libc::malloc(len as usize);
+        if to.is_null() {
+            return Err(Errno(libc::ENOMEM));
+        }
+        core::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), len as usize);
+        Ok((to.cast(), len))
+    }
+}
+
+/// An IPv6 address as the GID that it is, with the service of the port space.
+///
+/// # Safety
+/// An address of that length.
+unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*mut sockaddr, socklen_t)> {
+    if (len as usize) < size_of::<libc::sockaddr_in6>() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the caller's word, and the length.
+    let from = unsafe { from.cast::<libc::sockaddr_in6>().read_unaligned() };
+    let port = u16::from_be(from.sin6_port);
+    let mut raw = [0u8; 48];
+    raw[..2].copy_from_slice(&(AF_IB as u16).to_ne_bytes());
+    raw[2..4].copy_from_slice(&u16::MAX.to_be_bytes());
+    raw[4..8].copy_from_slice(&from.sin6_flowinfo.to_ne_bytes());
+    raw[8..24].copy_from_slice(&from.sin6_addr.s6_addr);
+    raw[24..32].copy_from_slice(&(((ps as u64) << 16) | u64::from(port)).to_be_bytes());
+    let space = if ps != 0 { !0xffff_u64 } else { 0 };
+    let ports = if port != 0 { 0xffff } else { 0 };
+    raw[32..40].copy_from_slice(&(space | ports).to_be_bytes());
+    raw[40..].copy_from_slice(&u64::from(from.sin6_scope_id).to_ne_bytes());
+    // SAFETY: bytes of that length.
+    unsafe { copied(raw.as_ptr().cast(), raw.len() as socklen_t) }
+}
+
+/// Takes what the C library found into an answer.
+///
+/// # Safety
+/// An answer of `getaddrinfo`.
+unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinfo) -> Outcome {
+    to.ai_qp_type = match (hints.ai_qp_type, found.ai_socktype) {
+        (0, libc::SOCK_STREAM) => QPT_RC as c_int,
+        (0, libc::SOCK_DGRAM) => QPT_UD as c_int,
+        (asked, _) => asked,
+    };
+    to.ai_port_space = match (hints.ai_port_space, found.ai_protocol) {
+        (0, libc::IPPROTO_TCP) => PS_TCP as c_int,
+        (0, libc::IPPROTO_UDP) => PS_UDP as c_int,
+        (asked, _) => asked,
+    };
+    let family = RAI_FAMILY | RAI_NUMERICHOST;
+    let gid = hints.ai_family == AF_IB && hints.ai_flags & family == family;
+    to.ai_family = if gid { AF_IB } else { found.ai_family };
+    // SAFETY: the caller's word.
+    unsafe {
+        let address = if gid {
+            as_gid(to.ai_port_space, found.ai_addr, found.ai_addrlen)?
+        } else {
+            copied(found.ai_addr, found.ai_addrlen)?
+        };
+        let name = if found.ai_canonname.is_null() { null_mut() } else { libc::strdup(found.ai_canonname) };
+        if hints.ai_flags & RAI_PASSIVE != 0 {
+            to.ai_flags = RAI_PASSIVE;
+            (to.ai_src_addr, to.ai_src_len) = address;
+            to.ai_src_canonname = name;
+        } else {
+            (to.ai_dst_addr, to.ai_dst_len) = address;
+            to.ai_dst_canonname = name;
+        }
+    }
+    Ok(())
+}
+
+/// Why no address was found: a value of `getaddrinfo` (`EAI_*`), or an errno value.
+#[derive(Clone, Copy, Debug)]
+pub enum Why {
+    /// `gai_strerror` explains it.
+    Name(c_int),
+    /// An errno value.
+    Errno(Errno),
+}
+
+impl From<Errno> for Why {
+    fn from(why: Errno) -> Self {
+        Self::Errno(why)
+    }
+}
+
+/// Fills an answer.
+///
+/// # Safety
+/// Strings or null; hints whose addresses are as long as they say.
+unsafe fn fill(
+    to: &mut rdma_addrinfo,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<(), Why> {
+    // SAFETY: integers and null pointers.
+    let none: rdma_addrinfo = unsafe { core::mem::zeroed() };
+    let wanted = hints.unwrap_or(&none);
+    if node.is_null() && service.is_null() {
+        to.ai_flags = wanted.ai_flags;
+        to.ai_family = wanted.ai_family;
+        to.ai_qp_type = wanted.ai_qp_type;
+        to.ai_port_space = wanted.ai_port_space;
+        if wanted.ai_dst_len > 0 {
+            // SAFETY: the caller's word.
+            (to.ai_dst_addr, to.ai_dst_len) = unsafe { copied(wanted.ai_dst_addr, wanted.ai_dst_len) }?;
+        }
+    } else {
+        let ask = hints.map(asked);
+        let mut found = null_mut();
+        // SAFETY: strings of the caller's; room for the answer, which is freed when it has been copied.
+        unsafe {
+            let code = libc::getaddrinfo(node, service, ask.as_ref().map_or(null(), |a| a), &raw mut found);
+            if code != 0 {
+                return Err(Why::Name(code));
+            }
+            let taken = convert(to, wanted, &*found);
+            libc::freeaddrinfo(found);
+            taken?;
+        }
+    }
+    if to.ai_src_len == 0 && wanted.ai_src_len > 0 {
+        // SAFETY: the caller's word.
+        (to.ai_src_addr, to.ai_src_len) = unsafe { copied(wanted.ai_src_addr, wanted.ai_src_len) }?;
+    }
+    Ok(())
+}
+
+/// Looks an address up.
+///
+/// # Safety
+/// Strings or null; hints whose addresses are as long as they say.
+pub unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<*mut rdma_addrinfo, Why> {
+    if node.is_null() && service.is_null() && hints.is_none() {
+        return Err(Errno(libc::EINVAL).into());
+    }
+    device::require()?;
+    if hints.is_some_and(|h| h.ai_flags & RAI_SA != 0) {
+        // The list of services of a subnet's administrator: Ethernet has none.
+        return Err(Errno(libc::EOPNOTSUPP).into());
+    }
+    // SAFETY: a number and a size; zeros are an empty answer; the rest is the caller's word.
+    unsafe {
+        let to = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
+        if to.is_null() {
+            return Err(Errno(libc::ENOMEM).into());
+        }
+        fill(&mut *to, node, service, hints).map(|()| to).inspect_err(|_| rdma_freeaddrinfo(to))
+    }
+}
+
+/// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or a value of `getaddrinfo`, which `gai_strerror` explains.
+///
+/// # Safety
+/// Strings, hints or null; room for a pointer.
+pub unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    if res.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word.
+    match unsafe { look_up(node, service, hints.as_ref()) } {
+        Ok(found) => {
+            // SAFETY: the caller's word.
+            unsafe { res.write(found) };
+            0
+        }
+        Err(Why::Name(code)) => code,
+        Err(Why::Errno(why)) => zero_or_minus_one(Err(why)),
+    }
+}
+
+/// `rdma_freeaddrinfo`: frees the whole list.
+///
+/// # Safety
+/// A list of `rdma_getaddrinfo`, or null.
+pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    let mut next = res;
+    while !next.is_null() {
+        // SAFETY: all of it was made with malloc, here or by the program.
+        unsafe {
+            let one = next.read();
+            let parts: [*mut c_void; 6] = [
+                one.ai_connect,
+                one.ai_route,
+                one.ai_src_canonname.cast(),
+                one.ai_dst_canonname.cast(),
+                one.ai_src_addr.cast(),
+                one.ai_dst_addr.cast(),
+            ];
+            for part in parts {
+                libc::free(part);
+            }
+            libc::free(next.cast());
+            next = one.ai_next;
+        }
+    }
+}

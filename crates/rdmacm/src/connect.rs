@@ -1,0 +1,309 @@
+//! Connections: listen, connect, accept, reject, disconnect.
+
+use core::ffi::{c_int, c_void};
+
+use crate::abi::cma::*;
+use crate::abi::kernel::*;
+use crate::abi::verbs::ibv_ece;
+use crate::address::query_address;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::Id;
+use crate::{command, qp, verbs};
+
+/// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which `rdma_reject_ece` sends.
+const REJECT_VENDOR_OPTION: u8 = 35;
+/// How often a request is repeated if the program does not say.
+const RETRIES: u8 = 7;
+
+const NO_PARAM: ConnParam = ConnParam {
+    qp_num: 0,
+    qkey: 0,
+    private_data: [0; PRIVATE_DATA],
+    private_data_len: 0,
+    srq: 0,
+    responder_resources: 0,
+    initiator_depth: 0,
+    flow_control: 0,
+    retry_count: 0,
+    rnr_retry_count: 0,
+    valid: 0,
+};
+
+/// The depths a program asks for against what the device can.
+fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+    if id.public.ps.get() != PS_TCP {
+        return Ok(());
+    }
+    let Some(param) = param else {
+        // Without parameters there has to be a queue pair whose number can be sent.
+        return if id.public.qp.get().is_null() { Err(Errno(libc::EINVAL)) } else { Ok(()) };
+    };
+    let limits = id.device(|device| Ok(device.limits))?;
+    let too_many = |asked: u8, any: u8, limit: u8| asked != any && asked > limit;
+    if too_many(param.responder_resources, MAX_RESP_RES, limits.responder_resources)
+        || too_many(param.initiator_depth, MAX_INIT_DEPTH, limits.initiator_depth)
+    {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(())
+}
+
+/// The parameters as they are sent; the depths and what goes in front of the private data are those of the id.
+///
+/// # Safety
+/// Private data as long as the parameters say.
+unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<ConnParam> {
+    let qp = id.public.qp.get();
+    // SAFETY: the id's queue pair exists.
+    let (own_qpn, own_srq) = match unsafe { qp.as_ref() } {
+        Some(qp) => (Some(qp.qp_num), u8::from(!qp.srq.is_null())),
+        None => (None, 0),
+    };
+    let mut sent = id.with(|state| {
+        let mut sent = ConnParam {
+            responder_resources: state.responder_resources,
+            initiator_depth: state.initiator_depth,
+            valid: 1,
+            ..NO_PARAM
+        };
+        let len = state.connect.len().min(PRIVATE_DATA);
+        sent.private_data[..len].copy_from_slice(&state.connect[..len]);
+        (sent, len)
+    });
+    if let Some(param) = param {
+        sent.0.qp_num = param.qp_num;
+        sent.0.srq = param.srq;
+        sent.0.flow_control = param.flow_control;
+        sent.0.retry_count = param.retry_count;
+        sent.0.rnr_retry_count = param.rnr_retry_count;
+        let len = usize::from(param.private_data_len);
+        if !param.private_data.is_null() && len > 0 {
+            let room = sent.0.private_data.get_mut(sent.1..sent.1 + len).ok_or(Errno(libc::EINVAL))?;
+            // SAFETY: the caller's word.
+            room.copy_from_slice(unsafe {
+                core::slice::from_raw_parts(param.private_data.cast::<u8>(), len)
+            });
+            sent.1 += len;
+        }
+    } else {
+        sent.0.retry_count = RETRIES;
+        sent.0.rnr_retry_count = RETRIES;
+    }
+    if let Some(qpn) = own_qpn {
+        sent.0.qp_num = qpn;
+        sent.0.srq = own_srq;
+    }
+    sent.0.private_data_len = u8::try_from(sent.1).map_err(|_| Errno(libc::EINVAL))?;
+    Ok(sent.0)
+}
+
+/// # Safety
+/// Private data as long as the parameters say.
+unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+    check(id, param)?;
+    let limits = id.device(|device| Ok(device.limits))?;
+    let ece = id.with(|state| {
+        state.initiator_depth = match param {
+            Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
+            _ => limits.initiator_depth,
+        };
+        state.responder_resources = match param {
+            Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
+            _ => limits.responder_resources,
+        };
+        Ece { vendor_id: state.local_ece.vendor_id, attr_mod: state.local_ece.options }
+    });
+    // SAFETY: the caller's word.
+    let conn_param = unsafe { to_send(id, param) }?;
+    command::perform(id.fd(), Connect { conn_param, id: id.handle.get(), reserved: 0, ece })?;
+    id.with(|state| state.connect.clear());
+    id.complete()
+}
+
+/// # Safety
+/// Private data as long as the parameters say.
+unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
+    check(id, param)?;
+    if id.public.qp.get().is_null() && param.is_none() {
+        return Err(Errno(libc::EINVAL));
+    }
+    let limits = id.device(|device| Ok(device.limits))?;
+    let (resources, depth, ece) = id.with(|state| {
+        // What the program leaves open is what the peer asked for, as far as the device can.
+        state.initiator_depth = match param {
+            Some(p) if p.initiator_depth != MAX_INIT_DEPTH => p.initiator_depth,
+            _ => state.initiator_depth.min(limits.initiator_depth),
+        };
+        state.responder_resources = match param {
+            Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
+            _ => state.responder_resources.min(limits.responder_resources),
+        };
+        // The answer names the vendor of the request, so that the peer knows whom the options are of.
+        let ece = Ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
+        (state.responder_resources, state.initiator_depth, ece)
+    });
+    if !id.is_datagram() {
+        qp::to_receive(id, Some(resources))?;
+        qp::to_send(id, Some(depth))?;
+    }
+    // SAFETY: the caller's word.
+    let conn_param = unsafe { to_send(id, param) }?;
+    let uid = id.pointer().expose_provenance() as u64;
+    let body = Accept { uid, conn_param, id: id.handle.get(), reserved: 0, ece };
+    command::perform(id.fd(), body).inspect_err(|_| {
+        let _ = qp::to_error(id);
+    })?;
+    if id.is_datagram() {
+        // There is no event to wait for.
+        if id.with(|s| s.sync) {
+            id.drop_event();
+        }
+        return Ok(());
+    }
+    id.complete()
+}
+
+/// The active side confirms what the peer accepted; its queue pair, if it has one, is ready to send afterwards.
+fn confirm(id: &Id) -> Outcome {
+    let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
+        let (handle, ece) = (id.handle.get(), Ece::default());
+        command::perform(id.fd(), Accept { uid: 0, conn_param: NO_PARAM, id: handle, reserved: 0, ece })
+    });
+    sent.inspect_err(|_| {
+        let _ = qp::to_error(id);
+    })
+}
+
+/// The same after the queue pair has been told what the peer made of our offer.
+pub fn confirm_with_ece(id: &Id, from: Ece) -> Outcome {
+    let local = id.with(|state| state.local_ece);
+    let agreed = match from.vendor_id {
+        // The peer knows nothing of it.
+        0 => ibv_ece { options: 0, ..local },
+        vendor if vendor == local.vendor_id => ibv_ece { options: from.attr_mod, ..local },
+        // The answer has to name the vendor of the request.
+        _ => {
+            let _ = qp::to_error(id);
+            return Err(Errno(libc::EINVAL));
+        }
+    };
+    id.with(|state| state.remote_ece.vendor_id = from.vendor_id);
+    let qp = id.public.qp.get();
+    // SAFETY: the id's queue pair exists.
+    unsafe { verbs::set_ece(qp, agreed) }?;
+    confirm(id)?;
+    // SAFETY: as above.
+    let ece = unsafe { verbs::query_ece(qp) }.inspect_err(|_| {
+        let _ = qp::to_error(id);
+    })?;
+    id.with(|state| state.local_ece.options = ece.options);
+    Ok(())
+}
+
+/// # Safety
+/// Private data of that length, or null.
+unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> Outcome {
+    let mut body = Reject {
+        id: id.handle.get(),
+        private_data_len: 0,
+        reason,
+        reserved: [0; 2],
+        private_data: [0; PRIVATE_DATA],
+    };
+    if !data.is_null() && len > 0 {
+        // SAFETY: the caller's word.
+        let data = unsafe { core::slice::from_raw_parts(data.cast::<u8>(), usize::from(len)) };
+        body.private_data[..data.len()].copy_from_slice(data);
+        body.private_data_len = len;
+    }
+    command::perform(id.fd(), body)
+}
+
+fn disconnect(id: &Id) -> Outcome {
+    if id.public.verbs.get().is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    qp::to_error(id)?;
+    command::perform(id.fd(), Disconnect { id: id.handle.get() })?;
+    id.complete()
+}
+
+/// `rdma_connect`: 0, or -1 with `errno` set. Without parameters there has to be a queue pair.
+///
+/// # Safety
+/// An id whose route is resolved; parameters with their private data, or null.
+pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| connect(id, param.as_ref())) })
+}
+
+/// `rdma_listen`: 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
+        command::perform(id.fd(), Listen { id: id.handle.get(), backlog: backlog as u32 })?;
+        query_address(id)
+    }))
+}
+
+/// `rdma_accept`: 0, or -1 with `errno` set. Without parameters there has to be a queue pair.
+///
+/// # Safety
+/// An id of a request; parameters with their private data, or null.
+pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
+}
+
+/// `rdma_establish`: confirms a connection whose queue pair is the program's own. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(
+        unsafe { Id::of(id) }
+            .and_then(|id| if id.public.qp.get().is_null() { confirm(id) } else { Err(Errno(libc::EINVAL)) }),
+    )
+}
+
+/// `rdma_reject`: 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id of a request; private data of that length, or null.
+pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
+}
+
+/// `rdma_reject_ece`: rejects because the vendor's options cannot be agreed upon. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id of a request; private data of that length, or null.
+pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, REJECT_VENDOR_OPTION)) })
+}
+
+/// `rdma_notify`: tells of an asynchronous event of the queue pair. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(
+        unsafe { Id::of(id) }.and_then(|id| command::perform(id.fd(), Notify { id: id.handle.get(), event })),
+    )
+}
+
+/// `rdma_disconnect`: takes the queue pair to the error state and tells the peer. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id) }.and_then(disconnect))
+}

@@ -1,0 +1,222 @@
+//! Devices as ids use them: each is opened once in a process, and ids share its context, protection domain and XRC domain.
+
+use adverb_sync::Mutex;
+use core::ptr::null_mut;
+
+use crate::abi::verbs::*;
+use crate::error::{Errno, Outcome, or_null};
+use crate::verbs::{self, Listed};
+
+/// An open device.
+#[derive(Debug)]
+struct Device {
+    guid: u64,
+    index: u32,
+    context: *mut ibv_context,
+    limits: Limits,
+    /// Ids that use it; the domains live as long as there are any.
+    users: usize,
+    pd: *mut ibv_pd,
+    xrcd: *mut ibv_xrcd,
+}
+
+/// What an id may ask of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// READs and atomics that a queue pair answers at once.
+    pub responder_resources: u8,
+    /// READs and atomics that a queue pair has under way at once.
+    pub initiator_depth: u8,
+}
+
+/// A use of a device, which ends when it is dropped.
+#[derive(Debug)]
+pub struct Use {
+    /// The shared context.
+    pub context: *mut ibv_context,
+    /// The shared protection domain.
+    pub pd: *mut ibv_pd,
+    /// What the device can.
+    pub limits: Limits,
+    /// The process that opened it.
+    owner: u32,
+}
+
+#[derive(Debug)]
+struct Devices {
+    /// The process that opened them. The child of a fork opens its own; its parent's are nothing to it.
+    owner: u32,
+    /// Whether there have been devices.
+    listed: bool,
+    open: Vec<Device>,
+}
+
+// SAFETY: the pointers are to objects of libibverbs, which any thread may use.
+unsafe impl Send for Devices {}
+
+static DEVICES: Mutex<Devices> = Mutex::new(Devices { owner: 0, listed: false, open: Vec::new() });
+
+impl Devices {
+    /// Forgets what a parent opened.
+    fn renew(&mut self) {
+        let me = std::process::id();
+        if self.owner != me {
+            self.owner = me;
+            self.listed = false;
+            self.open.clear();
+        }
+    }
+
+    fn position(&self, guid: u64, index: u32) -> Option<usize> {
+        // The index tells devices apart that have one GUID; it may be unknown.
+        let same = |d: &Device, by_index: bool| d.guid == guid && (!by_index || d.index == index);
+        let at = |by_index| self.open.iter().position(|d| same(d, by_index));
+        at(true).or_else(|| at(false))
+    }
+
+    /// # Safety
+    /// The list that the device is of has not been freed.
+    unsafe fn open(&mut self, listed: Listed) -> Outcome<usize> {
+        // SAFETY: the caller's word.
+        let context = unsafe { verbs::open(listed) }?;
+        // SAFETY: the context was opened here and is never closed.
+        let attr = unsafe { verbs::limits(context) }?;
+        let byte = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
+        let limits = Limits {
+            responder_resources: byte(attr.max_qp_rd_atom),
+            initiator_depth: byte(attr.max_qp_init_rd_atom),
+        };
+        let Listed { guid, index, .. } = listed;
+        let (pd, xrcd) = (null_mut(), null_mut());
+        self.open.push(Device { guid, index, context, limits, users: 0, pd, xrcd });
+        Ok(self.open.len() - 1)
+    }
+
+    /// Opens whatever is not open yet. A device that cannot be opened is left out.
+    fn open_all(&mut self) -> Outcome {
+        verbs::with_devices(|listed| {
+            for &one in listed {
+                if !self.open.iter().any(|d| d.guid == one.guid && d.index == one.index) {
+                    // SAFETY: within the life of the list.
+                    let _ = unsafe { self.open(one) };
+                }
+            }
+            self.listed = true;
+            Ok(())
+        })
+    }
+
+    fn find(&mut self, guid: u64, index: u32) -> Outcome<usize> {
+        if let Some(at) = self.position(guid, index) {
+            return Ok(at);
+        }
+        verbs::with_devices(|listed| {
+            let exact = listed.iter().find(|d| d.guid == guid && d.index == index);
+            let found =
+                exact.or_else(|| listed.iter().find(|d| d.guid == guid)).ok_or(Errno(libc::ENODEV))?;
+            // SAFETY: within the life of the list.
+            unsafe { self.open(*found) }
+        })
+    }
+}
+
+impl Use {
+    /// Of the device with this GUID (as `ibv_get_device_guid` gives it) and index.
+    pub fn of(guid: u64, index: u32) -> Outcome<Self> {
+        let mut devices = DEVICES.lock();
+        devices.renew();
+        let at = devices.find(guid, index)?;
+        let owner = devices.owner;
+        let device = &mut devices.open[at];
+        if device.pd.is_null() {
+            // SAFETY: the context is open for good.
+            device.pd = unsafe { verbs::alloc_pd(device.context) }?;
+        }
+        device.users += 1;
+        Ok(Self { context: device.context, pd: device.pd, limits: device.limits, owner })
+    }
+
+    /// The XRC domain that ids of this device share.
+    pub fn xrcd(&self) -> Outcome<*mut ibv_xrcd> {
+        let mut devices = DEVICES.lock();
+        let device =
+            devices.open.iter_mut().find(|d| d.context == self.context).ok_or(Errno(libc::ENODEV))?;
+        if device.xrcd.is_null() {
+            // SAFETY: the context is open for good.
+            device.xrcd = unsafe { verbs::open_xrcd(device.context) }?;
+        }
+        Ok(device.xrcd)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let mut devices = DEVICES.lock();
+        // The child of a fork drops a use of its parent's: there is nothing of it here.
+        if devices.owner != self.owner || self.owner != std::process::id() {
+            return;
+        }
+        let Some(device) = devices.open.iter_mut().find(|d| d.context == self.context) else { return };
+        device.users -= 1;
+        if device.users > 0 {
+            return;
+        }
+        // A program may have objects left in the domains: then they stay, and the next id uses them.
+        // SAFETY: no id uses the domains any more; what else does makes the call refuse.
+        unsafe {
+            if !device.pd.is_null() && verbs::dealloc_pd(device.pd).is_ok() {
+                device.pd = null_mut();
+            }
+            if !device.xrcd.is_null() && verbs::close_xrcd(device.context, device.xrcd).is_ok() {
+                device.xrcd = null_mut();
+            }
+        }
+    }
+}
+
+/// Looks once whether there are devices, so that a process without any hears of it at its first call.
+pub fn require() -> Outcome {
+    let mut devices = DEVICES.lock();
+    devices.renew();
+    if !devices.listed {
+        verbs::with_devices(|_| Ok(()))?;
+        devices.listed = true;
+    }
+    Ok(())
+}
+
+/// `rdma_get_devices`: the open devices, as a list that ends with null and is freed with `rdma_free_devices`.
+///
+/// # Safety
+/// `count` is null or room for a number.
+pub unsafe extern "C" fn rdma_get_devices(count: *mut core::ffi::c_int) -> *mut *mut ibv_context {
+    let mut devices = DEVICES.lock();
+    devices.renew();
+    let mut made = devices.open_all().and_then(|()| {
+        let size = (devices.open.len() + 1) * size_of::<*mut ibv_context>();
+        // SAFETY: a size.
+        let list = unsafe { libc::calloc(1, size) }.cast::<*mut ibv_context>();
+        if list.is_null() { Err(Errno(libc::ENOMEM)) } else { Ok(list) }
+    });
+    if let Ok(list) = &mut made {
+        for (i, device) in devices.open.iter().enumerate() {
+            // SAFETY: the list has room for all of them and the null.
+            unsafe { list.add(i).write(device.context) };
+        }
+    }
+    if !count.is_null() {
+        let n = if made.is_ok() { devices.open.len() } else { 0 };
+        // SAFETY: the caller's word.
+        unsafe { *count = n as core::ffi::c_int };
+    }
+    or_null(made)
+}
+
+/// `rdma_free_devices`: frees the list; the devices stay open.
+///
+/// # Safety
+/// A list of [`rdma_get_devices`], or null.
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the list was made with calloc.
+    unsafe { libc::free(list.cast()) };
+}

@@ -1,0 +1,155 @@
+//! Endpoints: an id with everything that an address asks for, in one call, in synchronous mode.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use crate::abi::cma::*;
+use crate::abi::verbs::{ibv_pd, ibv_qp_init_attr};
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::{self, Id};
+use crate::{address, event, options, qp, srq};
+
+/// How long an endpoint looks for its address and its route, each.
+const TIMEOUT_MS: c_int = 2000;
+
+/// # Safety
+/// An address of `rdma_getaddrinfo` or alike; the rest null or existing.
+unsafe fn fill(
+    id: &Id,
+    from: &rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: Option<&mut ibv_qp_init_attr>,
+) -> Outcome {
+    if from.ai_flags & RAI_PASSIVE != 0 {
+        // SAFETY: the caller's word.
+        unsafe { address::bind(id, from.ai_src_addr) }?;
+        if !pd.is_null() {
+            id.public.pd.set(pd);
+        }
+        let kept = attr.map(|attr| ibv_qp_init_attr { qp_type: from.ai_qp_type as u32, ..*attr });
+        id.with(|state| state.qp_init_attr = kept);
+        return Ok(());
+    }
+    // SAFETY: the caller's word.
+    unsafe {
+        address::resolve(id, from.ai_src_addr, from.ai_dst_addr, TIMEOUT_MS)?;
+        if from.ai_route_len > 0 {
+            options::set(id, OPTION_IB, OPTION_IB_PATH, from.ai_route, from.ai_route_len)?;
+            id.complete()?;
+        } else {
+            address::resolve_route(id, TIMEOUT_MS)?;
+        }
+        if let Some(attr) = attr {
+            attr.qp_type = from.ai_qp_type as u32;
+            qp::create_plain(id, pd, attr)?;
+        }
+        if from.ai_connect_len > 0 && !from.ai_connect.is_null() {
+            let data = core::slice::from_raw_parts(from.ai_connect.cast::<u8>(), from.ai_connect_len);
+            id.with(|state| state.connect = data.to_vec());
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As of [`rdma_create_ep`].
+unsafe fn create(
+    from: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Outcome<*mut rdma_cm_id> {
+    // SAFETY: the caller's word; the id is just made, and nobody knows it if it is destroyed.
+    unsafe {
+        let from = from.as_ref().ok_or(Errno(libc::EINVAL))?;
+        let new = id::create(null_mut(), null_mut(), from.ai_port_space as u32, from.ai_qp_type as u32)?;
+        Id::of(new).and_then(|id| fill(id, from, pd, attr.as_mut())).map(|()| new).inspect_err(|_| {
+            rdma_destroy_ep(new);
+        })
+    }
+}
+
+/// Takes the next request of a synchronous listener, with its queue pair if the endpoint was made with attributes of one.
+fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
+    let (sync, attr) = listener.with(|s| (s.sync, s.qp_init_attr));
+    if !sync {
+        return Err(Errno(libc::EINVAL));
+    }
+    listener.drop_event();
+    let event = event::next(listener.fd())?;
+    // SAFETY: just read, and not acknowledged.
+    let (kind, status, new) = unsafe { ((*event).event, (*event).status, (*event).id) };
+    let ready = match (kind, status) {
+        (REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+        (_, status) if status != 0 => Err(Errno(status.wrapping_abs())),
+        // SAFETY: the id of a request exists until the program destroys it.
+        (CONNECT_REQUEST, _) => unsafe { Id::of(new) },
+        _ => Err(Errno(libc::EINVAL)),
+    };
+    let ready = ready.and_then(|id| {
+        if let Some(mut attr) = attr {
+            // SAFETY: the attributes name objects that the program keeps while the endpoint exists.
+            unsafe { qp::create_plain(id, listener.public.pd.get(), &raw mut attr) }?;
+        }
+        Ok(id)
+    });
+    match ready {
+        Ok(id) => {
+            id.public.event.set(event);
+            Ok(new)
+        }
+        Err(why) => {
+            listener.public.event.set(event);
+            Err(why)
+        }
+    }
+}
+
+/// `rdma_create_ep`: 0, or -1 with `errno` set.
+///
+/// # Safety
+/// Room for a pointer; an address of `rdma_getaddrinfo`; a protection domain and attributes, or null.
+pub unsafe extern "C-unwind" fn rdma_create_ep(
+    id: *mut *mut rdma_cm_id,
+    from: *mut rdma_addrinfo,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    if id.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { create(from, pd, attr).map(|new| id.write(new)) })
+}
+
+/// `rdma_destroy_ep`: with its queue pair and its shared receive queue.
+///
+/// # Safety
+/// An id that exists and is not used any more.
+pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's word.
+    unsafe {
+        let Ok(known) = Id::of(id) else { return };
+        if !known.public.qp.get().is_null() {
+            qp::rdma_destroy_qp(id);
+        }
+        if !known.public.srq.get().is_null() {
+            srq::rdma_destroy_srq(id);
+        }
+        id::rdma_destroy_id(id);
+    }
+}
+
+/// `rdma_get_request`: 0, or -1 with `errno` set: EINVAL if the listener is not synchronous.
+///
+/// # Safety
+/// An id that listens, room for a pointer.
+pub unsafe extern "C-unwind" fn rdma_get_request(
+    listener: *mut rdma_cm_id,
+    id: *mut *mut rdma_cm_id,
+) -> c_int {
+    if id.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(listener).and_then(request).map(|new| id.write(new)) })
+}

@@ -1,0 +1,54 @@
+//! How a call fails: an errno value within, -1 or a null pointer with `errno` set towards the program.
+
+use core::ffi::c_int;
+
+/// An errno value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+/// What most functions return.
+pub type Outcome<T = ()> = Result<T, Errno>;
+
+impl Errno {
+    /// What the last call of the C library or of verbs left in `errno`; never zero.
+    pub fn last() -> Self {
+        // SAFETY: the C library returns the address of this thread's variable.
+        let code = unsafe { *libc::__errno_location() };
+        Self(if code == 0 { libc::EIO } else { code })
+    }
+
+    /// Sets `errno`.
+    pub fn set(self) {
+        // SAFETY: the C library returns the address of this thread's variable.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
+
+/// The result of a verb that returns an error number.
+pub fn checked(code: c_int) -> Outcome {
+    match code {
+        0 => Ok(()),
+        // Some verbs return -1 and say the rest in errno.
+        code if code < 0 => Err(Errno::last()),
+        code => Err(Errno(code)),
+    }
+}
+
+/// 0, or -1 with `errno` set.
+pub fn zero_or_minus_one(outcome: Outcome) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(why) => {
+            why.set();
+            -1
+        }
+    }
+}
+
+/// The pointer, or null with `errno` set.
+pub fn or_null<T>(outcome: Outcome<*mut T>) -> *mut T {
+    outcome.unwrap_or_else(|why| {
+        why.set();
+        core::ptr::null_mut()
+    })
+}

@@ -1,0 +1,353 @@
+//! Events: taken from the channel, completed here (queue pairs moved, addresses fetched), given to the program.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr::null_mut;
+
+use crate::abi::cma::*;
+use crate::abi::kernel::{self, PRIVATE_DATA};
+use crate::address::{query_address, query_gids, query_paths};
+use crate::connect;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::{Id, destroy_handle};
+use crate::live::Live;
+use crate::multicast::{self, Group};
+use crate::{channel, command, options, qp, resolve};
+
+/// An event; its address is that of its public half.
+#[repr(C)]
+struct Event {
+    public: Cell<Public>,
+    private_data: [u8; PRIVATE_DATA],
+    /// The id that it counts for: of a request the one that listens.
+    counts_for: *mut Id,
+    group: *mut Group,
+}
+
+/// The public half, copied in and out as a whole.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Public {
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+    event: EventType,
+    status: c_int,
+    param: rdma_event_param,
+}
+
+const _: () = assert!(size_of::<Public>() == size_of::<rdma_cm_event>());
+
+/// Those that have not been acknowledged.
+static EVENTS: Live<Event> = Live::new();
+
+/// What became of an event that was read.
+enum Given {
+    /// The program gets it.
+    Yes,
+    /// It is nothing for the program.
+    No,
+}
+
+/// The next event of a channel; waits for it as the descriptor's flags say.
+pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
+    loop {
+        // SAFETY: integers.
+        let empty: kernel::Event = unsafe { core::mem::zeroed() };
+        let mut from = command::ask(fd, kernel::GetEvent { response: 0 }, empty)?;
+        if from.uid == 0 {
+            // Of a connection that has not been accepted: nobody could tell whose it is.
+            continue;
+        }
+        let uid = usize::try_from(from.uid).map_err(|_| Errno(libc::EIO))?;
+        let mut group = null_mut();
+        let mut counts_for = core::ptr::with_exposed_provenance_mut::<Id>(uid);
+        if matches!(from.event, MULTICAST_JOIN | MULTICAST_ERROR) {
+            group = core::ptr::with_exposed_provenance_mut::<Group>(uid);
+            // SAFETY: the uid is the address of a membership that lives as long as its events.
+            counts_for = unsafe { (*group).id };
+        }
+        // SAFETY: the uid is the address of an id that lives as long as its events.
+        let id = unsafe { &*counts_for };
+        let mut event = Event {
+            public: Cell::new(Public {
+                id: id.pointer(),
+                listen_id: null_mut(),
+                event: from.event,
+                status: from.status as c_int,
+                param: rdma_event_param { arg: 0 },
+            }),
+            private_data: [0; PRIVATE_DATA],
+            counts_for,
+            group,
+        };
+        let given = event.process(id, &mut from);
+        let kind = event.public.get().event;
+        id.note_event(kind);
+        if matches!(given, Given::No) {
+            // SAFETY: the membership lives until its events have been acknowledged.
+            id.note_acknowledged(kind, unsafe { group.as_ref() });
+            continue;
+        }
+        return Ok(event.boxed());
+    }
+}
+
+/// The next event of an id's own channel, kept at the id; returns its kind and status.
+pub fn next_of(id: &Id) -> Outcome<(EventType, c_int)> {
+    let event = next(id.fd())?;
+    id.public.event.set(event);
+    // SAFETY: just made.
+    Ok(unsafe { ((*event).event, (*event).status) })
+}
+
+impl Event {
+    /// Moves the event to where the program finds it, with its pointer to private data.
+    fn boxed(self) -> *mut rdma_cm_event {
+        let new = EVENTS.enter(self);
+        // SAFETY: just made. Of both kinds of parameters the pointer comes first; a membership's is the program's value,
+        // and an empty one stays null.
+        unsafe {
+            let mut public = (*new).public.get();
+            if (*new).group.is_null()
+                && public.event < ADDRINFO_RESOLVED
+                && public.param.conn.private_data_len > 0
+            {
+                public.param.conn.private_data = (&raw const (*new).private_data).cast();
+            }
+            (*new).public.set(public);
+        }
+        new.cast()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Public)) {
+        let mut public = self.public.get();
+        change(&mut public);
+        self.public.set(public);
+    }
+
+    /// Becomes another kind if what has to be done for it failed.
+    fn fails_as(&self, kind: EventType, outcome: Outcome) {
+        if let Err(why) = outcome {
+            self.update(|public| {
+                public.event = kind;
+                public.status = -why.0;
+            });
+        }
+    }
+
+    fn process(&mut self, id: &Id, from: &mut kernel::Event) -> Given {
+        match from.event {
+            ADDR_RESOLVED if from.status == 0 => {
+                let known = query_address(id).and_then(|()| query_gids(id));
+                let known = known.and_then(|()| id.device(|_| Ok(())).map_err(|_| Errno(libc::ENODEV)));
+                self.fails_as(ADDR_ERROR, known);
+            }
+            ROUTE_RESOLVED if from.status == 0 => self.fails_as(ROUTE_ERROR, query_paths(id)),
+            CONNECT_REQUEST => {
+                self.copy_param(id, from);
+                return self.request(id, from);
+            }
+            CONNECT_RESPONSE => {
+                self.copy_conn(from);
+                self.response(id, from);
+            }
+            REJECTED | DISCONNECTED if id.with(|s| s.connect_error) => return Given::No,
+            REJECTED => {
+                self.copy_param(id, from);
+                let _ = qp::to_error(id);
+            }
+            MULTICAST_JOIN | MULTICAST_ERROR => {
+                self.copy_ud(from);
+                // SAFETY: the membership lives until its events have been acknowledged.
+                let group = unsafe { &*self.group };
+                self.update(|public| public.param.ud.private_data = group.context);
+                if from.event == MULTICAST_JOIN {
+                    // SAFETY: a joined group comes with the parameters of datagrams.
+                    let to = unsafe { self.public.get().param.ud.ah_attr };
+                    self.fails_as(MULTICAST_ERROR, multicast::joined(id, group, to.grh.dgid, to.dlid));
+                }
+            }
+            ADDRINFO_RESOLVED => self.fails_as(ADDRINFO_ERROR, resolve::arrived(id)),
+            ADDRINFO_ERROR => resolve::failed(id),
+            USER => self.copy_arg(from),
+            INTERNAL => {
+                // What `rdma_resolve_addrinfo` told itself.
+                self.update(|public| public.event = ADDRINFO_RESOLVED);
+                self.fails_as(ADDRINFO_ERROR, resolve::arrived(id));
+            }
+            _ => self.copy_param(id, from),
+        }
+        Given::Yes
+    }
+
+    /// A new id for a request. On failure the request is gone, and the program does not hear of it.
+    fn request(&mut self, listener: &Id, from: &kernel::Event) -> Given {
+        let (public, sync) = (&listener.public, listener.with(|s| s.sync));
+        let new = Id::new(public.channel.get(), public.context.get(), public.ps.get(), public.qp_type.get());
+        let Ok(new) = new else {
+            let _ = destroy_handle(listener.fd(), from.id);
+            return Given::No;
+        };
+        // SAFETY: just made.
+        let id = unsafe { &*new };
+        id.handle.set(from.id);
+        // SAFETY: a request of connections comes with these parameters; of datagrams they are not used.
+        let (depth, resources) =
+            unsafe { (from.param.conn.initiator_depth, from.param.conn.responder_resources) };
+        id.with(|state| {
+            state.initiator_depth = depth;
+            state.responder_resources = resources;
+            state.remote_ece.vendor_id = from.ece.vendor_id;
+            state.remote_ece.options = from.ece.attr_mod;
+        });
+        self.update(|public| {
+            public.listen_id = listener.pointer();
+            public.id = id.pointer();
+        });
+        let moved = if sync { options::migrate(id, null_mut()) } else { Ok(()) };
+        let known = moved.and_then(|()| query_address(id)).and_then(|()| query_gids(id));
+        match known.and_then(|()| query_paths(id)) {
+            Ok(()) => Given::Yes,
+            Err(why) => {
+                eprintln!(
+                    "adverb: warn: a request to connect is dropped: its id could not be set up (errno {})",
+                    why.0
+                );
+                // SAFETY: the program does not know the id.
+                let _ = unsafe { crate::id::destroy(id.pointer()) };
+                Given::No
+            }
+        }
+    }
+
+    /// The peer accepted. With a queue pair the connection is made at once; without one the program does that itself.
+    fn response(&self, id: &Id, from: &kernel::Event) {
+        if id.public.qp.get().is_null() {
+            id.with(|state| {
+                state.remote_ece.vendor_id = from.ece.vendor_id;
+                state.remote_ece.options = from.ece.attr_mod;
+            });
+            return;
+        }
+        self.update(|public| public.event = ESTABLISHED);
+        if let Err(why) = connect::confirm_with_ece(id, from.ece) {
+            id.with(|s| s.connect_error = true);
+            self.fails_as(CONNECT_ERROR, Err(why));
+        }
+    }
+
+    fn copy_param(&mut self, id: &Id, from: &mut kernel::Event) {
+        if id.is_datagram() { self.copy_ud(from) } else { self.copy_conn(from) }
+    }
+
+    fn copy_conn(&mut self, from: &kernel::Event) {
+        // SAFETY: any bytes are values of these parameters.
+        let from = unsafe { from.param.conn };
+        self.private_data = from.private_data;
+        let conn = rdma_conn_param {
+            private_data: core::ptr::null(),
+            private_data_len: from.private_data_len,
+            responder_resources: from.responder_resources,
+            initiator_depth: from.initiator_depth,
+            flow_control: from.flow_control,
+            retry_count: from.retry_count,
+            rnr_retry_count: from.rnr_retry_count,
+            srq: from.srq,
+            qp_num: from.qp_num,
+        };
+        self.update(|public| public.param.conn = conn);
+    }
+
+    fn copy_ud(&mut self, from: &mut kernel::Event) {
+        // SAFETY: any bytes are values of these parameters.
+        let mut from = unsafe { from.param.ud };
+        self.private_data = from.private_data;
+        let ud = rdma_ud_param {
+            private_data: core::ptr::null(),
+            private_data_len: from.private_data_len,
+            ah_attr: crate::verbs::ah_attr_from(&mut from.ah_attr),
+            qp_num: from.qp_num,
+            qkey: from.qkey,
+        };
+        self.update(|public| public.param.ud = ud);
+    }
+
+    fn copy_arg(&self, from: &kernel::Event) {
+        // SAFETY: any bytes are values of these parameters.
+        let [low, high] = unsafe { from.param.arg };
+        let mut arg = [0; 8];
+        arg[..4].copy_from_slice(&low.to_ne_bytes());
+        arg[4..].copy_from_slice(&high.to_ne_bytes());
+        self.update(|public| public.param.arg = u64::from_ne_bytes(arg));
+    }
+}
+
+/// The name of a kind.
+fn name(kind: EventType) -> &'static CStr {
+    match kind {
+        ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
+        ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
+        CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
+        7 => c"RDMA_CM_EVENT_UNREACHABLE",
+        REJECTED => c"RDMA_CM_EVENT_REJECTED",
+        ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
+        DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
+        11 => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        14 => c"RDMA_CM_EVENT_ADDR_CHANGE",
+        15 => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+        ADDRINFO_ERROR => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+        USER => c"RDMA_CM_EVENT_USER",
+        INTERNAL => c"RDMA_CM_EVENT_INTERNAL",
+        _ => c"UNKNOWN EVENT",
+    }
+}
+
+/// The name of a kind, as text.
+pub fn name_of(kind: EventType) -> &'static str {
+    name(kind).to_str().unwrap_or_default()
+}
+
+/// `rdma_event_str`.
+pub extern "C" fn rdma_event_str(kind: EventType) -> *const c_char {
+    name(kind).as_ptr()
+}
+
+/// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel does not block and has none.
+///
+/// # Safety
+/// A channel that exists, room for a pointer.
+pub unsafe extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if event.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    zero_or_minus_one(channel::fd(channel).and_then(next).map(|next| {
+        // SAFETY: the caller's word.
+        unsafe { event.write(next) }
+    }))
+}
+
+/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for one that was acknowledged before.
+///
+/// # Safety
+/// An event of [`rdma_get_cm_event`], or null.
+pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    let at = event.cast::<Event>();
+    zero_or_minus_one(EVENTS.claim(at).map(|()| {
+        // SAFETY: claimed just now; ids and memberships live until their events have been acknowledged.
+        unsafe {
+            let event = &*at;
+            (*event.counts_for).note_acknowledged(event.public.get().event, event.group.as_ref());
+            EVENTS.rest(at);
+        }
+    }))
+}

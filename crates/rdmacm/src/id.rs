@@ -1,0 +1,369 @@
+//! What stands behind an `rdma_cm_id`.
+//!
+//! The public half is the program's as well as ours and is kept in cells. What several threads meet at lies under one lock.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use std::time::Duration;
+
+use adverb_sync::{Condvar, Mutex};
+use libc::sockaddr_storage;
+
+use crate::abi::cma::*;
+use crate::abi::kernel;
+use crate::abi::verbs::*;
+use crate::device::Use;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::event::name_of;
+use crate::live::Live;
+use crate::{addrinfo, channel, command, event, multicast};
+
+/// Addresses that are GIDs with a service; the C library's headers lack the name.
+pub const AF_IB: c_int = 27;
+
+/// How long a call waits for the acknowledgement of events before it says which.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Those that exist.
+static IDS: Live<Id> = Live::new();
+
+/// An id; its address is that of its public half.
+#[repr(C)]
+pub struct Id {
+    /// What programs see.
+    pub public: rdma_cm_id,
+    /// Its number at the other side of the channel.
+    pub handle: Cell<u32>,
+    /// The device, once it is known.
+    device: Cell<Option<Use>>,
+    state: Mutex<State>,
+    acknowledged: Condvar,
+}
+
+/// What several threads meet at.
+pub struct State {
+    /// Events that have been acknowledged.
+    completed: u32,
+    /// Kinds of those that have not, in the order in which they were read.
+    open: Vec<EventType>,
+    /// Whether the channel is the id's own, and calls wait for their events.
+    pub sync: bool,
+    /// Whether the connection failed here, so that what the peer says of it is no news.
+    pub connect_error: bool,
+    /// Depths of the connection.
+    pub initiator_depth: u8,
+    /// Depths of the connection.
+    pub responder_resources: u8,
+    /// What goes in front of the program's private data, from its `rdma_addrinfo`.
+    pub connect: Vec<u8>,
+    /// What queue pairs of accepted requests are made from.
+    pub qp_init_attr: Option<ibv_qp_init_attr>,
+    /// Enhanced connection establishment, ours.
+    pub local_ece: ibv_ece,
+    /// Enhanced connection establishment, the peer's.
+    pub remote_ece: ibv_ece,
+    /// Memberships.
+    pub groups: Vec<*mut multicast::Group>,
+    /// Whether an address is being looked for or has not been fetched.
+    pub resolving: bool,
+    /// Addresses that were found.
+    pub resolved: *mut rdma_addrinfo,
+}
+
+impl Id {
+    /// The id of a program's pointer; EINVAL for one that does not exist.
+    ///
+    /// # Safety
+    /// The reference is used in the call alone that the pointer came with: ids that end rest for a while.
+    pub unsafe fn of<'a>(public: *mut rdma_cm_id) -> Outcome<&'a Self> {
+        let id = public.cast::<Self>();
+        IDS.check(id)?;
+        // SAFETY: the public half is the first field, and the id exists.
+        unsafe { id.as_ref() }.ok_or(Errno(libc::EINVAL))
+    }
+
+    /// The pointer that programs have.
+    pub fn pointer(&self) -> *mut rdma_cm_id {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    /// A new id on a channel, or on one of its own.
+    pub fn new(
+        on: *mut rdma_event_channel,
+        context: *mut c_void,
+        ps: u32,
+        qp_type: u32,
+    ) -> Outcome<*mut Self> {
+        let sync = on.is_null();
+        let channel = if sync { channel::create()? } else { on };
+        // SAFETY: integers and null pointers.
+        let public: rdma_cm_id = unsafe { core::mem::zeroed() };
+        public.channel.set(channel);
+        public.context.set(context);
+        public.ps.set(ps);
+        public.qp_type.set(qp_type);
+        let state = State {
+            completed: 0,
+            open: Vec::new(),
+            sync,
+            connect_error: false,
+            initiator_depth: 0,
+            responder_resources: 0,
+            connect: Vec::new(),
+            qp_init_attr: None,
+            local_ece: ibv_ece::default(),
+            remote_ece: ibv_ece::default(),
+            groups: Vec::new(),
+            resolving: false,
+            resolved: null_mut(),
+        };
+        Ok(IDS.enter(Self {
+            public,
+            handle: Cell::new(u32::MAX),
+            device: Cell::new(None),
+            state: Mutex::new(state),
+            acknowledged: Condvar::new(),
+        }))
+    }
+
+    /// Frees an id that nothing refers to any more, with its own channel.
+    ///
+    /// # Safety
+    /// Made by [`Id::new`], claimed, and freed once.
+    pub unsafe fn free(at: *mut Self) {
+        // SAFETY: the caller's word; the paths were made with malloc, the channel by `channel::create`.
+        unsafe {
+            let id = &*at;
+            let mut state = id.state.lock();
+            libc::free(id.public.route.path_rec.replace(null_mut()).cast());
+            drop(id.device.take());
+            if state.sync {
+                channel::rdma_destroy_event_channel(id.public.channel.get());
+            }
+            addrinfo::rdma_freeaddrinfo(core::mem::replace(&mut state.resolved, null_mut()));
+            for group in core::mem::take(&mut state.groups) {
+                multicast::Group::free(group);
+            }
+            drop(state);
+            IDS.rest(at);
+        }
+    }
+
+    /// The descriptor of its channel.
+    pub fn fd(&self) -> c_int {
+        let channel = self.public.channel.get();
+        // A program that took the channel away is refused by its descriptor.
+        channel::fd(channel).unwrap_or(-1)
+    }
+
+    /// Looks at or changes what lies under the lock.
+    pub fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock())
+    }
+
+    /// Whether datagrams are sent.
+    pub fn is_datagram(&self) -> bool {
+        self.public.qp_type.get() == QPT_UD
+    }
+
+    /// Notes the device that addresses were found to be of, once.
+    pub fn set_device(&self, guid: u64, index: u32, port: u8, pkey: u16) -> Outcome {
+        let device = self.device.take();
+        if device.is_some() || guid == 0 {
+            self.device.set(device);
+            return Ok(());
+        }
+        let device = Use::of(guid, index)?;
+        self.public.verbs.set(device.context);
+        self.public.pd.set(device.pd);
+        self.public.port_num.set(port);
+        self.public.route.addr.ibaddr.pkey.set(pkey);
+        self.device.set(Some(device));
+        Ok(())
+    }
+
+    /// Asks of the device, EINVAL if it is not known yet.
+    pub fn device<T>(&self, f: impl FnOnce(&Use) -> Outcome<T>) -> Outcome<T> {
+        let device = self.device.take();
+        let outcome = device.as_ref().map_or(Err(Errno(libc::EINVAL)), f);
+        self.device.set(device);
+        outcome
+    }
+
+    /// An event of this id has been read; `kind` is said if nobody acknowledges it.
+    pub fn note_event(&self, kind: EventType) {
+        self.state.lock().open.push(kind);
+    }
+
+    /// An event has been acknowledged, of a membership or of the id alone.
+    pub fn note_acknowledged(&self, kind: EventType, group: Option<&multicast::Group>) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.open.iter().position(|k| *k == kind) {
+            state.open.remove(at);
+        }
+        state.completed += 1;
+        if let Some(group) = group {
+            group.completed.set(group.completed.get() + 1);
+        }
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until `reported` events of the id, or of a membership, have been acknowledged, and says what it waits for if
+    /// that takes long.
+    pub fn wait_acknowledged(&self, reported: u32, group: Option<&multicast::Group>, call: &str) {
+        let mut state = self.state.lock();
+        let mut said = false;
+        loop {
+            let completed = group.map_or(state.completed, |g| g.completed.get());
+            let missing = reported.wrapping_sub(completed) as i32;
+            if missing <= 0 {
+                return;
+            }
+            let late = self.acknowledged.wait_for(&mut state, PATIENCE);
+            if late && !said {
+                said = true;
+                let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
+                eprintln!(
+                    "adverb: warn: {call} waits for the acknowledgement of {missing} event(s) that rdma_get_cm_event \
+                     returned: {}; rdma_ack_cm_event gives each back",
+                    kinds.join(", ")
+                );
+            }
+        }
+    }
+
+    /// In synchronous mode, waits for the event of the call under way and turns its status into an error.
+    pub fn complete(&self) -> Outcome {
+        if !self.with(|s| s.sync) {
+            return Ok(());
+        }
+        self.drop_event();
+        let (kind, status) = event::next_of(self)?;
+        match status {
+            0 => Ok(()),
+            _ if kind == REJECTED => Err(Errno(libc::ECONNREFUSED)),
+            status => Err(Errno(status.wrapping_abs())),
+        }
+    }
+
+    /// Acknowledges the event that synchronous mode left at the id.
+    pub fn drop_event(&self) {
+        let event = self.public.event.replace(null_mut());
+        if !event.is_null() {
+            // SAFETY: an event of this id that nobody has acknowledged.
+            unsafe { event::rdma_ack_cm_event(event) };
+        }
+    }
+}
+
+/// Makes an id with a type of queue pair.
+pub fn create(
+    on: *mut rdma_event_channel,
+    context: *mut c_void,
+    ps: u32,
+    qp_type: u32,
+) -> Outcome<*mut rdma_cm_id> {
+    crate::device::require()?;
+    if !on.is_null() {
+        channel::fd(on)?;
+    }
+    let new = Id::new(on, context, ps, qp_type)?;
+    // SAFETY: just made.
+    let id = unsafe { &*new };
+    let body = kernel::CreateId {
+        uid: new.expose_provenance() as u64,
+        response: 0,
+        ps: ps as u16,
+        qp_type: qp_type as u8,
+        reserved: [0; 5],
+    };
+    match command::ask(id.fd(), body, kernel::Handle::default()) {
+        Ok(answer) => {
+            id.handle.set(answer.id);
+            Ok(id.pointer())
+        }
+        Err(why) => {
+            IDS.claim(new)?;
+            // SAFETY: nobody knows it.
+            unsafe { Id::free(new) };
+            Err(why)
+        }
+    }
+}
+
+/// Takes an id from the other side of a channel and returns how many of its events have been read.
+pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
+    let body = kernel::DestroyId { response: 0, id: handle, reserved: 0 };
+    Ok(command::ask(fd, body, kernel::EventsReported::default())?.events_reported)
+}
+
+/// Destroys an id as soon as its events have been acknowledged.
+///
+/// # Safety
+/// Made by [`create`] or taken from an event, not used any more.
+pub unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome {
+    // SAFETY: the caller's word.
+    let id = unsafe { Id::of(public) }?;
+    IDS.claim(id)?;
+    let reported = destroy_handle(id.fd(), id.handle.get()).inspect_err(|_| IDS.restore(id))?;
+    id.drop_event();
+    id.wait_acknowledged(reported, None, "rdma_destroy_id");
+    // SAFETY: the other side does not know it any more, and no event names it.
+    unsafe { Id::free(public.cast()) };
+    Ok(())
+}
+
+/// The bytes of an address as far as its family goes, zero for families that are not known.
+pub fn address_len(family: c_int) -> usize {
+    match family {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        AF_IB => 48,
+        _ => 0,
+    }
+}
+
+/// A program's address.
+///
+/// # Safety
+/// Null, or an address as long as its family says.
+pub unsafe fn address(from: *const libc::sockaddr) -> Outcome<(sockaddr_storage, usize)> {
+    // SAFETY: integers; the family is at the front of every address, and the rest as long as it says.
+    unsafe {
+        let mut to: sockaddr_storage = core::mem::zeroed();
+        let len = from.as_ref().map_or(0, |a| address_len(c_int::from(a.sa_family)));
+        if len == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut to).cast::<u8>(), len);
+        Ok((to, len))
+    }
+}
+
+/// `rdma_create_id`: without a channel the id is synchronous. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// Room for a pointer; a channel that exists, or null.
+pub unsafe extern "C-unwind" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    id: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: u32,
+) -> c_int {
+    let qp_type = if ps == PS_IPOIB || ps == PS_UDP { QPT_UD } else { QPT_RC };
+    let made = if id.is_null() { Err(Errno(libc::EINVAL)) } else { create(channel, context, ps, qp_type) };
+    zero_or_minus_one(made.map(|new| {
+        // SAFETY: the caller's word.
+        unsafe { id.write(new) }
+    }))
+}
+
+/// `rdma_destroy_id`: waits for the acknowledgement of the id's events.
+///
+/// # Safety
+/// An id whose queue pair has been destroyed and that is not used any more.
+pub unsafe extern "C-unwind" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { destroy(id) })
+}

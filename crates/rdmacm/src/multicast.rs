@@ -1,0 +1,189 @@
+//! Multicast groups of datagram ids.
+
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+
+use libc::{sockaddr, sockaddr_storage};
+
+use crate::abi::cma::*;
+use crate::abi::kernel::{EventsReported, Handle, JoinMcast};
+use crate::abi::verbs::ibv_gid;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::{Id, address};
+use crate::{abi, command, verbs};
+
+/// A membership.
+#[derive(Debug)]
+pub struct Group {
+    /// Whose it is.
+    pub id: *mut Id,
+    /// The program's value, which comes with events.
+    pub context: *mut c_void,
+    /// Events of it that have been acknowledged; changed under the id's lock.
+    pub completed: Cell<u32>,
+    handle: Cell<u32>,
+    /// The group, once joined.
+    gid: Cell<ibv_gid>,
+    lid: Cell<u16>,
+    flags: u16,
+    addr: Vec<u8>,
+}
+
+impl Group {
+    /// # Safety
+    /// Made here, and no event of it is left.
+    pub unsafe fn free(group: *mut Self) {
+        // SAFETY: the caller's word.
+        drop(unsafe { Box::from_raw(group) });
+    }
+}
+
+/// The bytes of an address, to compare memberships by.
+fn bytes(addr: &sockaddr_storage, len: usize) -> Vec<u8> {
+    // SAFETY: the storage is longer than any address, and initialised.
+    unsafe { core::slice::from_raw_parts((&raw const *addr).cast::<u8>(), len) }.to_vec()
+}
+
+/// # Safety
+/// An address as long as its family says.
+unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -> Outcome {
+    // SAFETY: the caller's word.
+    let (addr, len) = unsafe { address(to) }?;
+    let group = Box::into_raw(Box::new(Group {
+        id: id.pointer().cast(),
+        context,
+        completed: Cell::new(0),
+        handle: Cell::new(0),
+        gid: Cell::new(ibv_gid([0; 16])),
+        lid: Cell::new(0),
+        flags,
+        addr: bytes(&addr, len),
+    }));
+    // Known before the command: the event may be read by another thread before it returns.
+    id.with(|state| state.groups.push(group));
+    let body = JoinMcast {
+        response: 0,
+        uid: group.expose_provenance() as u64,
+        id: id.handle.get(),
+        addr_size: len as u16,
+        join_flags: flags,
+        addr,
+    };
+    match command::ask(id.fd(), body, Handle::default()) {
+        Ok(answer) => {
+            // SAFETY: the membership lives until it is left.
+            unsafe { (*group).handle.set(answer.id) };
+            id.complete()
+        }
+        Err(why) => {
+            id.with(|state| state.groups.retain(|g| *g != group));
+            // SAFETY: refused: there will be no event of it.
+            unsafe { Group::free(group) };
+            Err(why)
+        }
+    }
+}
+
+/// The group has been joined: the id's queue pair takes part, unless the program only wants to send.
+pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
+    group.gid.set(gid);
+    group.lid.set(lid);
+    let qp = id.public.qp.get();
+    if qp.is_null() || group.flags == SEND_ONLY_MEMBER {
+        return Ok(());
+    }
+    // SAFETY: the id's queue pair exists.
+    unsafe { verbs::attach(qp, &gid, lid) }
+}
+
+/// # Safety
+/// An address as long as its family says.
+unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
+    // SAFETY: the caller's word.
+    let (addr, len) = unsafe { address(from) }?;
+    let addr = bytes(&addr, len);
+    let found = id.with(|state| {
+        // SAFETY: memberships of the list exist.
+        let at = state.groups.iter().rposition(|g| unsafe { (**g).addr == addr });
+        at.map(|at| state.groups.remove(at))
+    });
+    let pointer = found.ok_or(Errno(libc::EADDRNOTAVAIL))?;
+    // SAFETY: taken from the list, so it is ours.
+    let group = unsafe { &*pointer };
+    let qp = id.public.qp.get();
+    if !qp.is_null() && group.flags != SEND_ONLY_MEMBER {
+        // SAFETY: the id's queue pair exists. One that was never attached refuses, which changes nothing.
+        let _ = unsafe { verbs::detach(qp, &group.gid.get(), group.lid.get()) };
+    }
+    let body = LeaveMcast(abi::kernel::DestroyId { response: 0, id: group.handle.get(), reserved: 0 });
+    let left = command::ask(id.fd(), body, EventsReported::default());
+    if let Ok(answer) = &left {
+        id.wait_acknowledged(answer.events_reported, Some(group), "rdma_leave_multicast");
+    }
+    // SAFETY: no event of it is left.
+    unsafe { Group::free(pointer) };
+    left.map(|_| ())
+}
+
+/// The body is that of the destruction of an id, under another number.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct LeaveMcast(abi::kernel::DestroyId);
+
+// SAFETY: number and body of rdma_user_cm.h.
+unsafe impl command::Command for LeaveMcast {
+    const NUMBER: u32 = 17;
+}
+
+// SAFETY: the answer of rdma_user_cm.h, an integer.
+unsafe impl command::Asks for LeaveMcast {
+    type Answer = EventsReported;
+    fn answer_at(&mut self, address: u64) {
+        self.0.response = address;
+    }
+}
+
+/// `rdma_join_multicast`: 0, or -1 with `errno` set; `context` comes back with the events.
+///
+/// # Safety
+/// An id that exists, an address as long as its family says.
+pub unsafe extern "C-unwind" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| join(id, addr, FULL_MEMBER, context)) })
+}
+
+/// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for flags that are not known, EINVAL for what is missing.
+///
+/// # Safety
+/// An id that exists, attributes with an address as long as its family says.
+pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { attr.as_ref() }.ok_or(Errno(libc::EINVAL)).and_then(|attr| {
+        if attr.comp_mask >= JOIN_RESERVED {
+            return Err(Errno(libc::ENOTSUP));
+        }
+        if attr.comp_mask != JOIN_ADDRESS | JOIN_FLAGS || attr.join_flags >= MEMBER_RESERVED {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: the caller's word.
+        unsafe { Id::of(id).and_then(|id| join(id, attr.addr, attr.join_flags as u16, context)) }
+    }))
+}
+
+/// `rdma_leave_multicast`: 0, or -1 with `errno` set: EADDRNOTAVAIL if the id is no member. Waits for the
+/// acknowledgement of the membership's events.
+///
+/// # Safety
+/// An id that exists, an address as long as its family says.
+pub unsafe extern "C-unwind" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| leave(id, addr)) })
+}

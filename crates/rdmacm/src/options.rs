@@ -1,0 +1,107 @@
+//! Options, moves between channels, and enhanced connection establishment.
+
+use core::ffi::{c_int, c_void};
+
+use crate::abi::cma::*;
+use crate::abi::kernel::{EventsReported, MigrateId, SetOption};
+use crate::abi::verbs::ibv_ece;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::Id;
+use crate::{channel, command};
+
+/// Moves an id to a channel, or to one of its own, and waits until events that were read before are acknowledged.
+pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
+    let (was_sync, sync) = (id.with(|s| s.sync), to.is_null());
+    if was_sync && sync {
+        return Err(Errno(libc::EINVAL));
+    }
+    let to = if sync { channel::create()? } else { to };
+    let fd = channel::fd(to)?;
+    let body = MigrateId { response: 0, id: id.handle.get(), fd: id.fd() as u32 };
+    let moved = command::ask(fd, body, EventsReported::default()).inspect_err(|_| {
+        if sync {
+            // SAFETY: made above and known to nobody.
+            unsafe { channel::rdma_destroy_event_channel(to) };
+        }
+    })?;
+    if was_sync {
+        id.drop_event();
+        // SAFETY: the id's own channel, which it has left.
+        unsafe { channel::rdma_destroy_event_channel(id.public.channel.get()) };
+    }
+    id.with(|s| s.sync = sync);
+    id.public.channel.set(to);
+    id.wait_acknowledged(moved.events_reported, None, "rdma_migrate_id");
+    Ok(())
+}
+
+/// Sets an option.
+///
+/// # Safety
+/// A value of that length.
+pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> Outcome {
+    let body = SetOption {
+        optval: value.expose_provenance() as u64,
+        id: id.handle.get(),
+        level: level as u32,
+        optname: name as u32,
+        optlen: u32::try_from(len).map_err(|_| Errno(libc::EINVAL))?,
+    };
+    command::perform(id.fd(), body)
+}
+
+/// `rdma_migrate_id`: 0, or -1 with `errno` set. Null makes the id synchronous.
+///
+/// # Safety
+/// An id and a channel that exist; null for the channel.
+pub unsafe extern "C-unwind" fn rdma_migrate_id(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| migrate(id, to)))
+}
+
+/// `rdma_set_option`: 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id that exists, a value of that length.
+pub unsafe extern "C-unwind" fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: libc::size_t,
+) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| set(id, level, name, value, len)) })
+}
+
+/// `rdma_set_local_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno` EINVAL.
+///
+/// # Safety
+/// An id and an offer that exist, or null.
+pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's word.
+    let (id, ece) = unsafe { (Id::of(id), ece.as_ref()) };
+    zero_or_minus_one(match (id, ece) {
+        (Ok(id), Some(ece)) if id.public.qp.get().is_null() && ece.vendor_id != 0 && ece.comp_mask == 0 => {
+            id.with(|state| state.local_ece = *ece);
+            Ok(())
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    })
+}
+
+/// `rdma_get_remote_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno` EINVAL.
+///
+/// # Safety
+/// An id that exists and room for the peer's offer, or null.
+pub unsafe extern "C-unwind" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller's word.
+    let (id, ece) = unsafe { (Id::of(id), ece.as_mut()) };
+    zero_or_minus_one(match (id, ece) {
+        (Ok(id), Some(ece)) if id.public.qp.get().is_null() => {
+            *ece = ibv_ece { comp_mask: 0, ..id.with(|state| state.remote_ece) };
+            Ok(())
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    })
+}

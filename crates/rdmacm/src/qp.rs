@@ -1,0 +1,333 @@
+//! Queue pairs of ids: made with the id's objects where the program names none, and taken through their states.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use crate::abi::cma::*;
+use crate::abi::kernel::{InitQpAttr, QpAttr};
+use crate::abi::verbs::*;
+use crate::address::set_bound_device;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::Id;
+use crate::{command, verbs};
+
+/// The attributes that take the id's queue pair to a state, and their mask.
+pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
+    let body = InitQpAttr { response: 0, id: id.handle.get(), qp_state: state };
+    // SAFETY: integers.
+    let empty: QpAttr = unsafe { core::mem::zeroed() };
+    let mut found = command::ask(id.fd(), body, empty)?;
+    Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
+}
+
+/// Takes a queue pair to a state with the attributes of the connection, after a change of the caller's.
+///
+/// # Safety
+/// The queue pair exists.
+unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ibv_qp_attr)) -> Outcome {
+    let (mut attr, mask) = attributes(id, state)?;
+    change(&mut attr);
+    // SAFETY: the caller's word.
+    unsafe { verbs::modify_qp(qp, &mut attr, mask) }
+}
+
+/// Takes the id's queue pair, if it has one, to the state that receives. `resources` stand in for the connection's.
+pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
+    let qp = id.public.qp.get();
+    if qp.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the id's queue pair exists.
+    unsafe {
+        // Once more to the first state: the attributes were not known when it was made.
+        step(id, qp, QPS_INIT, |_| ())?;
+        step(id, qp, QPS_RTR, |attr| {
+            if let Some(resources) = resources {
+                attr.max_dest_rd_atomic = resources;
+            }
+        })
+    }
+}
+
+/// Takes the id's queue pair, if it has one, to the state that sends. `depth` stands in for the connection's.
+pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
+    let qp = id.public.qp.get();
+    if qp.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the id's queue pair exists.
+    unsafe {
+        step(id, qp, QPS_RTS, |attr| {
+            if let Some(depth) = depth {
+                attr.max_rd_atomic = depth;
+            }
+        })
+    }
+}
+
+/// Takes the id's queue pair, if it has one, to the error state.
+pub fn to_error(id: &Id) -> Outcome {
+    let qp = id.public.qp.get();
+    if qp.is_null() {
+        return Ok(());
+    }
+    // SAFETY: integers; the id's queue pair exists.
+    unsafe {
+        let mut attr: ibv_qp_attr = core::mem::zeroed();
+        attr.qp_state = QPS_ERR;
+        verbs::modify_qp(qp, &mut attr, QP_STATE)
+    }
+}
+
+/// # Safety
+/// The queue pair exists.
+unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
+    // SAFETY: the caller's word; integers.
+    unsafe {
+        step(id, qp, QPS_INIT, |_| ())?;
+        if !id.is_datagram() {
+            return Ok(());
+        }
+        // Datagrams need no peer: they can be sent at once.
+        let mut attr: ibv_qp_attr = core::mem::zeroed();
+        attr.qp_state = QPS_RTR;
+        verbs::modify_qp(qp, &mut attr, QP_STATE)?;
+        attr.qp_state = QPS_RTS;
+        verbs::modify_qp(qp, &mut attr, QP_STATE | QP_SQ_PSN)
+    }
+}
+
+/// Makes the completion queues that are asked for, each with a channel of its own; a length of zero asks for none.
+pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
+    let public = &id.public;
+    let context = public.verbs.get();
+    let make = || {
+        // SAFETY: the id's context is open for good; the channels are those just made.
+        unsafe {
+            if recv > 0 {
+                public.recv_cq_channel.set(verbs::create_comp_channel(context)?);
+                let channel = public.recv_cq_channel.get();
+                public.recv_cq.set(verbs::create_cq(context, recv, id.pointer().cast(), channel)?);
+            }
+            if send > 0 {
+                public.send_cq_channel.set(verbs::create_comp_channel(context)?);
+                let channel = public.send_cq_channel.get();
+                public.send_cq.set(verbs::create_cq(context, send, id.pointer().cast(), channel)?);
+            }
+        }
+        Ok(())
+    };
+    make().inspect_err(|_| destroy_cqs(id))
+}
+
+/// Destroys the completion queues that the id has, and their channels; an XRC receiver's go with its SRQ.
+pub fn destroy_cqs(id: &Id) {
+    let public = &id.public;
+    if public.qp_type.get() == QPT_XRC_RECV && !public.srq.get().is_null() {
+        return;
+    }
+    let (recv, send) = (public.recv_cq.replace(null_mut()), public.send_cq.replace(null_mut()));
+    let (recv_channel, send_channel) =
+        (public.recv_cq_channel.replace(null_mut()), public.send_cq_channel.replace(null_mut()));
+    // SAFETY: the id's own objects; what still uses them makes the call refuse.
+    unsafe {
+        for cq in [recv, if send == recv { null_mut() } else { send }] {
+            if !cq.is_null() {
+                let _ = verbs::destroy_cq(cq);
+            }
+        }
+        for channel in [recv_channel, if send_channel == recv_channel { null_mut() } else { send_channel }] {
+            if !channel.is_null() {
+                let _ = verbs::destroy_comp_channel(channel);
+            }
+        }
+    }
+}
+
+/// Before the first state: what the device offers the peer, or takes of what the peer offered.
+///
+/// # Safety
+/// The queue pair exists.
+unsafe fn offer_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
+    // SAFETY: the caller's word.
+    let mut ece = unsafe { verbs::query_ece(qp) }?;
+    let remote = id.with(|state| {
+        state.local_ece = ece;
+        state.remote_ece
+    });
+    if remote.vendor_id == 0 {
+        return Ok(());
+    }
+    // Options of another vendor mean nothing here.
+    ece.options = if remote.vendor_id == ece.vendor_id { remote.options } else { 0 };
+    // SAFETY: the caller's word.
+    unsafe { verbs::set_ece(qp, ece) }
+}
+
+/// After the first state: what the device has made of the peer's offer.
+///
+/// # Safety
+/// The queue pair exists.
+unsafe fn note_ece(id: &Id, qp: *mut ibv_qp) -> Outcome {
+    if id.with(|state| state.remote_ece.vendor_id) == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's word.
+    let ece = unsafe { verbs::query_ece(qp) }?;
+    id.with(|state| state.local_ece.options = ece.options);
+    Ok(())
+}
+
+/// Makes the id's queue pair.
+///
+/// # Safety
+/// Attributes as far as `comp_mask` goes, which name objects that exist.
+unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
+    set_bound_device(id)?;
+    let public = &id.public;
+    let differ = |a: *mut ibv_cq, b: *mut ibv_cq| !a.is_null() && !b.is_null() && a != b;
+    // SAFETY: the caller's word.
+    let (domain, own_domain, send_cq, recv_cq, cap) = unsafe {
+        let domain = if (*attr).comp_mask & QP_INIT_PD != 0 { (*attr).pd } else { null_mut() };
+        let own = domain.is_null() || (*domain).context == public.verbs.get();
+        (domain, own, (*attr).send_cq, (*attr).recv_cq, (*attr).cap)
+    };
+    if !public.qp.get().is_null()
+        || public.verbs.get().is_null()
+        || !own_domain
+        || differ(public.recv_cq.get(), recv_cq)
+        || differ(public.send_cq.get(), send_cq)
+    {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: the caller's word; the domains are the id's.
+    unsafe {
+        if domain.is_null() {
+            (*attr).comp_mask |= QP_INIT_PD;
+            (*attr).pd = public.pd.get();
+        }
+        let lacks_xrcd = (*attr).comp_mask & QP_INIT_XRCD == 0 || (*attr).xrcd.is_null();
+        if public.qp_type.get() == QPT_XRC_RECV && lacks_xrcd {
+            (*attr).xrcd = id.device(|device| device.xrcd())?;
+            (*attr).comp_mask |= QP_INIT_XRCD;
+        }
+    }
+    let wanted = |given: *mut ibv_cq, own: *mut ibv_cq, n: u32| {
+        if given.is_null() && own.is_null() { n } else { 0 }
+    };
+    create_cqs(
+        id,
+        wanted(send_cq, public.send_cq.get(), cap.max_send_wr),
+        wanted(recv_cq, public.recv_cq.get(), cap.max_recv_wr),
+    )?;
+    // SAFETY: the caller's word; what is filled in are the id's objects.
+    let made = unsafe {
+        if send_cq.is_null() {
+            (*attr).send_cq = public.send_cq.get();
+        }
+        if recv_cq.is_null() {
+            (*attr).recv_cq = public.recv_cq.get();
+        }
+        if (*attr).srq.is_null() {
+            (*attr).srq = public.srq.get();
+        }
+        verbs::create_qp(public.verbs.get(), attr).and_then(|qp| {
+            let ready = offer_ece(id, qp).and_then(|()| first_states(id, qp)).and_then(|()| note_ece(id, qp));
+            ready.map(|()| qp).inspect_err(|_| {
+                let _ = verbs::destroy_qp(qp);
+            })
+        })
+    };
+    let qp = made.inspect_err(|_| destroy_cqs(id))?;
+    // SAFETY: just made.
+    public.pd.set(unsafe { (*qp).pd });
+    public.qp.set(qp);
+    Ok(())
+}
+
+/// Makes the id's queue pair from the shorter attributes, into which what was made goes back.
+///
+/// # Safety
+/// Attributes that name objects that exist; a domain or null.
+pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Outcome {
+    set_bound_device(id)?;
+    // SAFETY: the longer attributes begin with the shorter ones, and zeros are a value of the rest.
+    unsafe {
+        let mut long: ibv_qp_init_attr_ex = core::mem::zeroed();
+        (&raw mut long).cast::<ibv_qp_init_attr>().write(*attr);
+        long.comp_mask = QP_INIT_PD;
+        long.pd = if pd.is_null() { id.public.pd.get() } else { pd };
+        let outcome = create(id, &raw mut long);
+        attr.write((&raw const long).cast::<ibv_qp_init_attr>().read());
+        outcome
+    }
+}
+
+/// `rdma_create_qp_ex`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is initialised.
+///
+/// # Safety
+/// An id whose address is resolved; attributes as far as their mask goes.
+pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    if attr.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create(id, attr)) })
+}
+
+/// `rdma_create_qp`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is initialised.
+///
+/// # Safety
+/// An id whose address is resolved; a protection domain of its device or null.
+pub unsafe extern "C-unwind" fn rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    if attr.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create_plain(id, pd, attr)) })
+}
+
+/// `rdma_destroy_qp`: with the completion queues that were made for it.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's word; the queue pair is the id's.
+    unsafe {
+        let Ok(id) = Id::of(id) else { return };
+        let qp = id.public.qp.replace(null_mut());
+        if !qp.is_null() {
+            let _ = verbs::destroy_qp(qp);
+        }
+        destroy_cqs(id);
+    }
+}
+
+/// `rdma_init_qp_attr`: the attributes that take a queue pair to `attr->qp_state`, for programs that do it themselves.
+///
+/// # Safety
+/// An id that exists, attributes and room for their mask.
+pub unsafe extern "C-unwind" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    if attr.is_null() || mask.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word. The last field is newer than the call and stays as it is.
+    zero_or_minus_one(unsafe {
+        Id::of(id).and_then(|id| attributes(id, (*attr).qp_state)).map(|(mut found, found_mask)| {
+            found.rate_limit = (*attr).rate_limit;
+            attr.write(found);
+            mask.write(found_mask);
+        })
+    })
+}

@@ -1,0 +1,101 @@
+//! Shared receive queues of ids.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+use crate::abi::cma::rdma_cm_id;
+use crate::abi::verbs::*;
+use crate::address::set_bound_device;
+use crate::error::{Errno, Outcome, zero_or_minus_one};
+use crate::id::Id;
+use crate::{qp, verbs};
+
+/// # Safety
+/// Attributes that name objects that exist.
+unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
+    set_bound_device(id)?;
+    let public = &id.public;
+    if attr.comp_mask & SRQ_INIT_TYPE == 0 || public.verbs.get().is_null() || !public.srq.get().is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    if attr.comp_mask & SRQ_INIT_PD == 0 || attr.pd.is_null() {
+        attr.pd = public.pd.get();
+        attr.comp_mask |= SRQ_INIT_PD;
+    }
+    if attr.srq_type == SRQT_XRC {
+        if attr.comp_mask & SRQ_INIT_XRCD == 0 || attr.xrcd.is_null() {
+            attr.xrcd = id.device(|device| device.xrcd())?;
+        }
+        if attr.comp_mask & SRQ_INIT_CQ == 0 || attr.cq.is_null() {
+            qp::create_cqs(id, 0, attr.attr.max_wr)?;
+            attr.cq = public.recv_cq.get();
+        }
+        attr.comp_mask |= SRQ_INIT_XRCD | SRQ_INIT_CQ;
+    }
+    // SAFETY: the id's context is open for good; the rest is the caller's word.
+    let made = unsafe { verbs::create_srq(public.verbs.get(), attr) };
+    let srq = made.inspect_err(|_| qp::destroy_cqs(id))?;
+    if public.pd.get().is_null() {
+        public.pd.set(attr.pd);
+    }
+    public.srq.set(srq);
+    Ok(())
+}
+
+/// `rdma_create_srq_ex`: 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id whose address is resolved; attributes that name objects that exist.
+pub unsafe extern "C-unwind" fn rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    // SAFETY: the caller's word.
+    zero_or_minus_one(unsafe {
+        Id::of(id).and_then(|id| create(id, attr.as_mut().ok_or(Errno(libc::EINVAL))?))
+    })
+}
+
+/// `rdma_create_srq`: of an XRC receiver an XRC queue. 0, or -1 with `errno` set.
+///
+/// # Safety
+/// An id whose address is resolved; a protection domain of its device or null.
+pub unsafe extern "C-unwind" fn rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    if attr.is_null() {
+        return zero_or_minus_one(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: the caller's word; the longer attributes begin with the shorter ones, and zeros are a value of the rest.
+    zero_or_minus_one(unsafe {
+        Id::of(id).and_then(|id| {
+            let mut long: ibv_srq_init_attr_ex = core::mem::zeroed();
+            (&raw mut long).cast::<ibv_srq_init_attr>().write(*attr);
+            long.comp_mask = SRQ_INIT_TYPE | SRQ_INIT_PD;
+            let xrc = id.public.qp_type.get() == QPT_XRC_RECV;
+            long.srq_type = if xrc { SRQT_XRC } else { SRQT_BASIC };
+            long.pd = pd;
+            let outcome = create(id, &mut long);
+            attr.write((&raw const long).cast::<ibv_srq_init_attr>().read());
+            outcome
+        })
+    })
+}
+
+/// `rdma_destroy_srq`: with the completion queue that was made for it.
+///
+/// # Safety
+/// An id that exists.
+pub unsafe extern "C-unwind" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's word; the queue is the id's.
+    unsafe {
+        let Ok(id) = Id::of(id) else { return };
+        let srq = id.public.srq.replace(null_mut());
+        if !srq.is_null() {
+            let _ = verbs::destroy_srq(srq);
+        }
+        qp::destroy_cqs(id);
+    }
+}

@@ -1,0 +1,324 @@
+//! What is called in `libibverbs.so.1`, and the header's inline functions that go through a context's tables.
+
+use core::ffi::{c_int, c_void};
+
+use crate::abi::kernel;
+use crate::abi::verbs::*;
+use crate::error::{Errno, Outcome, checked};
+
+unsafe extern "C" {
+    fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
+    fn ibv_free_device_list(list: *mut *mut ibv_device);
+    fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
+    fn ibv_get_device_index(device: *mut ibv_device) -> c_int;
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    fn ibv_create_cq(
+        context: *mut ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        vector: c_int,
+    ) -> *mut ibv_cq;
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+    fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+    fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *mut kernel::QpAttr);
+    fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *mut kernel::AhAttr);
+}
+
+type Context = *mut ibv_context;
+
+/// Slots of the table that lies below a context, in bytes below it; they have not moved since rdma-core 17.
+mod slot {
+    pub const SIZE: usize = 8;
+    pub const CLOSE_XRCD: usize = 24;
+    pub const OPEN_XRCD: usize = 32;
+    pub const CREATE_SRQ_EX: usize = 40;
+    pub const CREATE_QP_EX: usize = 56;
+}
+/// Where a context says that a table lies below it.
+const ABI_COMPAT: usize = 320;
+
+/// A function of the table below a context, as a pointer that may be null.
+///
+/// # Safety
+/// The context is open.
+unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
+    let at = context.cast::<u8>();
+    // SAFETY: an open context of libibverbs has this field, and where it holds this mark the words below it.
+    let (extended, size, function) = unsafe {
+        let extended = at.add(ABI_COMPAT).cast::<usize>().read() == usize::MAX;
+        if !extended {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        (extended, at.sub(slot::SIZE).cast::<usize>().read(), at.sub(slot).cast::<*const c_void>().read())
+    };
+    // The table begins 328 bytes (an ibv_context) before its end.
+    if !extended || size < slot + 328 || function.is_null() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    Ok(function)
+}
+
+fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
+    if pointer.is_null() { Err(Errno::last()) } else { Ok(pointer) }
+}
+
+/// A device of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed {
+    device: *mut ibv_device,
+    /// As `ibv_get_device_guid` gives it.
+    pub guid: u64,
+    /// As `ibv_get_device_index` gives it.
+    pub index: u32,
+}
+
+/// Shows `look` the devices of now; an open device lives on without the list.
+pub fn with_devices<T>(look: impl FnOnce(&[Listed]) -> Outcome<T>) -> Outcome<T> {
+    let mut count = 0;
+    // SAFETY: room for the count.
+    let list = unsafe { ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return Err(Errno(libc::ENODEV));
+    }
+    let listed = (0..usize::try_from(count).unwrap_or(0)).map(|i| {
+        // SAFETY: the list has `count` devices.
+        unsafe {
+            let device = *list.add(i);
+            Listed { device, guid: ibv_get_device_guid(device), index: ibv_get_device_index(device) as u32 }
+        }
+    });
+    let listed: Vec<_> = listed.collect();
+    let outcome = if listed.is_empty() { Err(Errno(libc::ENODEV)) } else { look(&listed) };
+    // SAFETY: a list of above; none of its devices is used from here on.
+    unsafe { ibv_free_device_list(list) };
+    outcome
+}
+
+/// Opens a device while its list exists.
+///
+/// # Safety
+/// The list that the device is of has not been freed.
+pub unsafe fn open(listed: Listed) -> Outcome<Context> {
+    // SAFETY: the caller's word.
+    made(unsafe { ibv_open_device(listed.device) })
+}
+
+/// The limits of an open device.
+///
+/// # Safety
+/// The context is open.
+pub unsafe fn limits(context: Context) -> Outcome<ibv_device_attr> {
+    // SAFETY: integers; the call fills them.
+    let mut attr: ibv_device_attr = unsafe { core::mem::zeroed() };
+    // SAFETY: an open context and room of the right type.
+    checked(unsafe { ibv_query_device(context, &raw mut attr) })?;
+    Ok(attr)
+}
+
+/// # Safety
+/// The context is open.
+pub unsafe fn alloc_pd(context: Context) -> Outcome<*mut ibv_pd> {
+    // SAFETY: the caller's word.
+    made(unsafe { ibv_alloc_pd(context) })
+}
+
+/// # Safety
+/// The domain is not used any more.
+pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_dealloc_pd(pd) })
+}
+
+/// An XRC domain of this process alone.
+///
+/// # Safety
+/// The context is open.
+pub unsafe fn open_xrcd(context: Context) -> Outcome<*mut ibv_xrcd> {
+    type Open = unsafe extern "C" fn(Context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd;
+    let mut attr = ibv_xrcd_init_attr { comp_mask: XRCD_INIT_ALL, fd: -1, oflags: libc::O_CREAT };
+    // SAFETY: the slot holds a function of this type, and the context is open.
+    made(unsafe {
+        let open: Open = core::mem::transmute::<*const c_void, Open>(table(context, slot::OPEN_XRCD)?);
+        open(context, &raw mut attr)
+    })
+}
+
+/// # Safety
+/// The context is open, the domain is of it and not used any more.
+pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> Outcome {
+    type Close = unsafe extern "C" fn(*mut ibv_xrcd) -> c_int;
+    // SAFETY: the slot holds a function of this type; the domain is the caller's word.
+    checked(unsafe {
+        let close: Close = core::mem::transmute::<*const c_void, Close>(table(context, slot::CLOSE_XRCD)?);
+        close(xrcd)
+    })
+}
+
+/// # Safety
+/// The context is open.
+pub unsafe fn create_comp_channel(context: Context) -> Outcome<*mut ibv_comp_channel> {
+    // SAFETY: the caller's word.
+    made(unsafe { ibv_create_comp_channel(context) })
+}
+
+/// # Safety
+/// The channel is not used any more.
+pub unsafe fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_destroy_comp_channel(channel) })
+}
+
+/// # Safety
+/// Context and channel are open.
+pub unsafe fn create_cq(
+    context: Context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+) -> Outcome<*mut ibv_cq> {
+    let cqe = c_int::try_from(cqe).map_err(|_| Errno(libc::EINVAL))?;
+    // SAFETY: the caller's word.
+    made(unsafe { ibv_create_cq(context, cqe, cq_context, channel, 0) })
+}
+
+/// # Safety
+/// The queue is not used any more.
+pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_destroy_cq(cq) })
+}
+
+/// What the header's `ibv_create_srq_ex` does.
+///
+/// # Safety
+/// The context is open, and the attributes name objects of it.
+pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> Outcome<*mut ibv_srq> {
+    type Create = unsafe extern "C" fn(Context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
+    let plain = attr.comp_mask & !(SRQ_INIT_PD | SRQ_INIT_TYPE) == 0
+        && attr.comp_mask & SRQ_INIT_PD != 0
+        && (attr.comp_mask & SRQ_INIT_TYPE == 0 || attr.srq_type == SRQT_BASIC);
+    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this type.
+    made(unsafe {
+        if plain {
+            ibv_create_srq(attr.pd, (attr as *mut ibv_srq_init_attr_ex).cast())
+        } else {
+            let create = table(context, slot::CREATE_SRQ_EX)?;
+            let create: Create = core::mem::transmute::<*const c_void, Create>(create);
+            create(context, attr)
+        }
+    })
+}
+
+/// # Safety
+/// The queue is not used any more.
+pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_destroy_srq(srq) })
+}
+
+/// What the header's `ibv_create_qp_ex` does.
+///
+/// # Safety
+/// The context is open, and the attributes name objects of it; the program's structure may end where `comp_mask` says.
+pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
+    type Create = unsafe extern "C" fn(Context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this type.
+    made(unsafe {
+        if (*attr).comp_mask == QP_INIT_PD {
+            ibv_create_qp((*attr).pd, attr.cast())
+        } else {
+            let create = table(context, slot::CREATE_QP_EX)?;
+            let create: Create = core::mem::transmute::<*const c_void, Create>(create);
+            create(context, attr)
+        }
+    })
+}
+
+/// # Safety
+/// The queue pair exists.
+pub unsafe fn modify_qp(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: c_int) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_modify_qp(qp, attr, mask) })
+}
+
+/// # Safety
+/// The queue pair is not used any more.
+pub unsafe fn destroy_qp(qp: *mut ibv_qp) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_destroy_qp(qp) })
+}
+
+/// # Safety
+/// The queue pair exists.
+pub unsafe fn attach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_attach_mcast(qp, gid, lid) })
+}
+
+/// # Safety
+/// The queue pair exists.
+pub unsafe fn detach(qp: *mut ibv_qp, gid: &ibv_gid, lid: u16) -> Outcome {
+    // SAFETY: the caller's word.
+    checked(unsafe { ibv_detach_mcast(qp, gid, lid) })
+}
+
+/// The queue pair's offer; none where the device has nothing to agree upon.
+///
+/// # Safety
+/// The queue pair exists.
+pub unsafe fn query_ece(qp: *mut ibv_qp) -> Outcome<ibv_ece> {
+    let mut ece = ibv_ece::default();
+    // SAFETY: the caller's word.
+    match checked(unsafe { ibv_query_ece(qp, &raw mut ece) }) {
+        Err(Errno(libc::EOPNOTSUPP)) => Ok(ibv_ece::default()),
+        other => other.map(|()| ece),
+    }
+}
+
+/// Tells the queue pair what was agreed upon.
+///
+/// # Safety
+/// The queue pair exists.
+pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> Outcome {
+    // SAFETY: the caller's word.
+    match checked(unsafe { ibv_set_ece(qp, &raw mut ece) }) {
+        Err(Errno(libc::EOPNOTSUPP)) => Ok(()),
+        other => other,
+    }
+}
+
+/// The attributes in the header's form, for the step to a state.
+pub fn qp_attr_from(attr: &mut kernel::QpAttr, state: u32) -> ibv_qp_attr {
+    // SAFETY: both types are those of the function, and zeros are a value of both.
+    unsafe {
+        let mut to: ibv_qp_attr = core::mem::zeroed();
+        ibv_copy_qp_attr_from_kern(&raw mut to, attr);
+        // The function leaves it to the caller.
+        to.qp_state = state;
+        to
+    }
+}
+
+/// The address in the header's form.
+pub fn ah_attr_from(attr: &mut kernel::AhAttr) -> ibv_ah_attr {
+    // SAFETY: both types are those of the function, and zeros are a value of both.
+    unsafe {
+        let mut to: ibv_ah_attr = core::mem::zeroed();
+        ibv_copy_ah_attr_from_kern(&raw mut to, attr);
+        to
+    }
+}

@@ -1,0 +1,70 @@
+//! The side of the processes that have connections.
+use crate::VARIABLE;
+use crate::record::{Record, Said};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, send, socket, sockopt,
+};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// The survivor of this run, as far as there is one.
+///
+/// # Example
+/// ```
+/// use adverb_survivor::Survivor;
+///
+/// // A program that was started by hand has no survivor: its connections are entrusted to nobody.
+/// let survivor = Survivor::named(None);
+/// survivor.withdraw(7);
+/// ```
+#[derive(Debug)]
+pub struct Survivor {
+    name: Option<String>,
+}
+
+impl Survivor {
+    /// The one that the environment names.
+    #[must_use]
+    pub fn of_this_run() -> Survivor {
+        Survivor::named(std::env::var(VARIABLE).ok())
+    }
+
+    /// One by its name.
+    #[must_use]
+    pub fn named(name: Option<String>) -> Survivor {
+        Survivor { name: name.filter(|name| !name.is_empty()) }
+    }
+
+    /// Has a connection ended for this process if the process ends without having done so. Never
+    /// waits; a survivor that is not there, or not in time, is said at `debug`.
+    pub fn entrust(&self, record: Record) {
+        self.say(Said::Entrust(record));
+    }
+
+    /// The connection with this communication id of this process is over.
+    pub fn withdraw(&self, local_id: u32) {
+        self.say(Said::Withdraw(local_id));
+    }
+
+    fn say(&self, said: Said) {
+        let Some(name) = &self.name else { return };
+        if let Err(e) = tell(name, &said) {
+            log::debug!("the survivor of this run is not told of a connection: {e}");
+        }
+    }
+}
+
+fn tell(name: &str, said: &Said) -> io::Result<()> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    let owner = getsockopt(&fd, sockopt::PeerCredentials)?;
+    if owner.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("its name is held by user {}, who is told nothing", owner.uid()),
+        ));
+    }
+    send(fd.as_raw_fd(), &said.emit(), MsgFlags::MSG_NOSIGNAL)?;
+    Ok(())
+}

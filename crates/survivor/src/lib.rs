@@ -1,0 +1,34 @@
+//! Ends the connections of processes that were killed.
+//!
+//! The kernel's connection manager cleans up after a process however the process ends: each peer
+//! gets a DREQ. A connection manager that lives in the process cannot do so after SIGKILL. Within a
+//! host the peers see the end by themselves; peers on other hosts would wait for ever. So `adverb
+//! run` leaves a small process behind, the *survivor*. It sleeps until the program ends, and ends
+//! with it.
+//!
+//! A process entrusts each connection over the network to the survivor when the connection is made
+//! ([`Survivor::entrust`]), and takes it back when the connection is over ([`Survivor::withdraw`]).
+//! When the process ends, the survivor sends a DREQ for each connection that it still has, a few
+//! times, as nobody waits for the answer.
+//!
+//! The survivor is found by a name in the abstract namespace of sockets that only the environment
+//! variable [`VARIABLE`] tells. Each message is a connection of its own: no descriptor stays open
+//! that the program could close or use by mistake, and the kernel says whose message it is. Both
+//! sides talk to processes of their own user only.
+//!
+//! The end of a process is seen at its pidfd. Processes of other PID namespaces, which have none
+//! here, are not heard.
+#![warn(missing_docs)]
+
+#[allow(unsafe_code, reason = "one fork of a process with one thread, and close_range")]
+mod apart;
+mod client;
+mod record;
+mod serve;
+
+pub use apart::leave_behind;
+pub use client::Survivor;
+pub use record::Record;
+
+/// The environment variable that names the survivor of a run.
+pub const VARIABLE: &str = "ADVERB_SURVIVOR";

@@ -1,0 +1,55 @@
+// What the scenarios share: each is a program of its own, with one device, a queue and a link to the peer.
+#ifndef SCENARIOS_H
+#define SCENARIOS_H
+#include "torture.h"
+
+#define ALL_ACCESS                                                                              \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+
+// The ways to come by memory that the scenarios go through.
+enum source { LIBC_MAP, RAW_MAP, MALLOC, ALIGNED, SOURCES };
+extern const char *const source_names[SOURCES];
+uint8_t *make_memory(enum source s, size_t len);
+void end_memory(enum source s, uint8_t *p, size_t len);
+void with_device(void);
+// The device, a queue and a connection with the peer.
+void with_peer(struct link *l, struct ibv_cq **cq);
+struct ibv_mr *registered(void *p, size_t len, int access);
+void deregistered(struct ibv_mr *mr);
+// Counts what is not as it must be; the scenario fails at its end if there was anything.
+void wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void expect_bytes(const uint8_t *p, const uint8_t *want, size_t len, const char *what);
+void expect_zeroes(const uint8_t *p, size_t len, const char *what);
+struct answer ask(struct link *l, enum op op, const void *at, size_t len, uint32_t rkey, uint64_t seed);
+
+// vanish.c
+void vanish_unmapped(void);
+void vanish_no_access(void);
+void vanish_read_only(void);
+void vanish_truncated(void);
+void bounds_and_rights(void);
+void stopped_writer(void);
+// foreign.c
+void storm_of_writes(void);
+void storm_of_reads(void);
+// blocks.c
+void remap_blocks(void);
+void wiped_blocks(void);
+void fork_signals(void);
+void closed_descriptors(void);
+void fork_on_registered_stack(void);
+// exec.c
+void exec_new_memory(void);
+// children.c
+void fork_handlers(void);
+void bare_children(void);
+void fork_without_descriptors(void);
+void fork_beside_stacks(void);
+void cancelled(void);
+// hooks.c, which only the program with hooks has.
+void hooked(void) __attribute__((weak));
+// main.c
+struct thread *threads_new(int n);
+void run_steps(struct thread *t, uint64_t n);
+void finish(struct thread *t);
+#endif

@@ -1,0 +1,305 @@
+//! Addresses, routes and listeners of ids.
+use crate::abi::Input;
+use crate::address::Address;
+use crate::door::{Claim, Door, Place, Tokens};
+use crate::event::{Event, EventKind};
+use crate::id::{CmId, Standing};
+use crate::ports::{EPHEMERAL, Holder};
+use crate::world::{MAX_BACKLOG, World};
+use adverb_cm::ip::service_id;
+use nix::errno::Errno;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+impl<D: Door, T: Tokens> World<D, T> {
+    /// BIND, BIND_IP.
+    pub(crate) fn bind(&mut self, file: u64, number: u32, address: Address) -> Result<(), Errno> {
+        let id = self.id(file, number)?;
+        if id.standing != Standing::Idle {
+            return Err(Errno::EINVAL);
+        }
+        self.bind_idle(number, address, true)
+    }
+
+    /// `claim`: the port is to be nobody else's, in other processes either.
+    fn bind_idle(&mut self, number: u32, address: Address, claim: bool) -> Result<(), Errno> {
+        let place = self.place_of_source(address)?;
+        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        id.source = Some(address);
+        let only = id.family_only.unwrap_or(matches!(address, Address::Ip(SocketAddr::V4(_))));
+        let (space, reuse) = (id.space(), id.reuse);
+        let holder = |address| Holder { id: number, address, reuse, family_only: only };
+        let taken = if address.port() == 0 {
+            self.take_any_port(number, space, holder(address), claim)
+        } else {
+            self.take_port(number, space, address.port(), holder(address), claim)
+        };
+        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        match taken {
+            Ok(port) => {
+                id.source = Some(address.with_port(port));
+                id.family_only = Some(only);
+                id.place = place;
+                id.standing = Standing::AddrBound;
+                Ok(())
+            }
+            Err(e) => {
+                id.source = None;
+                Err(e)
+            }
+        }
+    }
+
+    /// The device of an address to bind; none for an address that stands for all. A loopback address is the
+    /// loopback device's, unlike in Linux, which has no such device and takes it for one that stands for all:
+    /// programs that are tested on one host expect a device from binding it.
+    fn place_of_source(&self, address: Address) -> Result<Option<Place>, Errno> {
+        if address.is_link_local() && address.scope() == 0 {
+            return Err(Errno::EINVAL);
+        }
+        match address.ip() {
+            _ if address.is_any() => Ok(None),
+            Some(ip) => self.door.place_of(ip, address.scope()).map(Some),
+            // A GID that is no address of this machine's.
+            None => Err(Errno::ENODEV),
+        }
+    }
+
+    /// Takes one of the ports that are given to those who ask for none.
+    fn take_any_port(&mut self, number: u32, space: u16, holder: Holder, claim: bool) -> Result<u16, Errno> {
+        let (first, count) = (*EPHEMERAL.start(), EPHEMERAL.len() as u32);
+        let start = self.door.random() % count;
+        for n in 0..count {
+            let port = first + ((start + n) % count) as u16;
+            if !self.ports.is_free(space, port) {
+                continue;
+            }
+            match self.take_port(number, space, port, holder, claim) {
+                Err(Errno::EADDRINUSE) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::EADDRNOTAVAIL)
+    }
+
+    fn take_port(
+        &mut self,
+        number: u32,
+        space: u16,
+        port: u16,
+        holder: Holder,
+        claim: bool,
+    ) -> Result<u16, Errno> {
+        self.ports.take(space, port, holder)?;
+        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        id.held = Some((space, port));
+        if claim && let Err(e) = self.claim(number, space, port) {
+            self.ports.release(space, port, number);
+            if let Some(id) = self.ids.get_mut(&number) {
+                id.held = None;
+            }
+            return Err(e);
+        }
+        Ok(port)
+    }
+
+    /// Claims the port of an id among all processes, once.
+    fn claim(&mut self, number: u32, space: u16, port: u16) -> Result<(), Errno> {
+        let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
+        if id.claim.is_some() {
+            return Ok(());
+        }
+        let key = (service_id(space, port), id.claimed_address());
+        match self.claims.get_mut(&key) {
+            Some((count, _)) => *count += 1,
+            None => {
+                let claim = self.door.claim(key.0, key.1, id.reuse)?;
+                self.claims.insert(key, (1, claim));
+            }
+        }
+        id.claim = Some(key);
+        Ok(())
+    }
+
+    pub(crate) fn release_port(&mut self, number: u32, id: &CmId) {
+        if let Some((space, port)) = id.held {
+            self.ports.release(space, port, number);
+        }
+        let Some(key) = id.claim else { return };
+        if let Some((count, _)) = self.claims.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.claims.remove(&key);
+            }
+        }
+    }
+
+    /// RESOLVE_ADDR, RESOLVE_IP. What the network says comes as an event. `patience`: how long the
+    /// neighbour that leads to the destination may take to say where it is; without, nobody waits for it.
+    pub(crate) fn resolve_addr(
+        &mut self,
+        file: u64,
+        number: u32,
+        source: Option<Address>,
+        destination: Address,
+        patience: Option<Duration>,
+    ) -> Result<(), Errno> {
+        let id = self.id(file, number)?;
+        match id.standing {
+            Standing::AddrBound => {}
+            Standing::Idle => {
+                let source = source.unwrap_or_else(|| destination.any_of_family());
+                self.bind_idle(number, source, false)?;
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
+        let source = id.source.ok_or(Errno::EINVAL)?;
+        if !source.same_family(&destination) {
+            return Err(Errno::EINVAL);
+        }
+        let found = match (source, destination) {
+            (Address::Ip(source), Address::Ip(destination)) => {
+                let from = Some(source).filter(|a| !a.ip().is_unspecified());
+                self.door.place_toward(from, destination)
+            }
+            _ => Err(Errno::ENODEV),
+        };
+        let event = match found {
+            Ok(place) => {
+                if let Some(patience) = patience
+                    && self.ask_neighbour(number, &place, destination, patience)
+                {
+                    return Ok(());
+                }
+                self.resolved(number, place, destination);
+                Event::new(EventKind::AddrResolved, 0)
+            }
+            Err(e) => {
+                log::warn!(
+                    "rdma_resolve_addr: {} cannot be reached: {} (ADDR_ERROR, status -{})",
+                    destination.ip().map_or_else(|| "an InfiniBand address".into(), |ip| ip.to_string()),
+                    e.desc(),
+                    e as i32
+                );
+                Event::new(EventKind::AddrError, -(e as i32))
+            }
+        };
+        self.event(number, event);
+        Ok(())
+    }
+
+    pub(crate) fn resolved(&mut self, number: u32, place: Place, destination: Address) {
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        let Some(source) = id.source else { return };
+        let at = |port| {
+            let mut address = SocketAddr::new(place.address, port);
+            if let SocketAddr::V6(v6) = &mut address {
+                v6.set_scope_id(place.scope_id);
+            }
+            Address::Ip(address)
+        };
+        // An address that stands for all means the place itself.
+        let destination = match destination {
+            any if any.is_any() => at(any.port()),
+            Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
+                v6.set_scope_id(place.scope_id);
+                Address::Ip(v6.into())
+            }
+            other => other,
+        };
+        id.source = Some(at(source.port()));
+        id.destination = Some(destination);
+        id.place = Some(place);
+        id.standing = Standing::AddrResolved;
+    }
+
+    /// RESOLVE_ROUTE: on Ethernet known at once.
+    pub(crate) fn resolve_route(&mut self, file: u64, number: u32) -> Result<(), Errno> {
+        let id = self.id(file, number)?;
+        if id.standing != Standing::AddrResolved {
+            return Err(Errno::EINVAL);
+        }
+        id.route = id.place.as_ref().map(|place| id.route_over(place));
+        id.standing = Standing::RouteResolved;
+        self.event(number, Event::new(EventKind::RouteResolved, 0));
+        Ok(())
+    }
+
+    /// RESOLVE_IB_SERVICE: asks a subnet administrator, which Ethernet has not.
+    pub(crate) fn resolve_ib_service(&mut self, file: u64, input: &Input) -> Result<(), Errno> {
+        // By id, by name, or both.
+        let flags = input.u32(80);
+        if flags == 0 || flags > 3 {
+            return Err(Errno::EINVAL);
+        }
+        let id = self.id(file, input.u32(0))?;
+        if id.standing == Standing::AddrResolved { Err(Errno::EOPNOTSUPP) } else { Err(Errno::EINVAL) }
+    }
+
+    /// LISTEN.
+    pub(crate) fn listen(&mut self, file: u64, number: u32, backlog: u32) -> Result<(), Errno> {
+        let id = self.id(file, number)?;
+        id.backlog = if backlog > 0 && backlog < MAX_BACKLOG { backlog } else { MAX_BACKLOG };
+        if id.standing == Standing::Idle {
+            let any = Address::Ip("0.0.0.0:0".parse().map_err(|_| Errno::EINVAL)?);
+            self.bind_idle(number, any, true)?;
+        }
+        let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
+        let (Standing::AddrBound, Some((space, port))) = (id.standing, id.held) else {
+            return Err(Errno::EINVAL);
+        };
+        self.ports.may_listen(space, port, number)?;
+        self.claim(number, space, port)?;
+        let key = self.ids.get(&number).and_then(|id| id.claim).ok_or(Errno::EINVAL)?;
+        if let Some((_, claim)) = self.claims.get(&key) {
+            claim.listen()?;
+        }
+        self.ports.set_reuse(space, port, number, false);
+        let service = key.0;
+        if !self.listening.contains_key(&service) {
+            let listener = self.cm.listen(service, None).map_err(crate::world::errno)?;
+            self.services.insert(listener, service);
+            self.listening.insert(service, (listener, BTreeSet::new()));
+        }
+        if let Some((_, who)) = self.listening.get_mut(&service) {
+            who.insert(number);
+        }
+        if let Some(id) = self.ids.get_mut(&number) {
+            id.standing = Standing::Listen;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stop_listening(&mut self, number: u32, id: &CmId) {
+        let Some((service, _)) = id.claim else { return };
+        let Some((listener, who)) = self.listening.get_mut(&service) else { return };
+        if who.remove(&number) && who.is_empty() {
+            let listener = *listener;
+            // It is known: it was made with the entry.
+            let _ = self.cm.unlisten(listener);
+            self.services.remove(&listener);
+            self.listening.remove(&service);
+        }
+    }
+
+    /// Who listens for a request to this address: one at the very address, or one for all.
+    pub(crate) fn listener_for(&self, service: u64, to: Address) -> Option<u32> {
+        let (_, who) = self.listening.get(&service)?;
+        let all = || who.iter().filter_map(|n| Some((*n, self.ids.get(n)?)));
+        let at = |id: &CmId| {
+            id.source.is_some_and(|s| s.ip() == to.ip() && (!s.is_link_local() || s.scope() == to.scope()))
+        };
+        let for_all = |id: &CmId| {
+            let source = id.source.filter(Address::is_any);
+            source.is_some_and(|s| {
+                s.same_family(&to)
+                    || matches!(s, Address::Ib { .. })
+                    || s.ip().is_some_and(|ip| ip.is_ipv6()) && id.family_only == Some(false)
+            })
+        };
+        let exact = all().find(|(_, id)| at(id));
+        exact.or_else(|| all().find(|(_, id)| for_all(id))).map(|(number, _)| number)
+    }
+}

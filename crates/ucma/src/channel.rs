@@ -1,0 +1,157 @@
+//! An open file of `/dev/infiniband/rdma_cm`.
+use crate::abi::Command;
+use crate::door::Memory;
+use crate::live::{Live, Token};
+use crate::world::FileId;
+use adverb_device::{Descriptor, Error};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, OnceLock};
+
+/// An open file: commands go in by [`Channel::write`], and its descriptor is readable just while an
+/// event waits. It belongs to the process that opened it: in the child of a fork its calls give EIO.
+pub struct Channel {
+    live: Arc<Live>,
+    file: FileId,
+    token: Arc<Token>,
+}
+
+impl Channel {
+    /// Opens the file, with the flags of `open`: `O_NONBLOCK` and `O_CLOEXEC` count. It is found by
+    /// its descriptor until [`Channel::close`].
+    ///
+    /// # Errors
+    /// What the device or the kernel refused: descriptors, the port.
+    pub fn open(flags: i32) -> Result<Arc<Channel>, Error> {
+        let live = Live::get()?;
+        let descriptor = Descriptor::new()?;
+        let flags = OFlag::from_bits_retain(flags);
+        if flags.contains(OFlag::O_NONBLOCK) {
+            fcntl(descriptor.program(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        }
+        if !flags.contains(OFlag::O_CLOEXEC) {
+            fcntl(descriptor.program(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        let token = Arc::new(Token(descriptor));
+        let file = live.world.lock().open(token.clone());
+        let channel = Arc::new(Channel { live: live.clone(), file, token });
+        let old = live.channels.write().insert(channel.raw_fd(), channel.clone());
+        if let Some(old) = old {
+            // The program closed that one by itself, and its number is this one's now: it must not
+            // be closed once more.
+            std::mem::forget(old.token.clone());
+            old.end();
+        }
+        Ok(channel)
+    }
+
+    /// The open file with this descriptor.
+    #[must_use]
+    pub fn of_fd(fd: RawFd) -> Option<Arc<Channel>> {
+        Live::existing()?.channels.read().get(&fd).cloned()
+    }
+
+    /// The program's descriptor.
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.token.0.program().as_raw_fd()
+    }
+
+    pub(crate) fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Performs a command; the response goes to the address that the command names. GET_EVENT waits
+    /// for an event unless the descriptor has `O_NONBLOCK`, and is a cancellation point then.
+    ///
+    /// # Errors
+    /// As the kernel's: see the crate's documentation. EIO: the file is of the parent of a fork.
+    /// EBADF: it has been closed meanwhile.
+    pub fn write(&self, command: &[u8], memory: &dyn Memory) -> Result<usize, Errno> {
+        if self.live.door.is_stale() {
+            return Err(Errno::EIO);
+        }
+        let file_of = |fd| self.live.file_of(fd);
+        let mut slept = false;
+        loop {
+            let (done, timeout) = {
+                let mut world = self.live.world.lock();
+                (world.write(self.file, command, memory, &file_of), world.next_timeout())
+            };
+            self.live.rearm(timeout);
+            if slept && done == Err(Errno::EBADF) {
+                return Err(outlive());
+            }
+            if done != Err(Errno::EAGAIN) || !waits_for_event(command) || self.is_nonblocking() {
+                return done;
+            }
+            slept = true;
+            self.sleep()?;
+        }
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        fcntl(self.token.0.program(), FcntlArg::F_GETFL)
+            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+    }
+
+    /// Sleeps until an event comes; EINTR after a signal, unless its handler has calls started
+    /// again.
+    fn sleep(&self) -> Result<(), Errno> {
+        sleep_on(&self.token.0)
+    }
+
+    /// Closes the file and its descriptor: its ids end, and their peers are told.
+    pub fn close(&self) {
+        // Another file may have the number, if the program closed this one's by itself.
+        let mut channels = self.live.channels.write();
+        if channels.get(&self.raw_fd()).is_some_and(|other| other.file == self.file) {
+            channels.remove(&self.raw_fd());
+        }
+        drop(channels);
+        self.end();
+    }
+
+    fn end(&self) {
+        if self.live.door.is_stale() {
+            return;
+        }
+        // Whoever sleeps at it wakes and finds the file closed.
+        adverb_device::Tokens::give(&self.token.0);
+        let mut world = self.live.world.lock();
+        world.close(self.file);
+        let timeout = world.next_timeout();
+        drop(world);
+        self.live.rearm(timeout);
+    }
+}
+
+fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
+    let own = descriptor.waits();
+    match adverb_link::wait_readable([own, own], None) {
+        Ok(()) => Ok(()),
+        Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
+            Errno::EINTR if adverb_link::signals_restart() => Ok(()),
+            errno => Err(errno),
+        },
+    }
+}
+
+/// The file was closed while a call waited in it. The kernel keeps the file until such a call returns, and no event comes
+/// any more: it waits on until a signal. Programs end that way: `rping` closes the channel under a thread that takes an
+/// error for a failure of the whole run.
+fn outlive() -> Errno {
+    static NEVER: OnceLock<Option<Descriptor>> = OnceLock::new();
+    let Some(never) = NEVER.get_or_init(|| Descriptor::new().ok()) else { return Errno::EBADF };
+    loop {
+        if let Err(errno) = sleep_on(never) {
+            return errno;
+        }
+    }
+}
+
+/// Is it a GET_EVENT, the one command that waits?
+fn waits_for_event(command: &[u8]) -> bool {
+    command.starts_with(&(Command::GetEvent as u32).to_ne_bytes())
+}

@@ -1,0 +1,450 @@
+//! Ids as values: what the native API and NDKPI build their connectors and listeners of.
+//!
+//! An [`Id`] is an rdma_cm id of the port space TCP with an event queue of its own. Its calls never
+//! wait; what comes of them are [`Event`]s, and the [`Signal`] given at the start is told of each.
+//! Peers cannot tell such an id from one of librdmacm.
+use crate::abi::{ConnParam, qp_type};
+use crate::address::Address;
+use crate::door::{Door, Signal};
+use crate::event::{EventKind, Param};
+use crate::id::CmId;
+use crate::live::{Live, LiveDoor};
+use crate::world::{FileId, World};
+use adverb_cm::ip::PS_TCP;
+use adverb_cm::{Ece, Path, State};
+use adverb_device::{Errno, Error};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+pub use adverb_cm::{QpKind, RejectReason};
+
+/// Bytes of private data that a request carries.
+pub const REQUEST_DATA: usize = 56;
+/// Bytes of private data that a consent carries.
+pub const REPLY_DATA: usize = 196;
+/// Bytes of private data that a refusal carries.
+pub const REJECT_DATA: usize = 148;
+
+/// Bytes of private data that a DREQ carries, and a DREP.
+const DREQ_DATA: usize = 220;
+const DREP_DATA: usize = 224;
+
+/// What one end says of its queue pair when it asks or agrees. The depths are always those of this
+/// end: in an event, what the peer sends at one time is what this end answers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// Number of its queue pair.
+    pub qpn: u32,
+    /// Does it receive from a shared receive queue?
+    pub srq: bool,
+    /// RDMA reads and atomics that this end answers at one time.
+    pub responder_resources: u8,
+    /// RDMA reads and atomics that this end sends at one time.
+    pub initiator_depth: u8,
+    /// Transport retries asked of both ends, 0 to 7. Requests only.
+    pub retry_count: u8,
+    /// Retries after RNR asked of the other end, 0 to 7; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// Private data. What comes is as long as the message has room for, zero where nothing was put.
+    pub private_data: Vec<u8>,
+}
+
+/// What both ends have agreed on: the attributes that bring this end's queue pair to RTR and RTS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Addresses of both ends; their GIDs are those of the path.
+    pub path: Path,
+    /// Entry of the GID table of the local device.
+    pub sgid_index: u8,
+    /// Path MTU as a code, 1 (256) to 5 (4096).
+    pub mtu: u8,
+    /// Queue pair of the other end.
+    pub remote_qpn: u32,
+    /// First PSN that the other end sends.
+    pub rq_psn: u32,
+    /// First PSN that this end sends.
+    pub sq_psn: u32,
+    /// RDMA reads and atomics that this end answers at one time.
+    pub responder_resources: u8,
+    /// RDMA reads and atomics that this end sends at one time.
+    pub initiator_depth: u8,
+    /// Transport retries.
+    pub retry_count: u8,
+    /// Retries after RNR.
+    pub rnr_retry_count: u8,
+}
+
+/// What happened to an id.
+#[derive(Debug)]
+pub enum Event {
+    /// Somebody asks for a connection: accept, reject or drop it. Listeners only.
+    Request(Request),
+    /// The peer agrees: bring the queue pair to RTS and call [`Id::establish`].
+    Reply(Offer),
+    /// The connection of an accepted request stands.
+    Established,
+    /// The peer refuses, also what it had asked for or agreed to.
+    Rejected(RejectReason, Vec<u8>),
+    /// The peer did not answer. The log says what is known about it.
+    Unanswered,
+    /// The connection has ended, with the private data of the message that says so.
+    Disconnected(End, Vec<u8>),
+    /// The address or device of the id is gone.
+    Gone,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The peer disconnected.
+    Peer,
+    /// The peer confirmed [`Id::disconnect`].
+    Confirmed,
+    /// The peer did not answer [`Id::disconnect`].
+    Unanswered,
+    /// The peer's process has ended, or it has forgotten the connection.
+    Lost,
+}
+
+/// A request that came to a listener.
+#[derive(Debug)]
+pub struct Request {
+    number: u32,
+    /// What the peer says of its queue pair.
+    pub offer: Offer,
+}
+
+/// An id.
+pub struct Id {
+    live: Arc<Live>,
+    file: FileId,
+    number: u32,
+}
+
+type LiveWorld = World<LiveDoor, Signal>;
+
+impl Id {
+    /// An id for connections of this transport. `signal` is told of each event.
+    ///
+    /// # Errors
+    /// What the device or the kernel refused: descriptors, the port.
+    pub fn new(kind: QpKind, signal: Signal) -> Result<Id, Error> {
+        let live = Live::get()?;
+        let kind = match kind {
+            QpKind::Uc => qp_type::UC,
+            QpKind::Xrc => qp_type::XRC_INI,
+            _ => qp_type::RC,
+        };
+        let mut world = live.world.lock();
+        let file = world.open(signal);
+        let psn = world.door.random();
+        let number = world.add(CmId::new(file.0, 1, PS_TCP, kind, psn));
+        drop(world);
+        Ok(Id { live, file, number })
+    }
+
+    fn with<R>(&self, call: impl FnOnce(&mut LiveWorld, u64, u32) -> Result<R, Errno>) -> Result<R, Errno> {
+        if self.live.door.is_stale() {
+            return Err(Errno::EIO);
+        }
+        let mut world = self.live.world.lock();
+        let done = call(&mut world, self.file.0, self.number);
+        world.pump();
+        let timeout = world.next_timeout();
+        drop(world);
+        self.live.rearm(timeout);
+        done
+    }
+
+    /// Lets other ids that say so have the same port, before it is bound.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`.
+    pub fn share_port(&self) -> Result<(), Errno> {
+        self.with(|world, file, number| {
+            world.id(file, number)?.reuse = true;
+            Ok(())
+        })
+    }
+
+    /// Binds it to a local address, with port 0 to a free one. The port is nobody else's then, in
+    /// other processes of the user either.
+    ///
+    /// # Errors
+    /// EADDRINUSE, EADDRNOTAVAIL (not this machine's address; or all addresses, and somebody has the
+    /// port at one).
+    pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
+        self.with(|world, file, number| world.bind(file, number, Address::Ip(address)))
+    }
+
+    /// Takes requests from now on, at most `backlog` that wait.
+    ///
+    /// # Errors
+    /// EADDRINUSE: somebody listens there.
+    pub fn listen(&self, backlog: u32) -> Result<(), Errno> {
+        self.with(|world, file, number| world.listen(file, number, backlog))
+    }
+
+    /// Finds the way to `destination`, from `source` if it is given and not bound.
+    ///
+    /// # Errors
+    /// ENETUNREACH, EHOSTUNREACH, ENODEV, EADDRNOTAVAIL, EADDRINUSE; EINVAL for two families.
+    pub fn resolve(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Errno> {
+        self.with(|world, file, number| {
+            world.resolve_addr(file, number, source.map(Address::Ip), Address::Ip(destination), None)?;
+            let queue = world.files.get_mut(&file).ok_or(Errno::EBADF)?;
+            let failed = queue.take(|_| true).into_iter().find(|e| e.event.kind == EventKind::AddrError);
+            if let Some(failed) = failed {
+                return Err(Errno::from_raw(-failed.event.status));
+            }
+            world.resolve_route(file, number)?;
+            if let Some(queue) = world.files.get_mut(&file) {
+                queue.take(|e| e.event.kind == EventKind::RouteResolved);
+            }
+            Ok(())
+        })
+    }
+
+    /// Asks for a connection. `Reply`, `Rejected` or `Unanswered` comes of it.
+    ///
+    /// # Errors
+    /// EINVAL: not resolved, or more private data than [`REQUEST_DATA`]; ENOMEM: too many connections.
+    pub fn connect(&self, offer: &Offer) -> Result<(), Errno> {
+        self.with(|world, file, number| world.connect(file, number, param(offer), Ece::default()))
+    }
+
+    /// Agrees to a request. `Established`, `Rejected`, `Unanswered` or `Disconnected` comes of it.
+    ///
+    /// # Errors
+    /// EINVAL: no request, or its sender has given up; more private data than [`REPLY_DATA`].
+    pub fn accept(&self, offer: &Offer) -> Result<(), Errno> {
+        self.with(|world, file, number| world.accept(file, number, 1, param(offer), Ece::default()))
+    }
+
+    /// Confirms a reply: the connection stands.
+    ///
+    /// # Errors
+    /// EINVAL: no reply, or its sender has given up.
+    pub fn establish(&self) -> Result<(), Errno> {
+        self.with(|world, file, number| world.accept(file, number, 1, ConnParam::NONE, Ece::default()))
+    }
+
+    /// Refuses a request or a reply.
+    ///
+    /// # Errors
+    /// EINVAL: nothing to refuse, or more private data than [`REJECT_DATA`].
+    pub fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), Errno> {
+        self.with(|world, file, number| {
+            let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
+            world.cm.reject(conn, reason, &[], private_data).map_err(crate::world::errno)
+        })
+    }
+
+    /// Ends the connection, with private data of at most 220 bytes. `Disconnected` comes, unless
+    /// there is none.
+    ///
+    /// # Errors
+    /// EINVAL: never connected, or not yet.
+    pub fn disconnect(&self, private_data: &[u8]) -> Result<(), Errno> {
+        self.with(|world, file, number| {
+            let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
+            let now = world.door.now();
+            world.cm.disconnect(now, conn, private_data).map_err(crate::world::errno)
+        })
+    }
+
+    /// The oldest event.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Event> {
+        let next = |world: &mut LiveWorld, file: u64, _: u32| loop {
+            let taken = world.take_event(file).ok_or(Errno::EAGAIN)?;
+            if let Some(event) = values(taken) {
+                return Ok(event);
+            }
+        };
+        self.with(next).ok()
+    }
+
+    /// Takes a request over as an id of its own, whose events `signal` is told of.
+    ///
+    /// # Errors
+    /// ENOENT: the request is of another listener, or of a child's parent.
+    pub fn take(&self, request: &Request, signal: Signal) -> Result<Id, Errno> {
+        let file = self.with(|world, file, _| {
+            world.id(file, request.number)?;
+            let own = world.open(signal);
+            world.adopt(request.number, own);
+            Ok(own)
+        })?;
+        Ok(Id { live: self.live.clone(), file, number: request.number })
+    }
+
+    fn read<R>(&self, get: impl FnOnce(&CmId) -> Option<R>) -> Option<R> {
+        let world = self.live.world.lock();
+        world.ids.get(&self.number).and_then(get)
+    }
+
+    /// Its own address; of a listener at all addresses, the unspecified one.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.read(|id| socket_addr(id.source))
+    }
+
+    /// The address of the other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.read(|id| socket_addr(id.destination))
+    }
+
+    /// Name of the device whose queue pairs it can connect; none while that is open.
+    #[must_use]
+    pub fn device(&self) -> Option<String> {
+        self.read(|id| Some(id.place.as_ref()?.name.clone()))
+    }
+
+    /// The local address that packets leave from, and its entry in the GID table.
+    #[must_use]
+    pub fn place(&self) -> Option<(IpAddr, u8)> {
+        self.read(|id| id.place.as_ref().map(|place| (place.address, place.sgid_index)))
+    }
+
+    /// Transport of the connection.
+    #[must_use]
+    pub fn kind(&self) -> Option<QpKind> {
+        self.read(|id| {
+            Some(match id.qp_type {
+                qp_type::UC => QpKind::Uc,
+                qp_type::XRC_INI | qp_type::XRC_TGT => QpKind::Xrc,
+                _ => QpKind::Rc,
+            })
+        })
+    }
+
+    /// What is agreed on: for the passive side from the request on, for the active side from the
+    /// reply on.
+    #[must_use]
+    pub fn link(&self) -> Option<Link> {
+        self.read(|id| {
+            let (_, path) = id.conn?;
+            let agreed = &id.agreed;
+            let (place, route) = (id.place.as_ref()?, id.route?);
+            Some(Link {
+                path,
+                sgid_index: place.sgid_index,
+                mtu: route.mtu.min(place.mtu),
+                remote_qpn: agreed.remote_qpn,
+                rq_psn: id.psn,
+                sq_psn: agreed.sq_psn,
+                responder_resources: agreed.responder_resources,
+                initiator_depth: agreed.initiator_depth,
+                retry_count: agreed.retry_count,
+                rnr_retry_count: agreed.rnr_retry_count,
+            })
+        })
+    }
+}
+
+/// Ends the id: requests that were not answered are refused, a connection is disconnected.
+impl Drop for Id {
+    fn drop(&mut self) {
+        if self.live.door.is_stale() {
+            return;
+        }
+        let mut world = self.live.world.lock();
+        let signal = world.close(self.file);
+        let timeout = world.next_timeout();
+        drop(world);
+        drop(signal);
+        self.live.rearm(timeout);
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Id")
+            .field("local", &self.local_addr())
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LiveWorld {
+    /// Makes a request that the program has read an id of its own file.
+    fn adopt(&mut self, number: u32, file: FileId) {
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        (id.file, id.uid) = (file.0, 1);
+        let state = id.conn.and_then(|(conn, _)| self.cm.state(conn));
+        if state == Some(State::ReqReceived) {
+            return;
+        }
+        // Its sender gave up while it waited to be read.
+        let gone = RejectReason::TIMEOUT.0.into();
+        self.event(number, crate::event::Event::conn(EventKind::Rejected, gone, &[]));
+    }
+}
+
+fn socket_addr(address: Option<Address>) -> Option<SocketAddr> {
+    match address? {
+        Address::Ip(address) => Some(address),
+        Address::Ib { .. } => None,
+    }
+}
+
+fn param(offer: &Offer) -> ConnParam {
+    ConnParam {
+        qpn: offer.qpn,
+        qkey: 0,
+        private_data: offer.private_data.clone(),
+        srq: offer.srq,
+        responder_resources: offer.responder_resources,
+        initiator_depth: offer.initiator_depth,
+        flow_control: true,
+        retry_count: offer.retry_count,
+        rnr_retry_count: offer.rnr_retry_count,
+        valid: true,
+    }
+}
+
+fn offer(param: ConnParam) -> Offer {
+    Offer {
+        qpn: param.qpn,
+        srq: param.srq,
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        retry_count: param.retry_count,
+        rnr_retry_count: param.rnr_retry_count,
+        private_data: param.private_data,
+    }
+}
+
+/// An event of the queue as a value; none for those that say nothing here.
+fn values(queued: crate::event::Queued) -> Option<Event> {
+    let (kind, status) = (queued.event.kind, queued.event.status);
+    let param = match queued.event.param {
+        Param::Conn(param) => param,
+        _ => ConnParam::NONE,
+    };
+    Some(match kind {
+        EventKind::ConnectRequest => Event::Request(Request { number: queued.request?, offer: offer(param) }),
+        EventKind::ConnectResponse => Event::Reply(offer(param)),
+        EventKind::Established => Event::Established,
+        EventKind::Rejected => {
+            let reason = RejectReason(u16::try_from(status).unwrap_or_default());
+            Event::Rejected(reason, param.private_data)
+        }
+        EventKind::Unreachable | EventKind::ConnectError => Event::Unanswered,
+        EventKind::Disconnected => {
+            // What an event has of private data tells by its length which message brought it.
+            let end = match param.private_data.len() {
+                _ if status != 0 => End::Unanswered,
+                DREQ_DATA => End::Peer,
+                DREP_DATA => End::Confirmed,
+                _ => End::Lost,
+            };
+            Event::Disconnected(end, param.private_data)
+        }
+        EventKind::DeviceRemoval => Event::Gone,
+        _ => return None,
+    })
+}

@@ -1,0 +1,261 @@
+//! The rdma_cm of this process over the device's door for MADs.
+use crate::channel::Channel;
+use crate::door::{self, Door, Group, Place, Presence, Signal};
+use crate::world::{FileId, World};
+use adverb_cm::{MAD_LEN, Path, Time};
+use adverb_device::mad::{Arrival, MadDoor, MadHandler};
+use adverb_device::{Context, Descriptor, Error};
+use adverb_device::{mad, multicast};
+use adverb_memory::Life;
+use adverb_survivor::{Record, Survivor};
+use adverb_sync::{Mutex, RwLock};
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Events that wait, as bytes in the pipe that the program polls.
+#[derive(Debug)]
+pub struct Token(pub Descriptor);
+
+impl door::Tokens for Token {
+    fn give(&self) {
+        adverb_device::Tokens::give(&self.0);
+    }
+    fn take(&self) {
+        adverb_device::Tokens::take(&self.0);
+    }
+}
+
+/// The rdma_cm of a process.
+pub struct Live {
+    pub world: Mutex<World<LiveDoor, Signal>>,
+    pub door: Arc<MadDoor>,
+    /// Open files by the program's descriptor.
+    pub channels: RwLock<BTreeMap<i32, Arc<Channel>>>,
+}
+
+/// One place per process of a line, so that a child never meets a lock that a thread of its parent
+/// held at the fork.
+static LIVES: [Mutex<Option<Arc<Live>>>; 64] = [const { Mutex::new(None) }; 64];
+
+impl Live {
+    /// That of this process, if it has been made.
+    pub fn existing() -> Option<Arc<Live>> {
+        let place = LIVES[Life::current().number() as usize % LIVES.len()].lock();
+        place.as_ref().filter(|live| !live.door.is_stale()).cloned()
+    }
+
+    /// That of this process, made on first use and again in a child after `fork`.
+    pub fn get() -> Result<Arc<Live>, Error> {
+        let life = Life::current();
+        let mut place = LIVES[life.number() as usize % LIVES.len()].lock();
+        if let Some(live) = place.as_ref().filter(|live| !live.door.is_stale()) {
+            return Ok(live.clone());
+        }
+        let handler = Arc::new(Handler(OnceLock::new()));
+        let door = Arc::new(MadDoor::open(handler.clone())?);
+        let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
+        let live = Arc::new(Live { world: Mutex::new(world), door, channels: RwLock::new(BTreeMap::new()) });
+        let _ = handler.0.set(Arc::downgrade(&live));
+        // Registered after the node's own, and thus called before: what is said last still leaves.
+        static AT_EXIT: OnceLock<()> = OnceLock::new();
+        AT_EXIT.get_or_init(|| adverb_memory::at_exit(leave));
+        // The parent's is not dropped here: its descriptors are the parent's.
+        if let Some(old) = place.replace(live.clone()) {
+            std::mem::forget(old);
+        }
+        Ok(live)
+    }
+
+    /// The file behind a descriptor of the program's.
+    pub fn file_of(&self, fd: i32) -> Option<FileId> {
+        self.channels.read().get(&fd).map(|channel| channel.file())
+    }
+
+    /// After a command: the door is to wake the world when it wants to be woken.
+    pub fn rearm(&self, at: Option<Time>) {
+        if let Some(at) = at {
+            self.door.wake_at(at);
+        }
+    }
+}
+
+/// How often a process that ends looks whether another thread is done with the world.
+const LAST_TRIES: u32 = 100;
+
+/// A process that ends ends its ids, as the kernel would: the peers of its connections are told.
+extern "C" fn leave() {
+    let Some(live) = Live::existing() else { return };
+    for _ in 0..LAST_TRIES {
+        if let Some(mut world) = live.world.try_lock() {
+            return world.end();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What the door calls.
+struct Handler(OnceLock<Weak<Live>>);
+
+impl Handler {
+    fn with<R>(&self, call: impl FnOnce(&mut World<LiveDoor, Signal>) -> Option<R>) -> Option<R> {
+        let live = self.0.get()?.upgrade()?;
+        let mut world = live.world.lock();
+        call(&mut world)
+    }
+}
+
+impl MadHandler for Handler {
+    fn mad(&self, now: Time, arrival: &Arrival<'_>) -> Option<Time> {
+        self.with(|world| world.mad(now, arrival.path, arrival.scope_id, arrival.mad))
+    }
+    fn timeout(&self, now: Time) -> Option<Time> {
+        self.with(|world| world.timeout(now))
+    }
+    fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time> {
+        self.with(|world| world.peer_gone(now, prefix))
+    }
+    fn interfaces_changed(&self, now: Time) -> Option<Time> {
+        self.with(|world| world.interfaces_changed(now))
+    }
+}
+
+/// The device's door, and who ends the connections if this process is killed.
+pub struct LiveDoor(Arc<MadDoor>, Survivor);
+
+/// A claim of the door.
+pub struct LiveClaim(mad::Claim);
+
+impl door::Claim for LiveClaim {
+    fn listen(&self) -> Result<(), Errno> {
+        self.0.listen().map_err(|e| errno(&e))
+    }
+}
+
+/// A group, and the context that it is of.
+pub struct LiveMembership {
+    _membership: multicast::Membership,
+    _context: Arc<Context>,
+}
+
+fn errno(e: &Error) -> Errno {
+    log::info!("rdma_cm: {e}");
+    Errno::from_raw(e.errno())
+}
+
+fn place(found: mad::Place) -> Place {
+    let device = &found.device;
+    Place {
+        guid: device.guid(),
+        name: device.name().to_owned(),
+        index: index_of(device.name()),
+        address: found.address,
+        sgid_index: found.sgid_index,
+        scope_id: found.scope_id,
+        mtu: device.path_mtu() as u8,
+    }
+}
+
+/// The place of a device in the list, which is its index to programs.
+fn index_of(name: &str) -> u32 {
+    let all = adverb_device::device::list().unwrap_or_default();
+    all.iter().position(|d| d.name() == name).map_or(u32::MAX, |n| n as u32)
+}
+
+/// Is an address still there, or at least its interface? What cannot be found out is there. An
+/// interface that is down, or has no carrier, keeps its addresses, and its device is not gone.
+fn presence(place: &Place) -> Presence {
+    let Ok(all) = getifaddrs() else { return Presence::There };
+    let interface = place.name.trim_start_matches("adverb_");
+    let mut left = Presence::DeviceGone;
+    for entry in all {
+        let address = entry.address.and_then(|a| match (a.as_sockaddr_in(), a.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+            (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+            _ => None,
+        });
+        if address == Some(place.address) {
+            return Presence::There;
+        }
+        // An IPv4 address may carry a label: "eth0:1".
+        if entry.interface_name.split(':').next() == Some(interface) {
+            left = Presence::AddressGone;
+        }
+    }
+    left
+}
+
+impl Door for LiveDoor {
+    type Claim = LiveClaim;
+    type Hold = mad::QpnHold;
+    type Membership = LiveMembership;
+
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+    fn send(&mut self, path: &Path, bytes: &[u8; MAD_LEN]) {
+        if let Err(e) = self.0.send(path, bytes) {
+            log::debug!("rdma_cm: a MAD to {} did not leave: {e}", path.remote);
+        }
+    }
+    fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<LiveClaim, Errno> {
+        self.0.claim(service_id, local, shared).map(LiveClaim).map_err(|e| errno(&e))
+    }
+    fn watch_peer(&mut self, remote_id: u32) {
+        // A peer that has ended already is told of as well.
+        let _ = self.0.watch_peer(remote_id);
+    }
+    fn entrust(&mut self, conn: adverb_cm::Id, remote: &adverb_cm::Remote) {
+        self.1.entrust(Record {
+            path: remote.path,
+            local_id: conn.0,
+            remote_id: remote.remote_id,
+            remote_qpn: remote.remote_qpn,
+        });
+    }
+    fn withdraw(&mut self, conn: adverb_cm::Id) {
+        self.1.withdraw(conn.0);
+    }
+    fn is_local(&self, ip: IpAddr) -> bool {
+        self.0.is_local(ip)
+    }
+    fn hold_qpn(&mut self, qpn: u32) -> mad::QpnHold {
+        self.0.hold_qpn(qpn)
+    }
+    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
+        mad::place_of(address, scope_id).map(place).map_err(|e| errno(&e))
+    }
+    fn hears_of_interfaces(&self) -> bool {
+        self.0.hears_of_interfaces()
+    }
+    fn presence(&self, place: &Place) -> Presence {
+        presence(place)
+    }
+    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
+        mad::place_toward(source, destination).map(place).map_err(|e| errno(&e))
+    }
+    fn knows_neighbour(&self, destination: SocketAddr) -> bool {
+        mad::neighbour_is_known(destination)
+    }
+    fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr) {
+        mad::ask_neighbour(place.address, destination);
+    }
+    fn join(&mut self, at: &Place, group: IpAddr) -> Result<Group<LiveMembership>, Errno> {
+        let found = mad::place_of(at.address, at.scope_id).map_err(|e| errno(&e))?;
+        let context = found.device.open().map_err(|e| errno(&e))?;
+        let joined = multicast::join(&context, at.address, group).map_err(|e| errno(&e))?;
+        Ok(Group {
+            mgid: Ipv6Addr::from(joined.mgid.0),
+            mlid: joined.mlid,
+            hop_limit: joined.ah.hop_limit,
+            membership: LiveMembership { _membership: joined, _context: context },
+        })
+    }
+    fn random(&mut self) -> u32 {
+        // Without the kernel's randomness the numbers still differ from one moment to the next.
+        getrandom::u32().unwrap_or_else(|_| self.0.now().0 as u32)
+    }
+}

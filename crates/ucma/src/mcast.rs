@@ -1,0 +1,83 @@
+//! Multicast groups.
+use crate::abi::Input;
+use crate::address::Address;
+use crate::door::{Door, Memory, Tokens};
+use crate::event::{Ah, Event, EventKind, Param, Queued};
+use crate::id::Standing;
+use crate::world::{Joined, World};
+use nix::errno::Errno;
+
+/// Queue pair number of a group.
+const MULTICAST_QPN: u32 = 0xff_ffff;
+
+impl<D: Door, T: Tokens> World<D, T> {
+    /// JOIN_MCAST, JOIN_IP_MCAST. How it went comes as an event.
+    pub(crate) fn join(
+        &mut self,
+        file: u64,
+        number: u32,
+        uid: u64,
+        address: Address,
+        input: &Input,
+        memory: &dyn Memory,
+    ) -> Result<(), Errno> {
+        input.room(4)?;
+        let id = self.id(file, number)?;
+        // A group is of a device's interface: the id must have one.
+        let standing = matches!(id.standing, Standing::AddrBound | Standing::AddrResolved);
+        let (true, true, Some(place)) = (standing, id.is_datagram(), id.place.clone()) else {
+            return Err(Errno::EINVAL);
+        };
+        let (qkey, tos) = (id.qkey(), id.tos);
+        let group_ip = address.ip().ok_or(Errno::EINVAL)?;
+        let group = self.group_numbers.take();
+        if let Err(e) = memory.write(input.u64(0), &group.to_ne_bytes()) {
+            self.group_numbers.give_back(group);
+            return Err(e);
+        }
+        let (event, joined) = match self.door.join(&place, group_ip) {
+            Ok(joined) => {
+                let ah = Ah {
+                    dgid: joined.mgid,
+                    flow_label: 0,
+                    sgid_index: place.sgid_index,
+                    hop_limit: joined.hop_limit,
+                    traffic_class: tos,
+                    dlid: joined.mlid,
+                    sl: 0,
+                };
+                let param =
+                    Param::Datagram { qpn: MULTICAST_QPN, qkey, ah: Some(ah), private_data: Vec::new() };
+                (Event { param, ..Event::new(EventKind::MulticastJoin, 0) }, Some(joined))
+            }
+            Err(e) => {
+                log::warn!(
+                    "rdma_join_multicast: {group_ip} cannot be joined at {}: {}",
+                    place.name,
+                    e.desc()
+                );
+                (Event::new(EventKind::MulticastError, -(e as i32)), None)
+            }
+        };
+        self.groups.insert(group, Joined { owner: number, group: joined, events_reported: 0 });
+        if let Some(queue) = self.files.get_mut(&file) {
+            queue.push(Queued { owner: number, uid, group: Some(group), request: None, event });
+        }
+        Ok(())
+    }
+
+    /// LEAVE_MCAST.
+    pub(crate) fn leave(&mut self, file: u64, input: &Input, memory: &dyn Memory) -> Result<(), Errno> {
+        input.room(4)?;
+        let group = input.u32(8);
+        let owner = self.groups.get(&group).ok_or(Errno::ENOENT)?.owner;
+        self.id(file, owner)?;
+        let joined = self.groups.remove(&group).ok_or(Errno::ENOENT)?;
+        self.group_numbers.give_back(group);
+        if let Some(queue) = self.files.get_mut(&file) {
+            queue.take(|event| event.group == Some(group));
+        }
+        drop(joined.group);
+        memory.write(input.u64(0), &joined.events_reported.to_ne_bytes())
+    }
+}

@@ -1,0 +1,128 @@
+//! Ids whose destination lies on a link and whose neighbour there is not known yet: as in Linux, the address counts as
+//! resolved when the neighbour has said where it is, and is an error when it has not within the program's time.
+use crate::address::Address;
+use crate::door::{Door, Place, Tokens};
+use crate::event::{Event, EventKind};
+use crate::id::Standing;
+use crate::world::World;
+use adverb_cm::Time;
+use nix::errno::Errno;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// From the question to the first look at what came of it; then twice as long each time.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LONGEST_LOOK: Duration = Duration::from_millis(50);
+/// The kernel gives up after three questions, a second apart: then it is made to ask anew.
+const ASK_EVERY: Duration = Duration::from_secs(3);
+
+/// An id that waits for a neighbour.
+#[derive(Debug)]
+pub struct Asking {
+    place: Place,
+    destination: Address,
+    until: Time,
+    look_at: Time,
+    look_after: Duration,
+    ask_at: Time,
+}
+
+impl<D: Door, T: Tokens> World<D, T> {
+    /// `true`: the id waits for the neighbour. `false`: it is known, or there is none to be asked.
+    pub(crate) fn ask_neighbour(
+        &mut self,
+        number: u32,
+        place: &Place,
+        destination: Address,
+        patience: Duration,
+    ) -> bool {
+        let Some(to) = on_link(destination, place) else { return false };
+        if self.door.is_local(to.ip()) || self.door.knows_neighbour(to) {
+            return false;
+        }
+        self.door.ask_neighbour(place, to);
+        let now = self.door.now();
+        let Some(id) = self.ids.get_mut(&number) else { return false };
+        id.standing = Standing::AddrQuery;
+        id.asking = Some(Asking {
+            place: place.clone(),
+            destination,
+            until: now + patience,
+            look_at: now + FIRST_LOOK.min(patience),
+            look_after: FIRST_LOOK * 2,
+            ask_at: now + ASK_EVERY,
+        });
+        true
+    }
+
+    /// When the next one is to be looked at.
+    pub(crate) fn next_look_at_neighbours(&self) -> Option<Time> {
+        self.ids.values().filter_map(|id| id.asking.as_ref()).map(|asking| asking.look_at).min()
+    }
+
+    /// Goes on with the ids whose neighbours have answered, or whose time is over.
+    pub(crate) fn look_at_neighbours(&mut self, now: Time) {
+        let is_due = |asking: &Asking| asking.look_at <= now;
+        let due: Vec<u32> = self
+            .ids
+            .iter()
+            .filter(|(_, id)| id.asking.as_ref().is_some_and(is_due))
+            .map(|(&n, _)| n)
+            .collect();
+        for number in due {
+            let Some(asking) = self.ids.get_mut(&number).and_then(|id| id.asking.take()) else { continue };
+            let to = on_link(asking.destination, &asking.place);
+            if to.is_none_or(|to| self.door.knows_neighbour(to)) {
+                self.resolved(number, asking.place, asking.destination);
+                self.event(number, Event::new(EventKind::AddrResolved, 0));
+            } else if now >= asking.until {
+                self.no_neighbour(number, &asking);
+            } else {
+                self.ask_on(number, now, asking);
+            }
+        }
+    }
+
+    fn ask_on(&mut self, number: u32, now: Time, mut asking: Asking) {
+        if let Some(to) = on_link(asking.destination, &asking.place)
+            && now >= asking.ask_at
+        {
+            self.door.ask_neighbour(&asking.place, to);
+            asking.ask_at = now + ASK_EVERY;
+        }
+        asking.look_at = asking.until.min(now + asking.look_after);
+        asking.look_after = LONGEST_LOOK.min(asking.look_after * 2);
+        if let Some(id) = self.ids.get_mut(&number) {
+            id.asking = Some(asking);
+        }
+    }
+
+    fn no_neighbour(&mut self, number: u32, asking: &Asking) {
+        if let Some(id) = self.ids.get_mut(&number) {
+            id.standing = Standing::AddrBound;
+        }
+        if let Some(ip) = asking.destination.ip() {
+            log::warn!(
+                "rdma_resolve_addr: nobody on the link of {} says where packets for {ip} go (ARP, neighbour \
+                 discovery): is that host up, and on this link? (ADDR_ERROR, status -{})",
+                asking.place.name,
+                Errno::ETIMEDOUT as i32
+            );
+        }
+        self.event(number, Event::new(EventKind::AddrError, -(Errno::ETIMEDOUT as i32)));
+    }
+}
+
+/// The destination with the interface that a link-local address is meant on. The address that stands for all means the
+/// place itself.
+fn on_link(destination: Address, place: &Place) -> Option<SocketAddr> {
+    match destination {
+        any if any.is_any() => None,
+        Address::Ip(SocketAddr::V6(mut v6)) if destination.is_link_local() && v6.scope_id() == 0 => {
+            v6.set_scope_id(place.scope_id);
+            Some(v6.into())
+        }
+        Address::Ip(ip) => Some(ip),
+        Address::Ib { .. } => None,
+    }
+}

@@ -1,0 +1,361 @@
+//! What the connection manager says, as events of ids.
+use crate::abi::{ConnParam, qp_type};
+use crate::address::Address;
+use crate::attr;
+use crate::connect::ack_timeout;
+use crate::door::{Door, Tokens};
+use crate::event::{Event, EventKind, Param, Queued};
+use crate::explain;
+use crate::id::{Agreed, CmId, Route, Standing};
+use crate::world::World;
+use adverb_cm::ip::{IpHeader, service_id};
+use adverb_cm::mad::{Rep, Req, SidrRep, SidrReq};
+use adverb_cm::{Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State};
+use nix::errno::Errno;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// "The peer did not answer", as events say it.
+const TIMED_OUT: i32 = -(Errno::ETIMEDOUT as i32);
+
+impl<D: Door, T: Tokens> World<D, T> {
+    pub(crate) fn on_event(&mut self, conn: Id, event: adverb_cm::Event) {
+        use adverb_cm::Event as Cm;
+        match event {
+            Cm::Request { listener, path, req } => return self.on_request(conn, listener, path, &req),
+            Cm::SidrRequest { listener, path, req } => return self.on_lookup(conn, listener, path, &req),
+            _ => {}
+        }
+        if matches!(event, Cm::Rejected(_) | Cm::Unanswered { .. } | Cm::Disconnected(_)) {
+            self.withdraw(conn);
+        }
+        let Some(&number) = self.by_conn.get(&conn) else { return };
+        match event {
+            Cm::Request { .. } | Cm::SidrRequest { .. } | Cm::Delayed(_) => {}
+            Cm::Reply(rep) => self.on_reply(conn, number, &rep),
+            Cm::Established => {
+                self.watch(conn);
+                self.event(number, Event::conn(EventKind::Established, 0, &[]));
+            }
+            Cm::Rejected(rejection) => {
+                // After the refusal of a stale connection there is a time-wait.
+                if self.cm.state(conn) == Some(State::Idle) {
+                    self.holds.remove(&conn);
+                }
+                self.on_rejected(number, &rejection);
+            }
+            Cm::Unanswered { message, sent, waited } => {
+                self.holds.remove(&conn);
+                self.on_silence(number, message, sent, waited);
+            }
+            Cm::Disconnected(ending) => self.on_ending(number, ending),
+            Cm::SidrReply(rep) => self.on_lookup_answer(number, &rep),
+            Cm::TimewaitExit => {
+                self.holds.remove(&conn);
+                self.event(number, Event::conn(EventKind::TimewaitExit, 0, &[]));
+            }
+        }
+    }
+
+    /// Has the end of a peer of this host told; and a peer elsewhere told of the end of this process.
+    pub(crate) fn watch(&mut self, conn: Id) {
+        let Some(remote) = self.cm.remote(conn) else { return };
+        if self.door.is_local(remote.path.remote) {
+            self.door.watch_peer(remote.remote_id);
+            return;
+        }
+        use State::{Established, MraRepReceived, RepReceived, RepSent};
+        let stands =
+            matches!(self.cm.state(conn), Some(RepReceived | RepSent | MraRepReceived | Established));
+        if stands && self.entrusted.insert(conn) {
+            self.door.entrust(conn, &remote);
+        }
+    }
+
+    fn on_request(&mut self, conn: Id, listener: Listener, path: Path, req: &Req) {
+        let (header, private_data) = match IpHeader::parse(&req.private_data.0) {
+            Ok(parsed) => parsed,
+            Err(e) => {
+                log::warn!("rdma_cm: a request from {} is refused: {e}", path.remote);
+                return self.refuse(conn, RejectReason::UNSUPPORTED_REQUEST);
+            }
+        };
+        let kind = match req.qp_kind() {
+            Some(QpKind::Uc) => qp_type::UC,
+            Some(QpKind::Xrc) => qp_type::XRC_TGT,
+            _ => qp_type::RC,
+        };
+        let made = self.child(conn, listener, path, &header, kind);
+        let (number, listener) = match made {
+            Ok(made) => made,
+            Err(None) => return self.leave_alone(conn),
+            Err(Some(reason)) => return self.refuse(conn, reason),
+        };
+        // One who dies while the program decides is not answered.
+        self.watch(conn);
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        let lifetime = req.primary_ack_timeout.saturating_sub(1);
+        id.route = Some(Route {
+            mtu: req.mtu,
+            traffic_class: req.primary_traffic_class,
+            flow_label: req.primary_flow_label,
+            hop_limit: req.primary_hop_limit,
+            service_level: req.primary_sl,
+            packet_lifetime: lifetime,
+        });
+        id.agreed = Agreed {
+            remote_qpn: req.qpn,
+            sq_psn: req.psn,
+            // What the peer sends at one time, this end answers; and the other way round.
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            timeout: ack_timeout(0, lifetime),
+        };
+        let param = ConnParam {
+            qpn: req.qpn,
+            private_data: private_data.to_vec(),
+            srq: req.srq,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            flow_control: req.flow_control,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            ..ConnParam::NONE
+        };
+        let event =
+            Event { param: Param::Conn(param), ece: req.ece(), ..Event::new(EventKind::ConnectRequest, 0) };
+        self.announce(listener, number, event);
+    }
+
+    fn on_lookup(&mut self, conn: Id, listener: Listener, path: Path, req: &SidrReq) {
+        let Ok((header, private_data)) = IpHeader::parse(&req.private_data.0) else {
+            log::warn!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
+            return self.drop_conn(conn);
+        };
+        let private_data = private_data.to_vec();
+        match self.child(conn, listener, path, &header, qp_type::UD) {
+            Ok((number, listener)) => {
+                if let Some(id) = self.ids.get_mut(&number) {
+                    id.route = id.place.as_ref().map(|place| id.route_over(place));
+                }
+                let param = Param::Datagram { qpn: 0, qkey: 0, ah: None, private_data };
+                let event = Event { param, ..Event::new(EventKind::ConnectRequest, 0) };
+                self.announce(listener, number, event);
+            }
+            Err(None) => self.leave_alone(conn),
+            Err(Some(_)) => self.drop_conn(conn),
+        }
+    }
+
+    /// Refuses a request that no id has.
+    fn refuse(&mut self, conn: Id, reason: RejectReason) {
+        let _ = self.cm.reject(conn, reason, &[], &[]);
+        self.drop_conn(conn);
+    }
+
+    /// Lets a request go unanswered; the peer asks again.
+    fn leave_alone(&mut self, conn: Id) {
+        let _ = self.cm.drop_request(conn);
+    }
+
+    /// Lets go of a connection that no id has. One that was not answered is refused by that.
+    fn drop_conn(&mut self, conn: Id) {
+        let now = self.door.now();
+        let _ = self.cm.release(now, conn);
+    }
+
+    /// The id of a request, and its listener's. The error: the reason of a refusal; `None`: the
+    /// backlog is full, and the peer shall ask again.
+    fn child(
+        &mut self,
+        conn: Id,
+        listener: Listener,
+        path: Path,
+        header: &IpHeader,
+        kind: u8,
+    ) -> Result<(u32, u32), Option<RejectReason>> {
+        let nobody = Some(RejectReason::INVALID_SERVICE_ID);
+        let service = self.services.get(&listener).copied().ok_or(nobody)?;
+        let scope = self.scope;
+        let scoped = |ip: IpAddr, port: u16| {
+            let mut address = SocketAddr::new(ip, port);
+            if let SocketAddr::V6(v6) = &mut address {
+                v6.set_scope_id(scope);
+            }
+            let address = Address::Ip(address);
+            if address.is_link_local() { address } else { Address::Ip(SocketAddr::new(ip, port)) }
+        };
+        let to = scoped(header.destination, service as u16);
+        let Some(number) = self.listener_for(service, to) else {
+            log::info!(
+                "rdma_cm: {} asked for {} at {}, where nobody listens: those who do are bound to other addresses",
+                path.remote,
+                explain::service(service),
+                header.destination
+            );
+            return Err(nobody);
+        };
+        let place = self.door.place_of(path.local, scope).map_err(|_| Some(RejectReason::INVALID_GID))?;
+        let psn = self.door.random();
+        let listening = self.ids.get_mut(&number).ok_or(nobody)?;
+        if listening.is_datagram() != (kind == qp_type::UD) {
+            return Err(Some(RejectReason::INVALID_TRANSPORT));
+        }
+        if listening.backlog == 0 {
+            log::warn!(
+                "rdma_cm: a request of {} for {} is left alone: as many as the backlog allows wait to be read",
+                path.remote,
+                explain::service(service)
+            );
+            return Err(None);
+        }
+        listening.backlog -= 1;
+        let mut id = CmId::new(listening.file, 0, listening.port_space, kind, psn);
+        (id.tos, id.ack_timeout) = (listening.tos, listening.ack_timeout);
+        id.listener = Some(number);
+        id.standing = Standing::Connect;
+        id.source = Some(to);
+        id.destination = Some(scoped(header.source.ip(), header.source.port()));
+        id.place = Some(place);
+        id.conn = Some((conn, path));
+        let child = self.add(id);
+        self.by_conn.insert(conn, child);
+        Ok((child, number))
+    }
+
+    /// Queues a request for its listener.
+    fn announce(&mut self, listener: u32, request: u32, event: Event) {
+        let Some(id) = self.ids.get(&listener) else { return };
+        let queued = Queued { owner: listener, uid: id.uid, group: None, request: Some(request), event };
+        if let Some(queue) = self.files.get_mut(&id.file) {
+            queue.push(queued);
+        }
+    }
+
+    fn on_reply(&mut self, conn: Id, number: u32, rep: &Rep) {
+        self.watch(conn);
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        let kind = if id.qp_type == qp_type::XRC_INI { QpKind::Xrc } else { QpKind::Rc };
+        let remote_qpn = rep.queue_pair(kind);
+        let lifetime = id.route.map_or(0, |route| route.packet_lifetime);
+        id.agreed = Agreed {
+            remote_qpn,
+            sq_psn: rep.psn,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            retry_count: id.agreed.retry_count,
+            rnr_retry_count: rep.rnr_retry_count,
+            timeout: ack_timeout(rep.target_ack_delay, lifetime),
+        };
+        let param = ConnParam {
+            qpn: remote_qpn,
+            private_data: rep.private_data.to_vec(),
+            srq: rep.srq,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.flow_control,
+            rnr_retry_count: rep.rnr_retry_count,
+            ..ConnParam::NONE
+        };
+        let event =
+            Event { param: Param::Conn(param), ece: rep.ece(), ..Event::new(EventKind::ConnectResponse, 0) };
+        self.event(number, event);
+    }
+
+    fn on_rejected(&mut self, number: u32, rejection: &Rejection) {
+        if let Some((path, service)) = self.asked(number) {
+            log::info!("rdma_cm: {}", explain::rejected(path, service, rejection));
+        }
+        let status = rejection.reason.0.into();
+        self.event(number, Event::conn(EventKind::Rejected, status, &rejection.private_data));
+    }
+
+    /// The path of an id and what it asked for.
+    fn asked(&self, number: u32) -> Option<(Path, u64)> {
+        let id = self.ids.get(&number)?;
+        let port = if id.listener.is_some() { id.source } else { id.destination }?.port();
+        Some((id.conn?.1, service_id(id.port_space, port)))
+    }
+
+    fn on_silence(&mut self, number: u32, message: MadKind, sent: u32, waited: Duration) {
+        if let Some((path, service_id)) = self.asked(number) {
+            let device = self.ids.get(&number).and_then(|id| id.place.as_ref());
+            let silence = explain::Silence {
+                message,
+                sent,
+                waited,
+                path,
+                service_id,
+                device: device.map_or_else(String::new, |place| place.name.clone()),
+                local: self.door.is_local(path.remote),
+                mads: self.mads,
+                from_peer: self.mads_from.get(&path.remote).copied().unwrap_or(0),
+            };
+            log::warn!("rdma_cm: {}", explain::silence(&silence));
+        }
+        self.event(number, self.of_kind(number, EventKind::Unreachable, TIMED_OUT));
+    }
+
+    /// An event without data, in the form of the id's kind.
+    fn of_kind(&self, number: u32, kind: EventKind, status: i32) -> Event {
+        if self.ids.get(&number).is_some_and(CmId::is_datagram) {
+            Event::new(kind, status)
+        } else {
+            Event::conn(kind, status, &[])
+        }
+    }
+
+    fn on_ending(&mut self, number: u32, ending: Ending) {
+        let Some(id) = self.ids.get_mut(&number) else { return };
+        if id.standing != Standing::Connect {
+            return;
+        }
+        id.standing = Standing::Disconnect;
+        let event = match ending {
+            Ending::Peer(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
+            Ending::Confirmed(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
+            Ending::Unanswered { sent } => {
+                log::warn!(
+                    "rdma_cm: the peer of a connection did not answer the DREQ (sent {sent} times): it is dead or \
+                     cannot be reached"
+                );
+                Event::conn(EventKind::Disconnected, TIMED_OUT, &[])
+            }
+            Ending::PeerGone => {
+                log::info!("rdma_cm: the process at the other end of a connection has ended");
+                Event::conn(EventKind::Disconnected, 0, &[])
+            }
+            Ending::Stale => {
+                log::info!(
+                    "rdma_cm: the peer has forgotten a connection: it uses its queue pair for another"
+                );
+                Event::conn(EventKind::Disconnected, 0, &[])
+            }
+            Ending::Rejected(rejection) => {
+                return self.on_rejected(number, &rejection);
+            }
+        };
+        self.event(number, event);
+    }
+
+    fn on_lookup_answer(&mut self, number: u32, rep: &SidrRep) {
+        if rep.status != 0 {
+            if let Some((path, service)) = self.asked(number) {
+                log::info!("rdma_cm: {} for {}: {}", path.remote, explain::service(service), rep.status());
+            }
+            let status = i32::from(rep.status);
+            return self.event(number, self.of_kind(number, EventKind::Unreachable, status));
+        }
+        let Some(id) = self.ids.get(&number) else { return };
+        let param = Param::Datagram {
+            qpn: rep.qpn,
+            qkey: rep.qkey,
+            ah: attr::address(id),
+            private_data: rep.private_data.to_vec(),
+        };
+        let event = Event { param, ece: rep.ece(), ..Event::new(EventKind::Established, 0) };
+        self.event(number, event);
+    }
+}

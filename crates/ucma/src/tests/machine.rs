@@ -1,0 +1,297 @@
+//! The simulated machines and the network between them.
+use crate::door::{self, Door, Group, Place, Presence};
+use crate::id::HOP_LIMIT;
+use adverb_cm::{MAD_LEN, Path, Remote, Route, Time, answer_for_nobody, route};
+use adverb_survivor::Record;
+use nix::errno::Errno;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bits of the prefix by which a process is found.
+pub const PREFIX_BITS: u8 = 8;
+
+/// A MAD on its way.
+#[derive(Clone)]
+pub struct Flying {
+    pub at: Time,
+    pub path: Path,
+    pub mad: [u8; MAD_LEN],
+}
+
+/// A claim: address, process, shared.
+type Claimed = (Option<IpAddr>, u32, bool);
+
+/// What the processes of a test have in common.
+pub struct Network {
+    pub now: Cell<Time>,
+    pub flying: RefCell<VecDeque<Flying>>,
+    /// Loss, repetition and delay, in percent.
+    pub faults: Cell<[u32; 3]>,
+    seed: Cell<u64>,
+    /// Service ids claimed.
+    claimed: RefCell<BTreeMap<u64, Vec<Claimed>>>,
+    listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
+    /// Connections that somebody else ends if a process is killed, by process and communication id.
+    pub entrusted: RefCell<BTreeMap<(u32, u32), Record>>,
+    /// Queue pair numbers held.
+    pub held: RefCell<Vec<u32>>,
+    pub groups: Cell<usize>,
+    /// Processes that have ended.
+    pub dead: RefCell<BTreeSet<u32>>,
+    /// Addresses that are gone, devices that are gone.
+    pub lost: RefCell<(BTreeSet<IpAddr>, BTreeSet<String>)>,
+    /// The machine says when they go.
+    pub tells: Cell<bool>,
+    /// Neighbours that do not answer, and how often they were asked.
+    pub silent: RefCell<BTreeMap<IpAddr, u32>>,
+}
+
+impl Network {
+    pub fn new(seed: u64) -> Rc<Network> {
+        Rc::new(Network {
+            now: Cell::new(Time(1)),
+            flying: RefCell::default(),
+            faults: Cell::new([0; 3]),
+            seed: Cell::new(seed.wrapping_mul(2) | 1),
+            claimed: RefCell::default(),
+            listening: RefCell::default(),
+            entrusted: RefCell::default(),
+            held: RefCell::default(),
+            groups: Cell::new(0),
+            dead: RefCell::default(),
+            lost: RefCell::default(),
+            tells: Cell::new(false),
+            silent: RefCell::default(),
+        })
+    }
+
+    /// A number by the seed.
+    pub fn draw(&self, below: u32) -> u32 {
+        let mut x = self.seed.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.seed.set(x);
+        ((x >> 33) % u64::from(below.max(1))) as u32
+    }
+
+    fn send(&self, path: Path, mad: [u8; MAD_LEN]) {
+        let [lost, twice, late] = self.faults.get();
+        if self.draw(100) < lost {
+            return;
+        }
+        let copies = if self.draw(100) < twice { 2 } else { 1 };
+        for _ in 0..copies {
+            let delay = if self.draw(100) < late { self.draw(400) } else { 1 };
+            let at = self.now.get() + Duration::from_millis(delay.into());
+            self.flying.borrow_mut().push_back(Flying { at, path, mad });
+        }
+    }
+
+    /// The processes that a MAD is for.
+    pub fn owners(&self, flying: &Flying) -> Vec<u32> {
+        let shift = 32 - u32::from(PREFIX_BITS);
+        match route(&flying.mad) {
+            Ok(Route::Id(id)) => vec![id.0 >> shift],
+            Ok(Route::Service(service)) => {
+                self.listening.borrow().get(&service).into_iter().flatten().copied().collect()
+            }
+            Ok(Route::All) => (1..16).collect(),
+            Err(e) => panic!("a MAD that is none: {e}"),
+        }
+    }
+
+    /// Answers for those who are not there.
+    pub fn answer(&self, flying: &Flying) {
+        if let Some(mad) = answer_for_nobody(&flying.mad) {
+            self.send(flying.path.reversed(), mad);
+        }
+    }
+
+    /// What a process has left in the tables of the host.
+    pub fn forget(&self, process: u32) {
+        self.claimed.borrow_mut().values_mut().for_each(|all| all.retain(|c| c.1 != process));
+        self.claimed.borrow_mut().retain(|_, all| !all.is_empty());
+        self.listening.borrow_mut().values_mut().for_each(|all| {
+            all.remove(&process);
+        });
+        self.listening.borrow_mut().retain(|_, all| !all.is_empty());
+    }
+
+    /// Nothing is claimed, held or joined by anybody.
+    pub fn assert_clean(&self) {
+        assert!(self.claimed.borrow().is_empty(), "claims: {:?}", self.claimed.borrow());
+        assert!(self.listening.borrow().is_empty(), "listeners: {:?}", self.listening.borrow());
+        assert!(self.entrusted.borrow().is_empty(), "entrusted: {:?}", self.entrusted.borrow());
+        assert!(self.held.borrow().is_empty(), "held: {:?}", self.held.borrow());
+        assert_eq!(self.groups.get(), 0);
+    }
+}
+
+/// A process's door: its addresses are those of its host.
+pub struct Machine {
+    pub network: Rc<Network>,
+    pub process: u32,
+    pub addresses: Vec<IpAddr>,
+}
+
+pub struct Claim {
+    network: Rc<Network>,
+    key: (u64, Option<IpAddr>, u32, bool),
+}
+
+impl door::Claim for Claim {
+    fn listen(&self) -> Result<(), Errno> {
+        self.network.listening.borrow_mut().entry(self.key.0).or_default().insert(self.key.2);
+        Ok(())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let (service, address, process, shared) = self.key;
+        let mut claimed = self.network.claimed.borrow_mut();
+        let Some(all) = claimed.get_mut(&service) else { return };
+        if let Some(n) = all.iter().position(|c| *c == (address, process, shared)) {
+            all.remove(n);
+        }
+        let left = all.iter().any(|c| c.1 == process);
+        if all.is_empty() {
+            claimed.remove(&service);
+        }
+        let mut listening = self.network.listening.borrow_mut();
+        if let Some(who) = listening.get_mut(&service).filter(|_| !left) {
+            who.remove(&process);
+            if who.is_empty() {
+                listening.remove(&service);
+            }
+        }
+    }
+}
+
+/// Leaves something when it is dropped.
+pub struct Kept(Option<Box<dyn FnOnce()>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(leave) = self.0.take() {
+            leave();
+        }
+    }
+}
+
+impl Door for Machine {
+    type Claim = Claim;
+    type Hold = Kept;
+    type Membership = Kept;
+
+    fn now(&self) -> Time {
+        self.network.now.get()
+    }
+    fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]) {
+        self.network.send(*path, *mad);
+    }
+    fn claim(&mut self, service: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Errno> {
+        let mut claimed = self.network.claimed.borrow_mut();
+        let all = claimed.entry(service).or_default();
+        // One host of a process has nothing to do with the ports of another.
+        let conflict = all.iter().any(|(address, process, other)| {
+            self.same_host(*process)
+                && !(shared && *other)
+                && (address.is_none() || local.is_none() || *address == local)
+        });
+        if conflict {
+            return Err(Errno::EADDRINUSE);
+        }
+        all.push((local, self.process, shared));
+        Ok(Claim { network: self.network.clone(), key: (service, local, self.process, shared) })
+    }
+    fn watch_peer(&mut self, _remote_id: u32) {}
+    fn entrust(&mut self, conn: adverb_cm::Id, remote: &Remote) {
+        let Remote { path, remote_id, remote_qpn, .. } = *remote;
+        let record = Record { path, local_id: conn.0, remote_id, remote_qpn };
+        let known = self.network.entrusted.borrow_mut().insert((self.process, conn.0), record);
+        assert_eq!(known, None, "a connection is entrusted once");
+    }
+    fn withdraw(&mut self, conn: adverb_cm::Id) {
+        let known = self.network.entrusted.borrow_mut().remove(&(self.process, conn.0));
+        assert!(known.is_some(), "what is withdrawn was entrusted");
+    }
+    fn is_local(&self, ip: IpAddr) -> bool {
+        self.addresses.contains(&ip)
+    }
+    fn hold_qpn(&mut self, qpn: u32) -> Kept {
+        self.network.held.borrow_mut().push(qpn);
+        let network = self.network.clone();
+        Kept(Some(Box::new(move || {
+            let mut held = network.held.borrow_mut();
+            let n = held.iter().position(|&q| q == qpn).expect("held");
+            held.remove(n);
+        })))
+    }
+    fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno> {
+        let n = self.addresses.iter().position(|a| *a == address).ok_or(Errno::EADDRNOTAVAIL)?;
+        if self.network.lost.borrow().0.contains(&address) {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        let name = format!("adverb_sim{}", self.process);
+        let guid = u64::from(self.process) + 0x1000;
+        Ok(Place { guid, name, index: 3, address, sgid_index: n as u8, scope_id, mtu: 3 })
+    }
+    fn hears_of_interfaces(&self) -> bool {
+        self.network.tells.get()
+    }
+    fn presence(&self, place: &Place) -> Presence {
+        let (addresses, devices) = &*self.network.lost.borrow();
+        match (addresses.contains(&place.address), devices.contains(&place.name)) {
+            (_, true) => Presence::DeviceGone,
+            (true, false) => Presence::AddressGone,
+            (false, false) => Presence::There,
+        }
+    }
+    fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno> {
+        if destination.ip().to_string().starts_with("192.") {
+            return Err(Errno::ENETUNREACH);
+        }
+        let scope = match destination {
+            SocketAddr::V6(v6) => v6.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let link_local = destination.ip().to_string().starts_with("fe80");
+        let fits = |a: &&IpAddr| {
+            a.is_ipv4() == destination.is_ipv4() && a.to_string().starts_with("fe80") == link_local
+        };
+        let source = source.map(|s| s.ip()).or_else(|| self.addresses.iter().find(fits).copied());
+        self.place_of(source.ok_or(Errno::ENETUNREACH)?, scope)
+    }
+    fn knows_neighbour(&self, destination: SocketAddr) -> bool {
+        !self.network.silent.borrow().contains_key(&destination.ip())
+    }
+    fn ask_neighbour(&mut self, _place: &Place, destination: SocketAddr) {
+        if let Some(asked) = self.network.silent.borrow_mut().get_mut(&destination.ip()) {
+            *asked += 1;
+        }
+    }
+    fn join(&mut self, _place: &Place, group: IpAddr) -> Result<Group<Kept>, Errno> {
+        if !group.is_multicast() {
+            return Err(Errno::EINVAL);
+        }
+        self.network.groups.set(self.network.groups.get() + 1);
+        let network = self.network.clone();
+        let membership = Kept(Some(Box::new(move || network.groups.set(network.groups.get() - 1))));
+        Ok(Group { membership, mgid: adverb_cm::ip::gid(group), mlid: 0xc000, hop_limit: HOP_LIMIT })
+    }
+    fn random(&mut self) -> u32 {
+        self.network.draw(u32::MAX)
+    }
+}
+
+impl Machine {
+    /// Processes 1 to 7 are of one host, the others of another.
+    fn same_host(&self, process: u32) -> bool {
+        (self.process < 8) == (process < 8)
+    }
+}

@@ -1,0 +1,457 @@
+//! All ids, files and groups of a process, over one connection manager: values in, values out.
+use crate::abi::{EVENT, EVENT_WITHOUT_ECE, Input};
+use crate::door::{Door, Group, Memory, Place, Presence, Tokens};
+use crate::event::{Event, EventKind, Queued};
+use crate::id::{ClaimKey, CmId, Standing};
+use crate::ports::Ports;
+use adverb_cm::{CommandError, Config, Endpoint, Listener, MAD_LEN, Path, Time};
+use nix::errno::Errno;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The most requests that wait at a listener: what `/proc/sys/net/rdma_ucm/max_backlog` says.
+pub const MAX_BACKLOG: u32 = 1024;
+/// How often it is looked whether the addresses of ids are still there.
+pub const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Peers whose MADs are counted, for the log.
+const COUNTED_PEERS: usize = 1024;
+
+/// An open file of `/dev/infiniband/rdma_cm`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId(pub u64);
+
+/// Events that wait, with as many tokens.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    pub events: VecDeque<Queued>,
+    pub tokens: T,
+}
+
+impl<T: Tokens> Queue<T> {
+    pub fn push(&mut self, event: Queued) {
+        self.events.push_back(event);
+        self.tokens.give();
+    }
+
+    /// Takes out the events that match.
+    pub fn take(&mut self, matches: impl Fn(&Queued) -> bool) -> Vec<Queued> {
+        let (out, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|e| matches(e));
+        self.events = kept.into();
+        out.iter().for_each(|_| self.tokens.take());
+        out
+    }
+}
+
+/// A multicast group that an id has joined.
+#[derive(Debug)]
+pub(crate) struct Joined<M> {
+    pub owner: u32,
+    /// `None`: the join failed, which the event says.
+    pub group: Option<Group<M>>,
+    pub events_reported: u32,
+}
+
+/// Numbers of ids: the lowest that is free, as the kernel's.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    freed: BTreeSet<u32>,
+    next: u32,
+}
+
+impl Numbers {
+    pub fn take(&mut self) -> u32 {
+        self.freed.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+    pub fn give_back(&mut self, number: u32) {
+        self.freed.insert(number);
+    }
+}
+
+/// The rdma_cm of a process. Whoever owns it calls [`World::write`] for its program and
+/// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
+pub struct World<D: Door, T: Tokens> {
+    pub(crate) door: D,
+    pub(crate) cm: Endpoint,
+    pub(crate) ids: BTreeMap<u32, CmId>,
+    pub(crate) numbers: Numbers,
+    pub(crate) groups: BTreeMap<u32, Joined<D::Membership>>,
+    pub(crate) group_numbers: Numbers,
+    pub(crate) files: BTreeMap<u64, Queue<T>>,
+    next_file: u64,
+    pub(crate) ports: Ports,
+    pub(crate) claims: BTreeMap<ClaimKey, (usize, D::Claim)>,
+    /// Service ids that somebody listens on, and who.
+    pub(crate) listening: BTreeMap<u64, (Listener, BTreeSet<u32>)>,
+    pub(crate) services: BTreeMap<Listener, u64>,
+    pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
+    /// Numbers of queue pairs whose connection is not over.
+    pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
+    /// Connections to other machines that somebody else ends if this process is killed.
+    pub(crate) entrusted: BTreeSet<adverb_cm::Id>,
+    /// Those among the holds whose id the program has destroyed: no event tells of their end.
+    lingering: BTreeSet<adverb_cm::Id>,
+    /// The interface that the MAD being handled came by, if its addresses are link-local.
+    pub(crate) scope: u32,
+    /// When it looks next whether the addresses of ids are still there.
+    pub(crate) look_at: Time,
+    pub(crate) mads: u64,
+    pub(crate) mads_from: BTreeMap<IpAddr, u64>,
+}
+
+impl<D: Door, T: Tokens> World<D, T> {
+    /// Without ids. `config` is that of the process's connection manager.
+    pub fn new(door: D, config: Config) -> World<D, T> {
+        let look_at = door.now() + LOOK_EVERY;
+        World {
+            door,
+            cm: Endpoint::new(config),
+            ids: BTreeMap::new(),
+            numbers: Numbers::default(),
+            groups: BTreeMap::new(),
+            group_numbers: Numbers::default(),
+            files: BTreeMap::new(),
+            next_file: 1,
+            ports: Ports::default(),
+            claims: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            services: BTreeMap::new(),
+            by_conn: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            entrusted: BTreeSet::new(),
+            lingering: BTreeSet::new(),
+            scope: 0,
+            look_at,
+            mads: 0,
+            mads_from: BTreeMap::new(),
+        }
+    }
+
+    /// Opens the device file.
+    pub fn open(&mut self, tokens: T) -> FileId {
+        let file = self.next_file;
+        self.next_file += 1;
+        self.files.insert(file, Queue { events: VecDeque::new(), tokens });
+        FileId(file)
+    }
+
+    /// The tokens of a file.
+    pub fn tokens(&self, file: FileId) -> Option<&T> {
+        self.files.get(&file.0).map(|queue| &queue.tokens)
+    }
+
+    /// Closes it: all its ids end. Answers its tokens.
+    pub fn close(&mut self, file: FileId) -> Option<T> {
+        let own: Vec<u32> = self.ids.iter().filter(|(_, id)| id.file == file.0).map(|(&n, _)| n).collect();
+        for number in own {
+            self.destroy(number);
+        }
+        self.pump();
+        self.files.remove(&file.0).map(|queue| queue.tokens)
+    }
+
+    /// The process ends: all ids end. The files stay, for threads that still wait at them.
+    pub fn end(&mut self) {
+        let all: Vec<u32> = self.ids.keys().copied().collect();
+        for number in all {
+            self.destroy(number);
+        }
+        self.pump();
+    }
+
+    /// Performs a command. `file_of` finds the file of a descriptor of the program. Answers how
+    /// many bytes were taken: all.
+    ///
+    /// # Errors
+    /// The errno that the kernel would give. EAGAIN: no event waits.
+    pub fn write(
+        &mut self,
+        file: FileId,
+        command: &[u8],
+        memory: &dyn Memory,
+        file_of: &dyn Fn(i32) -> Option<FileId>,
+    ) -> Result<usize, Errno> {
+        if !self.files.contains_key(&file.0) {
+            return Err(Errno::EBADF);
+        }
+        let input = Input::parse(command)?;
+        let done = self.perform(file.0, &input, memory, file_of);
+        self.pump();
+        done.map(|()| command.len())
+    }
+
+    /// A MAD came for this process. Answers when [`World::timeout`] is to be called.
+    pub fn mad(&mut self, now: Time, path: Path, scope: u32, mad: &[u8; MAD_LEN]) -> Option<Time> {
+        self.scope = scope;
+        self.mads += 1;
+        let room = self.mads_from.len() < COUNTED_PEERS;
+        match self.mads_from.get_mut(&path.remote) {
+            Some(count) => *count += 1,
+            None if room => drop(self.mads_from.insert(path.remote, 1)),
+            None => {}
+        }
+        if let Err(e) = self.cm.handle_mad(now, path, mad) {
+            log::debug!("rdma_cm: a MAD from {} is dropped: {e}", path.remote);
+        }
+        self.pump();
+        self.scope = 0;
+        self.next_timeout()
+    }
+
+    /// The time named last has come.
+    pub fn timeout(&mut self, now: Time) -> Option<Time> {
+        self.cm.handle_timeout(now);
+        self.pump();
+        self.look_at_neighbours(now);
+        if now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            self.look_at_addresses();
+            self.pump();
+        }
+        self.next_timeout()
+    }
+
+    /// The process of this host with this prefix in its communication ids has ended.
+    pub fn peer_gone(&mut self, now: Time, prefix: u32) -> Option<Time> {
+        let door = &self.door;
+        self.cm.peer_gone(now, prefix, |path| door.is_local(path.remote));
+        self.pump();
+        self.next_timeout()
+    }
+
+    /// Interfaces of this machine, or their addresses, have changed.
+    pub fn interfaces_changed(&mut self, now: Time) -> Option<Time> {
+        self.look_at = now + LOOK_EVERY;
+        self.look_at_addresses();
+        self.pump();
+        self.next_timeout()
+    }
+
+    /// When [`World::timeout`] is to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let looks = !self.door.hears_of_interfaces() && self.ids.values().any(|id| id.place.is_some());
+        let look = looks.then_some(self.look_at);
+        look.into_iter().chain(self.cm.poll_timeout()).chain(self.next_look_at_neighbours()).min()
+    }
+
+    /// Passes on what the connection manager has: MADs and events.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            while let Some(transmit) = self.cm.poll_transmit() {
+                self.door.send(&transmit.path, &transmit.mad);
+            }
+            let Some((conn, event)) = self.cm.poll_event() else { break };
+            self.on_event(conn, event);
+        }
+        self.let_go_of_numbers();
+    }
+
+    /// Tells the programs whose device, or whose address, is no longer there.
+    fn look_at_addresses(&mut self) {
+        let placed = |id: &CmId| id.place.clone().filter(|_| !id.told);
+        let mut places: Vec<Place> = self.ids.values().filter_map(placed).collect();
+        places.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        places.dedup();
+        let presence = |place| (self.door.presence(&place), place);
+        let lost = places.into_iter().map(presence).filter(|(presence, _)| *presence != Presence::There);
+        let at = |place: &Place| {
+            let there = |id: &CmId| !id.told && id.place.as_ref() == Some(place);
+            self.ids.iter().filter(|(_, id)| there(id)).map(|(&n, _)| n).collect::<Vec<u32>>()
+        };
+        let gone: Vec<(Presence, Place, Vec<u32>)> =
+            lost.map(|(presence, place)| (presence, place.clone(), at(&place))).collect();
+        let each =
+            gone.iter().flat_map(|(presence, place, ids)| ids.iter().map(move |&n| (presence, place, n)));
+        for (presence, place, number) in each {
+            let Some(id) = self.ids.get_mut(&number) else { continue };
+            id.told = true;
+            if *presence == Presence::AddressGone {
+                log::warn!("rdma_cm: {} is no address of {} any more", place.address, place.name);
+                self.event(number, Event::new(EventKind::AddrChange, 0));
+                continue;
+            }
+            log::warn!("rdma_cm: the device {} is gone", place.name);
+            id.standing = Standing::DeviceRemoval;
+            self.event(number, Event::new(EventKind::DeviceRemoval, 0));
+            if let Some((conn, _)) = self.ids.get_mut(&number).and_then(|id| id.conn.take()) {
+                self.release(conn);
+            }
+        }
+    }
+
+    /// Lets queue pair numbers be used again whose connections are over.
+    fn let_go_of_numbers(&mut self) {
+        let (cm, holds) = (&self.cm, &mut self.holds);
+        let mut over = Vec::new();
+        self.lingering.retain(|conn| {
+            let goes_on = cm.remote(*conn).is_some();
+            if !goes_on {
+                holds.remove(conn);
+                over.push(*conn);
+            }
+            goes_on
+        });
+        over.into_iter().for_each(|conn| self.withdraw(conn));
+    }
+
+    /// A connection is over: nobody needs to end it for this process.
+    pub(crate) fn withdraw(&mut self, conn: adverb_cm::Id) {
+        if self.entrusted.remove(&conn) {
+            self.door.withdraw(conn);
+        }
+    }
+
+    /// Lets go of a connection; the connection manager tells the peer.
+    fn release(&mut self, conn: adverb_cm::Id) {
+        self.by_conn.remove(&conn);
+        if self.holds.contains_key(&conn) {
+            self.lingering.insert(conn);
+        } else {
+            self.withdraw(conn);
+        }
+        let now = self.door.now();
+        // It is known to the connection manager, as only this releases it.
+        let _ = self.cm.release(now, conn);
+    }
+
+    /// The id of a file: ENOENT if there is none, EINVAL if it is another file's.
+    pub(crate) fn id(&mut self, file: u64, number: u32) -> Result<&mut CmId, Errno> {
+        let id = self.ids.get_mut(&number).filter(|id| id.listener.is_none()).ok_or(Errno::ENOENT)?;
+        match id.standing {
+            _ if id.file != file => Err(Errno::EINVAL),
+            Standing::DeviceRemoval => Err(Errno::EIO),
+            _ => Ok(id),
+        }
+    }
+
+    pub(crate) fn add(&mut self, id: CmId) -> u32 {
+        let number = self.numbers.take();
+        self.ids.insert(number, id);
+        number
+    }
+
+    /// Adds an event of an id, unless the program has not taken it over yet.
+    pub(crate) fn event(&mut self, number: u32, event: Event) {
+        let Some(id) = self.ids.get(&number).filter(|id| id.uid != 0) else { return };
+        let queued = Queued { owner: number, uid: id.uid, group: None, request: None, event };
+        if let Some(queue) = self.files.get_mut(&id.file) {
+            queue.push(queued);
+        }
+    }
+
+    /// Ends an id. Answers how many of its events the program has read.
+    pub(crate) fn destroy(&mut self, number: u32) -> u32 {
+        let Some(mut id) = self.ids.remove(&number) else { return 0 };
+        let connection = id.conn.take();
+        self.numbers.give_back(number);
+        let groups: Vec<u32> =
+            self.groups.iter().filter(|(_, g)| g.owner == number).map(|(&n, _)| n).collect();
+        for group in groups {
+            self.groups.remove(&group);
+            self.group_numbers.give_back(group);
+        }
+        let dropped = self.files.get_mut(&id.file).map(|queue| queue.take(|e| e.owner == number));
+        self.stop_listening(number, &id);
+        self.release_port(number, &id);
+        if let Some((conn, _)) = connection {
+            self.release(conn);
+        }
+        for request in dropped.into_iter().flatten().filter_map(|event| event.request) {
+            self.destroy(request);
+        }
+        id.events_reported
+    }
+
+    /// GET_EVENT: hands out the oldest event.
+    pub(crate) fn get_event(&mut self, file: u64, input: &Input, memory: &dyn Memory) -> Result<(), Errno> {
+        input.room(EVENT_WITHOUT_ECE)?;
+        let queue = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
+        let first = queue.events.front().ok_or(Errno::EAGAIN)?;
+        let about = first.group.or(first.request).unwrap_or(first.owner);
+        let bytes = first.event.write(first.uid, about);
+        memory.write(input.u64(0), &bytes[..input.out.min(EVENT)])?;
+        self.take_event(file).map(drop).ok_or(Errno::EAGAIN)
+    }
+
+    /// Takes the oldest event of a file.
+    pub(crate) fn take_event(&mut self, file: u64) -> Option<Queued> {
+        let queue = self.files.get_mut(&file)?;
+        let first = queue.events.pop_front()?;
+        queue.tokens.take();
+        if let Some(owner) = self.ids.get_mut(&first.owner) {
+            owner.events_reported += 1;
+            owner.backlog += u32::from(first.event.kind == EventKind::ConnectRequest);
+        }
+        if let Some(group) = first.group.and_then(|group| self.groups.get_mut(&group)) {
+            group.events_reported += 1;
+        }
+        if let Some(request) = first.request.and_then(|request| self.ids.get_mut(&request)) {
+            request.listener = None;
+        }
+        Some(first)
+    }
+
+    /// Ids, groups, ports, claims, listeners and connections that there are: all zero when every
+    /// file has been closed and the peers have answered.
+    pub fn census(&self) -> [usize; 9] {
+        [
+            self.ids.len(),
+            self.groups.len(),
+            self.ports.len(),
+            self.claims.len(),
+            self.listening.len() + self.services.len(),
+            self.by_conn.len(),
+            self.holds.len(),
+            self.entrusted.len(),
+            self.cm.len(),
+        ]
+    }
+}
+
+/// The errno of a command that the connection manager refuses.
+pub(crate) fn errno(e: CommandError) -> Errno {
+    log::info!("rdma_cm: {e}");
+    match e {
+        CommandError::TooManyConnections(_) => Errno::ENOMEM,
+        CommandError::ServiceInUse(_) => Errno::EADDRINUSE,
+        _ => Errno::EINVAL,
+    }
+}
+
+#[cfg(test)]
+impl<D: Door, T: Tokens> World<D, T> {
+    pub(crate) fn waiting_events(&self) -> usize {
+        self.files.values().map(|queue| queue.events.len()).sum()
+    }
+
+    /// What must hold between any two steps.
+    pub(crate) fn check(&self) {
+        for (number, id) in &self.ids {
+            assert!(self.files.contains_key(&id.file), "id {number} has a file");
+            if let Some((conn, _)) = id.conn {
+                assert_eq!(self.by_conn.get(&conn), Some(number));
+                assert!(self.cm.state(conn).is_some(), "its connection is known");
+            }
+            if let Some(key) = id.claim {
+                assert!(self.claims.contains_key(&key));
+            }
+            let unread = |e: &Queued| e.request == Some(*number);
+            let in_queue = self.files.values().flat_map(|q| &q.events).any(unread);
+            assert_eq!(id.listener.is_some(), in_queue, "a request waits to be read just as it is marked");
+        }
+        assert_eq!(self.by_conn.len(), self.ids.values().filter(|id| id.conn.is_some()).count());
+        let claimed = self.ids.values().filter(|id| id.claim.is_some()).count();
+        assert_eq!(self.claims.values().map(|(count, _)| count).sum::<usize>(), claimed);
+        for event in self.files.values().flat_map(|queue| &queue.events) {
+            assert!(self.ids.contains_key(&event.owner), "an event's id is alive");
+            assert!(event.group.is_none_or(|group| self.groups.contains_key(&group)));
+        }
+        for (service, (listener, who)) in &self.listening {
+            assert_eq!(self.services.get(listener), Some(service));
+            assert!(!who.is_empty() && who.iter().all(|n| self.ids.contains_key(n)));
+        }
+    }
+}
