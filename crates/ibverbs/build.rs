@@ -1,7 +1,8 @@
 //! Gives the shared object its name and declares its version nodes.
 //!
-//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc makes itself. Which
-//! symbol belongs to which node is said by the `.symver` lines of `src/exports/`.
+//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc
+//! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
+//! `src/exports/`.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,13 +1,14 @@
 //! Gives the interposed functions their names, in the shared object only.
 //!
-//! The crate is also an rlib. Were its functions named `open` or `stat` in the object files, every program that links
-//! the rlib would get them in place of the C library's. So they have names of their own, and the linker adds the
-//! C library's names as aliases when it makes the shared object.
+//! The crate is also an rlib. Were its functions named `open` or `stat` in the object files, every
+//! program that links the rlib would get them in place of the C library's. So they have names of
+//! their own, and the linker adds the C library's names as aliases when it makes the shared object.
 //!
-//! The object is loaded into programs of any kind, so it must need nothing but the C library: no unwinding (programs built with musl do
-//! not have it), no thread-local variables (these need glibc's loader). Nothing here panics. What rustc lists as exported keeps the
-//! routine for unwinding alive nevertheless, and that keeps half of the standard library. The linker gives its name to a function
-//! that is never called, and drops the rest. A test looks at what is left.
+//! The object is loaded into programs of any kind, so it must need nothing but the C library: no
+//! unwinding (programs built with musl do not have it), no thread-local variables (these need
+//! glibc's loader). Nothing here panics. What rustc lists as exported keeps the routine for
+//! unwinding alive nevertheless, and that keeps half of the standard library. The linker gives its
+//! name to a function that is never called, and drops the rest. A test looks at what is left.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,13 @@
-//! Gives the shared object its name, declares its version nodes, and makes a stand-in for `libibverbs.so.1` to link with.
+//! Gives the shared object its name, declares its version nodes, and makes a stand-in for
+//! `libibverbs.so.1` to link with.
 //!
-//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc makes itself. Which symbol
-//! belongs to which node is said by the `.symver` lines of `src/exports.rs`.
+//! The script declares *empty* nodes: naming symbols in it would collide with the script rustc
+//! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
+//! `src/exports.rs`.
 //!
-//! The object needs `libibverbs.so.1` as rdma-core's does, by name and with versions. A crate cannot be linked with the
-//! `cdylib` of another crate, so a library of the same name and nodes is made here, of functions that do nothing; the
-//! loader finds the real one.
+//! The object needs `libibverbs.so.1` as rdma-core's does, by name and with versions. A crate
+//! cannot be linked with the `cdylib` of another crate, so a library of the same name and nodes is
+//! made here, of functions that do nothing; the loader finds the real one.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! On tokio: connect, and wait for events of a channel whose descriptor tokio's reactor watches. Feature `tokio`.
+//! On tokio: connect, and wait for events of a channel whose descriptor tokio's reactor watches.
+//! Feature `tokio`.
 use adverb::connect::Options;
 use adverb::testing::End;
 use adverb::tokio::{Channel, Listener, connect};

@@ -7,7 +7,8 @@ pub fn main() -> Result<()> {
     let (a, b) = pair()?;
     let log = b.buffer(1024)?;
     b.qp.recv(()).post()?;
-    // Records first, then the number of them, then word of it: order of posting is order of arrival.
+    // Records first, then the number of them, then word of it: order of posting is order of
+    // arrival.
     let records = ["one", "two", "three"];
     let count = 3u64.to_ne_bytes();
     let mut batch = a.qp.batch();

@@ -1,4 +1,5 @@
-//! The second event loop of `ibv_get_cq_event(3)`: the channel's descriptor in a `poll` of the program's own, beside others.
+//! The second event loop of `ibv_get_cq_event(3)`: the channel's descriptor in a `poll` of the
+//! program's own, beside others.
 use adverb::testing::pair;
 use adverb::{Error, Notify, Result};
 use nix::poll::{PollFd, PollFlags, poll};

@@ -1,4 +1,5 @@
-//! What can travel with a message: four bytes of immediate data, or an order to invalidate a key of the peer's.
+//! What can travel with a message: four bytes of immediate data, or an order to invalidate a key of
+//! the peer's.
 use adverb::testing::pair;
 use adverb::{MwType, Result, WcOpcode, WindowRights};
 

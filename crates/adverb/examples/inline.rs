@@ -1,4 +1,5 @@
-//! Inline data: copied when the request is posted, so that no registered memory is needed, or is free again at once.
+//! Inline data: copied when the request is posted, so that no registered memory is needed, or is
+//! free again at once.
 use adverb::testing::pair_with;
 use adverb::{Cause, Result};
 

@@ -1,4 +1,5 @@
-//! A shared receive queue: receives of several connections from one pool, and an event when it runs low.
+//! A shared receive queue: receives of several connections from one pool, and an event when it runs
+//! low.
 use adverb::testing::End;
 use adverb::{AsyncEventKind, Result};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Extended reliable connections: one connection to a process reaches each of its shared receive queues.
+//! Extended reliable connections: one connection to a process reaches each of its shared receive
+//! queues.
 use adverb::Result;
 use adverb::testing::End;
 

@@ -5,7 +5,8 @@ use adverb_device::context::AhAttr;
 use adverb_device::device::PORT;
 use adverb_device::engine::{AddressVector, Gid};
 
-/// Bytes in front of each UD message in the receive buffer: the GRH, or the IP header in its place (IBTA 11.4.1.2).
+/// Bytes in front of each UD message in the receive buffer: the GRH, or the IP header in its place
+/// (IBTA 11.4.1.2).
 pub const GRH_LEN: usize = 40;
 /// Hop limit of what is sent.
 const HOP_LIMIT: u8 = 64;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 pub use adverb_device::AsyncEvent as AsyncEventKind;
 
-/// Something that happened to an object, not to a request (`ibv_get_async_event(3)`, IBTA 11.6.3). Acknowledged already when
-/// it is handed out.
+/// Something that happened to an object, not to a request (`ibv_get_async_event(3)`, IBTA 11.6.3).
+/// Acknowledged already when it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
     /// What happened.

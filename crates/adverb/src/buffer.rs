@@ -7,8 +7,8 @@ use adverb_device::{Mapping, Mr};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-/// What peers (and memory windows) may do with a buffer. The device itself may always write it: receives, reads and the
-/// results of atomics land in it.
+/// What peers (and memory windows) may do with a buffer. The device itself may always write it:
+/// receives, reads and the results of atomics land in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Rights(Access);
@@ -103,13 +103,16 @@ impl<'a> BufferBuilder<'a> {
     }
 }
 
-/// Registered memory (IBTA 10.6.3). Cheap to clone: clones are the same bytes, and the last one ends the registration.
+/// Registered memory (IBTA 10.6.3). Cheap to clone: clones are the same bytes, and the last one
+/// ends the registration.
 ///
-/// Bytes are copied in and out, never borrowed: the device and peers may write them at any time. What is read while they do
-/// is some mix of old and new bytes; a completion says when a transfer is over. Words that several sides change go
-/// through [`Buffer::load_u64`] and its kin, which are atomic towards the device's atomics as well.
+/// Bytes are copied in and out, never borrowed: the device and peers may write them at any time.
+/// What is read while they do is some mix of old and new bytes; a completion says when a transfer
+/// is over. Words that several sides change go through [`Buffer::load_u64`] and its kin, which are
+/// atomic towards the device's atomics as well.
 ///
-/// A buffer may be dropped while requests use it: they complete with a protection error then, and nothing is touched.
+/// A buffer may be dropped while requests use it: they complete with a protection error then, and
+/// nothing is touched.
 #[derive(Clone, Debug)]
 pub struct Buffer(Handle<BufferInner>);
 
@@ -262,7 +265,8 @@ impl Buffer {
     /// Ends the registration and gives the memory back.
     ///
     /// # Errors
-    /// [`Error::Busy`] if clones of it, or windows bound to it, exist; it ends with the last of them.
+    /// [`Error::Busy`] if clones of it, or windows bound to it, exist; it ends with the last of
+    /// them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -345,15 +349,17 @@ impl<'a> BufSlice<'a> {
         bytes
     }
 
-    /// The scatter/gather entry. A piece beyond 4 GiB is longer than any message: the post refuses it.
+    /// The scatter/gather entry. A piece beyond 4 GiB is longer than any message: the post refuses
+    /// it.
     pub(crate) fn sge(&self) -> Sge {
         let length = u32::try_from(self.len).unwrap_or(u32::MAX);
         Sge { addr: self.addr(), length, lkey: self.buffer.key() }
     }
 }
 
-/// Memory of a peer's, as one-sided operations name it: address, length, remote key. Made by the peer with
-/// [`Buffer::remote`] and told by whatever means; [`RemoteBuf::to_bytes`] is a form to tell it in.
+/// Memory of a peer's, as one-sided operations name it: address, length, remote key. Made by the
+/// peer with [`Buffer::remote`] and told by whatever means; [`RemoteBuf::to_bytes`] is a form to
+/// tell it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteBuf {
     /// First address, in the key's address space.
@@ -399,7 +405,8 @@ impl RemoteBuf {
         bytes
     }
 
-    /// What [`RemoteBuf::to_bytes`] gave. Any 20 bytes are some remote memory; whether it exists the peer decides.
+    /// What [`RemoteBuf::to_bytes`] gave. Any 20 bytes are some remote memory; whether it exists
+    /// the peer decides.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; RemoteBuf::ENCODED_LEN]) -> RemoteBuf {
         let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, l4, l5, l6, l7, key @ ..] = *bytes;

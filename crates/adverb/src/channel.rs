@@ -13,15 +13,17 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A completion channel: where completion queues that were made with it report that completions have come
-/// (`ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`). Cheap to clone; ends with its last handle and queue.
+/// A completion channel: where completion queues that were made with it report that completions
+/// have come (`ibv_create_comp_channel(3)`, `ibv_get_cq_event(3)`). Cheap to clone; ends with its
+/// last handle and queue.
 ///
-/// There are four ways to wait, and all of them may be used on one channel at a time; each event goes to one waiter, in the
-/// order in which events arose (CHN-3):
+/// There are four ways to wait, and all of them may be used on one channel at a time; each event
+/// goes to one waiter, in the order in which events arose (CHN-3):
 ///
 /// * [`CompChannel::next_event`] blocks,
 /// * [`CompChannel::try_event`] does not,
-/// * the descriptor ([`AsFd`]) is readable exactly while an event waits (CHN-2), for `poll`, `epoll` and reactors,
+/// * the descriptor ([`AsFd`]) is readable exactly while an event waits (CHN-2), for `poll`,
+///   `epoll` and reactors,
 /// * [`CompChannel::event`] is a future for any executor.
 #[derive(Clone, Debug)]
 pub struct CompChannel(Handle<ChannelInner>);
@@ -32,7 +34,8 @@ pub struct ChannelInner {
     context: Context,
     /// Tasks that wait for an event.
     wakers: Arc<Wakers>,
-    /// Wakes all of them. The device has this one, and not theirs, which it would drop under a queue's lock.
+    /// Wakes all of them. The device has this one, and not theirs, which it would drop under a
+    /// queue's lock.
     wake_all: Waker,
     /// Its queues, by number.
     cqs: Mutex<HashMap<u32, WeakHandle<CqInner>>>,
@@ -45,7 +48,8 @@ impl End for ChannelInner {
     }
 }
 
-/// A queue whose completions no event will speak of (EXT-4): they came before its pending arm, or it is not armed.
+/// A queue whose completions no event will speak of (EXT-4): they came before its pending arm, or
+/// it is not armed.
 #[derive(Clone, Debug)]
 pub struct Overlooked {
     /// The queue.
@@ -77,15 +81,18 @@ impl CompChannel {
         &self.0.context
     }
 
-    /// Waits for an event (CHN-1), making progress meanwhile. If the descriptor was made non-blocking it does not wait.
+    /// Waits for an event (CHN-1), making progress meanwhile. If the descriptor was made
+    /// non-blocking it does not wait.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] by a signal (CHN-7) or [`CompChannel::interrupt`]; [`Error::WouldBlock`] when non-blocking.
+    /// [`Error::Interrupted`] by a signal (CHN-7) or [`CompChannel::interrupt`];
+    /// [`Error::WouldBlock`] when non-blocking.
     pub fn next_event(&self) -> Result<CqEvent> {
         self.wait(None)
     }
 
-    /// Waits for an event, but at most so long; `None` when none came. A time of zero is [`CompChannel::try_event`].
+    /// Waits for an event, but at most so long; `None` when none came. A time of zero is
+    /// [`CompChannel::try_event`].
     ///
     /// # Errors
     /// [`Error::Interrupted`]; [`Error::WouldBlock`] when non-blocking.
@@ -118,8 +125,8 @@ impl CompChannel {
         }
     }
 
-    /// The next event, as a future for any executor: the device's background thread makes progress and wakes the task.
-    /// Dropped before it is ready, it has taken nothing.
+    /// The next event, as a future for any executor: the device's background thread makes progress
+    /// and wakes the task. Dropped before it is ready, it has taken nothing.
     pub fn event(&self) -> NextEvent<'_> {
         NextEvent { channel: self, number: self.0.wakers.number() }
     }
@@ -129,8 +136,9 @@ impl CompChannel {
         self.0.channel.interrupt();
     }
 
-    /// Queues of this channel that hold completions which no event will speak of, now (EXT-4): a thread that goes to
-    /// sleep on the channel sleeps beside them. Empty for a program that arms, polls until empty, and only then waits.
+    /// Queues of this channel that hold completions which no event will speak of, now (EXT-4): a
+    /// thread that goes to sleep on the channel sleeps beside them. Empty for a program that arms,
+    /// polls until empty, and only then waits.
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         let ours = |o: adverb_device::Overlooked| {
@@ -140,7 +148,8 @@ impl CompChannel {
         self.0.channel.overlooked().into_iter().filter_map(ours).collect()
     }
 
-    /// Sets or clears `O_NONBLOCK` of the descriptor, which decides whether [`CompChannel::next_event`] waits (CHN-2).
+    /// Sets or clears `O_NONBLOCK` of the descriptor, which decides whether
+    /// [`CompChannel::next_event`] waits (CHN-2).
     ///
     /// # Errors
     /// The errno of `fcntl`.
@@ -155,7 +164,8 @@ impl CompChannel {
     /// Ends it now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if other handles or queues of it exist (CHN-6); it ends with the last of them.
+    /// [`Error::Busy`] if other handles or queues of it exist (CHN-6); it ends with the last of
+    /// them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -176,8 +186,8 @@ impl CompChannel {
         Cq::upgrade(self.0.cqs.lock().get(&cq.number())?)
     }
 
-    /// The event with its queue, unless the last handle on that is just being dropped: then the event is gone with it
-    /// (CHN-5), and acknowledged, since the queue's end waits for that.
+    /// The event with its queue, unless the last handle on that is just being dropped: then the
+    /// event is gone with it (CHN-5), and acknowledged, since the queue's end waits for that.
     fn event_of(&self, cq: Arc<adverb_device::Cq>) -> Option<CqEvent> {
         let found = self.find(&cq);
         if found.is_none() {
@@ -206,7 +216,8 @@ impl PartialEq for CompChannel {
 }
 impl Eq for CompChannel {}
 
-/// The next event of a channel, for any executor ([`CompChannel::event`]). Its output is an error (EIO) in a child of `fork`.
+/// The next event of a channel, for any executor ([`CompChannel::event`]). Its output is an error
+/// (EIO) in a child of `fork`.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct NextEvent<'a> {
@@ -220,7 +231,8 @@ impl Future for NextEvent<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let inner = &self.channel.0;
-        // Before the device looks once more whether there is an event: whoever adds one later finds the waker.
+        // Before the device looks once more whether there is an event: whoever adds one later finds
+        // the waker.
         inner.wakers.set(self.number, cx.waker());
         loop {
             match inner.channel.poll_event(&mut TaskContext::from_waker(&inner.wake_all)) {
@@ -242,8 +254,8 @@ impl Drop for NextEvent<'_> {
     }
 }
 
-/// An event: completions have come that an arm of its queue waited for. Acknowledged when it is dropped (CHN-4,
-/// `ibv_ack_cq_events(3)`); it keeps the queue until then.
+/// An event: completions have come that an arm of its queue waited for. Acknowledged when it is
+/// dropped (CHN-4, `ibv_ack_cq_events(3)`); it keeps the queue until then.
 ///
 /// The queue may be found empty, if completions were polled before the event was read (CQN-8).
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use adverb_device::device::MAX_INLINE;
 use adverb_device::engine::{Cause, Sge};
 
-/// Registered memory of a request: nothing, one piece or several, filled or gathered in order. Made by `into()` from a
-/// [`BufSlice`], a [`Buffer`] (all of it), a slice of pieces, or `()`.
+/// Registered memory of a request: nothing, one piece or several, filled or gathered in order. Made
+/// by `into()` from a [`BufSlice`], a [`Buffer`] (all of it), a slice of pieces, or `()`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Slices<'a> {
@@ -17,8 +17,9 @@ pub enum Slices<'a> {
     Many(&'a [BufSlice<'a>]),
 }
 
-/// What a send or write carries: registered memory, or plain bytes that are copied when the request is posted (inline
-/// data, at most 1024 bytes and what the queue pair was made for). Made by `into()`.
+/// What a send or write carries: registered memory, or plain bytes that are copied when the request
+/// is posted (inline data, at most 1024 bytes and what the queue pair was made for). Made by
+/// `into()`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Data<'a> {

@@ -11,8 +11,8 @@ use adverb_device::engine::{Gid, Limits, PathMtu};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An RDMA device: one for each network interface that is up and has an address, called `adverb_` and the interface's
-/// name (`ibv_get_device_list(3)`). Cheap to clone.
+/// An RDMA device: one for each network interface that is up and has an address, called `adverb_`
+/// and the interface's name (`ibv_get_device_list(3)`). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<adverb_device::Device>);
 
@@ -39,7 +39,8 @@ impl Device {
         })
     }
 
-    /// The device of the loopback interface: queue pairs of this machine reach each other over it, and nobody else does.
+    /// The device of the loopback interface: queue pairs of this machine reach each other over it,
+    /// and nobody else does.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] if the loopback interface is down.
@@ -64,7 +65,8 @@ impl Device {
         self.0.interface().loopback
     }
 
-    /// Its GIDs, in the order of the GID table: IPv6 link-local, IPv4 (mapped into IPv6), other IPv6 addresses.
+    /// Its GIDs, in the order of the GID table: IPv6 link-local, IPv4 (mapped into IPv6), other
+    /// IPv6 addresses.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.0.gids()
@@ -124,7 +126,8 @@ impl Context {
         self.0.gids().iter().position(|g| *g == wanted).and_then(|i| u8::try_from(i).ok())
     }
 
-    /// Index of the GID that queue pairs use unless told otherwise: the first of an IPv4 address, else the first.
+    /// Index of the GID that queue pairs use unless told otherwise: the first of an IPv4 address,
+    /// else the first.
     #[must_use]
     pub fn default_gid_index(&self) -> u8 {
         let gids = self.0.gids();
@@ -160,14 +163,16 @@ impl Context {
         Xrcd::new(self)
     }
 
-    /// What this process's engine has counted since its first device was opened: hand-overs (DEF-8), system calls, packets.
+    /// What this process's engine has counted since its first device was opened: hand-overs
+    /// (DEF-8), system calls, packets.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.node().stats()
     }
 
-    /// Everything that this process's engine has counted, by name: packets dropped, one counter for each reason, and what became
-    /// of the others. The last line of the log at level `info` has the same.
+    /// Everything that this process's engine has counted, by name: packets dropped, one counter for
+    /// each reason, and what became of the others. The last line of the log at level `info` has the
+    /// same.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.0.node().named_counters()

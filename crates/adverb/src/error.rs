@@ -9,21 +9,23 @@ use std::sync::Arc;
 /// The result of this crate's calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A call that failed. [`Error::errno`] is what the C ABI would say; [`Error::cause`] is the device's typed reason where it
-/// gave one.
+/// A call that failed. [`Error::errno`] is what the C ABI would say; [`Error::cause`] is the
+/// device's typed reason where it gave one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device refused the call: an errno and a reason.
     Device(adverb_device::Error),
-    /// The queue pair's state does not allow the request: usually it is not connected yet (IBTA 10.3.1).
+    /// The queue pair's state does not allow the request: usually it is not connected yet (IBTA
+    /// 10.3.1).
     NotConnected {
         /// What was asked for.
         op: &'static str,
         /// The state it is in.
         state: QpState,
     },
-    /// The queue holds as many requests as it was made for; poll completions and post again (`ENOMEM` in C).
+    /// The queue holds as many requests as it was made for; poll completions and post again
+    /// (`ENOMEM` in C).
     QueueFull {
         /// Which queue.
         queue: &'static str,
@@ -46,7 +48,8 @@ pub enum Error {
         /// Bytes of the remote memory.
         len: u64,
     },
-    /// An atomic access at an offset that is not a multiple of 8, or to memory that is not so aligned.
+    /// An atomic access at an offset that is not a multiple of 8, or to memory that is not so
+    /// aligned.
     Misaligned {
         /// The offset in bytes.
         offset: u64,
@@ -74,8 +77,8 @@ pub enum Error {
     },
     /// A work request completed unsuccessfully ([`Completion::ok`]).
     Failed(Box<Failure>),
-    /// Completions were lost because the queue was full. The queue is in error and takes no more; what is in it can be
-    /// polled.
+    /// Completions were lost because the queue was full. The queue is in error and takes no more;
+    /// what is in it can be polled.
     CqOverflow {
         /// Entries of the queue.
         depth: u32,

@@ -27,8 +27,8 @@ impl<T: End> Drop for Owned<T> {
     }
 }
 
-/// A handle on a shared object. The object ends with its last handle; children hold handles on their parents, so handles may
-/// be dropped in any order.
+/// A handle on a shared object. The object ends with its last handle; children hold handles on
+/// their parents, so handles may be dropped in any order.
 #[derive(Debug)]
 pub struct Handle<T: End>(Arc<Owned<T>>);
 

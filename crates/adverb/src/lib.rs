@@ -1,5 +1,6 @@
-//! RDMA for Rust programs, in user space: queue pairs, registered memory, one-sided reads and writes, atomics and completion
-//! events, over UDP, on any machine. No RDMA network card, no kernel module, no root.
+//! RDMA for Rust programs, in user space: queue pairs, registered memory, one-sided reads and
+//! writes, atomics and completion events, over UDP, on any machine. No RDMA network card, no kernel
+//! module, no root.
 //!
 //! ```
 //! use adverb::testing::pair;
@@ -29,32 +30,36 @@
 //! | [`Cq`], [`Completion`] | `ibv_cq`, `ibv_wc` | where requests complete |
 //! | [`CompChannel`], [`CqEvent`] | `ibv_comp_channel` | how a program that sleeps hears of it |
 //!
-//! All are handles, cheap to clone, `Send` and `Sync`. An object ends with its last handle, and keeps what it was made of: handles
-//! may be dropped in any order. `destroy` ends one at once and says what is in the way.
+//! All are handles, cheap to clone, `Send` and `Sync`. An object ends with its last handle, and
+//! keeps what it was made of: handles may be dropped in any order. `destroy` ends one at once and
+//! says what is in the way.
 //!
 //! # Memory
 //!
-//! The device and peers change registered memory at any time, so safe code never holds a reference into it: bytes are copied in
-//! and out of a [`Buffer`]. A buffer that is dropped with requests under way takes its registration with it: they fail with a
-//! protection error, and no byte of memory that is somebody else's by then is touched. Memory of the program's own is
-//! registered with [`Pd::reg_raw`], the only unsafe function.
+//! The device and peers change registered memory at any time, so safe code never holds a reference
+//! into it: bytes are copied in and out of a [`Buffer`]. A buffer that is dropped with requests
+//! under way takes its registration with it: they fail with a protection error, and no byte of
+//! memory that is somebody else's by then is touched. Memory of the program's own is registered
+//! with [`Pd::reg_raw`], the only unsafe function.
 //!
 //! # Errors
 //!
-//! A call that is refused says why with the figures that explain it ([`Error`]), and has changed nothing. A request that fails
-//! completes with a status and a typed [`Cause`]; [`Completion::ok`] makes an [`Error`] of it. A connection that has failed
-//! flushes what is posted afterwards; [`Qp::reset`] begins anew.
+//! A call that is refused says why with the figures that explain it ([`Error`]), and has changed
+//! nothing. A request that fails completes with a status and a typed [`Cause`]; [`Completion::ok`]
+//! makes an [`Error`] of it. A connection that has failed flushes what is posted afterwards;
+//! [`Qp::reset`] begins anew.
 //!
 //! # Waiting
 //!
-//! Poll ([`Cq::poll`], [`Cq::drain`]), block ([`CompChannel::next_event`]), watch a descriptor ([`CompChannel`] is `AsFd`), or
-//! `await` ([`CompChannel::event`], [`Cq::completions`]). [`tutorial`] goes through all of them. A thread that waits or polls drives
-//! the device itself; otherwise the process's one background thread does.
+//! Poll ([`Cq::poll`], [`Cq::drain`]), block ([`CompChannel::next_event`]), watch a descriptor
+//! ([`CompChannel`] is `AsFd`), or `await` ([`CompChannel::event`], [`Cq::completions`]).
+//! [`tutorial`] goes through all of them. A thread that waits or polls drives the device itself;
+//! otherwise the process's one background thread does.
 //!
 //! # Requests
 //!
-//! Each operation of a [`Qp`] makes a [`Request`]; `post()` posts it. Requests complete on the queue pair's completion queue unless
-//! `signaled(false)`. Completions carry the request's `id`.
+//! Each operation of a [`Qp`] makes a [`Request`]; `post()` posts it. Requests complete on the
+//! queue pair's completion queue unless `signaled(false)`. Completions carry the request's `id`.
 //!
 //! ```
 //! # use adverb::{Result, testing::pair};
@@ -72,7 +77,8 @@
 //!
 //! # Features
 //!
-//! * `tokio`: channels on tokio's reactor and setting up connections without blocking, in `adverb::tokio`.
+//! * `tokio`: channels on tokio's reactor and setting up connections without blocking, in
+//!   `adverb::tokio`.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

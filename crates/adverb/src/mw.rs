@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 pub use adverb_device::engine::keys::MwType;
 
-/// A memory window: a key of its own to a part of a buffer, bound and taken back by work requests, in order with the others of
-/// the queue pair (IBTA 10.6.7, `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`). Cheap to clone.
+/// A memory window: a key of its own to a part of a buffer, bound and taken back by work requests,
+/// in order with the others of the queue pair (IBTA 10.6.7, `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`).
+/// Cheap to clone.
 ///
-/// A window of type 2 opens only to the queue pair it was bound on, and a peer may invalidate it; one of type 1 opens to all
-/// queue pairs of the domain.
+/// A window of type 2 opens only to the queue pair it was bound on, and a peer may invalidate it;
+/// one of type 1 opens to all queue pairs of the domain.
 ///
 /// It keeps the buffers it was ever bound to, so that none of them goes while the window opens it.
 #[derive(Clone, Debug)]
@@ -42,7 +43,8 @@ pub struct WindowRights(Access);
 impl WindowRights {
     /// Peers may read through it.
     pub const READ: WindowRights = WindowRights(Access::REMOTE_READ);
-    /// Peers may write through it. The buffer must be writable for the device, as all buffers here are.
+    /// Peers may write through it. The buffer must be writable for the device, as all buffers here
+    /// are.
     pub const WRITE: WindowRights = WindowRights(Access::REMOTE_WRITE);
     /// Peers may use atomics through it.
     pub const ATOMIC: WindowRights = WindowRights(Access::REMOTE_ATOMIC);
@@ -59,7 +61,8 @@ impl Mw {
         Ok(Mw(Handle::new(MwInner { mw, kept: Mutex::default(), _pd: pd.clone() })))
     }
 
-    /// Its key, as the last bind posted gave it. Each bind changes it: who kept the old key opens nothing.
+    /// Its key, as the last bind posted gave it. Each bind changes it: who kept the old key opens
+    /// nothing.
     #[must_use]
     pub fn key(&self) -> Key {
         self.0.mw.key()
@@ -71,7 +74,8 @@ impl Mw {
         self.0.mw.ty()
     }
 
-    /// `slice` as peers name it through this window, by the key of the last bind posted. That bind should be of this slice.
+    /// `slice` as peers name it through this window, by the key of the last bind posted. That bind
+    /// should be of this slice.
     #[must_use]
     pub fn remote(&self, slice: BufSlice<'_>) -> RemoteBuf {
         RemoteBuf { key: self.key(), ..slice.remote() }
@@ -80,7 +84,8 @@ impl Mw {
     /// Frees it now, unbinding it.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if clones of it exist; it is freed with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if clones of it exist; it is freed with the last of
+    /// them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

@@ -10,8 +10,8 @@ use crate::srq::SrqBuilder;
 use adverb_device::engine::Gid;
 use std::sync::Arc;
 
-/// A protection domain: keys of one never open memory of another (IBTA 10.2.3, `ibv_alloc_pd(3)`). Cheap to clone; freed
-/// with the last handle or object of it.
+/// A protection domain: keys of one never open memory of another (IBTA 10.2.3, `ibv_alloc_pd(3)`).
+/// Cheap to clone; freed with the last handle or object of it.
 #[derive(Clone, Debug)]
 pub struct Pd(Handle<PdInner>);
 
@@ -44,7 +44,8 @@ impl Pd {
         &self.0.context
     }
 
-    /// Allocates and registers `len` zeroed bytes for local use: sent from, received into, but out of peers' reach.
+    /// Allocates and registers `len` zeroed bytes for local use: sent from, received into, but out
+    /// of peers' reach.
     ///
     /// # Errors
     /// ENOMEM when the memory cannot be had.
@@ -75,10 +76,12 @@ impl Pd {
         Mw::new(self, ty)
     }
 
-    /// Makes an address handle for datagrams to `gid`, sent from the default GID of `gid`'s family (`ibv_create_ah(3)`).
+    /// Makes an address handle for datagrams to `gid`, sent from the default GID of `gid`'s family
+    /// (`ibv_create_ah(3)`).
     ///
     /// # Errors
-    /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of that family, EINVAL for the zero GID.
+    /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of that family,
+    /// EINVAL for the zero GID.
     pub fn create_ah(&self, gid: Gid) -> Result<Ah> {
         Ah::new(self, gid)
     }
@@ -86,7 +89,8 @@ impl Pd {
     /// Frees it now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is freed with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is freed
+    /// with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

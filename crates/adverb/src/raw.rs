@@ -5,18 +5,22 @@ use crate::pd::Pd;
 use adverb_device::Mapping;
 
 impl Pd {
-    /// Registers `len` bytes of the caller's memory at `addr` (`ibv_reg_mr(3)`). The handle is a [`Buffer`] like any other.
+    /// Registers `len` bytes of the caller's memory at `addr` (`ibv_reg_mr(3)`). The handle is a
+    /// [`Buffer`] like any other.
     ///
     /// # Errors
-    /// EFAULT if the bytes are not mapped readable and writable, EINVAL for rights that contradict each other, ENOMEM.
+    /// EFAULT if the bytes are not mapped readable and writable, EINVAL for rights that contradict
+    /// each other, ENOMEM.
     ///
     /// # Safety
-    /// Until the last clone of the buffer, and the last memory window bound to it, is gone, the bytes stay mapped, readable
-    /// and writable, and no Rust reference to them is used while the device may touch them: it reads and, as the rights
-    /// say, writes them from other threads at any time, on behalf of requests and of peers.
+    /// Until the last clone of the buffer, and the last memory window bound to it, is gone, the
+    /// bytes stay mapped, readable and writable, and no Rust reference to them is used while the
+    /// device may touch them: it reads and, as the rights say, writes them from other threads at
+    /// any time, on behalf of requests and of peers.
     #[allow(unsafe_code, reason = "the caller vouches for the memory")]
     pub unsafe fn reg_raw(&self, addr: *mut u8, len: usize, rights: Rights) -> Result<Buffer> {
-        // SAFETY: the caller vouches for the bytes until every registration has ended; `Buffer` ends it when it goes.
+        // SAFETY: the caller vouches for the bytes until every registration has ended; `Buffer`
+        // ends it when it goes.
         let mapping = unsafe { Mapping::vouched(addr as u64, len as u64) };
         Buffer::register(self, mapping, rights)
     }
@@ -32,7 +36,8 @@ mod tests {
     fn foreign_memory_is_a_buffer_like_any_other() {
         let (a, b) = pair().unwrap();
         let memory = Box::into_raw(vec![0u8; 4096].into_boxed_slice());
-        // SAFETY: the memory is leaked above and taken back after the buffer has ended; nothing refers to it meanwhile.
+        // SAFETY: the memory is leaked above and taken back after the buffer has ended; nothing
+        // refers to it meanwhile.
         let buffer = unsafe { b.pd.reg_raw(memory.cast(), 4096, Rights::LOCAL.remote_write()) }.unwrap();
         assert_eq!((buffer.addr(), buffer.len()), (memory.cast::<u8>() as u64, 4096));
         a.qp.write("into a box", buffer.remote().slice(100..)).post().unwrap();

@@ -8,8 +8,8 @@ use crate::xrc::Xrcd;
 use adverb_device::engine::RecvWr;
 use std::sync::Arc;
 
-/// A shared receive queue: receives that several queue pairs take from (IBTA 10.2.9, `ibv_create_srq(3)`). Cheap to
-/// clone; destroyed with its last handle and queue pair.
+/// A shared receive queue: receives that several queue pairs take from (IBTA 10.2.9,
+/// `ibv_create_srq(3)`). Cheap to clone; destroyed with its last handle and queue pair.
 #[derive(Clone, Debug)]
 pub struct Srq(Handle<SrqInner>);
 
@@ -57,7 +57,8 @@ impl<'a> SrqBuilder<'a> {
         self.limit = n;
         self
     }
-    /// Makes it an XRC queue of this domain, whose receives complete on `cq` (`ibv_create_srq_ex(3)`).
+    /// Makes it an XRC queue of this domain, whose receives complete on `cq`
+    /// (`ibv_create_srq_ex(3)`).
     pub fn xrc(mut self, xrcd: &Xrcd, cq: &Cq) -> Self {
         self.xrc = Some((xrcd.clone(), cq.clone()));
         self
@@ -97,8 +98,8 @@ impl Srq {
         self.0.srq.is_empty()
     }
 
-    /// Arms the limit event anew (`ibv_modify_srq(3)`): it comes once, when fewer than `limit` receives are left
-    /// ([`Context::try_async_event`](crate::Context::try_async_event)).
+    /// Arms the limit event anew (`ibv_modify_srq(3)`): it comes once, when fewer than `limit`
+    /// receives are left ([`Context::try_async_event`](crate::Context::try_async_event)).
     ///
     /// # Errors
     /// EINVAL for more than the queue holds.
@@ -109,7 +110,8 @@ impl Srq {
     /// Destroys it now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or queue pairs of it exist; it goes with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or queue pairs of it exist; it goes
+    /// with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -137,7 +139,8 @@ impl SrqRecv<'_> {
     /// Queues it.
     ///
     /// # Errors
-    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces. It is not queued then.
+    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces. It is not queued
+    /// then.
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
         let posted = self.slices.with_sges(|sges| self.srq.raw().post_recv(&RecvWr { wr_id, sges }));

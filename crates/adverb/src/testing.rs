@@ -1,5 +1,5 @@
-//! An RDMA fabric for tests: two connected ends in one process, over the loopback device. No hardware, no root, no daemon;
-//! any number of tests may run at a time.
+//! An RDMA fabric for tests: two connected ends in one process, over the loopback device. No
+//! hardware, no root, no daemon; any number of tests may run at a time.
 //!
 //! ```
 //! let (a, b) = adverb::testing::pair()?;
@@ -60,7 +60,8 @@ impl End {
         self.pd.create_buffer(len).rights(Rights::ALL).build()
     }
 
-    /// The next completion of this end, which must be a success; waits for it by polling, at most [`PATIENCE`].
+    /// The next completion of this end, which must be a success; waits for it by polling, at most
+    /// [`PATIENCE`].
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed), [`Error::TimedOut`](crate::Error::TimedOut).
@@ -72,12 +73,14 @@ impl End {
 /// Two ends, reliably connected.
 ///
 /// # Errors
-/// What the device refuses: without a loopback interface, or when another user's process has UDP port 4791.
+/// What the device refuses: without a loopback interface, or when another user's process has UDP
+/// port 4791.
 pub fn pair() -> Result<(End, End)> {
     pair_with(|qp| qp)
 }
 
-/// Two ends whose queue pairs are made as `build` says, connected to each other (UD: left as they are).
+/// Two ends whose queue pairs are made as `build` says, connected to each other (UD: left as they
+/// are).
 ///
 /// ```
 /// let (a, b) = adverb::testing::pair_with(|qp| qp.uc().max_inline(64))?;

@@ -1,8 +1,9 @@
 //! On tokio's reactor: channels by their descriptors, and setting up connections. Feature `tokio`.
 //!
-//! Futures and streams of the rest of the crate ([`CompChannel::event`], [`Cq::completions`](crate::Cq::completions)) need
-//! no feature and run on tokio as on any executor: the device's own thread wakes them. [`Channel`] differs in who waits:
-//! here tokio's reactor watches the channel's descriptor. What sets up connections differs from the futures of
+//! Futures and streams of the rest of the crate ([`CompChannel::event`],
+//! [`Cq::completions`](crate::Cq::completions)) need no feature and run on tokio as on any
+//! executor: the device's own thread wakes them. [`Channel`] differs in who waits: here tokio's
+//! reactor watches the channel's descriptor. What sets up connections differs from the futures of
 //! [`connect`](crate::connect) in that it resolves names and ends by tokio's clock.
 use crate::channel::{CompChannel, CqEvent};
 use crate::connect::{self, ConnectError, Connection, Connector, Options, Peer, RejectReason};
@@ -19,7 +20,8 @@ use std::time::Duration;
 pub struct Channel(AsyncFd<CompChannel>);
 
 impl Channel {
-    /// Hands the channel's descriptor to the reactor of the current runtime and makes it non-blocking.
+    /// Hands the channel's descriptor to the reactor of the current runtime and makes it
+    /// non-blocking.
     ///
     /// # Errors
     /// The errno of `fcntl` or of registering with the reactor.
@@ -68,8 +70,8 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = Result<T>>)
     }
 }
 
-/// Connects `qp` to the queue pair that a listener at `addr` accepts with: [`connect_with`](crate::connect::connect_with)
-/// without blocking.
+/// Connects `qp` to the queue pair that a listener at `addr` accepts with:
+/// [`connect_with`](crate::connect::connect_with) without blocking.
 ///
 /// # Errors
 /// As [`Connector::connect`].

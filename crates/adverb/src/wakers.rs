@@ -3,8 +3,8 @@ use adverb_sync::Mutex;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// The tasks that wait, each with the number of its future or stream. An event wakes all of them: each looks for itself what
-/// is left.
+/// The tasks that wait, each with the number of its future or stream. An event wakes all of them:
+/// each looks for itself what is left.
 #[derive(Debug, Default)]
 pub struct Wakers(Mutex<Lists>);
 
@@ -12,8 +12,8 @@ pub struct Wakers(Mutex<Lists>);
 struct Lists {
     next: u64,
     waiting: Vec<(u64, Waker)>,
-    /// Woken. A waker may be the last to hold its task, and the task the last to hold the very queue whose lock is held
-    /// while it is woken: so it is dropped elsewhere.
+    /// Woken. A waker may be the last to hold its task, and the task the last to hold the very
+    /// queue whose lock is held while it is woken: so it is dropped elsewhere.
     woken: Vec<(u64, Waker)>,
 }
 

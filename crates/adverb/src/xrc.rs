@@ -1,12 +1,13 @@
-//! Extended reliable connections (IBTA annex A14): one connection to a process reaches all of its shared receive queues.
+//! Extended reliable connections (IBTA annex A14): one connection to a process reaches all of its
+//! shared receive queues.
 use crate::device::Context;
 use crate::error::Result;
 use crate::handle::{End, Handle};
 use crate::qp::QpBuilder;
 use std::sync::Arc;
 
-/// An XRC domain: receiving queue pairs and shared receive queues of one domain find each other (`ibv_open_xrcd(3)`).
-/// Cheap to clone.
+/// An XRC domain: receiving queue pairs and shared receive queues of one domain find each other
+/// (`ibv_open_xrcd(3)`). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Xrcd(Handle<XrcdInner>);
 
@@ -35,8 +36,8 @@ impl Xrcd {
         &self.0.context
     }
 
-    /// Starts making the receiving half of an XRC connection; its messages land in the shared receive queues that
-    /// they name. The sending half is made with [`QpBuilder::xrc_send`].
+    /// Starts making the receiving half of an XRC connection; its messages land in the shared
+    /// receive queues that they name. The sending half is made with [`QpBuilder::xrc_send`].
     pub fn create_qp(&self) -> QpBuilder<'_> {
         QpBuilder::xrc_recv(self)
     }
@@ -44,7 +45,8 @@ impl Xrcd {
     /// Closes it now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is closed with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles or objects of it exist; it is closed
+    /// with the last of them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

@@ -181,8 +181,8 @@ impl Wake for Orphan {
     fn wake(self: Arc<Self>) {}
 }
 
-/// The waker is the last to hold the task, and the task the last to hold the queue: waking it must not end the queue under
-/// the queue's own lock.
+/// The waker is the last to hold the task, and the task the last to hold the queue: waking it must
+/// not end the queue under the queue's own lock.
 #[test]
 fn a_task_without_an_executor_stops_nobody() -> Result<()> {
     let [(a, _, a_qp), (b, cq, b_qp)] = streaming_pair()?;

@@ -3,7 +3,8 @@ use adverb::{Notify, Result};
 
 #[test]
 fn two_devices_talk() -> Result<()> {
-    // Two ends in this process: device, completion channel, connected queue pair; what one sends the other receives.
+    // Two ends in this process: device, completion channel, connected queue pair; what one sends
+    // the other receives.
     let (a, b) = pair()?;
 
     // A message, and an event when it has come.

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::Result;
 
-/// Compiles `c/NAME.c`, unless what was compiled before is newer, and returns the program's path, beside this program.
+/// Compiles `c/NAME.c`, unless what was compiled before is newer, and returns the program's path,
+/// beside this program.
 ///
 /// # Errors
 /// The compiler's messages.

@@ -1,4 +1,5 @@
-//! Many connected queue pairs of one process, all on one CQ, and messages over them whose every byte is verified.
+//! Many connected queue pairs of one process, all on one CQ, and messages over them whose every
+//! byte is verified.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +19,13 @@ const DEPTH: u32 = 16;
 const RECEIVES: usize = 2;
 /// Silence that counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Half a second: of dozens of processes on two processors each waits its turn, and that is not to look like a loss.
+/// Half a second: of dozens of processes on two processors each waits its turn, and that is not to
+/// look like a loss.
 const TIMEOUT: u8 = 17;
 const WORD: usize = 8;
 
-/// Marks the completion of a receive: otherwise a `wr_id` is the place of a queue pair that sent or wrote.
+/// Marks the completion of a receive: otherwise a `wr_id` is the place of a queue pair that sent or
+/// wrote.
 const RECEIVE: u64 = 1 << 63;
 
 /// A queue pair and how far it has come.
@@ -47,8 +50,8 @@ pub enum Event {
     Completed(usize),
 }
 
-/// The queue pairs of this process. Memory holds, for each, a message that is sent, those that are received, and a word that
-/// the other end may write.
+/// The queue pairs of this process. Memory holds, for each, a message that is sent, those that are
+/// received, and a word that the other end may write.
 pub struct Crowd {
     world: World,
     channel: Arc<CompChannel>,
@@ -79,7 +82,8 @@ fn fill(bytes: &mut [u8], from: u32, to: u32, count: u64) {
 }
 
 impl Crowd {
-    /// Opens the loopback device, with memory for so many queue pairs and messages of so many bytes.
+    /// Opens the loopback device, with memory for so many queue pairs and messages of so many
+    /// bytes.
     ///
     /// # Errors
     /// What the device refuses, in words.
@@ -378,8 +382,8 @@ impl Crowd {
         (0..self.members.len()).map(read).collect()
     }
 
-    /// Sends so many messages over every queue pair and receives as many, asleep when there is nothing to do. At most
-    /// `window` requests are under way at a time.
+    /// Sends so many messages over every queue pair and receives as many, asleep when there is
+    /// nothing to do. At most `window` requests are under way at a time.
     ///
     /// # Errors
     /// What is lost, doubled or wrong.

@@ -1,4 +1,5 @@
-//! Processes with many queue pairs that do as they are told: one line is an order, one line the answer.
+//! Processes with many queue pairs that do as they are told: one line is an order, one line the
+//! answer.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -100,7 +101,8 @@ pub fn ask_all(members: &mut [Member], order: &str) -> Result<Vec<String>> {
     if failures.is_empty() { Ok(answers) } else { Err(failures.join("; ")) }
 }
 
-/// The life of a member: `args` are those behind [`pair::CHILD`]. Orders come on standard input, until it ends.
+/// The life of a member: `args` are those behind [`pair::CHILD`]. Orders come on standard input,
+/// until it ends.
 ///
 /// # Errors
 /// When it cannot be pinned, or its input cannot be read.
@@ -179,7 +181,8 @@ fn echo(crowd: &mut Crowd) -> Result<u64> {
     }
 }
 
-/// The median of batches of `one`, over `count` queue pairs in turn, each at least once; how many there were as well.
+/// The median of batches of `one`, over `count` queue pairs in turn, each at least once; how many
+/// there were as well.
 fn timed(count: usize, time: Duration, mut one: impl FnMut(usize) -> Result<()>) -> Result<String> {
     let (mut batches, mut made) = (Vec::new(), 0usize);
     let mut start = Instant::now();

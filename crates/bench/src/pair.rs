@@ -1,4 +1,5 @@
-//! Two processes: this program started a second time, its standard streams in the place of a channel.
+//! Two processes: this program started a second time, its standard streams in the place of a
+//! channel.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -156,7 +157,8 @@ pub fn start(cpu: usize, args: &[String]) -> Result<Other> {
     talk(Some(cpu), args)
 }
 
-/// The same on a processor of its own or on any; it can be talked to with [`Other::say`] and ends when that ends.
+/// The same on a processor of its own or on any; it can be talked to with [`Other::say`] and ends
+/// when that ends.
 pub fn talk(cpu: Option<usize>, args: &[String]) -> Result<Other> {
     let mut command = myself(cpu, args)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -183,7 +185,8 @@ pub fn inherited_eventfds() -> Result<(File, File)> {
     Ok((own(std::io::stdin().as_fd())?, own(std::io::stdout().as_fd())?))
 }
 
-/// An epoll that watches descriptors for reading, level-triggered; the data of each is its place in the list.
+/// An epoll that watches descriptors for reading, level-triggered; the data of each is its place in
+/// the list.
 pub fn epoll_of<F: AsFd>(fds: &[F]) -> Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
     for (n, fd) in fds.iter().enumerate() {

@@ -7,7 +7,8 @@ use nix::unistd::Pid;
 
 use crate::Result;
 
-/// Ticks of `/proc/PID/stat` in a second: part of the kernel's interface, whatever its own clock does.
+/// Ticks of `/proc/PID/stat` in a second: part of the kernel's interface, whatever its own clock
+/// does.
 const TICKS: u64 = 100;
 
 fn read(pid: u32, what: &str) -> Result<String> {
@@ -99,7 +100,8 @@ impl Cpu {
     }
 }
 
-/// utime and stime, the 14th and 15th field; the second is a name and may have blanks and parentheses in it.
+/// utime and stime, the 14th and 15th field; the second is a name and may have blanks and
+/// parentheses in it.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();

@@ -1,4 +1,5 @@
-//! The programs that are measured, and what they print: perftest under `adverb run`, and our own beside this one.
+//! The programs that are measured, and what they print: perftest under `adverb run`, and our own
+//! beside this one.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub fn own(program: &str, args: &[&str]) -> Result<Program> {
     Ok(Program::new(exe.with_file_name(program).display().to_string(), args).bare())
 }
 
-/// The figure `name` of one of our own programs, measured for about the given time, with [`PATH`] unless it is to be
-/// what it is.
+/// The figure `name` of one of our own programs, measured for about the given time, with [`PATH`]
+/// unless it is to be what it is.
 ///
 /// # Errors
 /// What the program says, or that it does not say the figure.
@@ -80,8 +81,8 @@ pub struct Perftest<'a> {
 }
 
 impl Perftest<'_> {
-    /// Runs `n` iterations. A latency is the median of all that were measured, which the program's own table rounds to
-    /// hundredths of a microsecond.
+    /// Runs `n` iterations. A latency is the median of all that were measured, which the program's
+    /// own table rounds to hundredths of a microsecond.
     ///
     /// # Errors
     /// When a program fails or prints something else; with what it printed.
@@ -109,7 +110,8 @@ pub fn both_ok(out: &Outcome) -> bool {
     out.server.ok() && out.client.ok()
 }
 
-/// Both ends with their output, without the hundred thousand lines that a list of latencies may have.
+/// Both ends with their output, without the hundred thousand lines that a list of latencies may
+/// have.
 #[must_use]
 pub fn shown(out: &Outcome) -> String {
     let mut out = out.clone();
@@ -137,7 +139,8 @@ fn median(mut values: Vec<f64>) -> Option<Figures> {
     values.get(values.len() / 2).copied().map(Figures::Latency)
 }
 
-/// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, messages in millions a second.
+/// Perftest's line of a bandwidth for `size`: iterations, peak and average in MiB/s, messages in
+/// millions a second.
 fn row(text: &str, size: usize) -> Option<Figures> {
     text.lines().find_map(|line| {
         let numbers = line.split_whitespace().map(|w| w.parse().ok()).collect::<Option<Vec<f64>>>()?;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::series::Series;
 
-/// How much better than a limit of the machine something may come out before the limit is taken to have been disturbed.
+/// How much better than a limit of the machine something may come out before the limit is taken to
+/// have been disturbed.
 const SLACK: f64 = 1.05;
 
 /// What a ratio is to reach.
@@ -26,9 +27,9 @@ impl Bar {
         }
     }
 
-    /// Whether it is met. Not to be told when rounds failed, or when in one of them the limit came out worse than what is
-    /// built on it (`limit`: the ratio is to a limit of the machine): then the machine was busy with something else while
-    /// the limit was measured.
+    /// Whether it is met. Not to be told when rounds failed, or when in one of them the limit came
+    /// out worse than what is built on it (`limit`: the ratio is to a limit of the machine): then
+    /// the machine was busy with something else while the limit was measured.
     #[must_use]
     pub fn verdict(self, found: Series, limit: bool, rounds: usize) -> &'static str {
         let (met, beyond) = match self {
@@ -65,7 +66,8 @@ pub fn number(v: f64) -> String {
     }
 }
 
-/// Median and range. A median says nothing of the rounds that failed, so their number stands beside it.
+/// Median and range. A median says nothing of the rounds that failed, so their number stands beside
+/// it.
 #[must_use]
 pub fn cell(series: Option<Series>, rounds: usize) -> String {
     match series {

@@ -31,7 +31,8 @@ impl Options {
         self.runs.map_or(if self.quick { 1 } else { full }, NonZeroUsize::get)
     }
 
-    /// Prints a report and its failures, and writes it between the markers of that name; false when something failed.
+    /// Prints a report and its failures, and writes it between the markers of that name; false when
+    /// something failed.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -34,8 +34,8 @@ impl<K: Ord> Samples<K> {
         keys.iter().filter_map(|k| self.values.get(k)?.get(&round).copied()).reduce(better)
     }
 
-    /// Quotients round by round: what disturbs a round disturbs both sides of it. The divisor is what `better` chooses
-    /// among the values of `to` in the same round.
+    /// Quotients round by round: what disturbs a round disturbs both sides of it. The divisor is
+    /// what `better` chooses among the values of `to` in the same round.
     pub fn ratio(&self, of: &K, to: &[K], better: fn(f64, f64) -> f64) -> Option<Series> {
         let of = self.values.get(of)?;
         Series::of(of.iter().filter_map(|(round, v)| Some(v / self.best(to, *round, better)?)))

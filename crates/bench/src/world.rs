@@ -27,7 +27,8 @@ pub struct World {
     pub pd: Arc<Pd>,
     /// What is sent, and where it arrives.
     pub buffer: Buffer,
-    /// Local ACK timeout of the queue pairs that are connected: 4.096 µs times two to the power of this.
+    /// Local ACK timeout of the queue pairs that are connected: 4.096 µs times two to the power of
+    /// this.
     pub timeout: u8,
     path: AddressVector,
 }
@@ -63,7 +64,8 @@ impl World {
         Ok(World { context, pd, buffer, timeout: 14, path })
     }
 
-    /// An RC queue pair in RESET with queues of `depth` requests; sends complete when they ask for it.
+    /// An RC queue pair in RESET with queues of `depth` requests; sends complete when they ask for
+    /// it.
     ///
     /// # Errors
     /// What the device refuses, in words.

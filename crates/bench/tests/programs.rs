@@ -21,7 +21,8 @@ fn number(text: &str, name: &str) -> f64 {
     line.and_then(|l| l.split(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-/// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, every completion is polled once.
+/// CQN-4, CQN-12, CHN-3, CHN-4: every event has its arm and completion, every completion is polled
+/// once.
 #[test]
 fn cqn_12_every_armed_notification_is_accounted_for() {
     let text = run(env!("CARGO_BIN_EXE_armed"), &["--count", "30000"]);

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 
 /// Prints the environment that `adverb run` gives a program
 ///
-/// For services and shells that start many programs themselves. `adverb run` does more: it says what would keep a program from
-/// the device, and sees to the connections of a program that is killed.
+/// For services and shells that start many programs themselves. `adverb run` does more: it says
+/// what would keep a program from the device, and sees to the connections of a program that is
+/// killed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  adverb env >>\"$GITHUB_ENV\"\n  \
     set -a; eval \"$(adverb env --shell)\"; set +a")]

@@ -15,7 +15,8 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Sends log records to standard error under `name`: those up to the level in `ADVERB_LOG`, or up to `default`.
+/// Sends log records to standard error under `name`: those up to the level in `ADVERB_LOG`, or up
+/// to `default`.
 pub fn start(name: &'static str, default: LevelFilter) {
     let asked = std::env::var("ADVERB_LOG").ok();
     let level = asked.as_deref().and_then(|text| text.parse().ok()).unwrap_or(default);

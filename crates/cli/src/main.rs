@@ -1,4 +1,5 @@
-//! The command `adverb`: starts programs on the software RDMA device, shows its devices, demonstrates it.
+//! The command `adverb`: starts programs on the software RDMA device, shows its devices,
+//! demonstrates it.
 #![forbid(unsafe_code)]
 
 mod demo;
@@ -21,7 +22,8 @@ const USAGE: u8 = 2;
 
 /// RDMA without hardware: a software device wholly in user space
 ///
-/// Runs programs written for RDMA verbs on a machine that has no RDMA device, without root and without a kernel module.
+/// Runs programs written for RDMA verbs on a machine that has no RDMA device, without root and
+/// without a kernel module.
 #[derive(Parser)]
 #[command(name = "adverb", version, arg_required_else_help = true)]
 #[command(after_help = "First steps:\n  adverb demo                       does it work here?\n  \
@@ -40,7 +42,8 @@ enum Command {
     Devices(devices::Args),
     Demo(demo::Args),
     Explain(explain::Args),
-    /// The second process of the demonstration; speaks with the first by its standard input and output.
+    /// The second process of the demonstration; speaks with the first by its standard input and
+    /// output.
     #[command(name = demo::SECOND, hide = true)]
     DemoSecond(demo::SecondArgs),
 }
@@ -68,7 +71,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or what is wrong with the arguments. `adverb run` keeps the small values for its program, `adverb hunt` for what it finds.
+/// Prints help, or what is wrong with the arguments. `adverb run` keeps the small values for its
+/// program, `adverb hunt` for what it finds.
 fn refused(error: &clap::Error) -> ExitCode {
     let text = error.render();
     if !error.use_stderr() {

@@ -2,7 +2,8 @@
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// Writes text. A reader that has gone is not missed; ends the process when the text is lost for another reason.
+/// Writes text. A reader that has gone is not missed; ends the process when the text is lost for
+/// another reason.
 pub fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush())

@@ -1,8 +1,10 @@
-//! Where `adverb run` puts what programs read, on machines that have little room for it: each test has mounts of its own.
+//! Where `adverb run` puts what programs read, on machines that have little room for it: each test
+//! has mounts of its own.
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A copy of the command and its libraries on a file system of its own, so that any other may be hidden or filled.
+/// A copy of the command and its libraries on a file system of its own, so that any other may be
+/// hidden or filled.
 const COPY: &str = "mount -t tmpfs -o mode=755 none /mnt && cp \"$EXE\" \"$LIBS\"/libibverbs.so \"$LIBS\"/librdmacm.so \
      \"$LIBS\"/libadverb_preload.so \"$LIBS\"/libadverb_audit.so /mnt";
 const EMPTY_SHM: &str = "mount -t tmpfs -o mode=1777 none /dev/shm";
@@ -86,8 +88,8 @@ fn a_program_finds_the_library_on_a_read_only_machine() {
     assert!(err.lines().count() == 2 && err.contains("preloaded"), "{err}");
 }
 
-/// TRU-4: names that another user has taken cost nothing. A user namespace has only one user: there the directories that are in the
-/// way are open to others instead.
+/// TRU-4: names that another user has taken cost nothing. A user namespace has only one user: there
+/// the directories that are in the way are open to others instead.
 #[test]
 fn another_user_cannot_be_in_the_way() {
     let (who, mode) = match nix::unistd::Uid::effective().is_root() {
@@ -118,8 +120,9 @@ fn another_user_cannot_be_in_the_way() {
     assert!(out.ends_with("\n9\n"), "one directory beside the squatted names: {out}");
 }
 
-/// SYS-3: a program for which the loader ignores the environment is named, with the remedy, and no other is. Root has every
-/// capability already, and in a user namespace there is nobody but root: there no program is such a one.
+/// SYS-3: a program for which the loader ignores the environment is named, with the remedy, and no
+/// other is. Root has every capability already, and in a user namespace there is nobody but root:
+/// there no program is such a one.
 #[test]
 fn a_program_with_privileges_is_told() {
     let root = nix::unistd::Uid::effective().is_root();

@@ -1,4 +1,5 @@
-//! The process that `adverb run` leaves behind, which tells peers elsewhere when the program was killed.
+//! The process that `adverb run` leaves behind, which tells peers elsewhere when the program was
+//! killed.
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,9 +1,10 @@
 //! Small wrong verbs programs, each with its right twin.
 //!
-//! Each is one C file of `c/`. Built with its flag it has one mistake that users of verbs make in life: it usually works and
-//! fails seldom. Built without, it is right and must pass always. [`MISTAKES`] says of each what it is, who should find it, and
-//! which line and words a report must name. What searches for mistakes or checks programs is judged by it: every wrong
-//! program found, no right one accused.
+//! Each is one C file of `c/`. Built with its flag it has one mistake that users of verbs make in
+//! life: it usually works and fails seldom. Built without, it is right and must pass always.
+//! [`MISTAKES`] says of each what it is, who should find it, and which line and words a report must
+//! name. What searches for mistakes or checks programs is judged by it: every wrong program found,
+//! no right one accused.
 #![forbid(unsafe_code)]
 
 pub mod build;

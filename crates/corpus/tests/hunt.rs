@@ -1,5 +1,6 @@
-//! `adverb hunt`, judged: right programs survive every choice on both paths, and the wrong ones of a list are found, with the line
-//! where there is one to name. A table says of all wrong ones what became of them.
+//! `adverb hunt`, judged: right programs survive every choice on both paths, and the wrong ones of
+//! a list are found, with the line where there is one to name. A table says of all wrong ones what
+//! became of them.
 #![forbid(unsafe_code)]
 
 use adverb_corpus::{Finder, MISTAKES, Mistake, build};

@@ -1,5 +1,5 @@
-//! Every right program passes, on both paths, as often as it is run. Every wrong one compiles and ends within its bound; how often
-//! it fails is shown in a table and not judged, as that is chance.
+//! Every right program passes, on both paths, as often as it is run. Every wrong one compiles and
+//! ends within its bound; how often it fails is shown in a table and not judged, as that is chance.
 #![forbid(unsafe_code)]
 
 use adverb_corpus::{MISTAKES, Mistake, build};
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// What the paths are called in `ADVERB_PATH`.
 const PATHS: [&str; 2] = ["local", "wire"];
-/// The programs' own bounds, in seconds: a right one may meet a slow machine, a wrong one may hang in each run.
+/// The programs' own bounds, in seconds: a right one may meet a slow machine, a wrong one may hang
+/// in each run.
 const RIGHT_SECONDS: u64 = 40;
 const WRONG_SECONDS: u64 = 3;
 /// Beyond the program's own bound it must have ended.

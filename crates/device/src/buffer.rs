@@ -1,4 +1,5 @@
-//! Memory that a queue pair may use without any promise from the caller: pages of our own, registered while they live.
+//! Memory that a queue pair may use without any promise from the caller: pages of our own,
+//! registered while they live.
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::pd::{Backing, Mr, Pd};
@@ -8,8 +9,8 @@ use adverb_memory::Pages;
 use nix::errno::Errno;
 use std::sync::Arc;
 
-/// Registered memory of our own, zeroed at first. Bytes are copied in and out, never borrowed: the device and peers
-/// may write them at any time. Dropped, it is deregistered and given back.
+/// Registered memory of our own, zeroed at first. Bytes are copied in and out, never borrowed: the
+/// device and peers may write them at any time. Dropped, it is deregistered and given back.
 #[derive(Debug)]
 pub struct Buffer {
     pages: Arc<Pages>,
@@ -17,8 +18,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates `len` bytes and registers them in `pd`, seen by keys at [`Buffer::addr`] (at 0 with
-    /// [`Access::ZERO_BASED`]).
+    /// Allocates `len` bytes and registers them in `pd`, seen by keys at [`Buffer::addr`] (at 0
+    /// with [`Access::ZERO_BASED`]).
     ///
     /// # Errors
     /// ENOMEM when the memory cannot be had, EINVAL for rights that contradict each other.

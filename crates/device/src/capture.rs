@@ -1,8 +1,9 @@
 //! The capture file of a process: what crosses the link, for Wireshark.
 //!
-//! It is asked for with [`set`], or with the environment variable `ADVERB_CAPTURE`, before the process first opens a device.
-//! No existing file is written to: a process that finds the name taken, as the second one does that is started under
-//! it, puts its process number before the extension.
+//! It is asked for with [`set`], or with the environment variable `ADVERB_CAPTURE`, before the
+//! process first opens a device. No existing file is written to: a process that finds the name
+//! taken, as the second one does that is started under it, puts its process number before the
+//! extension.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_link::Capture;
@@ -19,7 +20,8 @@ pub const VARIABLE: &str = "ADVERB_CAPTURE";
 /// What [`set`] was given.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Captures to a file, whatever `ADVERB_CAPTURE` says, from the first device on that the process opens.
+/// Captures to a file, whatever `ADVERB_CAPTURE` says, from the first device on that the process
+/// opens.
 ///
 /// # Errors
 /// EBUSY if a device was opened already, or a capture was chosen.
@@ -30,7 +32,8 @@ pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins the capture that was asked for. One that cannot be had is reported and does no other harm.
+/// Begins the capture that was asked for. One that cannot be had is reported and does no other
+/// harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
     let path = CHOSEN.get().cloned().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))?;
     if path.as_os_str().is_empty() {

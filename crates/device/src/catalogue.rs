@@ -1,4 +1,5 @@
-//! The catalogue of everything that is explained: the engine's causes and what the device reports beside them.
+//! The catalogue of everything that is explained: the engine's causes and what the device reports
+//! beside them.
 //!
 //! ```
 //! let line = "adverb: warn: queue pair 0x4d: Send completes with LocProtErr (wr_id 0x0): key 0x1f04 names no memory region or window";

@@ -21,8 +21,8 @@ pub enum CounterType {
     Bytes,
 }
 
-/// Counts operations of queue pairs that ended, the good and the failed apart. Failed ones are counted by one each, whatever
-/// the type. Counts wrap to zero.
+/// Counts operations of queue pairs that ended, the good and the failed apart. Failed ones are
+/// counted by one each, whatever the type. Counts wrap to zero.
 #[derive(Debug)]
 pub struct CompCounter {
     context: Arc<Context>,
@@ -93,7 +93,8 @@ impl Drop for CompCounter {
     }
 }
 
-/// The counters of a queue pair, by operation; the number of one is its bit in `ibv_qp_attach_comp_cntr_op`.
+/// The counters of a queue pair, by operation; the number of one is its bit in
+/// `ibv_qp_attach_comp_cntr_op`.
 #[derive(Debug, Default)]
 pub(crate) struct Attached([Option<Arc<CompCounter>>; Attached::OPS]);
 

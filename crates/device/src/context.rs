@@ -122,7 +122,8 @@ impl Context {
     pub fn node(&self) -> &Node {
         &self.node
     }
-    /// What the device offers. The port's MTU is that of the time when it was opened; see [`Context::port_mtu`].
+    /// What the device offers. The port's MTU is that of the time when it was opened; see
+    /// [`Context::port_mtu`].
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -256,7 +257,8 @@ impl Context {
         let local = matches!(ip, IpAddr::V6(a) if crate::interfaces::is_link_local(&a));
         (ip, if local { self.device.interface().index } else { 0 })
     }
-    /// The same at addresses that have come since, for datagram queue pairs. One that is not ready yet is tried again with the next news.
+    /// The same at addresses that have come since, for datagram queue pairs. One that is not ready
+    /// yet is tried again with the next news.
     pub(crate) fn open_what_came(&self) {
         if !self.at_every_address.load(Ordering::Relaxed) {
             return;
@@ -279,8 +281,8 @@ impl Context {
     pub fn async_events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
-    /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be acknowledged with
-    /// [`Context::ack_async_event`].
+    /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be
+    /// acknowledged with [`Context::ack_async_event`].
     ///
     /// # Errors
     /// EAGAIN, EINTR.
@@ -312,7 +314,8 @@ impl Context {
         log::debug!("asynchronous event {event:?}");
         self.events.push((event, element));
     }
-    /// An event about the port. An unread one of the same kind says no more than this one: a program that does not read them keeps few.
+    /// An event about the port. An unread one of the same kind says no more than this one: a
+    /// program that does not read them keeps few.
     pub(crate) fn raise_of_port(&self, event: AsyncEvent) {
         log::info!("{}: {event:?}", self.device.name());
         self.events.remove(|(unread, _)| *unread == event);

@@ -38,8 +38,8 @@ pub enum Sink {
 
 /// Takes the events of completion queues.
 pub trait Notify: Send + Sync + std::fmt::Debug {
-    /// An arm of `cq` was satisfied. Called under the queue's lock, by whichever thread added the completion: it may only
-    /// wake somebody, and must not call the queue.
+    /// An arm of `cq` was satisfied. Called under the queue's lock, by whichever thread added the
+    /// completion: it may only wake somebody, and must not call the queue.
     fn notify(&self, cq: &Arc<Cq>);
 }
 
@@ -129,8 +129,8 @@ impl Cq {
         Ok(cq)
     }
 
-    /// Nobody will ask for the time stamps of its completions, and they need not be taken: a look at the clock costs as much as all
-    /// the rest of adding one.
+    /// Nobody will ask for the time stamps of its completions, and they need not be taken: a look
+    /// at the clock costs as much as all the rest of adding one.
     pub fn without_timestamps(&self) {
         self.untimed.store(true, Ordering::Relaxed);
     }
@@ -200,7 +200,8 @@ impl Cq {
         match &self.sink {
             Sink::None => {}
             Sink::Channel(channel) => {
-                // A persistent arm makes events whether or not anybody reads them: no more than there are entries.
+                // A persistent arm makes events whether or not anybody reads them: no more than
+                // there are entries.
                 let unread = self.unread.load(Ordering::Relaxed);
                 if !cq.is_persistent() || unread < cq.capacity() as usize {
                     self.unread.fetch_add(1, Ordering::Relaxed);
@@ -235,11 +236,13 @@ impl Cq {
         self.core.poll(max, take)
     }
 
-    /// Takes another completion after [`Cq::poll`] gave one. It makes no progress, and it stops at a completion that made an event
-    /// which nobody has read yet: that one is left for the event to find, unless the caller was told `Ok(0)` before and
-    /// will `insist`. So a program that arms and then polls until empty does not meet an event for an empty queue, though
-    /// the completion came between the two. That event would be legal (CQN-8), but between a NIC's arm and poll there are
-    /// nanoseconds, and here the time for which a program may lose the processor: some take it for an error.
+    /// Takes another completion after [`Cq::poll`] gave one. It makes no progress, and it stops at
+    /// a completion that made an event which nobody has read yet: that one is left for the event to
+    /// find, unless the caller was told `Ok(0)` before and will `insist`. So a program that arms
+    /// and then polls until empty does not meet an event for an empty queue, though the completion
+    /// came between the two. That event would be legal (CQN-8), but between a NIC's arm and poll
+    /// there are nanoseconds, and here the time for which a program may lose the processor: some
+    /// take it for an error.
     ///
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.
@@ -264,8 +267,8 @@ impl Cq {
         self.len() == 0
     }
 
-    /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how many. An empty queue
-    /// makes the device progress first.
+    /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
+    /// many. An empty queue makes the device progress first.
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
         let node = self.context.node();
         node.program_looks();
@@ -281,7 +284,8 @@ impl Cq {
         self.core.is_broken()
     }
 
-    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes anywhere (CQN-11).
+    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes
+    /// anywhere (CQN-11).
     ///
     /// # Errors
     /// EINVAL for a destroyed queue (CQN-10).
@@ -301,8 +305,9 @@ impl Cq {
         Ok(())
     }
 
-    /// Asks for a notification of every completion (with moderation: of every batch) that `kind` matches, until
-    /// [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has entries.
+    /// Asks for a notification of every completion (with moderation: of every batch) that `kind`
+    /// matches, until [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has
+    /// entries.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -327,8 +332,8 @@ impl Cq {
         self.core.disarm();
     }
 
-    /// Arms as NDKPI does: a completion in the queue that came after the last [`Cq::mark_notified`] satisfies the arm at once
-    /// (NDK-2), and so does an overrun of the queue, now or later.
+    /// Arms as NDKPI does: a completion in the queue that came after the last [`Cq::mark_notified`]
+    /// satisfies the arm at once (NDK-2), and so does an overrun of the queue, now or later.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -356,8 +361,8 @@ impl Cq {
         }
     }
 
-    /// Moderates events: an armed queue notifies after `count` completions that the arm waits for or `period` after the
-    /// first of them, whichever is first (EXT-2); both zero end it.
+    /// Moderates events: an armed queue notifies after `count` completions that the arm waits for
+    /// or `period` after the first of them, whichever is first (EXT-2); both zero end it.
     ///
     /// # Errors
     /// EINVAL for a destroyed queue.
@@ -421,8 +426,8 @@ impl Cq {
         self.core.purge(qpn);
     }
 
-    /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then it waits until
-    /// every event read was acknowledged (CHN-4).
+    /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then
+    /// it waits until every event read was acknowledged (CHN-4).
     ///
     /// # Errors
     /// EBUSY.

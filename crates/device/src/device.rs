@@ -37,8 +37,8 @@ pub struct Device {
     gids: Vec<Gid>,
 }
 
-/// The devices of this machine: those of interfaces that leave it first, loopback last. Empty only if the machine has
-/// no interface that is up.
+/// The devices of this machine: those of interfaces that leave it first, loopback last. Empty only
+/// if the machine has no interface that is up.
 ///
 /// # Errors
 /// The errno of the kernel's interface list.
@@ -84,7 +84,8 @@ impl Device {
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
-    /// Its EUI-64, the same in all processes: of the interface's hardware address, or (loopback) a local one of its index.
+    /// Its EUI-64, the same in all processes: of the interface's hardware address, or (loopback) a
+    /// local one of its index.
     #[must_use]
     pub fn guid(&self) -> u64 {
         let m = self.interface.mac;
@@ -96,8 +97,9 @@ impl Device {
         };
         u64::from_be_bytes([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
     }
-    /// The GIDs of its port: link-local first, then IPv4, then the other IPv6 addresses. Where the device is open and addresses have
-    /// come and gone since, each stands where it stood; zero is an empty entry.
+    /// The GIDs of its port: link-local first, then IPv4, then the other IPv6 addresses. Where the
+    /// device is open and addresses have come and gone since, each stands where it stood; zero is
+    /// an empty entry.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.gids.clone()

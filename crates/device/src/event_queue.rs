@@ -23,8 +23,8 @@ pub trait Tokens {
     fn take(&self);
 }
 
-/// Events in order, with as many tokens whenever the lock is free. No descriptor of its own, so that a model checker
-/// can explore it (CQN-12, `make loom`).
+/// Events in order, with as many tokens whenever the lock is free. No descriptor of its own, so
+/// that a model checker can explore it (CQN-12, `make loom`).
 #[derive(Debug)]
 pub struct EventList<T, K> {
     pub tokens: K,
@@ -41,8 +41,8 @@ impl<T, K: Tokens> EventList<T, K> {
         queue.push_back(event);
         self.tokens.give();
     }
-    /// Takes the oldest event, if any. `read` sees it under the lock: a [`EventList::remove`] either finds the event or
-    /// comes after `read` (CHN-4).
+    /// Takes the oldest event, if any. `read` sees it under the lock: a [`EventList::remove`]
+    /// either finds the event or comes after `read` (CHN-4).
     pub fn try_pop(&self, read: impl FnOnce(&T)) -> Option<T> {
         let mut queue = self.queue.lock();
         let event = queue.pop_front()?;
@@ -68,8 +68,9 @@ impl<T, K: Tokens> EventList<T, K> {
     }
 }
 
-/// Wakers of tasks. Those that were woken are kept until somebody comes by who holds no lock: dropping the last waker of a
-/// task may drop the task, and with it the very queue whose lock the waking thread holds.
+/// Wakers of tasks. Those that were woken are kept until somebody comes by who holds no lock:
+/// dropping the last waker of a task may drop the task, and with it the very queue whose lock the
+/// waking thread holds.
 #[derive(Debug, Default)]
 struct Wakers {
     waiting: Vec<Waker>,
@@ -88,11 +89,13 @@ pub struct EventQueue<T> {
     spin: Spin,
 }
 
-/// How long a blocking get looks at the sockets itself before it sleeps, at most: about what a wake-up costs.
+/// How long a blocking get looks at the sockets itself before it sleeps, at most: about what a
+/// wake-up costs.
 const LONGEST_SPIN: Duration = Duration::from_micros(30);
 /// And at least, so that one progress is made.
 const SHORTEST_SPIN: Duration = Duration::from_micros(1);
-/// About what the wake-up of a sleeping thread costs; an event that ended a sleep came that much earlier.
+/// About what the wake-up of a sleeping thread costs; an event that ended a sleep came that much
+/// earlier.
 const WAKE_UP: Duration = Duration::from_micros(25);
 /// Before anything is known.
 const FIRST_SPIN: Duration = Duration::from_micros(20);
@@ -108,8 +111,8 @@ impl Spin {
     fn length(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed).into())
     }
-    /// An event came after `waited`. One that a spin of bounded length would have seen makes the spin long enough for three
-    /// times that; one that took longer halves it.
+    /// An event came after `waited`. One that a spin of bounded length would have seen makes the
+    /// spin long enough for three times that; one that took longer halves it.
     fn learn(&self, waited: Duration, slept: bool) {
         let waited = if slept { waited.saturating_sub(WAKE_UP) } else { waited };
         let next = if waited <= LONGEST_SPIN { self.length().max(waited * 3) } else { self.length() / 2 };
@@ -139,7 +142,8 @@ impl<T> EventQueue<T> {
     /// Adds an event.
     pub fn push(&self, event: T) {
         self.list.push(event);
-        // A task stores `has_wakers` and then looks into the list; here it is the other way round, so one sees the other.
+        // A task stores `has_wakers` and then looks into the list; here it is the other way round,
+        // so one sees the other.
         if self.has_wakers.swap(false, Ordering::SeqCst) {
             let woken = std::mem::take(&mut self.wakers.lock().waiting);
             woken.iter().for_each(Waker::wake_by_ref);
@@ -214,13 +218,14 @@ impl<T> EventQueue<T> {
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1, CHN-2, CHN-7).
-    /// `read` sees the event before any [`EventQueue::remove`] can miss it (CHN-4). The waiting thread drives the device
-    /// itself, so that an arriving packet costs one wake-up, not two. `before_sleep` is called each time it goes to sleep.
+    /// Takes the oldest event; without one it waits, as the descriptor's `O_NONBLOCK` says (CHN-1,
+    /// CHN-2, CHN-7). `read` sees the event before any [`EventQueue::remove`] can miss it (CHN-4).
+    /// The waiting thread drives the device itself, so that an arriving packet costs one wake-up,
+    /// not two. `before_sleep` is called each time it goes to sleep.
     ///
     /// # Errors
-    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came first, unless all handlers are
-    /// of those that start calls again.
+    /// EAGAIN when there is none and the descriptor is non-blocking; EINTR when a signal came
+    /// first, unless all handlers are of those that start calls again.
     pub fn pop(
         &self,
         node: &Node,
@@ -233,8 +238,9 @@ impl<T> EventQueue<T> {
         Ok(event)
     }
 
-    /// As [`EventQueue::pop`], but only the background thread drives the device: for events so rare that a thread may wait for
-    /// them as long as the program runs, which is not to wake for every packet meanwhile.
+    /// As [`EventQueue::pop`], but only the background thread drives the device: for events so rare
+    /// that a thread may wait for them as long as the program runs, which is not to wake for every
+    /// packet meanwhile.
     ///
     /// # Errors
     /// As of [`EventQueue::pop`].
@@ -303,7 +309,8 @@ impl<T> EventQueue<T> {
             let asleep = node.map(Node::sleeps);
             let own = self.list.tokens.waits();
             let fds = [own, node.map_or(own, Node::packets_fd)];
-            // A thread cancelled there leaves its announcement behind, which others then ring for in vain.
+            // A thread cancelled there leaves its announcement behind, which others then ring for
+            // in vain.
             let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
                 Ok(())
             } else {
@@ -311,7 +318,8 @@ impl<T> EventQueue<T> {
             };
             drop(asleep);
             if let Err(e) = woken {
-                // The bell may have rung, too, and this thread has taken its ringing from others that sleep.
+                // The bell may have rung, too, and this thread has taken its ringing from others
+                // that sleep.
                 if let Some(node) = node {
                     node.progress_after_sleep();
                 }

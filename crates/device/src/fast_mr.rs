@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Pages that a fast-registered region holds at most.
 pub const MAX_FAST_PAGES: u32 = 1 << 16;
 
-/// One page of a fast registration. The bytes of it that the region opens must lie in the mapping; the page itself may
-/// begin before it or end after it.
+/// One page of a fast registration. The bytes of it that the region opens must lie in the mapping;
+/// the page itself may begin before it or end after it.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// The memory.
@@ -21,8 +21,9 @@ pub struct Page {
     pub addr: u64,
 }
 
-/// A key for fast registrations: a work request ([`SendOp::FastReg`](adverb_engine::SendOp::FastReg)) gives it pages, an
-/// invalidate takes them away.
+/// A key for fast registrations: a work request
+/// ([`SendOp::FastReg`](adverb_engine::SendOp::FastReg)) gives it pages, an invalidate takes them
+/// away.
 #[derive(Debug)]
 pub struct FastMr {
     pd: Arc<Pd>,
@@ -72,12 +73,13 @@ impl FastMr {
         &self.pd
     }
 
-    /// Makes the request that registers `len` bytes over `pages`, from byte `fbo` of the first one, named by addresses from
-    /// `iova` on, under a new key. Post it, and then say so with [`FastMr::posted`], or [`FastMr::forget`] it.
+    /// Makes the request that registers `len` bytes over `pages`, from byte `fbo` of the first one,
+    /// named by addresses from `iova` on, under a new key. Post it, and then say so with
+    /// [`FastMr::posted`], or [`FastMr::forget`] it.
     ///
     /// # Errors
-    /// EINVAL: pages that are not aligned or leave their memory, too many or too few of them, an `iova` whose offset in its
-    /// page is not `fbo`.
+    /// EINVAL: pages that are not aligned or leave their memory, too many or too few of them, an
+    /// `iova` whose offset in its page is not `fbo`.
     pub fn prepare(
         &self,
         pages: &[Page],

@@ -12,13 +12,14 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 
 impl Pd {
-    /// Registers `len` bytes from `offset` of a descriptor's memory, seen by keys at `iova`: of a DMA-BUF, or of a file
-    /// that can be mapped, such as a memfd. The descriptor may be closed afterwards. The offset of `iova` in a page is that
-    /// of `offset`, as NICs have it.
+    /// Registers `len` bytes from `offset` of a descriptor's memory, seen by keys at `iova`: of a
+    /// DMA-BUF, or of a file that can be mapped, such as a memfd. The descriptor may be closed
+    /// afterwards. The offset of `iova` in a page is that of `offset`, as NICs have it.
     ///
     /// # Errors
-    /// EBADF (no descriptor), EACCES (not opened with the access asked for), EINVAL (nothing that can be mapped, bytes beyond
-    /// its end, an `iova` that does not fit, rights that a DMA-BUF cannot have), ENOMEM.
+    /// EBADF (no descriptor), EACCES (not opened with the access asked for), EINVAL (nothing that
+    /// can be mapped, bytes beyond its end, an `iova` that does not fit, rights that a DMA-BUF
+    /// cannot have), ENOMEM.
     pub fn reg_fd(
         self: &Arc<Self>,
         fd: RawFd,

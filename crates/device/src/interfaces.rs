@@ -21,7 +21,8 @@ pub struct Interface {
     pub speed: Option<u32>,
     /// It is up and has a carrier.
     pub up: bool,
-    /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the GID table).
+    /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the
+    /// GID table).
     pub addresses: Vec<IpAddr>,
 }
 

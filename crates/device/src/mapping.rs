@@ -15,8 +15,8 @@ pub(crate) fn dma_buf_was_registered() -> bool {
     DMA_BUF.load(Ordering::Acquire)
 }
 
-/// A piece of this process's memory, cheap to clone: pages of our own, or bytes that the program vouches for. Whoever
-/// opens it to keys keeps a clone, so that pages of our own outlive every key.
+/// A piece of this process's memory, cheap to clone: pages of our own, or bytes that the program
+/// vouches for. Whoever opens it to keys keeps a clone, so that pages of our own outlive every key.
 #[derive(Clone, Debug)]
 pub struct Mapping(Kind);
 
@@ -66,16 +66,17 @@ impl Mapping {
     /// `len` bytes of the program's at `addr`.
     ///
     /// # Safety
-    /// The bytes stay mapped, readable and writable, until every registration of them has ended; the device and peers may
-    /// read and write them at any time meanwhile.
+    /// The bytes stay mapped, readable and writable, until every registration of them has ended;
+    /// the device and peers may read and write them at any time meanwhile.
     #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
     #[must_use]
     pub unsafe fn vouched(addr: u64, len: u64) -> Self {
         Mapping(Kind::Vouched { addr, len })
     }
 
-    /// Pieces that lie side by side in the address space, as one: each is a mapping, an offset in it and a length. `None` if
-    /// there are none, one leaves its mapping, or they are not contiguous.
+    /// Pieces that lie side by side in the address space, as one: each is a mapping, an offset in
+    /// it and a length. `None` if there are none, one leaves its mapping, or they are not
+    /// contiguous.
     #[must_use]
     pub fn joined(pieces: &[(Mapping, u64, u64)]) -> Option<Self> {
         let (first, offset, _) = pieces.first()?;
@@ -167,8 +168,8 @@ impl Mapping {
         self.range(offset, to.len()).is_some_and(|r| HostMemory.read(r, to).is_ok())
     }
 
-    /// Changes the eight bytes at `offset` as the device's atomics do, and answers what they were, in host order; `None` if
-    /// they leave the memory or their address is no multiple of 8.
+    /// Changes the eight bytes at `offset` as the device's atomics do, and answers what they were,
+    /// in host order; `None` if they leave the memory or their address is no multiple of 8.
     #[must_use]
     pub fn atomic_at(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         self.range(offset, 8).and_then(|r| HostMemory.atomic(r, op).ok())

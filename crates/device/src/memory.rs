@@ -15,11 +15,12 @@ fn sharing_choice() -> Result<bool, Error> {
     }
 }
 
-/// Has the program's page-aligned allocations shared from now on. Called as soon as a program shows that it wants a
-/// device: most allocate their buffers before they open one.
+/// Has the program's page-aligned allocations shared from now on. Called as soon as a program shows
+/// that it wants a device: most allocate their buffers before they open one.
 ///
 /// # Errors
-/// EINVAL for an environment that says something else than it may. Where the kernel refuses, nothing is shared.
+/// EINVAL for an environment that says something else than it may. Where the kernel refuses,
+/// nothing is shared.
 pub fn share_allocations() -> Result<(), Error> {
     let on = sharing_choice()?;
     match SharedFile::of_process() {

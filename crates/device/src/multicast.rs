@@ -1,8 +1,9 @@
 //! Multicast of unreliable datagrams (IBTA 10.5), by IP multicast.
 //!
-//! A group is named by its multicast GID: an IPv6 group as it is, an IPv4 group as `::ffff:a.b.c.d`, which is how Linux maps it on
-//! RoCEv2; `ff0e::ffff:a.b.c.d`, as it maps it on RoCEv1, means the same. An attached queue pair is given a copy of each packet
-//! of the group with its Q_Key, those included that itself or others of this machine send.
+//! A group is named by its multicast GID: an IPv6 group as it is, an IPv4 group as
+//! `::ffff:a.b.c.d`, which is how Linux maps it on RoCEv2; `ff0e::ffff:a.b.c.d`, as it maps it on
+//! RoCEv1, means the same. An attached queue pair is given a copy of each packet of the group with
+//! its Q_Key, those included that itself or others of this machine send.
 use crate::context::{AhAttr, Context};
 use crate::error::Error;
 use crate::node::Node;
@@ -92,7 +93,8 @@ fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Er
 }
 
 impl Qp {
-    /// Attaches it to a multicast group (`ibv_attach_mcast`). Once is enough. `lid` only names the attachment.
+    /// Attaches it to a multicast group (`ibv_attach_mcast`). Once is enough. `lid` only names the
+    /// attachment.
     ///
     /// # Errors
     /// EINVAL: not a UD queue pair, or no multicast GID. ENOMEM: as many as there may be.
@@ -104,7 +106,8 @@ impl Qp {
         if attachments.iter().any(|a| a.gid == gid && a.lid == lid) {
             return Ok(());
         }
-        // Whoever sends to the group from here is told from strangers by the sockets at this device's addresses.
+        // Whoever sends to the group from here is told from strangers by the sockets at this
+        // device's addresses.
         self.context().open_all()?;
         let groups = join_all(node, &gid, self.context().device().interface().index)?;
         for (n, index) in groups.iter().enumerate() {
@@ -191,7 +194,8 @@ pub struct Membership {
 /// Joins the group of an IP multicast address on a device. `source` is the address to send from.
 ///
 /// # Errors
-/// EINVAL: not a multicast address, or of another family than `source`. EADDRNOTAVAIL: the device has not that address. ENOMEM.
+/// EINVAL: not a multicast address, or of another family than `source`. EADDRNOTAVAIL: the device
+/// has not that address. ENOMEM.
 pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Membership, Error> {
     let node = context.node();
     node.check_alive()?;

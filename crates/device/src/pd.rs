@@ -68,12 +68,12 @@ impl Pd {
     /// Registers `len` bytes at `addr`, seen by keys at `iova`.
     ///
     /// # Errors
-    /// EINVAL (rights that contradict each other, a range that wraps), EFAULT (not mapped with the access asked for),
-    /// ENOMEM.
+    /// EINVAL (rights that contradict each other, a range that wraps), EFAULT (not mapped with the
+    /// access asked for), ENOMEM.
     ///
     /// # Safety
-    /// The bytes stay mapped, with the access asked for, until [`Mr::dereg`]; the device and peers may read and (as the
-    /// rights say) write them at any time meanwhile.
+    /// The bytes stay mapped, with the access asked for, until [`Mr::dereg`]; the device and peers
+    /// may read and (as the rights say) write them at any time meanwhile.
     #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
     pub unsafe fn reg_mr(
         self: &Arc<Self>,
@@ -86,7 +86,8 @@ impl Pd {
         self.register(region, Backing::Program)
     }
 
-    /// Registers `len` bytes from `offset` of a mapping, seen by keys at `iova`. The region keeps the mapping.
+    /// Registers `len` bytes from `offset` of a mapping, seen by keys at `iova`. The region keeps
+    /// the mapping.
     ///
     /// # Errors
     /// As [`Pd::reg_mr`]; EINVAL if the bytes leave the mapping.
@@ -204,12 +205,12 @@ impl Pd {
         Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
     }
 
-    /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without `fault` only the
-    /// entries are checked. Unless `wait`, a page that is not there is no error.
+    /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without
+    /// `fault` only the entries are checked. Unless `wait`, a page that is not there is no error.
     ///
     /// # Errors
-    /// ENOENT (no such key), EPERM (another domain's, or not writable), EINVAL (a window, or not on demand), EFAULT
-    /// (out of bounds, or not mapped); as the kernel answers.
+    /// ENOENT (no such key), EPERM (another domain's, or not writable), EINVAL (a window, or not on
+    /// demand), EFAULT (out of bounds, or not mapped); as the kernel answers.
     pub fn prefetch(&self, sges: &[Sge], write: bool, fault: bool, wait: bool) -> Result<(), Error> {
         self.context.node().check_alive()?;
         let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
@@ -409,7 +410,8 @@ impl Mr {
         Ok(())
     }
 
-    /// Deregisters: waits for copies under way, then no access can begin. Refused while a window is bound to it.
+    /// Deregisters: waits for copies under way, then no access can begin. Refused while a window is
+    /// bound to it.
     ///
     /// # Errors
     /// EBUSY; EINVAL if it was deregistered already.
@@ -451,7 +453,8 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Memory of our own must not go while the key opens it; what the program vouched for is its own business.
+        // Memory of our own must not go while the key opens it; what the program vouched for is its
+        // own business.
         if let Backing::Mapping(mapping) = &self.backing
             && !self.inner.get_mut().ended
         {
@@ -521,10 +524,12 @@ pub struct Dm {
 }
 
 impl Dm {
-    /// Allocates zeroed device memory of `len` bytes. It needs no engine, so a child of `fork` may do it, too.
+    /// Allocates zeroed device memory of `len` bytes. It needs no engine, so a child of `fork` may
+    /// do it, too.
     ///
     /// # Errors
-    /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory is used up.
+    /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory
+    /// is used up.
     pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         context.node().fault_call(Call::AllocDm)?;
         if len == 0 || len > MAX_DM {
@@ -582,7 +587,8 @@ impl Dm {
     }
 }
 
-/// An XRC domain: target QPs and XRC SRQs of one domain find each other. Domains opened on the same file are one.
+/// An XRC domain: target QPs and XRC SRQs of one domain find each other. Domains opened on the same
+/// file are one.
 #[derive(Debug)]
 pub struct Xrcd {
     context: Arc<Context>,

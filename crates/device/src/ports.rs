@@ -1,7 +1,9 @@
-//! What open devices show of their port, and how it follows the interface: state, MTU, and the GID table.
+//! What open devices show of their port, and how it follows the interface: state, MTU, and the GID
+//! table.
 //!
-//! An entry of the table keeps its place while other addresses come and go, as queue pairs and address handles name it by its
-//! index. What was taken away leaves an empty entry behind, for the next address that comes.
+//! An entry of the table keeps its place while other addresses come and go, as queue pairs and
+//! address handles name it by its index. What was taken away leaves an empty entry behind, for the
+//! next address that comes.
 use crate::context::{AsyncEvent, Context};
 use crate::device::GID_TABLE;
 use crate::interfaces::{self, Interface, gid_of};
@@ -59,7 +61,8 @@ impl Port {
         self.0.read().path_mtu()
     }
 
-    /// Takes the interface's state over, `None` if there is no such interface any more, and answers what programs are to be told.
+    /// Takes the interface's state over, `None` if there is no such interface any more, and answers
+    /// what programs are to be told.
     fn follow(&self, interface: Option<&Interface>) -> Vec<AsyncEvent> {
         let mut state = self.0.write();
         let new = match interface {
@@ -104,7 +107,8 @@ pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
     new
 }
 
-/// A program that only asks for attributes needs no UDP port, but whoever opens a device mostly goes on to connect.
+/// A program that only asks for attributes needs no UDP port, but whoever opens a device mostly
+/// goes on to connect.
 fn say_who_is_in_the_way(interface: &Interface) {
     for ip in &interface.addresses {
         if let Some(taken) = adverb_link::port_of_others(*ip) {
@@ -130,9 +134,11 @@ struct Known {
 }
 
 impl Ports {
-    /// All interfaces of this moment, each with its GID table. Open ports follow; of what changes the background thread is to tell.
+    /// All interfaces of this moment, each with its GID table. Open ports follow; of what changes
+    /// the background thread is to tell.
     ///
-    /// The interfaces are asked for under the lock, so that nothing older comes after something newer.
+    /// The interfaces are asked for under the lock, so that nothing older comes after something
+    /// newer.
     pub(crate) fn look(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let mut known = self.known.lock();
         let found = interfaces::all()?;

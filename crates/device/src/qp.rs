@@ -99,7 +99,8 @@ pub(crate) struct QpInner {
     pub(crate) heard: bool,
     /// Its messages are cut by the MTU of that lane.
     pub(crate) long: bool,
-    /// As what peers on this host see it; they may use it then, and payloads that it only points at.
+    /// As what peers on this host see it; they may use it then, and payloads that it only points
+    /// at.
     shown: Option<QpEntry>,
     /// What it saw of the peer's tables.
     pub(crate) seen: Seen,
@@ -111,7 +112,8 @@ pub(crate) struct QpInner {
     pub(crate) rendezvous: VecDeque<Rendezvous>,
 }
 
-/// How long peers at work in memory of this process are waited for, when a queue pair or a region ends.
+/// How long peers at work in memory of this process are waited for, when a queue pair or a region
+/// ends.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
 /// A chain is sent at once when so many requests or bytes wait.
 const BATCH: usize = 32;
@@ -303,8 +305,8 @@ impl Qp {
     /// Changes attributes and state.
     ///
     /// # Errors
-    /// EINVAL naming the attribute and the rule; EADDRINUSE and the like if the local address cannot be opened.
-    /// Nothing was changed then.
+    /// EINVAL naming the attribute and the rule; EADDRINUSE and the like if the local address
+    /// cannot be opened. Nothing was changed then.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let node = self.context.node();
         node.check_alive()?;
@@ -375,7 +377,8 @@ impl Qp {
                 && !peer.is_gone()
         });
         let Some(peer) = peer else { return self.unpublish(inner) };
-        // Of an XRC connection nothing is performed but by packets; that it stands is said all the same.
+        // Of an XRC connection nothing is performed but by packets; that it stands is said all the
+        // same.
         let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
         let access = if self.qp_type == QpType::Rc && !counted { attr.access.bits() } else { 0 };
         let entry = QpEntry {
@@ -403,7 +406,8 @@ impl Qp {
         }
     }
 
-    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its memory for something else.
+    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its
+    /// memory for something else.
     #[inline]
     pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
         if inner.is_shown() && inner.engine.state() == QpState::Err {
@@ -411,8 +415,9 @@ impl Qp {
         }
     }
 
-    /// Before an end: says what is still to be said. An ACK that waits would be lost with the state, and the peer's request would
-    /// fail although it was served; a payload that the peer has still to fetch would be lost, where a network had carried it.
+    /// Before an end: says what is still to be said. An ACK that waits would be lost with the
+    /// state, and the peer's request would fail although it was served; a payload that the peer has
+    /// still to fetch would be lost, where a network had carried it.
     fn part_in_peace(&self) {
         let node = self.context.node();
         let peer = node.with_tx(|tx| {
@@ -441,11 +446,12 @@ impl Qp {
         }
     }
 
-    /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`), until it is destroyed.
+    /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`),
+    /// until it is destroyed.
     ///
     /// # Errors
-    /// EINVAL in another state than RESET and INIT, ENOTSUP for operations that are not known, EBUSY for those that have a
-    /// counter.
+    /// EINVAL in another state than RESET and INIT, ENOTSUP for operations that are not known,
+    /// EBUSY for those that have a counter.
     pub fn attach_counter(&self, counter: &Arc<CompCounter>, ops: u32) -> Result<(), Error> {
         self.context.node().check_alive()?;
         let mut inner = self.inner.lock();
@@ -467,10 +473,12 @@ impl Qp {
         Ok(SendChain { qp: self, inner: Some(self.inner.lock()) })
     }
 
-    /// Queues a send request without handing it over: [`Qp::commit_sends`] does, [`Qp::abort_sends`] forgets it.
+    /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
+    /// [`Qp::abort_sends`] forgets it.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not queued then.
+    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not
+    /// queued then.
     pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.stage(&mut self.inner.lock(), wr)
@@ -484,8 +492,9 @@ impl Qp {
         self.commit(&mut self.inner.lock());
     }
 
-    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to follow (DEF-2). On a
-    /// refusal what was staged before is handed over first (DEF-4). Unlike in verbs, a queue pair in ERR takes none.
+    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to
+    /// follow (DEF-2). On a refusal what was staged before is handed over first (DEF-4). Unlike in
+    /// verbs, a queue pair in ERR takes none.
     ///
     /// # Errors
     /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
@@ -507,9 +516,10 @@ impl Qp {
         self.inner.lock().engine.abort_sends();
     }
 
-    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a burst: while it polls
-    /// (so that it, or the background thread within a millisecond, comes by again) and packets of this queue pair are
-    /// on their way anyway, requests wait for its next poll or for [`BATCH`] of them, and leave in one run.
+    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a
+    /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
+    /// again) and packets of this queue pair are on their way anyway, requests wait for its next
+    /// poll or for [`BATCH`] of them, and leave in one run.
     fn commit(&self, inner: &mut QpInner) {
         let node = self.context.node();
         if node.is_stale() {
@@ -592,8 +602,9 @@ impl Qp {
         );
     }
 
-    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten, completions of it are
-    /// removed from its CQs. Waits until its asynchronous events were acknowledged.
+    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten,
+    /// completions of it are removed from its CQs. Waits until its asynchronous events were
+    /// acknowledged.
     ///
     /// # Errors
     /// EINVAL if it was destroyed already.
@@ -601,8 +612,8 @@ impl Qp {
         self.end(|| self.purge())
     }
 
-    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be that of another queue
-    /// pair by then.
+    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be
+    /// that of another queue pair by then.
     ///
     /// # Errors
     /// EINVAL if it was destroyed already.
@@ -621,7 +632,8 @@ impl Qp {
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
         self.detach_all();
-        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now, and said so.
+        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now,
+        // and said so.
         node.take_what_came();
         self.part_in_peace();
         node.remove_qp(self.number);
@@ -666,8 +678,8 @@ impl QpInner {
         self.shown.is_some()
     }
 
-    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next one's may number alike, nor packets
-    /// that came before their receive.
+    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
+    /// one's may number alike, nor packets that came before their receive.
     fn part(&mut self) {
         self.stash.clear();
         self.frames.clear();
@@ -690,8 +702,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Stages all requests or none of them. Only everything staged can be taken back, so with more than one request what was
-    /// staged before is handed over first.
+    /// Stages all requests or none of them. Only everything staged can be taken back, so with more
+    /// than one request what was staged before is handed over first.
     fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
         let state = inner.engine.state();
         if state == QpState::Err {
@@ -712,8 +724,8 @@ impl Qp {
     }
 }
 
-/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`], what was staged is
-/// forgotten.
+/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`],
+/// what was staged is forgotten.
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<MutexGuard<'a, QpInner>>,
@@ -723,7 +735,8 @@ impl SendChain<'_> {
     /// Queues one.
     ///
     /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones stay.
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones
+    /// stay.
     pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
         match &mut self.inner {
             Some(inner) => self.qp.stage(inner, wr),

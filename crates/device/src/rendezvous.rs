@@ -1,5 +1,6 @@
-//! What a tag matching SRQ does for peers that ask for a rendezvous: a READ of their data and a message that it was read, both
-//! through the send queue of the queue pair, which is the SRQ's to use for that.
+//! What a tag matching SRQ does for peers that ask for a rendezvous: a READ of their data and a
+//! message that it was read, both through the send queue of the queue pair, which is the SRQ's to
+//! use for that.
 use crate::error::Error;
 use crate::node::Node;
 use crate::qp::{Qp, QpInner};

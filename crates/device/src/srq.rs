@@ -49,7 +49,8 @@ impl Srq {
         Self::make(pd, (max_wr, max_sge, limit), xrc, None)
     }
 
-    /// Makes a tag matching queue with room for `max_tags` tagged buffers. All receives of its queue pairs complete at `cq`.
+    /// Makes a tag matching queue with room for `max_tags` tagged buffers. All receives of its
+    /// queue pairs complete at `cq`.
     ///
     /// # Errors
     /// EINVAL naming the bad argument.
@@ -198,8 +199,9 @@ impl Srq {
         self.tag_cq.as_ref()
     }
 
-    /// Performs an operation on the matching list, and answers what it came to; it completes if it is signaled, or failed.
-    /// `known` is the number of unexpected messages that the program knows of.
+    /// Performs an operation on the matching list, and answers what it came to; it completes if it
+    /// is signaled, or failed. `known` is the number of unexpected messages that the program knows
+    /// of.
     ///
     /// # Errors
     /// EINVAL for a bad request, ENOMEM when the list is full, EIO in a child of `fork`.

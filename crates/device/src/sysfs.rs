@@ -1,5 +1,6 @@
-//! What the kernel would show of a device below `/sys/class/infiniband/NAME`: the one table that the drop-in library, the
-//! tree of `adverb run` and, through that tree, the preloaded library answer from.
+//! What the kernel would show of a device below `/sys/class/infiniband/NAME`: the one table that
+//! the drop-in library, the tree of `adverb run` and, through that tree, the preloaded library
+//! answer from.
 use crate::Device;
 use crate::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
 

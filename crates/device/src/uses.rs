@@ -2,7 +2,8 @@
 use crate::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the users of an object. Explicit, because references of threads that are just passing do not count.
+/// Counts the users of an object. Explicit, because references of threads that are just passing do
+/// not count.
 #[derive(Debug)]
 pub struct Uses {
     what: &'static str,

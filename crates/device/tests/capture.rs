@@ -1,4 +1,5 @@
-//! The capture file of a process, block by block, with the reading of packets that the device itself uses.
+//! The capture file of a process, block by block, with the reading of packets that the device
+//! itself uses.
 mod common;
 use adverb_device::capture;
 use adverb_device::engine::wr::Remote;
@@ -49,7 +50,8 @@ fn what_is_sent_and_received_is_in_the_file() {
         *seen.entry(headers.bth.opcode.as_u8()).or_default() += 1;
         *balance.entry(bytes).or_default() += if *sent { 1 } else { -1 };
     }
-    // Both ends are in this process: each packet is there twice, but for what a slow machine sends again at the end.
+    // Both ends are in this process: each packet is there twice, but for what a slow machine sends
+    // again at the end.
     assert!(balance.values().all(|n| *n >= 0), "received and not sent");
     assert!(balance.values().sum::<i32>() <= 3, "sent and not received");
     use Operation::*;

@@ -1,4 +1,5 @@
-//! Fast registration over real sockets: pages that do not lie side by side are one region to local and remote users.
+//! Fast registration over real sockets: pages that do not lie side by side are one region to local
+//! and remote users.
 mod common;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, FastReg, PathMtu, QpType, SendOp, Sge, WcOpcode, WcStatus};

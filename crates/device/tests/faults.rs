@@ -1,5 +1,5 @@
-//! Faults on request, at the whole device: what reliable transports must survive byte for byte, and what users ask for
-//! to see their own error handling at work.
+//! Faults on request, at the whole device: what reliable transports must survive byte for byte, and
+//! what users ask for to see their own error handling at work.
 mod common;
 use adverb_device::engine::completion::WcFlags;
 use adverb_device::engine::cq::arm::ArmKind;
@@ -126,7 +126,8 @@ fn atomics(a: &End, b: &End) {
     }
 }
 
-/// Each Send closes a region of the peer's, which then can be, and only then can be, registered anew.
+/// Each Send closes a region of the peer's, which then can be, and only then can be, registered
+/// anew.
 fn invalidates_and_flushes(a: &End, b: &End) {
     const ALL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
@@ -194,8 +195,8 @@ fn the_same_seed_gives_the_same_counts_and_losses() {
     assert!(other.0 != first.0 && other.1 != first.1, "{other:?}");
 }
 
-/// Messages of one packet on UC, which has no acknowledgements and no retransmissions. The next one is sent when the last
-/// has met its fate, so that no buffer overflows.
+/// Messages of one packet on UC, which has no acknowledgements and no retransmissions. The next one
+/// is sent when the last has met its fate, so that no buffer overflows.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_unreliable() {
@@ -238,7 +239,8 @@ fn a_packet_is_dropped_by_its_psn() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_drop_psn() {
-    // The first PSN of the connection is 0xfffff0: a request that reaches b, then the acknowledgement of a later one.
+    // The first PSN of the connection is 0xfffff0: a request that reaches b, then the
+    // acknowledgement of a later one.
     choose("drop-psn=0xfffff1@#2,drop-psn=0xfffff3@#1");
     let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
     sends(&a, &b);

@@ -72,7 +72,8 @@ fn pages() -> OwnedFd {
     file.into()
 }
 
-/// TRU-3: who greets is taken for the owner of the slots that it has, whatever it says: those who come later are reached.
+/// TRU-3: who greets is taken for the owner of the slots that it has, whatever it says: those who
+/// come later are reached.
 #[test]
 fn tru_3_slots_are_whose_the_kernel_says() {
     let _alone = alone();
@@ -108,8 +109,8 @@ fn the_honest() {
     while listen().is_some() {}
 }
 
-/// TRU-3: a bell that is full, and whose calls wait by the flags that its giver set, holds nobody who rings it. A bell that its
-/// ringer breaks is broken for that one alone.
+/// TRU-3: a bell that is full, and whose calls wait by the flags that its giver set, holds nobody
+/// who rings it. A bell that its ringer breaks is broken for that one alone.
 #[test]
 fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
     let _alone = alone();

@@ -1,5 +1,6 @@
-//! Packets that nobody of the connection sent, over real sockets, in floods, while a transfer runs: each is counted by the reason
-//! for which it was dropped, memory stays as it was and does not grow, and the transfer goes on (TRU-5).
+//! Packets that nobody of the connection sent, over real sockets, in floods, while a transfer runs:
+//! each is counted by the reason for which it was dropped, memory stays as it was and does not
+//! grow, and the transfer goes on (TRU-5).
 mod common;
 use adverb_device::engine::qp::DropReason;
 use adverb_device::engine::wr::Remote;
@@ -50,7 +51,8 @@ impl Forger {
         Forger { at: socket.local_addr().unwrap(), socket }
     }
 
-    /// The own port at an address: all that its packets are told from good ones by is what is in them.
+    /// The own port at an address: all that its packets are told from good ones by is what is in
+    /// them.
     fn new(ip: [u8; 4]) -> Forger {
         let ip = IpAddr::from(ip);
         let node = Node::get().unwrap();
@@ -90,8 +92,8 @@ fn counters(end: &End) -> BTreeMap<&'static str, u64> {
     end.context.node().named_counters().into_iter().collect()
 }
 
-/// Sends a packet until it was counted [`FLOOD`] times more, by the queue pair if it is one of its counters: packets get lost where
-/// another process joins or leaves port 4791 just now.
+/// Sends a packet until it was counted [`FLOOD`] times more, by the queue pair if it is one of its
+/// counters: packets get lost where another process joins or leaves port 4791 just now.
 fn flood(end: &End, forger: &Forger, bytes: &[u8], reason: &str) {
     flood_some(end, forger, bytes, reason, FLOOD);
 }
@@ -210,7 +212,8 @@ fn check(end: &End, data: &[u8]) {
     assert!(end.pages.read_at(0, &mut back) && back == data, "memory was touched");
 }
 
-/// A packet that fails a check touches nothing and is counted by its reason, in floods as well (TRU-5).
+/// A packet that fails a check touches nothing and is counted by its reason, in floods as well
+/// (TRU-5).
 #[test]
 fn forged_packets_are_dropped_by_reason_while_others_work() {
     by_wire("inner_forged_packets_are_dropped_by_reason_while_others_work");
@@ -316,7 +319,8 @@ fn inner_a_wrong_key_in_the_right_place_ends_that_connection_alone() {
     assert_eq!(a.qp.query().state, QpState::Rts, "the NAKs answered nothing that it had asked");
 }
 
-/// A peer that takes everything and answers nothing: the queue pair ends by its retries, the others go on.
+/// A peer that takes everything and answers nothing: the queue pair ends by its retries, the others
+/// go on.
 #[test]
 fn a_peer_that_never_acknowledges_costs_its_own_connection() {
     by_wire("inner_a_peer_that_never_acknowledges_costs_its_own_connection");
@@ -344,8 +348,8 @@ fn inner_a_peer_that_never_acknowledges_costs_its_own_connection() {
     assert_eq!(a.qp.query().state, QpState::Err);
 }
 
-/// What any program of this machine can send touches nothing: a message forged in every field is not delivered, and a scan of all
-/// PSNs ends no connection (TRU-2). All it costs is a count.
+/// What any program of this machine can send touches nothing: a message forged in every field is
+/// not delivered, and a scan of all PSNs ends no connection (TRU-2). All it costs is a count.
 #[test]
 fn tru_2_packets_of_this_machine_from_another_port_touch_nothing() {
     by_wire("inner_packets_of_this_machine_from_another_port_touch_nothing");
@@ -373,7 +377,8 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
         let mut datagram = Headers::new(Bth::new(opcode, ud.qp.number(), Psn::ZERO));
         datagram.deth = Some(Deth { qkey: QKEY, src_qpn: 1 });
         flood_some(&b, &forger, &forger.packet(&datagram, &[0xee; 8]), "rx_drop_local_port", 100);
-        // Not even the place where the connection stands matters: every PSN there is, a wrong key in each.
+        // Not even the place where the connection stands matters: every PSN there is, a wrong key
+        // in each.
         let before = dropped("rx_drop_local_port");
         let mut h = write(&b, Transport::Rc, 0);
         h.reth = h.reth.map(|r| Reth { rkey: r.rkey ^ 0x5500, ..r });
@@ -397,7 +402,8 @@ fn inner_packets_of_this_machine_from_another_port_touch_nothing() {
     assert_eq!(b.wait(1)[0].status, WcStatus::Success);
 }
 
-/// Between two processes with a ring each way, nothing that came over the network counts, and be it from the right port (TRU-2).
+/// Between two processes with a ring each way, nothing that came over the network counts, and be it
+/// from the right port (TRU-2).
 #[test]
 fn tru_2_a_queue_pair_with_lanes_takes_nothing_from_the_network() {
     let _alone = alone();

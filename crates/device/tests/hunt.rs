@@ -57,7 +57,8 @@ fn send(a: &End, b: &End, n: u64) {
     }
 }
 
-/// HUN-5, CQN-3, CQN-7: what is held is added after the arm, makes its event, and can be polled when the event is read, in order.
+/// HUN-5, CQN-3, CQN-7: what is held is added after the arm, makes its event, and can be polled
+/// when the event is read, in order.
 #[test]
 fn held_completions_come_after_the_arm_with_their_event() {
     let (a, b) = hunted();
@@ -117,7 +118,8 @@ fn completions_drip() {
     panic!("completions never came one at a time");
 }
 
-/// HUN-5, CQN-3: an arm that comes late sees no event for what lies there, and the poll after it finds everything.
+/// HUN-5, CQN-3: an arm that comes late sees no event for what lies there, and the poll after it
+/// finds everything.
 #[test]
 fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     let (a, b) = hunted();
@@ -140,7 +142,8 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     panic!("an arm never waited until everything had come");
 }
 
-/// HUN-5: a place in the send queue is free when its completion, or that of a later request, was polled; and then it is.
+/// HUN-5: a place in the send queue is free when its completion, or that of a later request, was
+/// polled; and then it is.
 #[test]
 fn a_full_queue_is_full_until_its_completions_are_polled() {
     let (a, b) = hunted();

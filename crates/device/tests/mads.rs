@@ -1,5 +1,6 @@
-//! Queue pair 1 over real sockets: connections of `adverb_cm` between processes of this host, directly and over the network, past
-//! processes that they are not for; who binds which port; hostile MADs.
+//! Queue pair 1 over real sockets: connections of `adverb_cm` between processes of this host,
+//! directly and over the network, past processes that they are not for; who binds which port;
+//! hostile MADs.
 mod common;
 use adverb_cm::{
     Accept, ConnectRequest, Data, Ece, Ending, Endpoint, Event, Id, QpKind, Timing, answer_for_nobody, ip,
@@ -295,7 +296,8 @@ fn with_itself() {
     assert!(timeout.is_some());
 }
 
-/// MAD-5: what is no MAD of a connection manager changes nothing, and what is for nobody draws one MAD at most.
+/// MAD-5: what is no MAD of a connection manager changes nothing, and what is for nobody draws one
+/// MAD at most.
 #[test]
 fn hostile_mads_change_nothing() {
     by("wire", "hostile");

@@ -167,8 +167,8 @@ fn a_task_is_woken_by_the_background_thread() {
     }
 }
 
-/// The last waker of a task may be the last to hold the queue: it is not dropped by the thread that wakes it, under the
-/// queue's lock.
+/// The last waker of a task may be the last to hold the queue: it is not dropped by the thread that
+/// wakes it, under the queue's lock.
 #[test]
 fn a_woken_task_is_not_dropped_under_the_lock_of_its_queue() {
     struct Task {
@@ -413,8 +413,9 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     destroyer.join().unwrap().unwrap();
 }
 
-/// A completion that comes between the arm and the end of the polling after it makes an event and is left for that event to find;
-/// for who polls on in spite of that, for who reads the event, and for who polls anew it is there.
+/// A completion that comes between the arm and the end of the polling after it makes an event and
+/// is left for that event to find; for who polls on in spite of that, for who reads the event, and
+/// for who polls anew it is there.
 #[test]
 fn cqn_8_what_makes_an_event_behind_an_arm_is_left_for_the_event() {
     let (a, b) = rc();
@@ -475,13 +476,14 @@ fn cqn_8_a_program_with_an_event_is_left_alone_until_it_polls() {
     child::run("inner_event_in_hand", &[("ADVERB_PATH", "wire")]);
 }
 
-/// What comes between an event and the poll after it waits for that poll, even if the program loses the processor meanwhile;
-/// afterwards it is received without the program.
+/// What comes between an event and the poll after it waits for that poll, even if the program loses
+/// the processor meanwhile; afterwards it is received without the program.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_event_in_hand() {
-    // The thread steps in after a while, so a moment in which this one lost the processor shows nothing. And a thread that had begun
-    // to look before the event was taken is not stopped; if it lost the processor there, it finds the second as well.
+    // The thread steps in after a while, so a moment in which this one lost the processor shows
+    // nothing. And a thread that had begun to look before the event was taken is not stopped; if it
+    // lost the processor there, it finds the second as well.
     const ROUNDS: usize = 100;
     let (a, b) = rc();
     let (mut left_alone, mut not) = (0, 0);

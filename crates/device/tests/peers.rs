@@ -1,4 +1,5 @@
-//! Two processes that share memory: how they find each other, and what becomes of payloads that one only points at.
+//! Two processes that share memory: how they find each other, and what becomes of payloads that one
+//! only points at.
 mod common;
 use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{
@@ -27,8 +28,8 @@ fn to_error(qp: &Qp) {
     qp.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE).unwrap();
 }
 
-/// A process that stands still while its peer gives up and uses the memory of its message for something else does not take that for
-/// the message.
+/// A process that stands still while its peer gives up and uses the memory of its message for
+/// something else does not take that for the message.
 #[test]
 fn an_abandoned_payload_is_not_delivered() {
     let mut party = Party::start("the_stopped", &[]);
@@ -119,7 +120,8 @@ fn take_datagrams(name: &str) {
     while listen().is_some() {}
 }
 
-/// A process that takes datagrams and stands still, another that takes them, and an end that sends to both.
+/// A process that takes datagrams and stands still, another that takes them, and an end that sends
+/// to both.
 struct Standing {
     deaf: Party,
     deaf_qpn: u32,
@@ -172,7 +174,8 @@ fn counter(wanted: &str) -> u64 {
     counters.into_iter().find(|(name, _)| *name == wanted).unwrap().1
 }
 
-/// A process that stands still takes no datagrams; those for others come through, and for itself as soon as it goes on.
+/// A process that stands still takes no datagrams; those for others come through, and for itself as
+/// soon as it goes on.
 #[test]
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
@@ -194,7 +197,8 @@ fn datagrams_reach_others_while_one_process_stands_still() {
     all.goes_on();
 }
 
-/// While little waits for the process that stands still nothing is dropped, and others hear without waiting for it.
+/// While little waits for the process that stands still nothing is dropped, and others hear without
+/// waiting for it.
 #[test]
 fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
@@ -246,8 +250,8 @@ fn echo(end: &End) {
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
 }
 
-/// A process whose first slot is full claims another; whoever looks for that finds the process it knows already, and what either
-/// writes is read.
+/// A process whose first slot is full claims another; whoever looks for that finds the process it
+/// knows already, and what either writes is read.
 #[test]
 fn a_second_slot_is_of_the_same_process() {
     let mut party = Party::start("the_crowded", &[]);

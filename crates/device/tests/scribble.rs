@@ -1,8 +1,10 @@
-//! A process of the same user that writes whatever it likes to everything it can write: its rings and its own tables. Who shares
-//! memory with it does not crash or hang, and its traffic with others is right to the byte (TRU-3). One kind writes at random,
-//! another with care: records and entries that are right but for what they point at.
+//! A process of the same user that writes whatever it likes to everything it can write: its rings
+//! and its own tables. Who shares memory with it does not crash or hang, and its traffic with
+//! others is right to the byte (TRU-3). One kind writes at random, another with care: records and
+//! entries that are right but for what they point at.
 //!
-//! `ADVERB_SCRIBBLERS` sets how many there are, one after the other; `ADVERB_SEED` where their dice begin.
+//! `ADVERB_SCRIBBLERS` sets how many there are, one after the other; `ADVERB_SEED` where their dice
+//! begin.
 mod common;
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::wr::Remote;
@@ -112,11 +114,13 @@ fn others_are_not_harmed() {
     println!("{round} rounds beside {count} scribblers");
 }
 
-/// Bytes of the messages that the forger sends by a record of its own making, which points at memory that is there.
+/// Bytes of the messages that the forger sends by a record of its own making, which points at
+/// memory that is there.
 const FORGED: usize = 100;
 
-/// TRU-3: records and entries that are right but for what they point at: payloads that are nowhere, keys beyond the end of the
-/// file, marks that are never taken away, announcements of sleep that come and go.
+/// TRU-3: records and entries that are right but for what they point at: payloads that are nowhere,
+/// keys beyond the end of the file, marks that are never taken away, announcements of sleep that
+/// come and go.
 #[test]
 fn what_points_nowhere_harms_nobody() {
     let (steady, good, far) = with_a_steady_one();
@@ -167,8 +171,8 @@ fn what_points_nowhere_harms_nobody() {
     good.finish();
 }
 
-/// TRU-3: payloads that lie in holes of their sender's file are zeros, and stay holes: filled by a look, they would be memory that
-/// their reader pays for.
+/// TRU-3: payloads that lie in holes of their sender's file are zeros, and stay holes: filled by a
+/// look, they would be memory that their reader pays for.
 #[test]
 fn tru_3_holes_are_read_and_not_filled() {
     let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", "holes")]);
@@ -194,8 +198,9 @@ fn tru_3_holes_are_read_and_not_filled() {
     end.qp.destroy().unwrap();
 }
 
-/// TRU-3: the consumer of a ring clears nothing, so that one that was filled with records once gives records for ever. Whoever reads
-/// it comes to its other work all the same: here it sees that the process has ended, with nobody polling.
+/// TRU-3: the consumer of a ring clears nothing, so that one that was filled with records once
+/// gives records for ever. Whoever reads it comes to its other work all the same: here it sees that
+/// the process has ended, with nobody polling.
 #[test]
 fn a_ring_without_end_keeps_nobody() {
     let end = End::new(QpType::Rc);
@@ -247,7 +252,8 @@ fn the_steady() {
     });
 }
 
-/// Shared memory of the device in this process that it can write to: rings and tables, by their sizes.
+/// Shared memory of the device in this process that it can write to: rings and tables, by their
+/// sizes.
 fn shared() -> Vec<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_line = |line: &str| {
@@ -270,7 +276,8 @@ fn record(dice: &mut Dice, targets: &[u32]) -> [u8; 64] {
     let len: u64 = [12, 16, 28, 41, 56, 20, 0, 1000][dice.below(8) as usize];
     cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
     let target = targets[dice.below(targets.len() as u64) as usize];
-    // RC opcodes above all; then flags, the partition, the queue pair, a PSN near that of the connection.
+    // RC opcodes above all; then flags, the partition, the queue pair, a PSN near that of the
+    // connection.
     let opcodes = if dice.below(4) == 0 { 256 } else { 0x18 };
     cell[8] = dice.below(opcodes) as u8;
     cell[9] = if dice.below(4) == 0 { cell[9] } else { 0x40 };
@@ -415,7 +422,8 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
-    /// A whole ring of records, each a SEND whose payload is somewhere else; now and then that is memory of this process.
+    /// A whole ring of records, each a SEND whose payload is somewhere else; now and then that is
+    /// memory of this process.
     fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
@@ -435,11 +443,13 @@ impl Hand {
         entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
     }
 
-    /// The key's memory is elsewhere from now on. What its peers do by themselves must not reach this process's own.
+    /// The key's memory is elsewhere from now on. What its peers do by themselves must not reach
+    /// this process's own.
     fn forge_key(&mut self, entry: u64, remote: Remote) {
         let (va, len) = if self.dice.below(2) == 0 { (remote.va, 128) } else { (0, u64::MAX) };
         let addr = if va == 0 { self.pick(&[1 << 63, u64::MAX - 63, u64::MAX]) } else { self.pick(&NOWHERE) };
-        // The words behind the sequence: two of numbers, then these; the last says that there is one, and how it is reached.
+        // The words behind the sequence: two of numbers, then these; the last says that there is
+        // one, and how it is reached.
         self.put(entry + 24, va);
         self.put(entry + 32, len);
         self.put(entry + 40, addr);
@@ -448,7 +458,8 @@ impl Hand {
         self.put(entry, self.word(entry).wrapping_add(2) & !1);
     }
 
-    /// Every thread is at work in others' memory for ever, more of them than there can be; the process sleeps, or does not.
+    /// Every thread is at work in others' memory for ever, more of them than there can be; the
+    /// process sleeps, or does not.
     fn marks(&mut self, tables: u64) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
@@ -482,7 +493,8 @@ fn the_forger() {
     while Instant::now() < until {
         match pattern.as_str() {
             "references" => {
-                // All rings, as one of them is that to the other; those that were unmapped meanwhile are no loss.
+                // All rings, as one of them is that to the other; those that were unmapped
+                // meanwhile are no loss.
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, qpn, end.pages.addr());
                 }

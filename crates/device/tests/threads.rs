@@ -1,5 +1,5 @@
-//! Eight threads post and poll on shared and on own objects, every byte checked. Meant to run under ThreadSanitizer as well
-//! (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
+//! Eight threads post and poll on shared and on own objects, every byte checked. Meant to run under
+//! ThreadSanitizer as well (`make tsan`); `ADVERB_THREADS_SECONDS` sets how long.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
 use adverb_sync::Mutex;
@@ -45,8 +45,8 @@ fn eight_threads_on_own_queue_pairs() {
     });
 }
 
-/// Eight threads post sends on one queue pair and take whatever completion comes first; each message carries its number
-/// and lands in the buffer its number names.
+/// Eight threads post sends on one queue pair and take whatever completion comes first; each
+/// message carries its number and lands in the buffer its number names.
 #[test]
 fn eight_threads_on_one_queue_pair() {
     const SLOT: usize = 4096;

@@ -1,4 +1,5 @@
-//! Two users on one host with real devices: neither gets anything of the other's. Run as root, as the other is another user.
+//! Two users on one host with real devices: neither gets anything of the other's. Run as root, as
+//! the other is another user.
 mod common;
 use adverb_device::Error;
 use adverb_device::context::AhAttr;
@@ -111,8 +112,8 @@ fn works(a: &End, b: &End) -> bool {
     a.wait(1)[0].status == WcStatus::Success && b.wait(1)[0].status == WcStatus::Success
 }
 
-/// A program connects to a queue pair number whose slot's name a stranger holds, as a server would that was given it by a client: no
-/// descriptor, no payload, and the log says whose the name is.
+/// A program connects to a queue pair number whose slot's name a stranger holds, as a server would
+/// that was given it by a client: no descriptor, no payload, and the log says whose the name is.
 #[test]
 fn tru_1_a_stranger_is_given_nothing_by_a_connection() {
     let text = child::run("inner_given", &[]);
@@ -165,7 +166,8 @@ fn the_listener() {
     }
 }
 
-/// Two users at once, each at an address of its own: both work; neither has a way to the other's, and is told whose it is.
+/// Two users at once, each at an address of its own: both work; neither has a way to the other's,
+/// and is told whose it is.
 #[test]
 fn tru_4_two_users_work_side_by_side_and_are_told_of_each_other() {
     child::run("inner_side_by_side", &[]);

@@ -127,8 +127,8 @@ fn a_full_completion_queue_fails_its_queue_pair_and_says_so() {
     assert_eq!(a.qp.state(), QpState::Err);
 }
 
-/// The ACK of a message that was received leaves before its queue pair goes to ERR: a receiver may end the connection as soon as
-/// it has what it waited for.
+/// The ACK of a message that was received leaves before its queue pair goes to ERR: a receiver may
+/// end the connection as soon as it has what it waited for.
 #[test]
 fn what_was_received_is_acknowledged_before_the_end() {
     use adverb_device::engine::{AttrMask, QpAttr};

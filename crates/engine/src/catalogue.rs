@@ -1,6 +1,7 @@
 //! What is known of each cause beyond its values: its code, what it means, and what to look at.
 //!
-//! One list makes both [`CAUSES`] and [`Cause::entry`], by a match without a wildcard: a cause without an entry does not compile.
+//! One list makes both [`CAUSES`] and [`Cause::entry`], by a match without a wildcard: a cause
+//! without an entry does not compile.
 use crate::cause::Cause;
 
 /// What is known of one kind of cause or report.

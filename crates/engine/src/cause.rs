@@ -56,14 +56,16 @@ pub enum Cause {
     ProtocolViolation { what: &'static str, psn: u32 },
     /// The completion queue overflowed.
     CqOverflow { depth: u32 },
-    /// Flushed because the queue pair went to error; `first` says why, if it was not the consumer's own doing.
+    /// Flushed because the queue pair went to error; `first` says why, if it was not the consumer's
+    /// own doing.
     Flushed { first: Option<Arc<Cause>> },
     /// A fault injected on purpose.
     Injected,
 }
 
 impl Cause {
-    /// A small number for `vendor_err`; `adverb explain` turns it back into words. 0 is "no detail".
+    /// A small number for `vendor_err`; `adverb explain` turns it back into words. 0 is "no
+    /// detail".
     #[must_use]
     pub fn vendor_err(&self) -> u32 {
         self.entry().code

@@ -100,8 +100,8 @@ pub struct Completion {
     pub qpn: Qpn,
     /// Sender's queue pair (UD).
     pub src_qpn: Qpn,
-    /// Of a datagram: the header in the first 40 bytes, 0xa for IPv4, 0x9 for IPv6, as mlx5 puts it into the service level, which
-    /// RoCE has not (annex A17.4.5.1).
+    /// Of a datagram: the header in the first 40 bytes, 0xa for IPv4, 0x9 for IPv6, as mlx5 puts it
+    /// into the service level, which RoCE has not (annex A17.4.5.1).
     pub sl: u8,
     /// A receive completion of a message whose sender asked for a solicited event (CQN-2).
     pub solicited: bool,

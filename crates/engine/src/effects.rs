@@ -18,7 +18,8 @@ pub enum CqRef {
     XrcSrq(u32),
 }
 
-/// What a completion counter counts of a queue pair; discriminants are the bits of `ibv_qp_attach_comp_cntr_op`.
+/// What a completion counter counts of a queue pair; discriminants are the bits of
+/// `ibv_qp_attach_comp_cntr_op`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CountedOp {
@@ -70,14 +71,16 @@ pub struct Effects {
     pub events: Vec<QpEvent>,
     /// A key the peer invalidated (Send with invalidate), already checked.
     pub key_op: Option<KeyOp>,
-    /// Operations that have ended, of a queue pair that has them counted ([`Qp::count`](crate::Qp::count)).
+    /// Operations that have ended, of a queue pair that has them counted
+    /// ([`Qp::count`](crate::Qp::count)).
     pub counted: Vec<Counted>,
     /// Requests for a rendezvous whose tag was matched, for the host to perform, in order.
     pub rendezvous: Vec<Rendezvous>,
 }
 
-/// What a tag matching SRQ is to do for a peer that asked for a rendezvous: read its data, then say so. Both are requests with
-/// [`SendFlags::RENDEZVOUS`](crate::wr::SendFlags::RENDEZVOUS), the READ signaled.
+/// What a tag matching SRQ is to do for a peer that asked for a rendezvous: read its data, then say
+/// so. Both are requests with [`SendFlags::RENDEZVOUS`](crate::wr::SendFlags::RENDEZVOUS), the READ
+/// signaled.
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     /// Id of the tagged buffer.

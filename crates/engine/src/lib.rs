@@ -1,17 +1,20 @@
 //! The verbs machine, sans-IO.
 //!
-//! Everything a queue pair, a completion queue, a shared receive queue and a key table decide is decided here, as
-//! values: packets, work requests and the time go in; packets to send, completions, events and key operations come
-//! out. The crate has no clock, socket, thread, pointer or randomness (`no_std` proves most of that), so that the
-//! device, the simulator and the tests drive the very same code.
+//! Everything a queue pair, a completion queue, a shared receive queue and a key table decide is
+//! decided here, as values: packets, work requests and the time go in; packets to send,
+//! completions, events and key operations come out. The crate has no clock, socket, thread, pointer
+//! or randomness (`no_std` proves most of that), so that the device, the simulator and the tests
+//! drive the very same code.
 //!
 //! A host (the device) owns each object behind a lock of its own and drives a queue pair like this:
 //!
-//! 1. [`Qp::stage_send`], [`Qp::commit_sends`] and [`Qp::post_recv`] queue work; [`Qp::handle_packet`]
-//!    takes what the link delivered.
-//! 2. [`Qp::poll_output`] is called until it answers [`Output::Idle`]: it hands out packets (headers and a gather
-//!    list, never payload) and key operations (bind, invalidate) that the host performs on the [`KeyTable`].
-//! 3. [`Effects`] collects completions and events in order; the host moves them to the CQs and channels.
+//! 1. [`Qp::stage_send`], [`Qp::commit_sends`] and [`Qp::post_recv`] queue work;
+//!    [`Qp::handle_packet`] takes what the link delivered.
+//! 2. [`Qp::poll_output`] is called until it answers [`Output::Idle`]: it hands out packets
+//!    (headers and a gather list, never payload) and key operations (bind, invalidate) that the
+//!    host performs on the [`KeyTable`].
+//! 3. [`Effects`] collects completions and events in order; the host moves them to the CQs and
+//!    channels.
 //! 4. [`Qp::poll_timeout`] says when [`Qp::handle_timeout`] wants to be called.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,11 +1,12 @@
-//! Access to application memory, as a trait: the engine checks keys and names ranges, the host reads
-//! and writes.
+//! Access to application memory, as a trait: the engine checks keys and names ranges, the host
+//! reads and writes.
 use core::fmt;
 
 /// A checked piece of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Address in the host's own terms (a virtual address in the device, an arena offset in the simulator).
+    /// Address in the host's own terms (a virtual address in the device, an arena offset in the
+    /// simulator).
     pub addr: u64,
     /// Bytes.
     pub len: u32,
@@ -18,12 +19,13 @@ pub struct Range {
 pub enum RangeKind {
     /// Memory that the host keeps mapped itself: an access cannot fail.
     Mapped,
-    /// Memory whose pages may be missing, on-demand regions and all that a program may unmap; the host must fail softly.
+    /// Memory whose pages may be missing, on-demand regions and all that a program may unmap; the
+    /// host must fail softly.
     OnDemand,
     /// A null region: reads give zeros, writes vanish.
     Null,
-    /// Pages of the fast-registered region with this key index; `addr` counts from the start of the first one.
-    /// [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of the kind that
+    /// Pages of the fast-registered region with this key index; `addr` counts from the start of the
+    /// first one. [`PagedMemory`](crate::keys::PagedMemory) turns it into pieces of the kind that
     /// [`Memory::page_kind`] says.
     Paged(u32),
 }
@@ -63,14 +65,15 @@ pub enum AtomicOp {
     },
 }
 
-/// The host's memory. Ranges were checked by the [`KeyTable`](crate::KeyTable) and the host keeps their region alive
-/// during the call.
+/// The host's memory. Ranges were checked by the [`KeyTable`](crate::KeyTable) and the host keeps
+/// their region alive during the call.
 pub trait Memory {
     /// Copies `from` to `to`; `to.len() == from.len`.
     fn read(&self, from: Range, to: &mut [u8]) -> Result<(), MemoryFault>;
     /// Copies `from` to `to`; `from.len() == to.len`.
     fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault>;
-    /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics, and returns the old value.
+    /// Performs `op` on the eight aligned bytes at `at`, atomically towards the CPU's own atomics,
+    /// and returns the old value.
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault>;
     /// How pages of fast-registered regions are reached.
     fn page_kind(&self) -> RangeKind {

@@ -16,7 +16,8 @@ pub struct Packet<'a> {
     pub traffic_class: u8,
     /// TTL or hop limit, if the link knows it (else 64).
     pub hop_limit: u8,
-    /// Bytes a packet of its sender's messages holds, if that is not the path MTU: a link that is no network may carry more.
+    /// Bytes a packet of its sender's messages holds, if that is not the path MTU: a link that is
+    /// no network may carry more.
     pub mtu: Option<u32>,
     /// BTH and extension headers.
     pub headers: Headers,
@@ -36,7 +37,8 @@ impl Packet<'_> {
 pub struct Transmit<'a> {
     /// Where to.
     pub path: &'a AddressVector,
-    /// DSCP and ECN: those of the path, and on reliable transports the sign that the queue pair heeds marks (RFC 3168).
+    /// DSCP and ECN: those of the path, and on reliable transports the sign that the queue pair
+    /// heeds marks (RFC 3168).
     pub traffic_class: u8,
     /// UDP source port a link should use if it can choose.
     pub source_port: u16,

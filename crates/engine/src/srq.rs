@@ -37,7 +37,8 @@ impl Srq {
         Srq { tags: Some(Box::new(TagList::new(max))), ..self }
     }
 
-    /// Performs an operation on the matching list, with the unexpected messages that the program knows of, if it says so.
+    /// Performs an operation on the matching list, with the unexpected messages that the program
+    /// knows of, if it says so.
     ///
     /// # Errors
     /// `Invalid` for too many entries, or without such a list; `QueueFull`.
@@ -51,7 +52,8 @@ impl Srq {
         }
     }
 
-    /// As [`Srq::pop`], for a message whose first packet has this payload: the buffer whose tag it matches, if it does.
+    /// As [`Srq::pop`], for a message whose first packet has this payload: the buffer whose tag it
+    /// matches, if it does.
     #[inline]
     pub fn pop_message(&mut self, first: &[u8]) -> Option<(RecvWqe, bool)> {
         if self.tags.is_some() { self.pop_tagged(first) } else { self.pop() }
@@ -86,10 +88,12 @@ impl Srq {
         Ok(())
     }
 
-    /// Takes the oldest receive; `true`: the limit was crossed, an SRQ_LIMIT_REACHED event is due (once per arm).
+    /// Takes the oldest receive; `true`: the limit was crossed, an SRQ_LIMIT_REACHED event is due
+    /// (once per arm).
     ///
-    /// Only a take crosses the limit: arming a queue that is below it already raises the event at the next take, not
-    /// at the arm, since `ibv_modify_srq(3)` has it raised when the number *drops* below.
+    /// Only a take crosses the limit: arming a queue that is below it already raises the event at
+    /// the next take, not at the arm, since `ibv_modify_srq(3)` has it raised when the number
+    /// *drops* below.
     pub fn pop(&mut self) -> Option<(RecvWqe, bool)> {
         let wqe = self.ring.pop_front()?;
         let reached = self.ring.len() < self.limit as usize;
@@ -115,7 +119,8 @@ impl Srq {
         self.modify(Some(max_wr), None)
     }
 
-    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). On refusal nothing changed.
+    /// Changes capacity and limit together (`ibv_modify_srq` with both attributes). On refusal
+    /// nothing changed.
     ///
     /// # Errors
     /// Those of [`Srq::resize`] and [`Srq::set_limit`], with the new values.

@@ -1,9 +1,11 @@
-//! The matching list of a tag matching SRQ (`ibv_post_srq_ops(3)`, `Documentation/tag_matching.md` of rdma-core).
+//! The matching list of a tag matching SRQ (`ibv_post_srq_ops(3)`, `Documentation/tag_matching.md`
+//! of rdma-core).
 //!
-//! A message that carries a tag takes the oldest entry that matches; a message without one, or without a match, takes an
-//! ordinary receive of the SRQ, headers and all. In the second case it was *unexpected*: the program may be posting the
-//! entry it should have had. So entries that are added before the program has said that it knows of all unexpected messages
-//! match nothing until it does (*synchronisation*), and what they would have matched is unexpected, too.
+//! A message that carries a tag takes the oldest entry that matches; a message without one, or
+//! without a match, takes an ordinary receive of the SRQ, headers and all. In the second case it
+//! was *unexpected*: the program may be posting the entry it should have had. So entries that are
+//! added before the program has said that it knows of all unexpected messages match nothing until
+//! it does (*synchronisation*), and what they would have matched is unexpected, too.
 use crate::cause::Cause;
 use crate::completion::WcOpcode;
 use crate::types::PdId;
@@ -73,7 +75,8 @@ pub(crate) struct TagList {
     entries: VecDeque<Entry>,
     max: u32,
     next: u32,
-    /// Unexpected messages there were, and those that the program says it knows of. The count has 16 bits on NICs.
+    /// Unexpected messages there were, and those that the program says it knows of. The count has
+    /// 16 bits on NICs.
     unexpected: u16,
     known: u16,
 }
@@ -162,7 +165,8 @@ impl Tagged {
     pub(crate) fn data<'a>(&self, payload: &'a [u8], first: bool, capacity: u64) -> &'a [u8] {
         match self.kind {
             TagKind::Eager if first => payload.get(TMH_LEN..).unwrap_or_default(),
-            // Both headers, for the program to go on where the buffer is too short; nothing of a rendezvous that is performed.
+            // Both headers, for the program to go on where the buffer is too short; nothing of a
+            // rendezvous that is performed.
             TagKind::Rendezvous(rvh) => {
                 let keep = if first && u64::from(rvh.len) > capacity { capacity.min(32) as usize } else { 0 };
                 &payload[..keep.min(payload.len())]

@@ -3,8 +3,8 @@ use core::fmt;
 
 /// A queue pair number (24 bits).
 pub type Qpn = u32;
-/// A local or remote key. Bits 8..32 are the index, bits 0..8 the key's own tag (the part a consumer may change on a
-/// type 2 memory window).
+/// A local or remote key. Bits 8..32 are the index, bits 0..8 the key's own tag (the part a
+/// consumer may change on a type 2 memory window).
 pub type Key = u32;
 
 /// A global identifier: an IPv6 address, or an IPv4 address mapped into one (RoCEv2).
@@ -75,9 +75,10 @@ impl PathMtu {
             _ => return None,
         })
     }
-    /// The largest path MTU whose packets fit an interface MTU. The largest packet is counted with IPv6 (40), UDP (8),
-    /// BTH (12), the largest extension headers (XRCETH 4 + RETH 16 + ImmDt 4, or AtomicETH 28) and ICRC (4) = 96 bytes,
-    /// so that one figure holds for every packet of either IP version. An MTU of 1500 gives 1024, 9000 gives 4096.
+    /// The largest path MTU whose packets fit an interface MTU. The largest packet is counted with
+    /// IPv6 (40), UDP (8), BTH (12), the largest extension headers (XRCETH 4 + RETH 16 + ImmDt 4,
+    /// or AtomicETH 28) and ICRC (4) = 96 bytes, so that one figure holds for every packet of
+    /// either IP version. An MTU of 1500 gives 1024, 9000 gives 4096.
     #[must_use]
     pub const fn for_interface(mtu: usize) -> PathMtu {
         let room = mtu.saturating_sub(96);
@@ -148,7 +149,8 @@ impl QpState {
 }
 
 bitflags::bitflags! {
-    /// Access rights of a memory region, a memory window or a queue pair; the bits are those of `ibv_access_flags`.
+    /// Access rights of a memory region, a memory window or a queue pair; the bits are those of
+    /// `ibv_access_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
         /// The device may write local memory (receive, read and atomic results).

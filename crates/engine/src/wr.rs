@@ -20,7 +20,8 @@ bitflags::bitflags! {
         const INLINE = 1 << 3;
         /// Have the checksums of a frame filled in.
         const IP_CSUM = 1 << 4;
-        /// Of a rendezvous that an SRQ performs ([`Rendezvous`](crate::Rendezvous)); no bit of a consumer's.
+        /// Of a rendezvous that an SRQ performs ([`Rendezvous`](crate::Rendezvous)); no bit of a
+        /// consumer's.
         const RENDEZVOUS = 1 << 31;
     }
 }
@@ -78,7 +79,8 @@ impl MwBind {
 #[allow(missing_docs)]
 pub enum SendOp {
     Send,
-    /// Immediate data: the four bytes in network order, as `u32` read in host memory order (`__be32`).
+    /// Immediate data: the four bytes in network order, as `u32` read in host memory order
+    /// (`__be32`).
     SendImm(u32),
     /// Send with invalidate of a key of the peer's.
     SendInv(Key),
@@ -104,7 +106,8 @@ pub enum SendOp {
     },
     LocalInv(Key),
     BindMw(MwBind),
-    /// Give a fast-registered region its pages; the host staged them with [`KeyTable::stage_pages`](crate::KeyTable::stage_pages).
+    /// Give a fast-registered region its pages; the host staged them with
+    /// [`KeyTable::stage_pages`](crate::KeyTable::stage_pages).
     FastReg(FastReg),
 }
 
@@ -154,7 +157,8 @@ pub struct RecvWr<'a> {
     pub sges: &'a [Sge],
 }
 
-/// Scatter/gather list of a queued receive: inline up to four entries, so that the usual receive allocates nothing.
+/// Scatter/gather list of a queued receive: inline up to four entries, so that the usual receive
+/// allocates nothing.
 #[derive(Clone, Debug)]
 pub enum SgeList {
     /// Up to four entries.

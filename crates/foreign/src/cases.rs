@@ -15,8 +15,8 @@ const SKIPPED: i32 = 77;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs the cases of `c/NAME.c`, whose table at the end has lines `{"ID", "name", function},` with
-/// the requirement. A case prints `ok NAME`, or
-/// `skip REASON` with status 77 where the machine has not what it needs: that counts as ignored, and no pass.
+/// the requirement. A case prints `ok NAME`, or `skip REASON` with status 77 where the machine has
+/// not what it needs: that counts as ignored, and no pass.
 pub fn run(program: &'static str) -> ExitCode {
     let cases = match listed(program) {
         Ok(names) => names

@@ -1,8 +1,9 @@
-//! Runs programs that know nothing of Adverb on its drop-in libraries, and judges them by what they print.
+//! Runs programs that know nothing of Adverb on its drop-in libraries, and judges them by what they
+//! print.
 //!
-//! The tests under `tests/` are binaries of their own (`harness = false`, libtest-mimic), so that each program with
-//! each set of options is a test with a name. A program that is missing, hangs or is killed is a failure with its
-//! output in the message; nothing is skipped in silence.
+//! The tests under `tests/` are binaries of their own (`harness = false`, libtest-mimic), so that
+//! each program with each set of options is a test with a name. A program that is missing, hangs or
+//! is killed is a failure with its output in the message; nothing is skipped in silence.
 #![forbid(unsafe_code)]
 
 pub mod alone;

@@ -1,4 +1,5 @@
-//! What the machine has: its interfaces and their addresses, from the kernel and not from the library under test.
+//! What the machine has: its interfaces and their addresses, from the kernel and not from the
+//! library under test.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
@@ -15,7 +16,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The GIDs a RoCE v2 device on it must have: each IPv6 address, each IPv4 address mapped into IPv6.
+    /// The GIDs a RoCE v2 device on it must have: each IPv6 address, each IPv4 address mapped into
+    /// IPv6.
     pub fn gids(&self) -> Vec<Ipv6Addr> {
         self.addrs
             .iter()

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::process::{Finished, Program, free_port};
 
-/// How long a server may take until it listens: a library that starts slowly is a finding of its own.
+/// How long a server may take until it listens: a library that starts slowly is a finding of its
+/// own.
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
 
 /// How often a port that was taken between choosing and binding is replaced.
@@ -66,7 +67,8 @@ impl Pair {
     /// Runs both ends to their end or the time limit.
     ///
     /// # Errors
-    /// When an end cannot be started or the server never listens; exit statuses are the caller's to judge.
+    /// When an end cannot be started or the server never listens; exit statuses are the caller's to
+    /// judge.
     pub fn run(&self) -> Result<Outcome, String> {
         let mut last = String::new();
         for _ in 0..PORT_TRIES {

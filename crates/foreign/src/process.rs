@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// How often a wait looks again.
 const TICK: Duration = Duration::from_millis(5);
 
-/// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory this test was built in.
+/// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory this
+/// test was built in.
 ///
 /// # Errors
 /// Says which path is missing and how to build it.
@@ -389,7 +390,8 @@ pub fn free_port() -> Result<u16, String> {
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
 }
 
-/// Whether a socket listens on the TCP port, seen from `/proc` so that the listener is not disturbed.
+/// Whether a socket listens on the TCP port, seen from `/proc` so that the listener is not
+/// disturbed.
 pub fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {

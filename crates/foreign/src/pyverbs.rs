@@ -67,7 +67,8 @@ pub fn unpack() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// Runs the named tests on the device. A test that hangs or crashes is reported and the rest goes on.
+/// Runs the named tests on the device. A test that hangs or crashes is reported and the rest goes
+/// on.
 ///
 /// # Errors
 /// When the suite cannot be started at all.
@@ -136,7 +137,8 @@ fn run_once(
     Ok(done.describe())
 }
 
-/// Takes the lines of one run into the report; a test that was started last without a result hung or crashed.
+/// Takes the lines of one run into the report; a test that was started last without a result hung
+/// or crashed.
 fn absorb(text: &str, hung: bool, how: &str, report: &mut Report) {
     let mut open: Option<String> = None;
     for line in text.lines() {

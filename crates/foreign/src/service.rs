@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::process::Running;
 
-/// Waits until a program listens at a port of a port space (IBTA annex A11: the upper half of a service id).
+/// Waits until a program listens at a port of a port space (IBTA annex A11: the upper half of a
+/// service id).
 ///
 /// # Errors
 /// When it ends or the time is over before.

@@ -21,9 +21,11 @@ pub fn case(name: impl Into<String>, run: impl FnOnce() -> Verdict + Send + 'sta
     Trial::test(name, move || run().map_err(Failed::from))
 }
 
-/// Runs the cases one after the other unless told otherwise, and prints a closing line with the suite's name.
+/// Runs the cases one after the other unless told otherwise, and prints a closing line with the
+/// suite's name.
 ///
-/// Latency programs spin: on a small machine two at once take each other's processor, so the default is serial.
+/// Latency programs spin: on a small machine two at once take each other's processor, so the
+/// default is serial.
 pub fn run(suite: &str, cases: Vec<Trial>) -> ExitCode {
     let mut args = Arguments::from_args();
     if args.test_threads.is_none() {

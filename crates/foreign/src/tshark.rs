@@ -1,4 +1,5 @@
-//! Captures as Wireshark reads them, packet by packet, each compared with our own reading of the same bytes.
+//! Captures as Wireshark reads them, packet by packet, each compared with our own reading of the
+//! same bytes.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -68,8 +69,9 @@ pub struct Reading {
     pub damaged: usize,
 }
 
-/// Reads a capture of packets over IPv4. Each is well-formed in Wireshark's eyes, its checksums are right, Wireshark and we
-/// read the same opcode, PSN, queue pair and syndrome, and the ICRC is right by our own account.
+/// Reads a capture of packets over IPv4. Each is well-formed in Wireshark's eyes, its checksums are
+/// right, Wireshark and we read the same opcode, PSN, queue pair and syndrome, and the ICRC is
+/// right by our own account.
 ///
 /// # Errors
 /// What is wrong, with the number of the packet.

@@ -1,5 +1,5 @@
-//! Captures of unmodified programs and of the demonstration, read by Wireshark's `tshark` and compared with our own
-//! reading of the same bytes.
+//! Captures of unmodified programs and of the demonstration, read by Wireshark's `tshark` and
+//! compared with our own reading of the same bytes.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,8 +71,8 @@ fn counted(reading: &Reading, sent: bool) -> BTreeMap<&[u8], usize> {
     all
 }
 
-/// Nothing is received that was not sent, byte for byte, and nearly all that was sent is received: what was sent to an
-/// end that had gone, or again because a machine is slow, may be lost.
+/// Nothing is received that was not sent, byte for byte, and nearly all that was sent is received:
+/// what was sent to an end that had gone, or again because a machine is slow, may be lost.
 fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     for (from, to) in [(a, b), (b, a)] {
         let (sent, received) = (counted(from, true), counted(to, false));
@@ -242,9 +242,9 @@ fn replaced() -> Verdict {
     Ok(())
 }
 
-/// Ended by SIGKILL in mid-traffic, both ends.
-/// Takes the last block away if it is cut: Linux ends a write of several pages between two of them when its process is killed.
-/// Everything before it is whole blocks, and what is cut is one batch at most.
+/// Ended by SIGKILL in mid-traffic, both ends. Takes the last block away if it is cut: Linux ends a
+/// write of several pages between two of them when its process is killed. Everything before it is
+/// whole blocks, and what is cut is one batch at most.
 fn without_cut_block(path: &Path) -> Verdict {
     const BATCH: usize = 4 << 20;
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -259,7 +259,8 @@ fn without_cut_block(path: &Path) -> Verdict {
     }
     let rest = bytes.len() - whole;
     require!(rest < BATCH, "{}: {rest} bytes behind the last whole block", path.display());
-    // What there is of the cut one begins as a packet does, with a length that goes beyond the file.
+    // What there is of the cut one begins as a packet does, with a length that goes beyond the
+    // file.
     if let Some(head) = bytes.get(whole..whole + 8) {
         let cut = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         require!(

@@ -39,8 +39,8 @@ fn many() -> Result<String, String> {
     Ok(built.display().to_string())
 }
 
-/// More come first than there are handles that rest; in full, which `ADVERB_CONNECTIONS=1` asks for, more than a slot has
-/// queue pair numbers.
+/// More come first than there are handles that rest; in full, which `ADVERB_CONNECTIONS=1` asks
+/// for, more than a slot has queue pair numbers.
 fn leaks() -> Verdict {
     let full = std::env::var_os("ADVERB_CONNECTIONS").is_some();
     let (warm, count) = if full { ("17000", "10000") } else { ("4500", "500") };
@@ -57,7 +57,8 @@ fn backlog(path: &str) -> Verdict {
     Ok(())
 }
 
-/// A program of rdmacm-utils ends well at both ends, whatever the network does to its MADs and its messages.
+/// A program of rdmacm-utils ends well at both ends, whatever the network does to its MADs and its
+/// messages.
 fn weather(seed: u32, server: &str, client: &str) -> Verdict {
     let port = free_port()?;
     let end = |line: &str| {

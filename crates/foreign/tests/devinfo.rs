@@ -13,7 +13,8 @@ use adverb_foreign::{Verdict, require};
 
 /// IPv4 (20) + UDP (8) + BTH (12) + ICRC (4): no RoCE v2 packet has less around its payload.
 const LEAST_HEADERS: u32 = 44;
-/// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4), and room to spare.
+/// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4), and
+/// room to spare.
 const MOST_HEADERS: u32 = 112;
 
 fn main() -> ExitCode {
@@ -111,7 +112,8 @@ fn gids_are_addresses() -> Verdict {
         let addrs = interface.gids();
         for (index, gid, kind) in &d.gids {
             require!(kind.contains("RoCE v2"), "{}: GID[{index}] {gid} is of type {kind:?}", d.name);
-            // A link-local GID may stand without an address of that name, as rdma_core's default GID does.
+            // A link-local GID may stand without an address of that name, as rdma_core's default
+            // GID does.
             let link_local = gid.segments()[0] == 0xfe80;
             require!(
                 addrs.contains(gid) || link_local,

@@ -1,5 +1,6 @@
-//! Raw packet queue pairs on interfaces: two network namespaces with a cable, perftest's `raw_ethernet_*` and `c/raw.c` over it, and a
-//! process without the right to packet sockets (RAW-1, RAW-2).
+//! Raw packet queue pairs on interfaces: two network namespaces with a cable, perftest's
+//! `raw_ethernet_*` and `c/raw.c` over it, and a process without the right to packet sockets
+//! (RAW-1, RAW-2).
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;
@@ -55,7 +56,8 @@ ended || fail "the server"
 cat /run/server
 "#;
 
-/// perftest has no connection of its own here, so nobody says when the server has its flow: it has it right after the socket.
+/// perftest has no connection of its own here, so nobody says when the server has its flow: it has
+/// it right after the socket.
 const PERFTEST: &str = r#"
 "$ADVERB" run -- $1 -d adverb_here --server -B $here -E $there $2 >/run/server 2>&1 & server=$!
 ready has_socket

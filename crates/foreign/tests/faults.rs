@@ -1,5 +1,5 @@
-//! Unmodified programs under `adverb run --fault`: reliable ones lose no byte, and what is to fail fails with the
-//! program's own words for it.
+//! Unmodified programs under `adverb run --fault`: reliable ones lose no byte, and what is to fail
+//! fails with the program's own words for it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -13,14 +13,16 @@ use adverb_foreign::{Verdict, require};
 use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Loss, duplicates, reordering and damage together. The ping-pongs go away without a word when they have all they want:
-/// their last acknowledgement must not be lost, or the other end never gets it.
+/// Loss, duplicates, reordering and damage together. The ping-pongs go away without a word when
+/// they have all they want: their last acknowledgement must not be lost, or the other end never
+/// gets it.
 const MIX: &str = "drop=2%,dup=2%,reorder=3%,corrupt=1%,first=200,seed=11";
 
 /// The worst weather that is promised to be survived, from the first packet to the last.
 const STORM: &str = "drop=5%,dup=1%,reorder=5%,corrupt=0.1%,seed=11";
 
-/// That weather for the first so many packets of each queue pair and kind, for programs that leave as above.
+/// That weather for the first so many packets of each queue pair and kind, for programs that leave
+/// as above.
 fn storm_first(packets: u32) -> String {
     format!("{STORM},first={packets}")
 }
@@ -71,14 +73,16 @@ fn pingpongs(cases: &mut Vec<Trial>) {
         ("ibv_rc_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
         ("ibv_rc_pingpong", format!("-s 65537 -n {} -m 1024", n / 10), MIX.to_string()),
         ("ibv_rc_pingpong", format!("-s 4096 -n {n} -e"), MIX.to_string()),
-        // Sixteen queue pairs share the messages, and the client ends when all of them together have had enough: one that waits
-        // for a timeout then would be left without its peer. So nothing is lost here.
+        // Sixteen queue pairs share the messages, and the client ends when all of them together
+        // have had enough: one that waits for a timeout then would be left without its peer. So
+        // nothing is lost here.
         ("ibv_srq_pingpong", format!("-s 1024 -n {n}"), "dup=5%,reorder=5%,seed=11".to_string()),
         ("ibv_rc_pingpong", format!("-s 2048 -n {n}"), storm_first(n * 8 / 10)),
         ("ibv_rc_pingpong", format!("-s 65537 -n {} -m 2048", n / 10), storm_first(n / 4)),
         ("ibv_xsrq_pingpong", format!("-s 2048 -n {n}"), storm_first(n / 4)),
         ("ibv_rc_pingpong", format!("-n {n}"), "delay=500us±500us".into()),
-        // Without acknowledgements, but what is late or doubled is no loss. Both go from process to process directly.
+        // Without acknowledgements, but what is late or doubled is no loss. Both go from process to
+        // process directly.
         ("ibv_uc_pingpong", format!("-n {n}"), "delay=1ms+-1ms".into()),
         ("ibv_ud_pingpong", format!("-n {n} -e"), "delay=300us".into()),
     ] {

@@ -1,5 +1,6 @@
-//! A program that loses a wake-up or an acknowledgement is told so (EXT-4, EXT-5): cases of `c/heart.c`, judged by what the
-//! library says on standard error. `adverb run` sets `ADVERB_LOG=warn`, so the programs ask for nothing.
+//! A program that loses a wake-up or an acknowledgement is told so (EXT-4, EXT-5): cases of
+//! `c/heart.c`, judged by what the library says on standard error. `adverb run` sets
+//! `ADVERB_LOG=warn`, so the programs ask for nothing.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Two hosts, each a network namespace with one end of a cable, and what one sees of a process killed on the other.
+//! Two hosts, each a network namespace with one end of a cable, and what one sees of a process
+//! killed on the other.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;
@@ -11,8 +12,9 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Two programs that talk without end. One is killed (`$1`), and the other (`$2`) has to end by itself, with its words
-/// printed. Without being told it would wait for ever: nobody on the killed one's host sends anything more.
+/// Two programs that talk without end. One is killed (`$1`), and the other (`$2`) has to end by
+/// itself, with its words printed. Without being told it would wait for ever: nobody on the killed
+/// one's host sends anything more.
 const STEPS: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up

@@ -68,10 +68,12 @@ fn peer_of_the_killed(op: &str, timeout: u32, retry: u32) -> Verdict {
     victim.kill_hard();
     let out = peer.wait(LIMIT);
     out.require_ok()?;
-    // C9-141 of the IB specification: the timer is 4.096 µs × 2^timeout, and may run up to four times as long.
+    // C9-141 of the IB specification: the timer is 4.096 µs × 2^timeout, and may run up to four
+    // times as long.
     let bound = 4.096e-6 * f64::from(1 << timeout) * f64::from(retry + 1) * 4.0;
     let after = figure(&out, "after")?;
-    // A peer that is noticed to be gone may fail earlier; scheduling on a busy machine gets half a second.
+    // A peer that is noticed to be gone may fail earlier; scheduling on a busy machine gets half a
+    // second.
     require!(after <= bound + 0.5, "failed after {after} s, bound {bound} s\n{}", out.describe());
     let status = figure(&out, "status")?;
     require!(status == 12.0, "first error {status}, expected 12 (IBV_WC_RETRY_EXC_ERR)\n{}", out.describe());
@@ -84,7 +86,8 @@ fn peer_of_the_killed(op: &str, timeout: u32, retry: u32) -> Verdict {
     Ok(())
 }
 
-/// A perftest pair in mid-traffic with one side killed; the other side ends by itself, with an error.
+/// A perftest pair in mid-traffic with one side killed; the other side ends by itself, with an
+/// error.
 fn kill_one_side(kill_server: bool) -> Verdict {
     let lo = loopback()?;
     let port = free_port()?;
@@ -93,7 +96,8 @@ fn kill_one_side(kill_server: bool) -> Verdict {
     let mut server = Program::new("ib_send_bw", &args).start()?;
     server.wait_for_listener(port, LIMIT)?;
     let mut client = Program::new("ib_send_bw", &args).arg("127.0.0.1").start()?;
-    // perftest's output comes at its end, as it goes to a pipe: give it the time to connect and start.
+    // perftest's output comes at its end, as it goes to a pipe: give it the time to connect and
+    // start.
     std::thread::sleep(Duration::from_secs(3));
     require!(
         !server.ended() && !client.ended(),
@@ -110,7 +114,8 @@ fn kill_one_side(kill_server: bool) -> Verdict {
         require!(!out.timed_out, "the client hangs without its server:\n{}", out.describe());
         require!(out.code() != Some(0), "the client saw no error:\n{}", out.describe());
     } else {
-        // A receiver gets no packet and so no error: perftest's server may wait for ever, on any hardware.
+        // A receiver gets no packet and so no error: perftest's server may wait for ever, on any
+        // hardware.
         drop(alive);
     }
     Ok(())
@@ -140,7 +145,8 @@ fn next_program() -> Verdict {
     Pair::new("ibv_rc_pingpong", &args, Duration::from_secs(30)).run_ok().map(|_| ())
 }
 
-/// What Adverb could leave on the machine: files in /dev/shm and the run-time directory, Unix sockets, UDP sockets.
+/// What Adverb could leave on the machine: files in /dev/shm and the run-time directory, Unix
+/// sockets, UDP sockets.
 fn traces() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     walk(Path::new("/dev/shm"), &mut found);
@@ -189,7 +195,8 @@ fn bystanders() -> Verdict {
     other.map_err(|e| format!("a pair that had nothing to do with the killed one: {e}"))
 }
 
-/// Another user on the same host while this one's programs run: works, or says in words what is in the way.
+/// Another user on the same host while this one's programs run: works, or says in words what is in
+/// the way.
 fn second_user() -> Verdict {
     // Installed where everybody can read it; this tests the installed tree as well.
     let adverb = adverb_foreign::process::adverb()?;

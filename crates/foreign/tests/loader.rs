@@ -1,4 +1,5 @@
-//! Programs that bring their own libibverbs see the device all the same, or are told why they cannot.
+//! Programs that bring their own libibverbs see the device all the same, or are told why they
+//! cannot.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -119,7 +120,8 @@ fn build() -> Result<Built, String> {
     Ok(at)
 }
 
-/// A program with Debian's libibverbs.a in it. That needs libnl, whose files for linking are in a package of their own.
+/// A program with Debian's libibverbs.a in it. That needs libnl, whose files for linking are in a
+/// package of their own.
 fn inside(at: &Built, loader: &str) -> Result<(), String> {
     let list = "-DOWN";
     let libraries = ["-l:libibverbs.a", "-l:libnl-route-3.so.200", "-l:libnl-3.so.200", "-ldl", "-lpthread"];

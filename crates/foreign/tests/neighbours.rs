@@ -1,4 +1,5 @@
-//! UCM-13: destinations on a link whose hosts do not say where they are, in a network namespace with a cable.
+//! UCM-13: destinations on a link whose hosts do not say where they are, in a network namespace
+//! with a cable.
 #![forbid(unsafe_code)]
 
 use std::os::unix::fs::MetadataExt;

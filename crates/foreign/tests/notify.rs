@@ -1,4 +1,5 @@
-//! CQN and CHN requirements, each case of `c/notify.c` a test named by its id, and the manual page's two examples.
+//! CQN and CHN requirements, each case of `c/notify.c` a test named by its id, and the manual
+//! page's two examples.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
     run("notify", cases)
 }
 
-/// Id and name of each case, from the table at the end of `notify.c`: lines `{"CQN-1", "name", function},`.
+/// Id and name of each case, from the table at the end of `notify.c`: lines `{"CQN-1", "name",
+/// function},`.
 fn listed() -> Result<Vec<(String, String)>, String> {
     let path = source_dir().join("notify.c");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -13,9 +13,9 @@ use libtest_mimic::Trial;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What perftest refuses by itself, while reading its options and before it looks for a device, with its words.
-/// Each is checked twice: on the system's libraries, where a look for devices would say "Did not detect devices",
-/// and under `adverb run`.
+/// What perftest refuses by itself, while reading its options and before it looks for a device,
+/// with its words. Each is checked twice: on the system's libraries, where a look for devices would
+/// say "Did not detect devices", and under `adverb run`.
 const REFUSED: &[(&str, &str)] = &[
     // WRITE makes no completion at the receiver, so perftest has no event mode for it.
     ("ib_write_bw -e", "Events feature not available on WRITE verb"),
@@ -234,8 +234,8 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
     require!(sizes == expected, "sizes {sizes:?}, expected {expected:?}\n{}", outcome.describe());
     for row in &found {
         require!(row[1] > 0.0, "no iterations in {row:?}\n{}", outcome.describe());
-        // perftest's own arithmetic gives -nan for the standard deviation (column 7 of the latency tables) when one sample
-        // is very long; everything else must be a number.
+        // perftest's own arithmetic gives -nan for the standard deviation (column 7 of the latency
+        // tables) when one sample is very long; everything else must be a number.
         let is_deviation = |i: usize| program.ends_with("_lat") && i == 6;
         require!(
             row.iter().enumerate().all(|(i, v)| is_deviation(i) || (v.is_finite() && *v >= 0.0)),
@@ -243,7 +243,8 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
             outcome.describe()
         );
         let value = match (program.ends_with("_bw"), has("-D")) {
-            // size, iterations, peak, average, message rate: the rate has digits enough for one byte.
+            // size, iterations, peak, average, message rate: the rate has digits enough for one
+            // byte.
             (true, _) => row[4],
             // size, iterations, average, transactions/s
             (false, true) => row[2],
@@ -253,8 +254,8 @@ fn judge(outcome: &Outcome, program: &str, flags: &str) -> Verdict {
         require!(value > 0.0, "a result of zero in {row:?}\n{}", outcome.describe());
     }
     if let Some(inline) = value("-I") {
-        // perftest takes the size as it is only from devices whose part id it knows; for others it turns inline off
-        // and says so.
+        // perftest takes the size as it is only from devices whose part id it knows; for others it
+        // turns inline off and says so.
         let shown = format!("Max inline data : {inline}[B]");
         let off = "Device not recognized to implement inline feature. Disabling it";
         require!(text.contains(&shown) || text.contains(off), "no {shown:?}\n{}", outcome.describe());

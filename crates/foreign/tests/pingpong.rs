@@ -17,7 +17,8 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 #[derive(Clone, Copy)]
 struct Kind {
     program: &'static str,
-    /// `-c` checks the received bytes. `ibv_xsrq_pingpong` has no check (its -c is the number of clients).
+    /// `-c` checks the received bytes. `ibv_xsrq_pingpong` has no check (its -c is the number of
+    /// clients).
     checks: bool,
     /// `-m` sets the path MTU. `ibv_ud_pingpong` takes the port's.
     sets_mtu: bool,

@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     )
 }
 
-/// A program of another user has the UDP port at every address. Whoever opens a device is told; a program that only asks goes on.
+/// A program of another user has the UDP port at every address. Whoever opens a device is told; a
+/// program that only asks goes on.
 const TAKEN: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up

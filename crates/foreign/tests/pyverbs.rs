@@ -1,4 +1,5 @@
-//! The pyverbs suite: each core test must say `ok`, and in all no fewer of the generic ones than Linux rxe passes.
+//! The pyverbs suite: each core test must say `ok`, and in all no fewer of the generic ones than
+//! Linux rxe passes.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

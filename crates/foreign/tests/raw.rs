@@ -1,5 +1,5 @@
-//! Raw packet queue pairs, flows and receive side scaling on the loopback device: the cases of `c/raw.c`, each on both paths (RAW-1,
-//! RAW-3 to RAW-5).
+//! Raw packet queue pairs, flows and receive side scaling on the loopback device: the cases of
+//! `c/raw.c`, each on both paths (RAW-1, RAW-3 to RAW-5).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! librdmacm: the programs of rdmacm-utils, perftest's `-R`, and the rules of its manual pages, each on both paths.
+//! librdmacm: the programs of rdmacm-utils, perftest's `-R`, and the rules of its manual pages,
+//! each on both paths.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
     run("rdmacm", cases)
 }
 
-/// Requirement and name in the table at the end of `cm_rules.c`: lines `{"RCM-5", "name", function},`.
+/// Requirement and name in the table at the end of `cm_rules.c`: lines `{"RCM-5", "name",
+/// function},`.
 fn rules() -> Result<Vec<(String, String)>, String> {
     let path = source_dir().join("cm_rules.c");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -253,8 +255,8 @@ fn cmtime(path: &str) -> Verdict {
     Ok(())
 }
 
-/// One server, several clients, one after the other and at once; not in the same moment, since rping's server has room for
-/// one request.
+/// One server, several clients, one after the other and at once; not in the same moment, since
+/// rping's server has room for one request.
 fn persistent(path: &str) -> Verdict {
     let port = free_port()?;
     let server = listening("rping -s -P -a 127.0.0.1 -p PORT", TCP, port, path)?;

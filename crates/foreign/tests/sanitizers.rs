@@ -1,5 +1,6 @@
-//! A program built with sanitizers runs as any other under `adverb run`, and nothing is reported that is not the program's: `c/sanitized.c`
-//! exchanges messages between two processes of two threads each, and starts a shell.
+//! A program built with sanitizers runs as any other under `adverb run`, and nothing is reported
+//! that is not the program's: `c/sanitized.c` exchanges messages between two processes of two
+//! threads each, and starts a shell.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -25,7 +26,8 @@ fn main() -> ExitCode {
         ("gcc", &["address", "address,undefined", "leak", "thread", "undefined"][..]),
         ("clang", &["address", "leak", "thread", "undefined"][..]),
     ] {
-        // A second compiler, whose run-time libraries are part of the program; not among what the tests install.
+        // A second compiler, whose run-time libraries are part of the program; not among what the
+        // tests install.
         let absent = compiler == "clang" && which(compiler).is_err();
         for sanitizer in sanitizers {
             let ours = move || exchanges(compiler, &[&format!("-fsanitize={sanitizer}")], sanitizer);
@@ -60,7 +62,8 @@ fn exchanges(compiler: &str, flags: &[&str], name: &str) -> Verdict {
     silent(&pair(compiler, flags, name)?.run_ok()?)
 }
 
-/// The options of a sanitizer are often set by the user, or by what starts the program: nothing of ours depends on them.
+/// The options of a sanitizer are often set by the user, or by what starts the program: nothing of
+/// ours depends on them.
 fn options_stay() -> Verdict {
     let pair =
         pair("gcc", &["-fsanitize=address"], "options")?.env("ASAN_OPTIONS", "detect_leaks=0:exitcode=77");

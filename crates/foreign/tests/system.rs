@@ -1,4 +1,5 @@
-//! Programs that ask the system for RDMA devices, not the library: by netlink, by files, by the connection manager's file.
+//! Programs that ask the system for RDMA devices, not the library: by netlink, by files, by the
+//! connection manager's file.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -88,7 +89,8 @@ fn every_device(args: &[&str], words: &[&str]) -> Verdict {
     Ok(())
 }
 
-/// Names of the bits of `device_cap_flags` that `rdma -d dev` prints, beside the number of `ibv_devinfo -v`.
+/// Names of the bits of `device_cap_flags` that `rdma -d dev` prints, beside the number of
+/// `ibv_devinfo -v`.
 fn capabilities() -> Verdict {
     const BITS: &[(u32, &str)] = &[
         (6, "UD_AV_PORT_ENFORCE"),

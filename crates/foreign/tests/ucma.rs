@@ -1,4 +1,5 @@
-//! UCM-11: the file of rdma_cm in libibverbs.so.1, by the commands of the kernel's own header, on one host and by the wire.
+//! UCM-11: the file of rdma_cm in libibverbs.so.1, by the commands of the kernel's own header, on
+//! one host and by the wire.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

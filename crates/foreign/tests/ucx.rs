@@ -1,5 +1,5 @@
-//! UCX over verbs: its unreliable transport, which makes connections and acknowledges by itself, and its reliable one, which
-//! is set up over the other.
+//! UCX over verbs: its unreliable transport, which makes connections and acknowledges by itself,
+//! and its reliable one, which is set up over the other.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -12,7 +12,8 @@ use adverb_foreign::{Verdict, require};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Tests of `ucx_perftest`, with the sizes to run: through a copy, and by rendezvous or in fragments.
+/// Tests of `ucx_perftest`, with the sizes to run: through a copy, and by rendezvous or in
+/// fragments.
 const TESTS: [(&str, &[u32]); 8] = [
     ("tag_lat", &[8, 100_000]),
     ("tag_bw", &[8, 100_000]),

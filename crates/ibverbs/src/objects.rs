@@ -21,7 +21,8 @@ use std::sync::Arc;
 #[repr(C)]
 pub struct DeviceObj {
     pub c: ibv_device,
-    /// `verbs_device::ops` in rdma-core; providers' own libraries read this word of any device (facts of the ABI).
+    /// `verbs_device::ops` in rdma-core; providers' own libraries read this word of any device
+    /// (facts of the ABI).
     pub ops: *const c_void,
     pub device: Arc<Device>,
 }

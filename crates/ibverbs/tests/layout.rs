@@ -1,8 +1,8 @@
 //! Our mirrors against the C header: every type, field and constant, as the C compiler sees them.
 //!
-//! The header is that of the package `libibverbs-dev`, or of the tree named by `ADVERB_VERBS_INCLUDE` (a directory
-//! with `infiniband/verbs.h` in it); `ADVERB_VERBS_VERSION` then says which one it is. `versions.txt` holds what is
-//! known to differ at rdma-core 17 and 44.
+//! The header is that of the package `libibverbs-dev`, or of the tree named by
+//! `ADVERB_VERBS_INCLUDE` (a directory with `infiniband/verbs.h` in it); `ADVERB_VERBS_VERSION`
+//! then says which one it is. `versions.txt` holds what is known to differ at rdma-core 17 and 44.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,7 +13,8 @@ use ibverbs::abi::{self, Constant, TypeLayout};
 
 const VERSIONS: &str = include_str!("versions.txt");
 
-/// What differs between a header and our mirrors: `absent X`, `size T n`, `offset T.f n`, `width T.f n`, `value C n`.
+/// What differs between a header and our mirrors: `absent X`, `size T n`, `offset T.f n`, `width
+/// T.f n`, `value C n`.
 type Differences = BTreeSet<String>;
 
 /// One line of the C program, what it asks, and the answer we expect.
@@ -74,7 +75,8 @@ fn compile(include_dir: Option<&Path>, file: &Path, output: &Path) -> Result<(),
     if let Some(dir) = include_dir {
         cc.arg("-I").arg(dir);
     }
-    // Old headers define unnamed-bitfield tricks that newer compilers warn about; only errors matter here.
+    // Old headers define unnamed-bitfield tricks that newer compilers warn about; only errors
+    // matter here.
     let run = cc.args(["-w", "-fmax-errors=0", "-o"]).arg(output).arg(file).env("LC_ALL", "C").output();
     let run = run.expect("a C compiler: install the package gcc (or clang) that provides `cc`");
     if run.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&run.stderr).into_owned()) }
@@ -151,8 +153,8 @@ fn the_mirrors_are_what_the_header_says() {
     if versions.values().any(|expected| *expected == found) {
         return;
     }
-    // A release between those of the table: what it lacks, 17 or 44 lacked; what is smaller there, was smaller or not
-    // yet there.
+    // A release between those of the table: what it lacks, 17 or 44 lacked; what is smaller there,
+    // was smaller or not yet there.
     let known: BTreeSet<_> = versions.values().flatten().map(|d| what_and_key(d)).collect();
     for difference in &found {
         let (what, key) = what_and_key(difference);
@@ -186,7 +188,8 @@ fn the_path_record_is_what_the_header_says() {
     assert_eq!(found, Differences::new());
 }
 
-/// The sizes of old versions follow from our mirrors without the members those versions lack. This needs no header.
+/// The sizes of old versions follow from our mirrors without the members those versions lack. This
+/// needs no header.
 #[test]
 fn old_sizes_follow_from_the_mirrors() {
     let mut checked = 0;

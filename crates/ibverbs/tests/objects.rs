@@ -593,7 +593,8 @@ fn attributes_that_mean_nothing_are_refused() {
     }
 }
 
-/// A queue pair on an SRQ tells when it takes no more from it; destroying it waits for the acknowledgement.
+/// A queue pair on an SRQ tells when it takes no more from it; destroying it waits for the
+/// acknowledgement.
 #[test]
 fn an_asynchronous_event_names_its_queue_pair() {
     let open = Open::new();

@@ -136,7 +136,8 @@ fn each_name_has_one_default_version() {
 
 #[test]
 fn names_of_version_1_0_layouts_are_not_claimed() {
-    // The old layouts are not implemented: asking for them must fail rather than find today's function.
+    // The old layouts are not implemented: asking for them must fail rather than find today's
+    // function.
     let library = Library::open();
     for name in ["ibv_get_device_list", "ibv_open_device", "ibv_create_qp"] {
         assert!(library.find(name, "IBVERBS_1.0").is_none(), "{name}@IBVERBS_1.0");

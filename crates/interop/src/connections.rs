@@ -1,4 +1,5 @@
-//! Programs that meet by address and port, over the kernel's connection manager in the machine and ours on this side.
+//! Programs that meet by address and port, over the kernel's connection manager in the machine and
+//! ours on this side.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use crate::ends::{End, Family};
 use crate::pair::{Ends, LISTEN_SECONDS};
 use crate::vm;
 
-/// A server and a client, as they are typed. `SERVER` and `PORT` stand for the server's address and its port.
+/// A server and a client, as they are typed. `SERVER` and `PORT` stand for the server's address and
+/// its port.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
     /// What listens.
@@ -61,8 +63,8 @@ impl Lines {
     }
 }
 
-/// A listener of ours has a name that the kernel lists, with port space and port at its end; spaces differ in what is before the
-/// last four digits.
+/// A listener of ours has a name that the kernel lists, with port space and port at its end; spaces
+/// differ in what is before the last four digits.
 fn await_name(port: u16, server: &mut Running) -> Result<(), String> {
     let end = Instant::now() + Duration::from_secs(LISTEN_SECONDS.into());
     let digits = format!("{port:04x}-");

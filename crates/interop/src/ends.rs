@@ -1,4 +1,5 @@
-//! The two ends of the wire: programs under `adverb run` on this side of the tap, soft-RoCE on the other.
+//! The two ends of the wire: programs under `adverb run` on this side of the tap, soft-RoCE on the
+//! other.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -45,11 +45,12 @@ impl Ends {
         format!("{}_to_{}", self.client, self.server)
     }
 
-    /// Runs both programs to their end or the limit. Both get `-p PORT` and the client the server's IPv4 address, over which
-    /// the programs exchange queue pair numbers whatever their GIDs are.
+    /// Runs both programs to their end or the limit. Both get `-p PORT` and the client the server's
+    /// IPv4 address, over which the programs exchange queue pair numbers whatever their GIDs are.
     ///
     /// # Errors
-    /// When an end cannot be started or the server never listens; exit statuses are the caller's to judge.
+    /// When an end cannot be started or the server never listens; exit statuses are the caller's to
+    /// judge.
     pub fn run(
         self,
         program: impl Fn(End) -> Result<Program, String>,

@@ -23,8 +23,8 @@ pub fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Starts this program again, with its arguments, beside a machine that is booted with `options` and ends with it.
-/// Returns only when that could not be started.
+/// Starts this program again, with its arguments, beside a machine that is booted with `options`
+/// and ends with it. Returns only when that could not be started.
 pub fn again_beside(options: &[&str]) -> ExitCode {
     let me = match std::env::current_exe() {
         Ok(me) => me,
@@ -82,8 +82,8 @@ pub fn await_id(port: u16, seconds: u32) -> Result<(), String> {
     program("await-cm", &[port.to_string(), seconds.to_string()]).run(SHORT)?.require_ok()
 }
 
-/// For the message about an end that hangs in the machine: rxe's queue pairs and counters, where each of the programs sleeps in the
-/// kernel, and the kernel's last words.
+/// For the message about an end that hangs in the machine: rxe's queue pairs and counters, where
+/// each of the programs sleeps in the kernel, and the kernel's last words.
 pub fn state_of_rxe() -> String {
     let line = "echo '--- rxe'; rdma resource show qp; cd /sys/class/infiniband/rxe0/ports/1/hw_counters; grep . *; \
                 for p in /proc/[0-9]*; do case $(cat $p/comm) in ib_*|ibv_*|interop-peer|rping|ucmatose|udaddy|rdma_*) \
@@ -91,8 +91,8 @@ pub fn state_of_rxe() -> String {
     shell(line).run(SHORT).map_or_else(|why| why, |out| format!("\n{}", out.text))
 }
 
-/// How long the machine's threads have waited for a processor of ours since it was booted. Timers that expire meanwhile say
-/// nothing about the programs. Zero where the kernel does not count.
+/// How long the machine's threads have waited for a processor of ours since it was booted. Timers
+/// that expire meanwhile say nothing about the programs. Zero where the kernel does not count.
 pub fn waited_for_processor() -> Duration {
     let Some(pid) = std::env::var_os(PID) else { return Duration::ZERO };
     let Ok(tasks) = std::fs::read_dir(Path::new("/proc").join(pid).join("task")) else {

@@ -1,4 +1,5 @@
-//! What a message between two links costs that takes the hand-over connection: to and fro, and in one direction.
+//! What a message between two links costs that takes the hand-over connection: to and fro, and in
+//! one direction.
 //!
 //! `cargo run --release -p adverb-link --example handover -- [ROUNDS]`
 

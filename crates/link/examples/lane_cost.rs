@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p adverb-link --example lane_cost -- [ROUNDS]`
 //!
-//! Each round times, one after the other: a word that goes to and fro, a record of 8 bytes that does, records in
-//! one direction. The ratio is the median of the rounds'.
+//! Each round times, one after the other: a word that goes to and fro, a record of 8 bytes that
+//! does, records in one direction. The ratio is the median of the rounds'.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -55,7 +55,8 @@ fn of_process(pid: u32, fd: u32) -> OwnedFd {
 
 /// Two words in lines of their own, for good.
 fn words(file: &File) -> [&'static AtomicU64; 2] {
-    // SAFETY: a new shared mapping of a file that has a page; aligned, never unmapped, and used by atomics alone.
+    // SAFETY: a new shared mapping of a file that has a page; aligned, never unmapped, and used by
+    // atomics alone.
     unsafe {
         let at = libc::mmap(
             std::ptr::null_mut(),

@@ -24,7 +24,8 @@ pub(crate) struct AddressSocket {
     /// Held while datagrams are taken and handed to the sink, so that the order of packets is kept.
     /// With it the origin of those from the source seen last.
     pub(crate) receiving: Mutex<LastOrigin>,
-    /// Everything was read that another user may have sent from this address before the port here was this user's.
+    /// Everything was read that another user may have sent from this address before the port here
+    /// was this user's.
     pub(crate) vouches: AtomicBool,
     /// The kernel refused a GSO run that it then took packet by packet.
     pub(crate) no_gso: AtomicBool,

@@ -14,8 +14,8 @@ use crate::types::RxPacket;
 use crate::udp::UdpLink;
 
 impl UdpLink {
-    /// Gives a packet to the sink, unless a fault says otherwise; answers how often it did. `id` is the IPv4
-    /// identification it came with.
+    /// Gives a packet to the sink, unless a fault says otherwise; answers how often it did. `id` is
+    /// the IPv4 identification it came with.
     #[inline]
     pub(crate) fn admit(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
         if !self.tapped {
@@ -58,7 +58,8 @@ impl UdpLink {
         packets.map(sink).count()
     }
 
-    /// When a packet that a fault holds is due at the latest; `None` when none is held. [`UdpLink::recv`] gives it out.
+    /// When a packet that a fault holds is due at the latest; `None` when none is held.
+    /// [`UdpLink::recv`] gives it out.
     pub fn held_for(&self) -> Option<Duration> {
         self.faults.as_ref()?.due_in()
     }
@@ -84,7 +85,8 @@ impl UdpLink {
         whole.extend_from_slice(&icrc::compute(&packet.src, &dst, id, packet.bytes));
         let mut solver = Solver::new();
         let mut bad = flipped(&whole, draw);
-        // Over IPv4 one damaged packet in 65536 passes, as the identification is solved for: that one is damaged again.
+        // Over IPv4 one damaged packet in 65536 passes, as the identification is solved for: that
+        // one is damaged again.
         for again in 1..64 {
             if icrc::verify(&mut solver, &packet.src, &dst, id, &bad).is_none() {
                 break;

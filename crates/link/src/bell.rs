@@ -1,16 +1,18 @@
 //! Bells between two processes of a host, and how one sees the other's end.
 //!
-//! Each process makes a pair of sockets for each other one, keeps one end and gives the other. A byte through it wakes; its end
-//! says that the giver is gone: the process, or the program in it, as `exec` closes it too. A pair has one holder, so nobody
-//! breaks it for another. And a socket waits for nothing if a call says so, where a flag of a file that two processes share is
-//! the other's to change: a full `eventfd` without `O_NONBLOCK` would hold its writer for ever (TRU-3).
+//! Each process makes a pair of sockets for each other one, keeps one end and gives the other. A
+//! byte through it wakes; its end says that the giver is gone: the process, or the program in it,
+//! as `exec` closes it too. A pair has one holder, so nobody breaks it for another. And a socket
+//! waits for nothing if a call says so, where a flag of a file that two processes share is the
+//! other's to change: a full `eventfd` without `O_NONBLOCK` would hold its writer for ever (TRU-3).
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::sys::{self, EVENTS, Fd, FdTable};
 
-/// All bells of a process, and one descriptor that is readable while one of them is, or a watched process has ended.
+/// All bells of a process, and one descriptor that is readable while one of them is, or a watched
+/// process has ended.
 pub struct Bells {
     table: Arc<FdTable>,
     any: Fd,
@@ -61,7 +63,8 @@ impl Bells {
         self.any.borrow()
     }
 
-    /// Has a bell watched, the end of its peer's, and what else is readable when the peer has ended; all by one token.
+    /// Has a bell watched, the end of its peer's, and what else is readable when the peer has
+    /// ended; all by one token.
     ///
     /// # Errors
     /// What the kernel says.
@@ -85,8 +88,8 @@ impl Bells {
         sys::wait_any(&self.any, tokens).unwrap_or(0)
     }
 
-    /// Closes them all, for the child of a fork, which must not keep its parent alive in the eyes of others. Only `close` is
-    /// called.
+    /// Closes them all, for the child of a fork, which must not keep its parent alive in the eyes
+    /// of others. Only `close` is called.
     pub fn close_after_fork(&self) {
         self.table.close_all();
     }

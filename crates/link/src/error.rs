@@ -68,7 +68,8 @@ pub enum LinkError {
         /// That many.
         limit: usize,
     },
-    /// All slots of the user are taken by live processes, of this user or of others that hold their names.
+    /// All slots of the user are taken by live processes, of this user or of others that hold their
+    /// names.
     #[error(fmt = no_free_slot)]
     NoFreeSlot {
         /// How many there are.

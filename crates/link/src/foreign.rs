@@ -109,7 +109,8 @@ pub fn greeting(hello: &Hello) -> Vec<u8> {
     hello.emit()
 }
 
-/// Reads a greeting whose kind was looked at, with as many bytes in front as it takes to have looked.
+/// Reads a greeting whose kind was looked at, with as many bytes in front as it takes to have
+/// looked.
 #[must_use]
 pub fn parse_greeting(bytes: &[u8]) -> Option<Hello> {
     Hello::parse(bytes)

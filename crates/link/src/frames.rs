@@ -1,7 +1,9 @@
-//! Ethernet frames of raw packet queue pairs: to and from an interface by a packet socket, and from process to process of a user.
+//! Ethernet frames of raw packet queue pairs: to and from an interface by a packet socket, and from
+//! process to process of a user.
 //!
-//! A process that takes frames of an interface without a packet socket says so by an abstract name. Who sends looks for such names each
-//! time, and gives the frame to the owners of the slots that they name, over connections that prove the user (see [`crate::handover`]).
+//! A process that takes frames of an interface without a packet socket says so by an abstract name.
+//! Who sends looks for such names each time, and gives the frame to the owners of the slots that
+//! they name, over connections that prove the user (see [`crate::handover`]).
 
 use std::collections::VecDeque;
 use std::io;

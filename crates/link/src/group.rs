@@ -1,7 +1,8 @@
 //! Multicast groups: a socket bound to the group's address, which has joined it on one interface.
 //!
-//! The kernel gives a copy of each datagram to every socket that joined, in whichever process, those of this host that sent it
-//! included. So no packet is handed on here, and nothing is steered.
+//! The kernel gives a copy of each datagram to every socket that joined, in whichever process,
+//! those of this host that sent it included. So no packet is handed on here, and nothing is
+//! steered.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

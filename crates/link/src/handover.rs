@@ -1,8 +1,9 @@
 //! Connections between the processes of a user on one host.
 //!
-//! Whoever owns a slot listens at its name. To send to a slot a process connects, and asks the kernel whose the other end is
-//! before anything leaves; whoever takes a connection asks the same before anything is read. Both answers hold as long as the
-//! connection does, so a name that changes hands between two messages, or that a stranger holds, gets nothing (TRU-1).
+//! Whoever owns a slot listens at its name. To send to a slot a process connects, and asks the
+//! kernel whose the other end is before anything leaves; whoever takes a connection asks the same
+//! before anything is read. Both answers hold as long as the connection does, so a name that
+//! changes hands between two messages, or that a stranger holds, gets nothing (TRU-1).
 
 use std::collections::HashMap;
 use std::io;
@@ -166,7 +167,8 @@ impl Incoming {
 }
 
 impl UdpLink {
-    /// Sends a message to the owner of a slot, and says over which connection. One system call where one stands.
+    /// Sends a message to the owner of a slot, and says over which connection. One system call
+    /// where one stands.
     pub(crate) fn tell(&self, slot: Slot, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> Result<LineId, Untold> {
         // Once more if the owner that was known has gone: another may have the slot.
         for _ in 0..2 {
@@ -194,7 +196,8 @@ impl UdpLink {
         Err(Untold::NoOwner)
     }
 
-    /// Closes the connection to a slot's owner, which has ended if the connection is the one that is meant.
+    /// Closes the connection to a slot's owner, which has ended if the connection is the one that
+    /// is meant.
     fn close_ended(&self, slot: Slot, is_meant: impl Fn(&Arc<Line>) -> bool) {
         let mut lines = self.outgoing.lines.write();
         if lines.get(&slot).is_some_and(is_meant)
@@ -205,7 +208,8 @@ impl UdpLink {
         }
     }
 
-    /// Ends the watch of a connection before it is closed: a child of the program may still have the socket.
+    /// Ends the watch of a connection before it is closed: a child of the program may still have
+    /// the socket.
     fn unwatch(&self, fd: &Fd) {
         sys::unwatch(self.incoming.any.raw(), fd.raw());
     }
@@ -233,7 +237,8 @@ impl UdpLink {
             // What is on its way is still read.
             self.unwatch(&line.fd);
         }
-        // Nothing ever comes back on it but its end, at which it is closed: processes that come and go leave nothing.
+        // Nothing ever comes back on it but its end, at which it is closed: processes that come and
+        // go leave nothing.
         let any = self.incoming.any.raw();
         sys::watch_for(any, fd.raw(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
         let id = LineId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
@@ -287,7 +292,8 @@ impl UdpLink {
         let taking = &mut *taking;
         let mut tokens = [0; EVENTS];
         let mut done = 0;
-        // The one that was busy last costs one call a message, and one more to see that there is no other.
+        // The one that was busy last costs one call a message, and one more to see that there is no
+        // other.
         while let Some(hot) = taking.hot.filter(|_| taking.row < IN_A_ROW && done < budget) {
             match self.take_from(taking, hot, sockets, buffers, sink) {
                 Some(n) => {
@@ -373,7 +379,8 @@ impl UdpLink {
         Some(self.take_message(sockets, buffers.message(local.len), sender, sink))
     }
 
-    /// Takes connections at the name of a slot or a service: those of other users end before a byte of them is read.
+    /// Takes connections at the name of a slot or a service: those of other users end before a byte
+    /// of them is read.
     fn accept(&self, taking: &mut Taking, listener: &Fd, what: &str) {
         if taking.spare.is_none() {
             taking.spare = sys::message_socket(&self.fds).ok();
@@ -384,7 +391,8 @@ impl UdpLink {
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR | libc::ECONNABORTED | libc::E2BIG) => continue,
                     Some(libc::EMFILE | libc::ENFILE) if taking.spare.take().is_some() => {
-                        // Sent away, or it would wait at the door for ever and be looked at again and again.
+                        // Sent away, or it would wait at the door for ever and be looked at again
+                        // and again.
                         drop(sys::accept(&self.fds, listener));
                         taking.spare = sys::message_socket(&self.fds).ok();
                         continue;

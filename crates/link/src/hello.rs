@@ -1,7 +1,9 @@
-//! How two processes of a user on one host get to know each other: each gives the other descriptors, once.
+//! How two processes of a user on one host get to know each other: each gives the other
+//! descriptors, once.
 //!
-//! Greetings travel over connections whose other end was proved to be the same user's ([`crate::handover`]): nothing leaves before
-//! that. What the descriptors are for is the business of whoever sends them.
+//! Greetings travel over connections whose other end was proved to be the same user's
+//! ([`crate::handover`]): nothing leaves before that. What the descriptors are for is the business
+//! of whoever sends them.
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +18,8 @@ use crate::udp::UdpLink;
 pub(crate) const KIND_HELLO: u8 = 4;
 /// What both sides must agree on beside the message itself: layouts of shared memory.
 const VERSION: u8 = 3;
-/// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond are closed.
+/// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
+/// are closed.
 pub(crate) const KEPT: usize = 16;
 /// Descriptors of a greeting that are kept, at most.
 const GIFTS: usize = 4;
@@ -79,12 +82,12 @@ impl Hello {
 }
 
 impl UdpLink {
-    /// Greets the owner of a slot, and says over which connection: [`UdpLink::ended`] names the connection when its other end has
-    /// gone.
+    /// Greets the owner of a slot, and says over which connection: [`UdpLink::ended`] names the
+    /// connection when its other end has gone.
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody owns it, `PermissionDenied` with the user when another user holds its name; what else the
-    /// kernel says.
+    /// `ConnectionRefused` when nobody owns it, `PermissionDenied` with the user when another user
+    /// holds its name; what else the kernel says.
     pub fn greet(&self, slot: Slot, hello: &Hello, fds: &[BorrowedFd<'_>]) -> io::Result<LineId> {
         let message = hello.emit();
         for _ in 1..TRIES {
@@ -100,8 +103,8 @@ impl UdpLink {
         Ok(self.tell(slot, &[&message], fds)?)
     }
 
-    /// Does the kernel say that the process listens at the slot's name now? The number is as this process sees it, 0 for all of other
-    /// PID namespaces.
+    /// Does the kernel say that the process listens at the slot's name now? The number is as this
+    /// process sees it, 0 for all of other PID namespaces.
     pub fn is_held_by(&self, slot: Slot, pid: i32) -> bool {
         let held = self
             .prove_owner(&slot_name(self.uid, slot))
@@ -109,7 +112,8 @@ impl UdpLink {
         matches!(held, Ok(Proof::Own(holder)) if holder == pid)
     }
 
-    /// Greetings that came since the last call. [`UdpLink::ended`] comes before, as a process may have taken another's slot.
+    /// Greetings that came since the last call. [`UdpLink::ended`] comes before, as a process may
+    /// have taken another's slot.
     pub fn greetings(&self) -> Vec<Greeting> {
         if !self.greeted.load(Relaxed) {
             return Vec::new();
@@ -119,7 +123,8 @@ impl UdpLink {
         std::mem::take(&mut *kept)
     }
 
-    /// Connections whose other ends have gone since the last call. Another process may own the slot by now, and be greeted already.
+    /// Connections whose other ends have gone since the last call. Another process may own the slot
+    /// by now, and be greeted already.
     pub fn ended(&self) -> Vec<LineId> {
         if !self.greeted.load(Relaxed) {
             return Vec::new();

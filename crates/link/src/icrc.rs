@@ -1,4 +1,5 @@
-//! The ICRC of what this socket sends and receives: the flow's addresses and ports in `adverb-wire`'s terms.
+//! The ICRC of what this socket sends and receives: the flow's addresses and ports in
+//! `adverb-wire`'s terms.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,7 +33,8 @@ pub(crate) fn compute(src: &SocketAddr, dst: &SocketAddr, id: u16, packet: &[u8]
     IcrcState::new(&ip, &udp, packet).finish()
 }
 
-/// Checks a packet, BTH through ICRC; gives back its IPv4 identification (0 over IPv6). `hint` is tried first.
+/// Checks a packet, BTH through ICRC; gives back its IPv4 identification (0 over IPv6). `hint` is
+/// tried first.
 pub(crate) fn verify(
     solver: &mut Solver,
     src: &SocketAddr,

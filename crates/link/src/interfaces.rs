@@ -1,4 +1,5 @@
-//! The machine's interfaces, as the kernel tells of them in this network namespace. (`/sys/class/net` may be another's.)
+//! The machine's interfaces, as the kernel tells of them in this network namespace.
+//! (`/sys/class/net` may be another's.)
 use crate::sys::netlink;
 use std::collections::BTreeMap;
 use std::io;

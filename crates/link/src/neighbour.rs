@@ -1,8 +1,9 @@
-//! Whether the kernel knows a way to an address on a link of this machine: its tables of routes and neighbours.
+//! Whether the kernel knows a way to an address on a link of this machine: its tables of routes and
+//! neighbours.
 //!
-//! A destination behind a link is reached by the hardware address of the next hop, for which the kernel asks (ARP, neighbour
-//! discovery) when something is sent there. Who answers no such question gets no packet. What the kernel does not tell counts as
-//! known: packets find out.
+//! A destination behind a link is reached by the hardware address of the next hop, for which the
+//! kernel asks (ARP, neighbour discovery) when something is sent there. Who answers no such
+//! question gets no packet. What the kernel does not tell counts as known: packets find out.
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -15,7 +16,8 @@ const NDMSG: usize = 12;
 const IFINFOMSG: usize = 16;
 /// Attribute of a neighbour: its address.
 const NDA_DST: u16 = 1;
-/// States in which a neighbour's hardware address is taken for right: reachable, stale, delay, probe, no ARP, permanent.
+/// States in which a neighbour's hardware address is taken for right: reachable, stale, delay,
+/// probe, no ARP, permanent.
 const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// The port to which what makes the kernel ask is sent: discard (RFC 863).
 const DISCARD: u16 = 9;
@@ -57,7 +59,8 @@ fn unknown(destination: SocketAddr) -> io::Result<bool> {
     asks(interface)
 }
 
-/// The neighbour that packets are given to, and by which interface; `None`: they leave by no link, or go to many.
+/// The neighbour that packets are given to, and by which interface; `None`: they leave by no link,
+/// or go to many.
 fn next_hop(destination: SocketAddr) -> io::Result<Option<(IpAddr, u32)>> {
     let ip = destination.ip();
     let mut request = [0; RTMSG].to_vec();

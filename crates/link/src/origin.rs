@@ -1,9 +1,11 @@
-//! Where packets come from: those of this machine count only if they come from the port that the own user holds.
+//! Where packets come from: those of this machine count only if they come from the port that the
+//! own user holds.
 //!
-//! Any program of this machine may send to the port from an address of the machine, with a right ICRC. What it cannot do is to
-//! send from the port itself where this process holds a socket: the kernel lets only processes of the same user share it
-//! (`SO_REUSEPORT`). So a packet whose source is an address of this machine is taken only if this process has a socket there,
-//! and the packet comes from its port.
+//! Any program of this machine may send to the port from an address of the machine, with a right
+//! ICRC. What it cannot do is to send from the port itself where this process holds a socket: the
+//! kernel lets only processes of the same user share it (`SO_REUSEPORT`). So a packet whose source
+//! is an address of this machine is taken only if this process has a socket there, and the packet
+//! comes from its port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{
@@ -35,8 +37,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub(crate) enum Origin {
     /// From another machine, or from the own user's port of this one.
     Good,
-    /// From the port at an address of this machine at which this process has no socket: whose it is it cannot say. A process
-    /// that has one there can.
+    /// From the port at an address of this machine at which this process has no socket: whose it is
+    /// it cannot say. A process that has one there can.
     Unproven,
     /// From this machine, and not from the port.
     Forged,
@@ -61,7 +63,8 @@ impl OwnAddresses {
         }
         let mut known = self.known.lock();
         if known.0.is_none_or(|at| at.elapsed() > FRESH) {
-            // Without an answer what was known stays; the addresses of the sockets are known in any case.
+            // Without an answer what was known stays; the addresses of the sockets are known in any
+            // case.
             let ranges = owner::local_ranges().unwrap_or_else(|error| {
                 log::debug!("the kernel does not say which addresses this machine has: {error}");
                 std::mem::take(&mut known.1)
@@ -117,8 +120,9 @@ impl UdpLink {
         }
     }
 
-    /// From now on packets from the port at this socket's address count. What came from there while another user had the port may
-    /// still wait in the other sockets: it is read first, and judged as it was.
+    /// From now on packets from the port at this socket's address count. What came from there while
+    /// another user had the port may still wait in the other sockets: it is read first, and judged
+    /// as it was.
     pub(crate) fn vouch(&self, new: &AddressSocket) {
         let sockets = self.sockets();
         let mut buffers = RxBuffers::new(1);

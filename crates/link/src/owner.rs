@@ -1,7 +1,8 @@
 //! Whose a name, a port or an address is, as the kernel says.
 //!
-//! Names and ports are free for all to take, so who holds one proves nothing. What proves a process's user is a connection: the
-//! kernel notes at either end whose process made it, and that stays. See [`prove`].
+//! Names and ports are free for all to take, so who holds one proves nothing. What proves a
+//! process's user is a connection: the kernel notes at either end whose process made it, and that
+//! stays. See [`prove`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +12,8 @@ use crate::error::LinkError;
 use crate::sys::{self, Fd, netlink};
 use crate::types::Config;
 
-/// What the kernel calls users that the process's user namespace does not know, unless it was told otherwise.
+/// What the kernel calls users that the process's user namespace does not know, unless it was told
+/// otherwise.
 const OVERFLOW_UID: u32 = 65534;
 /// `unix_diag_req`: family, states, and what to show.
 const UDIAG_SHOW_NAME: u32 = 1;
@@ -24,8 +26,9 @@ const UNIX_DIAG_MSG: usize = 16;
 const RTMSG: usize = 12;
 const IFADDRMSG: usize = 8;
 
-/// Can this process tell its own user from every other? Not if its user is the one that stands for all unknown ones, in a user
-/// namespace that does not know all: the kernel shows it strangers under its own number.
+/// Can this process tell its own user from every other? Not if its user is the one that stands for
+/// all unknown ones, in a user namespace that does not know all: the kernel shows it strangers
+/// under its own number.
 #[must_use]
 pub fn users_can_be_told_apart() -> bool {
     let read = |path| std::fs::read_to_string(path).ok();
@@ -47,15 +50,15 @@ pub(crate) enum Proof {
     Foreign(u32),
 }
 
-/// Asks the kernel who is at the other end of a connection. The answer holds as long as the connection does: it does not change
-/// hands, even if the process dies and another takes its name.
+/// Asks the kernel who is at the other end of a connection. The answer holds as long as the
+/// connection does: it does not change hands, even if the process dies and another takes its name.
 pub(crate) fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
     let (theirs, pid) = sys::peer(fd)?;
     Ok(if theirs == uid { Proof::Own(pid) } else { Proof::Foreign(theirs) })
 }
 
-/// The users that hold abstract names which `matches` chooses, with how many each. Empty where the kernel does not say. Sockets of
-/// another kind have names of their own, which are in nobody's way.
+/// The users that hold abstract names which `matches` chooses, with how many each. Empty where the
+/// kernel does not say. Sockets of another kind have names of their own, which are in nobody's way.
 pub(crate) fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
     let mut found = BTreeMap::new();
     each_name(|name, uid| {
@@ -66,7 +69,8 @@ pub(crate) fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
     found
 }
 
-/// Tells of each abstract name of this kind of socket and of the user that holds it; of none where the kernel does not say.
+/// Tells of each abstract name of this kind of socket and of the user that holds it; of none where
+/// the kernel does not say.
 pub(crate) fn each_name(mut found: impl FnMut(&str, u32)) {
     // Family, protocol, padding, all states, any inode, what to show, cookie.
     let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
@@ -102,8 +106,8 @@ pub(crate) struct Holder {
     pub kernel: bool,
 }
 
-/// Those of the UDP sockets that keep others from a port at an address, by the kernel's table. Those at the address, and those
-/// at every address.
+/// Those of the UDP sockets that keep others from a port at an address, by the kernel's table.
+/// Those at the address, and those at every address.
 pub(crate) fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let mut found = Vec::new();
     for (path, at) in [
@@ -130,7 +134,8 @@ fn holder(line: &str, wanted: &[String]) -> Option<Holder> {
     here.then(|| Some(Holder { uid: uid.parse().ok()?, kernel: inode == "0" })).flatten()
 }
 
-/// Does somebody hold the port at this address who is not of the own user? Then it cannot be opened there.
+/// Does somebody hold the port at this address who is not of the own user? Then it cannot be opened
+/// there.
 #[must_use]
 pub fn port_of_others(ip: IpAddr) -> Option<LinkError> {
     let port = Config::default().port;
@@ -149,7 +154,8 @@ pub(crate) fn port_taken(ip: IpAddr, port: u16) -> LinkError {
     LinkError::PortTaken { ip, port, uid, holders }
 }
 
-/// An address and port as the kernel's tables of UDP sockets name them: words in the machine's byte order.
+/// An address and port as the kernel's tables of UDP sockets name them: words in the machine's byte
+/// order.
 pub(crate) fn table_name(ip: IpAddr, port: u16) -> String {
     let word = |bytes: &[u8]| format!("{:08X}", u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     let mut name: String = match ip {
@@ -163,7 +169,8 @@ pub(crate) fn table_name(ip: IpAddr, port: u16) -> String {
 /// Addresses of this machine, in ranges: an address, and how many of its leading bits count.
 pub(crate) type Ranges = Vec<(IpAddr, u8)>;
 
-/// The addresses that this machine sends from: those of its interfaces, and what its table of local routes adds.
+/// The addresses that this machine sends from: those of its interfaces, and what its table of local
+/// routes adds.
 ///
 /// # Errors
 /// Where the kernel does not say.
@@ -174,7 +181,8 @@ pub(crate) fn local_ranges() -> io::Result<Ranges> {
         let attributes = netlink::attributes(item.get(IFADDRMSG..).unwrap_or_default());
         found.extend(
             attributes
-                // Of a point-to-point link one is the other end's, which the local table does not know.
+                // Of a point-to-point link one is the other end's, which the local table does not
+                // know.
                 .filter(|(kind, _)| {
                     *kind == libc::IFA_LOCAL || *kind == libc::IFA_ADDRESS && item[0] == libc::AF_INET6 as u8
                 })

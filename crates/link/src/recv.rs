@@ -1,4 +1,5 @@
-//! Receiving: GRO datagrams are split, each packet's ICRC is checked, and what another process owns is handed on.
+//! Receiving: GRO datagrams are split, each packet's ICRC is checked, and what another process owns
+//! is handed on.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +22,11 @@ use crate::udp::{Sockets, UdpLink};
 
 /// Length of a BTH, the least a packet has before its ICRC.
 const BTH_LEN: usize = 12;
-/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the largest path MTU. Nothing longer
-/// is summed up, kept or handed on.
+/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the
+/// largest path MTU. Nothing longer is summed up, kept or handed on.
 pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
-/// In a spin over all sockets, every how many empty calls those that were not busy last are looked at.
+/// In a spin over all sockets, every how many empty calls those that were not busy last are looked
+/// at.
 const LOOK_EVERY: u32 = 4;
 /// The same for calls that found something.
 const LOOK_EVERY_BUSY: u32 = 64;
@@ -111,17 +113,17 @@ impl OwnedPacket {
 pub type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
 
 impl UdpLink {
-    /// Receives without waiting what a system call or a few give, and hands about `budget` packets at most (a datagram
-    /// of joined packets is never split) to `sink`, in the order of each socket. Gives back how many. More may be
-    /// left unless it gives back 0.
+    /// Receives without waiting what a system call or a few give, and hands about `budget` packets
+    /// at most (a datagram of joined packets is never split) to `sink`, in the order of each
+    /// socket. Gives back how many. More may be left unless it gives back 0.
     ///
-    /// Only one thread at a time takes from a socket: while another one does, this gives back 0 for it. After a
-    /// wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]: [`RxFrom::All`] is for spinning.
-    /// `sink` may send, but must not add or remove addresses.
+    /// Only one thread at a time takes from a socket: while another one does, this gives back 0 for
+    /// it. After a wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]:
+    /// [`RxFrom::All`] is for spinning. `sink` may send, but must not add or remove addresses.
     ///
     /// # Errors
-    /// What the kernel says when a socket is broken (closed after a fork, the address index unknown). Errors that
-    /// concern a single packet are skipped.
+    /// What the kernel says when a socket is broken (closed after a fork, the address index
+    /// unknown). Errors that concern a single packet are skipped.
     pub fn recv(
         &self,
         from: RxFrom,
@@ -427,8 +429,8 @@ impl UdpLink {
         done
     }
 
-    /// Answers a steering probe of another process of this user on this host; `false` if it is none, or if the prober
-    /// is gone.
+    /// Answers a steering probe of another process of this user on this host; `false` if it is
+    /// none, or if the prober is gone.
     fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
             .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));

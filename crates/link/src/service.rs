@@ -1,8 +1,9 @@
 //! Services of queue pair 1: which process of a user a MAD is for that names no queue pair.
 //!
-//! Queue pair 1 belongs to no process. What answers a MAD of ours brings back a communication id, whose upper bits are its owner's
-//! slot; a request names a service, and who serves it listens at an abstract `AF_UNIX` name of that service. Such names end with
-//! their process, as those of slots do, and prove nothing by themselves either: see [`crate::handover`].
+//! Queue pair 1 belongs to no process. What answers a MAD of ours brings back a communication id,
+//! whose upper bits are its owner's slot; a request names a service, and who serves it listens at
+//! an abstract `AF_UNIX` name of that service. Such names end with their process, as those of slots
+//! do, and prove nothing by themselves either: see [`crate::handover`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::sys::{self, Fd, RawAddr};
 use crate::types::{AddrIndex, Delivery, Route, RxPacket};
 use crate::udp::UdpLink;
 
-/// A service id bound among the processes of this user in this network namespace; free when dropped.
+/// A service id bound among the processes of this user in this network namespace; free when
+/// dropped.
 pub struct ServiceClaim {
     service: u64,
     at: Option<IpAddr>,
@@ -76,17 +78,20 @@ fn listener_name(uid: u32, service: u64, at: Option<IpAddr>) -> String {
     format!("adverb-{uid}-cm-{service:x}-{}", place(at))
 }
 
-/// Where and how a claim of that name is bound, behind the common beginning: the address and whether it is shared.
+/// Where and how a claim of that name is bound, behind the common beginning: the address and
+/// whether it is shared.
 fn parse_claim(rest: &str) -> Option<(Option<IpAddr>, bool)> {
     let (at, shared) = rest.split_once('+').map_or((rest, false), |(at, _)| (at, true));
     if at == "any" { Some((None, shared)) } else { Some((Some(at.parse().ok()?), shared)) }
 }
 
 impl UdpLink {
-    /// Binds a service at one address, or at all. Only claims that are all `shared` may be at the same place; "all" is every place.
+    /// Binds a service at one address, or at all. Only claims that are all `shared` may be at the
+    /// same place; "all" is every place.
     ///
     /// # Errors
-    /// [`LinkError::ServiceTaken`] if another claim is in the way, of this process or of another; otherwise what the system said.
+    /// [`LinkError::ServiceTaken`] if another claim is in the way, of this process or of another;
+    /// otherwise what the system said.
     pub fn claim_service(
         &self,
         service: u64,
@@ -131,7 +136,8 @@ impl UdpLink {
     /// Takes MADs for a service from other processes of this user from now on.
     ///
     /// # Errors
-    /// [`LinkError::ServiceTaken`] if somebody listens for it there; otherwise what the system said.
+    /// [`LinkError::ServiceTaken`] if somebody listens for it there; otherwise what the system
+    /// said.
     pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LinkError> {
         const DOING: &str = "listen for a service";
         let fail = |error| LinkError::from_io(DOING, error);
@@ -214,7 +220,8 @@ impl UdpLink {
         }
     }
 
-    /// Sees to it that the end of a slot's owner is told of by [`UdpLink::ended`]. [`Delivery::NoOwner`]: nobody owns it.
+    /// Sees to it that the end of a slot's owner is told of by [`UdpLink::ended`].
+    /// [`Delivery::NoOwner`]: nobody owns it.
     pub fn watch_owner(&self, slot: Slot) -> Delivery {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) {
             return Delivery::NoOwner;
@@ -231,7 +238,8 @@ impl UdpLink {
         self.socket(local).map(|socket| socket.local)
     }
 
-    /// A packet from this process to one of this host, as [`UdpLink::tell_owner`] and [`UdpLink::tell_service`] take it.
+    /// A packet from this process to one of this host, as [`UdpLink::tell_owner`] and
+    /// [`UdpLink::tell_service`] take it.
     pub fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
         let src = self.source_of(route.local)?;
         Some(RxPacket {

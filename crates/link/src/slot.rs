@@ -1,8 +1,8 @@
 //! Process slots: who owns which QPNs, and the messages between the processes of a user.
 //!
-//! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while the process lives
-//! and vanishes when it dies, however it dies, so there is nothing to clean up. That somebody has it proves nothing: see
-//! [`crate::handover`].
+//! A process claims a slot by listening at an abstract `AF_UNIX` name. The name is exclusive while
+//! the process lives and vanishes when it dies, however it dies, so there is nothing to clean up.
+//! That somebody has it proves nothing: see [`crate::handover`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -27,7 +27,8 @@ pub const SLOT_SHIFT: u32 = 24 - SLOT_BITS;
 pub const MIN_SLOT: Slot = 1;
 /// The highest slot; the one above would hold the multicast QPN.
 pub const MAX_SLOT: Slot = (1 << SLOT_BITS) - 2;
-/// DestQP of MADs of the communication manager, the general services interface (IBTA 3.9.2). It belongs to no process.
+/// DestQP of MADs of the communication manager, the general services interface (IBTA 3.9.2). It
+/// belongs to no process.
 pub const MAD_QPN: u32 = 1;
 /// DestQP of multicast packets.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -36,7 +37,8 @@ pub const PROBE_QPN: u32 = 0xff_fffe;
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;
 
-/// The slot that owns a QPN; `None` for QPN 0 and 1, multicast and everything else outside the slots.
+/// The slot that owns a QPN; `None` for QPN 0 and 1, multicast and everything else outside the
+/// slots.
 pub fn slot_of_qpn(qpn: u32) -> Option<Slot> {
     let slot = u16::try_from(qpn >> SLOT_SHIFT).ok()?;
     (MIN_SLOT..=MAX_SLOT).contains(&slot).then_some(slot)
@@ -50,11 +52,12 @@ pub struct SlotClaim {
 }
 
 impl SlotClaim {
-    /// Claims a free slot of the effective user, searching from a place that depends on `seed`. A name that somebody else holds
-    /// costs one call and nothing else.
+    /// Claims a free slot of the effective user, searching from a place that depends on `seed`. A
+    /// name that somebody else holds costs one call and nothing else.
     ///
     /// # Errors
-    /// [`LinkError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system said.
+    /// [`LinkError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system
+    /// said.
     pub fn claim(seed: u64) -> Result<SlotClaim, LinkError> {
         Self::claim_in(&FdTable::new(), seed)
     }
@@ -114,8 +117,8 @@ pub(crate) const MESSAGE: usize = sys::DATAGRAM;
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender, otherwise from who received them
-    /// over UDP.
+    /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender,
+    /// otherwise from who received them over UDP.
     Packets { envelope: Envelope, direct: bool, packets: &'a [u8] },
     /// The sender's socket at this address is gone: measure the steering again.
     Nudge { ip: IpAddr },

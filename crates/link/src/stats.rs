@@ -63,13 +63,16 @@ counters! {
     rx_drop_runt,
     /// Packets dropped: longer than any packet.
     rx_drop_oversize,
-    /// Packets dropped: sent from an address of this machine, but not from the port that the own user holds there.
+    /// Packets dropped: sent from an address of this machine, but not from the port that the own
+    /// user holds there.
     rx_drop_local_port,
-    /// Packets dropped: of a multicast group and a single address one is the IP destination, and the other that of the BTH.
+    /// Packets dropped: of a multicast group and a single address one is the IP destination, and
+    /// the other that of the BTH.
     rx_drop_not_multicast,
     /// Packets dropped: no live process owns the QPN's slot.
     rx_drop_no_owner,
-    /// Packets to the steering probes' number dropped: no probe of a living process of this user and host.
+    /// Packets to the steering probes' number dropped: no probe of a living process of this user
+    /// and host.
     rx_drop_probe,
     /// Packets dropped: too many came while a link without a running receiver was being set up.
     rx_drop_pending,
@@ -89,7 +92,8 @@ counters! {
     handover_drop_foreign,
     /// Connections to names that other users hold, over which nothing was sent.
     handover_refused_foreign,
-    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is not ours.
+    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is
+    /// not ours.
     handover_drop_malformed,
     /// Steering probes answered.
     probes_answered,

@@ -1,9 +1,10 @@
 //! Steering: which socket of the reuseport group of an address gets the packets of which slot.
 //!
-//! The kernel chooses by a classic BPF program over the UDP payload, which gives back an index into the group.
-//! The indices are not told, and they shift when a member leaves, so they are *measured*: the program sends a packet
-//! to [`PROBE_QPN`] to the index its PSN names, and whoever receives it tells the prober which slots it has.
-//! A wrong table costs time only: what arrives at the wrong process is handed on.
+//! The kernel chooses by a classic BPF program over the UDP payload, which gives back an index into
+//! the group. The indices are not told, and they shift when a member leaves, so they are
+//! *measured*: the program sends a packet to [`PROBE_QPN`] to the index its PSN names, and whoever
+//! receives it tells the prober which slots it has. A wrong table costs time only: what arrives at
+//! the wrong process is handed on.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -94,8 +95,9 @@ impl Probe {
     }
 }
 
-/// The program: probes by their PSN, slots by the table, everything else by the kernel's hash, which it falls back
-/// to when the index is out of range. Packet data begins at the UDP payload, thus at the BTH.
+/// The program: probes by their PSN, slots by the table, everything else by the kernel's hash,
+/// which it falls back to when the index is out of range. Packet data begins at the UDP payload,
+/// thus at the BTH.
 pub(crate) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
@@ -120,8 +122,8 @@ pub(crate) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
     code
 }
 
-/// One process that answered, with the lowest index it answered for: an index past the end of the group falls back to
-/// the hash and reaches some member again.
+/// One process that answered, with the lowest index it answered for: an index past the end of the
+/// group falls back to the hash and reaches some member again.
 struct Responder {
     index: u32,
     slots: Vec<Slot>,
@@ -144,10 +146,10 @@ impl UdpLink {
         self.due.load(Relaxed)
     }
 
-    /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms for an address,
-    /// less often while it finds nothing new. Blocks some milliseconds when it has something to do; `receive` is called
-    /// again and again meanwhile and should call [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless
-    /// another thread does.
+    /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms
+    /// for an address, less often while it finds nothing new. Blocks some milliseconds when it has
+    /// something to do; `receive` is called again and again meanwhile and should call
+    /// [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless another thread does.
     pub fn maintain(&self, receive: &mut dyn FnMut()) {
         if !self.due.swap(false, Relaxed) {
             return;
@@ -212,7 +214,8 @@ impl UdpLink {
         let mut found = self.probe_round(socket, guess, meanwhile)?;
         let whole = |found: &[Responder]| counted.map_or(found.len() > 1, |n| found.len() == n);
         if !whole(&found) {
-            // No program that knows probes, or a member was slow. Traffic goes by the best table there is.
+            // No program that knows probes, or a member was slow. Traffic goes by the best table
+            // there is.
             let table = if found.len() > 1 { table_of(&found) } else { known };
             sys::attach_reuseport(&socket.fd, &program(&table))?;
             found = self.probe_round(socket, guess, meanwhile)?;
@@ -222,8 +225,9 @@ impl UdpLink {
         Ok((table, counted.is_none_or(|n| found.len() == n)))
     }
 
-    /// One measuring process at a time for an address: an abstract name that dies with its holder. A hint only, so that two do
-    /// not measure what the other changes: a stranger that holds the name is not waited for.
+    /// One measuring process at a time for an address: an abstract name that dies with its holder.
+    /// A hint only, so that two do not measure what the other changes: a stranger that holds the
+    /// name is not waited for.
     fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Option<Fd>> {
         let fd = sys::message_socket(&self.fds)?;
         let name = format!("adverb-{}-steer-{}", self.uid, socket.local);
@@ -245,7 +249,8 @@ impl UdpLink {
                 holds = match self.prove_owner(&name) {
                     Ok(holder) => Some(holder),
                     Err(Untold::Full) => None,
-                    // Between its two calls, or gone by now; or there for nothing but to be in the way.
+                    // Between its two calls, or gone by now; or there for nothing but to be in the
+                    // way.
                     Err(error) => {
                         if let Some(uid) = holder(&error, &name, self.uid)
                             && !self.steer_warned.swap(true, Relaxed)
@@ -268,8 +273,8 @@ impl UdpLink {
         }
     }
 
-    /// Probes the indices 0..n and collects the answers, receiving on the own socket meanwhile: one of the probes
-    /// arrives there.
+    /// Probes the indices 0..n and collects the answers, receiving on the own socket meanwhile: one
+    /// of the probes arrives there.
     fn probe_round(
         &self,
         socket: &AddressSocket,
@@ -291,13 +296,15 @@ impl UdpLink {
         let mut received = 0;
         let mut next = 0;
         while received < n {
-            // Few at a time, so that no member's buffer overflows. Members that do not answer must not hold up the others.
+            // Few at a time, so that no member's buffer overflows. Members that do not answer must
+            // not hold up the others.
             let silent = start.elapsed().as_millis() as usize / 2 * WINDOW;
             while next < n && next < received + WINDOW + silent {
                 let mut packet = probe(next as u32).encode();
                 let icrc = icrc::compute(&own, &own, 0, &packet);
                 packet.extend_from_slice(&icrc);
-                // From the port itself, as all packets of this machine. A lost probe is a member that did not answer.
+                // From the port itself, as all packets of this machine. A lost probe is a member
+                // that did not answer.
                 let _ = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default());
                 next += 1;
             }
@@ -339,8 +346,8 @@ impl UdpLink {
         count
     }
 
-    /// Tells another member of an address's group that ours is gone, so that it measures soon. Without it the first
-    /// packet that arrives at the wrong process does the same.
+    /// Tells another member of an address's group that ours is gone, so that it measures soon.
+    /// Without it the first packet that arrives at the wrong process does the same.
     pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
         let message = slot::nudge(socket.local.ip());
         let table = std::mem::take(&mut socket.steer.known.lock().table);
@@ -391,7 +398,8 @@ fn recv_soon(member: &Fd, buffer: &mut [u8]) -> Option<sys::Local> {
     }
 }
 
-/// How many UDP sockets are bound to the address and port, by the kernel's table; `None` where it cannot be read.
+/// How many UDP sockets are bound to the address and port, by the kernel's table; `None` where it
+/// cannot be read.
 fn members(socket: &AddressSocket) -> Option<usize> {
     let file = if socket.v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
     let text = std::fs::read_to_string(file).ok()?;

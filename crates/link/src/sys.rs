@@ -1,8 +1,8 @@
-//! The system calls of the link that need raw structures: message headers with ancillary data, reuseport
-//! programs, abstract socket names. Nothing here knows RoCE.
+//! The system calls of the link that need raw structures: message headers with ancillary data,
+//! reuseport programs, abstract socket names. Nothing here knows RoCE.
 //!
-//! What is called under locks goes by `syscall`, as the C library's functions of the same names are cancellation points:
-//! a thread that `pthread_cancel` ends in one leaves the locks held for ever.
+//! What is called under locks goes by `syscall`, as the C library's functions of the same names are
+//! cancellation points: a thread that `pthread_cancel` ends in one leaves the locks held for ever.
 #![allow(unsafe_code)]
 
 mod cancel;
@@ -46,11 +46,12 @@ pub(crate) const MAX_DATAGRAMS: usize = 16;
 /// How many descriptors a link can hold.
 pub(crate) const FD_LIMIT: usize = 2048;
 
-/// All descriptors of a link, readable without a lock, so that the child of a fork can close them from a
-/// signal-safe context whatever the parent's threads held.
+/// All descriptors of a link, readable without a lock, so that the child of a fork can close them
+/// from a signal-safe context whatever the parent's threads held.
 pub(crate) struct FdTable {
     fds: [AtomicI32; FD_LIMIT],
-    /// What each was when it came: a program that closes all descriptors may have put its own under the number since.
+    /// What each was when it came: a program that closes all descriptors may have put its own under
+    /// the number since.
     ids: [AtomicU64; FD_LIMIT],
 }
 
@@ -102,8 +103,8 @@ impl Fd {
 
     pub(crate) fn borrow(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.raw();
-        // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the child of
-        // a fork, where nobody uses the link any more.
+        // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the
+        // child of a fork, where nobody uses the link any more.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }
@@ -159,15 +160,17 @@ pub fn process_end(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Asks the scheduler to run this thread in slices so short, in nanoseconds: it gets no more of a processor, but when it wakes it goes
-/// ahead of threads that spin through longer ones. Linux 6.12; an older kernel takes no notice.
+/// Asks the scheduler to run this thread in slices so short, in nanoseconds: it gets no more of a
+/// processor, but when it wakes it goes ahead of threads that spin through longer ones. Linux 6.12;
+/// an older kernel takes no notice.
 ///
 /// # Errors
 /// The kernel's, if it knows nothing of this or a filter forbids it.
 pub fn short_slices(slice: u64) -> io::Result<()> {
     let mut attr = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes at most `size` bytes, and all zeroes is a value of the structure too.
+    // SAFETY: the kernel writes at most `size` bytes, and all zeroes is a value of the structure
+    // too.
     let mut attr = unsafe {
         check(libc::syscall(libc::SYS_sched_getattr, 0, attr.as_mut_ptr(), size, 0) as c_int)?;
         attr.assume_init()
@@ -231,7 +234,8 @@ pub(crate) fn attach_reuseport(fd: &Fd, program: &[Insn]) -> io::Result<()> {
         program.iter().map(|&Insn(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
-    // SAFETY: `program` points to `len` instructions that live through the call; the kernel checks them.
+    // SAFETY: `program` points to `len` instructions that live through the call; the kernel checks
+    // them.
     check(unsafe {
         libc::setsockopt(
             fd.raw(),
@@ -268,7 +272,8 @@ impl RawAddr {
                     sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                     sin_zero: [0; 8],
                 };
-                // SAFETY: sockaddr_storage is larger and at least as aligned as every socket address.
+                // SAFETY: sockaddr_storage is larger and at least as aligned as every socket
+                // address.
                 unsafe { (&raw mut raw.storage).cast::<libc::sockaddr_in>().write(sin) };
                 raw.len = size_of::<libc::sockaddr_in>() as socklen_t;
             }
@@ -341,7 +346,8 @@ pub(crate) fn local_port(fd: &Fd) -> io::Result<u16> {
     addr.to_inet().map(|addr| addr.port()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives back which.
+/// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives
+/// back which.
 pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     let mut polls = [libc::pollfd { fd: -1, events, revents: 0 }; 64];
     let count = fds.len().min(64);
@@ -403,15 +409,16 @@ pub fn take_byte(fd: BorrowedFd<'_>, blocks: bool) {
     }
 }
 
-/// Does the program ask for calls that a signal interrupts to be started again, of every handler it has? Not those of
-/// faults, which interrupt no call and which runtimes install for themselves.
+/// Does the program ask for calls that a signal interrupts to be started again, of every handler it
+/// has? Not those of faults, which interrupt no call and which runtimes install for themselves.
 #[must_use]
 pub fn signals_restart() -> bool {
     const FAULTS: [c_int; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
     let mut handlers = (1..=64).filter(|signal| !FAULTS.contains(signal)).filter_map(|signal| {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: the action is only asked for, and all zeros is one too; the C library refuses its own signals.
+        // SAFETY: the action is only asked for, and all zeros is one too; the C library refuses its
+        // own signals.
         let now = unsafe {
             check(libc::sigaction(signal, ptr::null(), now.as_mut_ptr())).ok()?;
             now.assume_init()
@@ -450,8 +457,8 @@ impl ControlWriter<'_> {
         // SAFETY: arithmetic on a length only.
         let space = unsafe { libc::CMSG_SPACE(size_of::<T>() as u32) } as usize;
         assert!(self.used + space <= size_of::<Control>());
-        // SAFETY: msg_control points to a `Control` and the item ends within it (asserted); it is aligned
-        // because the buffer is and CMSG_SPACE keeps the alignment.
+        // SAFETY: msg_control points to a `Control` and the item ends within it (asserted); it is
+        // aligned because the buffer is and CMSG_SPACE keeps the alignment.
         unsafe {
             let item = self.header.msg_control.cast::<u8>().add(self.used).cast::<libc::cmsghdr>();
             (*item).cmsg_level = level;
@@ -513,14 +520,15 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
     if items.used == 0 {
         header.msg_control = ptr::null_mut();
     }
-    // SAFETY: name, the one part and the ancillary data live through the call; the kernel only reads them.
+    // SAFETY: name, the one part and the ancillary data live through the call; the kernel only
+    // reads them.
     check_len(unsafe { send_message(fd, &header) })
 }
 
 /// Walks the ancillary data of a received message.
 fn for_each_control(header: &libc::msghdr, mut f: impl FnMut(c_int, c_int, &[u8])) {
-    // SAFETY: the header was filled by a successful receive call, so its control buffer holds well-formed items,
-    // and CMSG_NXTHDR stays inside msg_controllen.
+    // SAFETY: the header was filled by a successful receive call, so its control buffer holds
+    // well-formed items, and CMSG_NXTHDR stays inside msg_controllen.
     unsafe {
         let mut item = libc::CMSG_FIRSTHDR(header);
         while !item.is_null() {
@@ -579,8 +587,8 @@ impl RecvVec {
         &mut self.bytes[..DATAGRAM]
     }
 
-    /// Receives up to `most` datagrams without waiting, telling what came with each; how many came and how many
-    /// would have fitted.
+    /// Receives up to `most` datagrams without waiting, telling what came with each; how many came
+    /// and how many would have fitted.
     pub(crate) fn recv(
         &mut self,
         fd: &Fd,
@@ -605,13 +613,14 @@ impl RecvVec {
         let headers =
             unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n) };
         let got = if let [only] = headers {
-            // Half the price of recvmmsg, which matters to who spins.
-            // SAFETY: the header points to buffers of the stated lengths that live through the call.
+            // Half the price of recvmmsg, which matters to who spins. SAFETY: the header points to
+            // buffers of the stated lengths that live through the call.
             let len = check_len(unsafe { receive_message(fd, &mut only.msg_hdr, 0) })?;
             only.msg_len = len as _;
             1
         } else {
-            // SAFETY: the headers point to buffers of the stated lengths that live through the call.
+            // SAFETY: the headers point to buffers of the stated lengths that live through the
+            // call.
             check_len(unsafe {
                 libc::syscall(
                     libc::SYS_recvmmsg,

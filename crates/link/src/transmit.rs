@@ -35,7 +35,8 @@ pub struct TxBatch {
     stride: usize,
     /// Most packets this run may have.
     most: usize,
-    /// Slot of the DestQPs of the run. On one host a run arrives as one datagram, which is steered to one process.
+    /// Slot of the DestQPs of the run. On one host a run arrives as one datagram, which is steered
+    /// to one process.
     slot: Option<Slot>,
     run: Option<(Route, Arc<AddressSocket>)>,
 }
@@ -65,8 +66,9 @@ impl TxBatch {
         self.count == 0
     }
 
-    /// Stages `headers`, `payload_len` bytes that `fill` writes, `pad` zero bytes and the ICRC as one packet;
-    /// sends what was staged before when the packet cannot join its run. `headers` begin with the BTH.
+    /// Stages `headers`, `payload_len` bytes that `fill` writes, `pad` zero bytes and the ICRC as
+    /// one packet; sends what was staged before when the packet cannot join its run. `headers`
+    /// begin with the BTH.
     ///
     /// Nothing is staged if `fill` answers `false`: the payload could not be had.
     ///
@@ -124,7 +126,8 @@ impl TxBatch {
             && self.run.as_ref().is_some_and(|(of, _)| of == route)
     }
 
-    /// Sends what is staged. Packets the socket cannot take within about 20 ms are dropped and counted.
+    /// Sends what is staged. Packets the socket cannot take within about 20 ms are dropped and
+    /// counted.
     pub fn flush(&mut self, link: &UdpLink) {
         let Some((route, socket)) = self.run.take() else { return };
         if self.count != 0 {
@@ -178,7 +181,8 @@ impl TxBatch {
                 }
             }
         }
-        // A run refused because its packets exceed the MTU says nothing about GSO: they fail singly, too.
+        // A run refused because its packets exceed the MTU says nothing about GSO: they fail
+        // singly, too.
         if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
             log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
         }

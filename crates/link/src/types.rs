@@ -11,13 +11,14 @@ use crate::faults::PacketFaults;
 pub struct Config {
     /// UDP port; 4791 except in tests.
     pub port: u16,
-    /// Where the search for a free slot starts. Give each process another value, so that the slot of a dead
-    /// process, and with it its QPNs, is not reused at once.
+    /// Where the search for a free slot starts. Give each process another value, so that the slot
+    /// of a dead process, and with it its QPNs, is not reused at once.
     pub seed: u64,
     /// Wanted size of each socket's receive buffer in bytes; the machine may allow less
     /// (see [`crate::UdpLink::receive_buffer`]).
     pub receive_buffer: usize,
-    /// Upper bound of packets in one GSO run; 1 sends each packet alone. The kernel's own limit is 64.
+    /// Upper bound of packets in one GSO run; 1 sends each packet alone. The kernel's own limit
+    /// is 64.
     pub max_segments: usize,
     /// Attach a program that steers packets to their owner. Without it they are handed on.
     pub steer: bool,
@@ -47,7 +48,8 @@ impl Default for Config {
 /// From which ports packets are taken whose source is an address of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalPorts {
-    /// From the link's own port, and only at addresses where the link has a socket, so that the port there is the own user's.
+    /// From the link's own port, and only at addresses where the link has a socket, so that the
+    /// port there is the own user's.
     Own,
     /// From any. For tests, where one machine stands for several.
     Any,
@@ -98,8 +100,8 @@ pub enum Delivery {
 /// Most bytes of packets that one [`crate::UdpLink::deliver`] takes.
 pub const DELIVERY: usize = 60 << 10;
 
-/// Adds a packet to those for [`crate::UdpLink::deliver`]: headers from the BTH on, `payload_len` bytes that `fill`
-/// writes, and pad. Answers what `fill` does; on `false` nothing was added.
+/// Adds a packet to those for [`crate::UdpLink::deliver`]: headers from the BTH on, `payload_len`
+/// bytes that `fill` writes, and pad. Answers what `fill` does; on `false` nothing was added.
 pub fn add_packet(
     out: &mut Vec<u8>,
     headers: &[u8],
@@ -127,19 +129,21 @@ pub struct RxPacket<'a> {
     pub src: SocketAddr,
     /// The local address it was sent to.
     pub dst: IpAddr,
-    /// The link's index of `dst`; `None` when it was handed on by a process that has an address which this
-    /// one has not.
+    /// The link's index of `dst`; `None` when it was handed on by a process that has an address
+    /// which this one has not.
     pub local: Option<AddrIndex>,
     /// Traffic class as received.
     pub traffic_class: u8,
     /// TTL or hop limit as received.
     pub hop_limit: u8,
-    /// Whether it came from another process of this user: its sender, or one that received it and passed it on.
+    /// Whether it came from another process of this user: its sender, or one that received it and
+    /// passed it on.
     pub handed_on: bool,
     /// Whether that process was its sender, so that it was never on a network.
     pub direct: bool,
-    /// Whether its source is an address of this machine at which this process has no socket, so that any user may have sent it.
-    /// Only packets for queue pair 1 are handed out then: for a process that can tell.
+    /// Whether its source is an address of this machine at which this process has no socket, so
+    /// that any user may have sent it. Only packets for queue pair 1 are handed out then: for a
+    /// process that can tell.
     pub unproven: bool,
     /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
     pub bytes: &'a [u8],
@@ -160,8 +164,9 @@ pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
 /// Which sockets to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxFrom {
-    /// Every socket, the hand-over sockets included. Cheap to call in a spin: the socket that was busy last is
-    /// tried first, the others are looked at in one call of four that find nothing there.
+    /// Every socket, the hand-over sockets included. Cheap to call in a spin: the socket that was
+    /// busy last is tried first, the others are looked at in one call of four that find nothing
+    /// there.
     All,
     /// Every socket, each looked at: after a wake-up that does not say which socket it was.
     Every,

@@ -54,8 +54,8 @@ impl Sockets {
     }
 }
 
-/// Carries the packets of one process: a UDP socket for each local address, and its process slots. Every method takes
-/// `&self` and may be called from any thread.
+/// Carries the packets of one process: a UDP socket for each local address, and its process slots.
+/// Every method takes `&self` and may be called from any thread.
 pub struct UdpLink {
     pub(crate) config: Config,
     pub(crate) uid: u32,
@@ -98,7 +98,8 @@ impl UdpLink {
     /// A link without addresses, with one slot.
     ///
     /// # Errors
-    /// [`LinkError::NoFreeSlot`], [`LinkError::OutOfDescriptors`] and what else claiming a slot may meet.
+    /// [`LinkError::NoFreeSlot`], [`LinkError::OutOfDescriptors`] and what else claiming a slot may
+    /// meet.
     pub fn new(config: Config) -> Result<Self, LinkError> {
         let faults = (!config.faults.is_none()).then(|| Faults::new(config.faults.clone()));
         let fds = FdTable::new();
@@ -186,14 +187,15 @@ impl UdpLink {
         self.sockets.read().get(index).cloned()
     }
 
-    /// Opens the socket of a local address; gives back the same index when it is open already. `scope_id` is the
-    /// interface index of a link-local IPv6 address, else 0.
+    /// Opens the socket of a local address; gives back the same index when it is open already.
+    /// `scope_id` is the interface index of a link-local IPv6 address, else 0.
     ///
-    /// When other processes share the address this measures the steering, which takes some milliseconds (bounded by
-    /// about 200 when they do not answer).
+    /// When other processes share the address this measures the steering, which takes some
+    /// milliseconds (bounded by about 200 when they do not answer).
     ///
     /// # Errors
-    /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`] and what else opening a socket may meet.
+    /// [`LinkError::PortTaken`], [`LinkError::NoSuchAddress`] and what else opening a socket may
+    /// meet.
     pub fn add_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, LinkError> {
         let local = address::socket_addr(ip, scope_id, self.config.port);
         let socket = {
@@ -240,12 +242,14 @@ impl UdpLink {
             removed
         };
         if let Some(socket) = removed {
-            // A receiver at work in another thread may hold the socket, and keep it open, a moment longer.
+            // A receiver at work in another thread may hold the socket, and keep it open, a moment
+            // longer.
             self.nudge_others(socket);
         }
     }
 
-    /// Joins a multicast group on an interface. Its packets are handed out with the group as their destination.
+    /// Joins a multicast group on an interface. Its packets are handed out with the group as their
+    /// destination.
     ///
     /// # Errors
     /// [`LinkError::OutOfMemory`] and what else opening a socket may meet.
@@ -284,8 +288,8 @@ impl UdpLink {
         self.socket(index).map(|socket| socket.local.ip())
     }
 
-    /// The receive buffer the kernel granted, in bytes of its accounting (a datagram counts more than its length):
-    /// what may be in flight to this address before packets are lost.
+    /// The receive buffer the kernel granted, in bytes of its accounting (a datagram counts more
+    /// than its length): what may be in flight to this address before packets are lost.
     pub fn receive_buffer(&self, index: AddrIndex) -> Option<usize> {
         let socket = self.socket(index)?;
         let bytes = sys::get_option(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF).ok()?;
@@ -305,9 +309,10 @@ impl UdpLink {
         }
     }
 
-    /// Gives packets to another process of this user on this host directly, without the network: for transports that
-    /// have no flow control, which a burst over UDP would lose. `packets` was filled with [`add_packet`](crate::add_packet); `route` says
-    /// from and to which address they go.
+    /// Gives packets to another process of this user on this host directly, without the network:
+    /// for transports that have no flow control, which a burst over UDP would lose. `packets` was
+    /// filled with [`add_packet`](crate::add_packet); `route` says from and to which address they
+    /// go.
     pub fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
         let sockets = self.sockets();
         let Some(from) = sockets.get(route.local) else { return Delivery::NoOwner };
@@ -379,8 +384,9 @@ impl UdpLink {
         }
     }
 
-    /// Closes every descriptor with close(2) and nothing else, so that the child of a fork can call it from an
-    /// `atfork` handler. The link is of no use afterwards; dropping it is allowed and does nothing to the parent.
+    /// Closes every descriptor with close(2) and nothing else, so that the child of a fork can call
+    /// it from an `atfork` handler. The link is of no use afterwards; dropping it is allowed and
+    /// does nothing to the parent.
     pub fn close_after_fork(&self) {
         self.fds.close_all();
     }

@@ -149,8 +149,8 @@ fn packets_longer_than_any_and_probes_of_nobody_are_dropped() {
 #[test]
 fn every_flipped_bit_is_found() {
     let (a, b, route) = pair(V6);
-    // A relay that damages one bit: receive at a plain socket on the route's destination, flip, send on from the
-    // same port so that only the damage makes the ICRC wrong.
+    // A relay that damages one bit: receive at a plain socket on the route's destination, flip,
+    // send on from the same port so that only the damage makes the ICRC wrong.
     let (from, to) = (port(), port());
     let relay_in = UdpSocket::bind((V6, to)).unwrap();
     let (c, index) = Node::at(config(from), V6);

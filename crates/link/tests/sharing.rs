@@ -1,6 +1,7 @@
 //! Several processes on one port: slots, handing on, steering, death.
 //!
-//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be the child.
+//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be
+//! the child.
 
 mod common;
 
@@ -102,7 +103,8 @@ fn packets_for_nobody_are_counted() {
     sender.send(free, 10);
     let dropped = || a.link.stats().rx_drop_no_owner + b.link.stats().rx_drop_no_owner;
     assert!(wait(|| dropped() == 10), "{}", dropped());
-    // QPN 1 goes to the sink of whoever gets it; that of multicast only with a group as the IP destination.
+    // QPN 1 goes to the sink of whoever gets it; that of multicast only with a group as the IP
+    // destination.
     for to in [1, 0xff_ffff] {
         push(&mut sender.batch, &sender.link, &sender.route, to, 0, 8);
     }
@@ -247,7 +249,8 @@ fn malformed_and_circling_messages_are_dropped() {
     let port = port();
     let (a, _) = Node::at(config(port), V4);
     let line = Line::to(&slot_name(a.slot())).unwrap();
-    // No version, a header cut short, and a well-formed packet for a slot that is not the receiver's.
+    // No version, a header cut short, and a well-formed packet for a slot that is not the
+    // receiver's.
     let mut circling = b"Adverb\0\x01\x05\x04\0\0".to_vec();
     circling.resize(24, 0);
     for _ in 0..2 {

@@ -1,7 +1,7 @@
 //! Rings and tables through their descriptors, as two processes use them.
 //!
-//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be the child, and names the
-//! descriptor it opens.
+//! Children are this test binary started again with one test chosen; `CHILD` tells that test to be
+//! the child, and names the descriptor it opens.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -143,7 +143,8 @@ fn tag(number: u64) -> u32 {
     number as u32 & 0xff_ffff
 }
 
-/// Starts this binary again as the child of the test, with the path of a descriptor of this process.
+/// Starts this binary again as the child of the test, with the path of a descriptor of this
+/// process.
 fn child(test: &str, fd: &impl AsRawFd) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -271,8 +272,8 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
     assert!(asked >= 3);
 }
 
-/// Somebody with the descriptor writes random words all over the ring while both ends use it: wrong records or an error, for
-/// either, and nothing else.
+/// Somebody with the descriptor writes random words all over the ring while both ends use it: wrong
+/// records or an error, for either, and nothing else.
 #[test]
 fn a_scribbled_ring_is_garbage_or_broken() {
     let (mut consumers, mut producers, mut records) = (0, 0, 0);

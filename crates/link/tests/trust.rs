@@ -1,5 +1,5 @@
-//! Who is trusted on one host: processes of the own user, whose connections prove it, and nobody else. Run as root, as the
-//! strangers are other users.
+//! Who is trusted on one host: processes of the own user, whose connections prove it, and nobody
+//! else. Run as root, as the strangers are other users.
 //!
 //! Strangers are this test binary started again as another user; `ROLE` says what it is to do.
 
@@ -231,8 +231,8 @@ fn free_slot() -> Slot {
     SlotClaim::claim(u64::from(std::process::id()) << 20 | u64::from(port())).unwrap().slot()
 }
 
-/// Whoever takes a slot's name as another user gets neither descriptors nor payload, whatever is sent to the slot, and the error
-/// names it.
+/// Whoever takes a slot's name as another user gets neither descriptors nor payload, whatever is
+/// sent to the slot, and the error names it.
 #[test]
 fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     let (link, route, fds) = giver();
@@ -260,7 +260,8 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!((link.stats().handover_refused_foreign, link.stats().delivered), (9, 0));
 }
 
-/// A connection does not change hands: when the owner of a slot has gone and a stranger has its name, the next message goes nowhere.
+/// A connection does not change hands: when the owner of a slot has gone and a stranger has its
+/// name, the next message goes nowhere.
 #[test]
 fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let (link, route, fds) = giver();
@@ -280,7 +281,8 @@ fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     assert!(again.taken().unwrap().received().is_some_and(|n| n > 64));
 }
 
-/// What was kept of a process goes when it ends, without another word to anybody, and the end is told once.
+/// What was kept of a process goes when it ends, without another word to anybody, and the end is
+/// told once.
 #[test]
 fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
@@ -305,7 +307,8 @@ fn connections_to_processes_that_ended_are_closed() {
     let next = Line::at(&slot_name(slot)).unwrap();
     let second = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert!(ended().is_empty());
-    // Its end is found by who greets a third: the end is told of the second connection, not of the slot.
+    // Its end is found by who greets a third: the end is told of the second connection, not of the
+    // slot.
     drop(next);
     let _third = Line::at(&slot_name(slot)).unwrap();
     let third = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
@@ -337,7 +340,8 @@ fn tru_2_connections_of_strangers_are_ended_unread() {
     assert!(node.link.greetings().is_empty());
 }
 
-/// Names that a stranger holds cost nothing as long as some are left; then the error names the stranger and what to do.
+/// Names that a stranger holds cost nothing as long as some are left; then the error names the
+/// stranger and what to do.
 #[test]
 fn tru_4_squatted_slots_are_named_when_none_is_left() {
     let port = port();
@@ -354,7 +358,8 @@ fn tru_4_squatted_slots_are_named_when_none_is_left() {
     assert_eq!(Other::start(STRANGER, &role).hear(), "fine");
 }
 
-/// The name that measuring goes by in turns is a hint: a stranger who holds it, in any way, is named and not waited for.
+/// The name that measuring goes by in turns is a hint: a stranger who holds it, in any way, is
+/// named and not waited for.
 #[test]
 fn tru_4_who_holds_the_steer_name_is_not_waited_for() {
     for way in ["listen", "hold"] {
@@ -388,8 +393,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Peers of the own user that connect and say nothing, rubbish, or give descriptors that nobody asked for: what they cost is
-/// bounded, and others are heard.
+/// Peers of the own user that connect and say nothing, rubbish, or give descriptors that nobody
+/// asked for: what they cost is bounded, and others are heard.
 #[test]
 fn tru_3_noisy_peers_are_borne() {
     // A process of its own: descriptors are counted.
@@ -484,8 +489,8 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     assert!(heard, "{:?} {route:?}", node.stats());
 }
 
-/// What comes from an address of this machine counts from the own port alone, at an address where this process has a socket. The
-/// rest is counted, and not handed on.
+/// What comes from an address of this machine counts from the own port alone, at an address where
+/// this process has a socket. The rest is counted, and not handed on.
 #[test]
 fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     let own = |port| Config { local_ports: LocalPorts::Own, ..config(port) };
@@ -528,14 +533,16 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     }
 }
 
-/// What a stranger sent from the port at an address before it was this user's does not count when it is.
+/// What a stranger sent from the port at an address before it was this user's does not count when
+/// it is.
 #[test]
 fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     let there: IpAddr = "127.0.0.78".parse().unwrap();
     let port = port();
     let link = UdpLink::new(Config { local_ports: LocalPorts::Own, ..config(port) }).unwrap();
     link.add_address(V4, 0).unwrap();
-    // Nobody reads while it holds the port, and it lets go. Which user it is of does not matter here.
+    // Nobody reads while it holds the port, and it lets go. Which user it is of does not matter
+    // here.
     let strange = UdpLink::new(Config { steer: false, ..config(port) }).unwrap();
     let local = strange.add_address(there, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(V4, port));

@@ -7,13 +7,15 @@ use thiserror::Error;
 /// Why the kernel did not copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CmaError {
-    /// It may not: another user's process, Yama, a filter of system calls, or a kernel without this.
+    /// It may not: another user's process, Yama, a filter of system calls, or a kernel without
+    /// this.
     #[error("the kernel forbids access to the peer's memory")]
     Forbidden,
     /// There is no such process any more.
     #[error("the peer's process is gone")]
     Gone,
-    /// Memory at either end is not mapped, or not with the access needed. What lies before it may have been copied.
+    /// Memory at either end is not mapped, or not with the access needed. What lies before it may
+    /// have been copied.
     #[error("memory at either end is not mapped with the access needed")]
     Fault,
     /// The two sides differ in length; nothing was copied.
@@ -40,8 +42,9 @@ const PIECES: usize = 1024;
 
 /// A process whose memory is reached by `process_vm_readv` and `process_vm_writev`.
 ///
-/// The number may be that of one of its threads. Whether it still means the same is for the caller to know: a process that
-/// calls `exec` keeps its number and loses all other threads before it has its new memory.
+/// The number may be that of one of its threads. Whether it still means the same is for the caller
+/// to know: a process that calls `exec` keeps its number and loses all other threads before it has
+/// its new memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cma {
     pid: libc::pid_t,
@@ -115,8 +118,8 @@ impl Cma {
             Way::Read => libc::process_vm_readv,
             Way::Write => libc::process_vm_writev,
         };
-        // SAFETY: two lists as long as said. The kernel checks every address on both sides; that ours are registered memory is
-        // what a `Range` says (crate docs).
+        // SAFETY: two lists as long as said. The kernel checks every address on both sides; that
+        // ours are registered memory is what a `Range` says (crate docs).
         let n = unsafe {
             call(self.pid, ours.as_ptr(), ours.len() as u64, theirs.as_ptr(), theirs.len() as u64, 0)
         };

@@ -1,7 +1,8 @@
 //! Copies to and from memory that others look at.
 //!
-//! Programs poll the last byte of a buffer to see that all of it has come, so it is written last: whoever sees it sees what lies
-//! before it. Up to eight bytes at an address that is a multiple of their number are one load or one store.
+//! Programs poll the last byte of a buffer to see that all of it has come, so it is written last:
+//! whoever sees it sees what lies before it. Up to eight bytes at an address that is a multiple of
+//! their number are one load or one store.
 use adverb_engine::AtomicOp;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +12,8 @@ const FEW: usize = 16;
 /// Copies `n` bytes to where others look.
 ///
 /// # Safety
-/// `n` bytes can be read at `from` and written at `to`, and the two do not overlap. Others may change either meanwhile.
+/// `n` bytes can be read at `from` and written at `to`, and the two do not overlap. Others may
+/// change either meanwhile.
 #[inline]
 pub(crate) unsafe fn put(to: *mut u8, from: *const u8, n: usize) {
     // SAFETY: the caller's, in parts.
@@ -99,7 +101,8 @@ pub(crate) unsafe fn get(to: *mut u8, from: *const u8, n: usize) {
 /// Eight bytes, aligned to eight, can be read and written at `word`.
 #[inline]
 pub(crate) unsafe fn atomic(word: *mut u64, op: AtomicOp) -> u64 {
-    // SAFETY: the caller's. All access here is atomic; a program's own is if it means to share the word, as with a NIC.
+    // SAFETY: the caller's. All access here is atomic; a program's own is if it means to share the
+    // word, as with a NIC.
     let word = unsafe { AtomicU64::from_ptr(word) };
     match op {
         AtomicOp::CompareSwap { compare, swap } => {

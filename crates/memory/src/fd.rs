@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 const DMA_BUF_MAGIC: libc::__fsword_t = 0x444d_4142;
 const HUGETLBFS_MAGIC: libc::__fsword_t = 0x9584_58f6;
 
-/// A piece of a descriptor's memory in a mapping of our own, which stays when the descriptor is closed and which a child
-/// of `fork` does not get. Unmapped on drop.
+/// A piece of a descriptor's memory in a mapping of our own, which stays when the descriptor is
+/// closed and which a child of `fork` does not get. Unmapped on drop.
 #[derive(Debug)]
 pub struct FdPages {
     start: u64,
@@ -83,8 +83,8 @@ impl FdPages {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// Is it a DMA-BUF? Its size never changes and the kernel copies nothing to or from its mappings; a file may be cut
-    /// at any time.
+    /// Is it a DMA-BUF? Its size never changes and the kernel copies nothing to or from its
+    /// mappings; a file may be cut at any time.
     #[must_use]
     pub fn is_dma_buf(&self) -> bool {
         self.dma_buf

@@ -1,8 +1,10 @@
-//! Memory that may vanish: copies that the kernel makes, which answers a missing page with an error instead of a signal.
+//! Memory that may vanish: copies that the kernel makes, which answers a missing page with an error
+//! instead of a signal.
 //!
-//! A program may unmap, protect or truncate what it has registered (MEM-4). So its own memory is never touched by a load
-//! or a store of ours, but by `process_vm_readv` and `process_vm_writev` on this process, or, where a filter of system
-//! calls forbids these, by `read` and `write` of a file in memory.
+//! A program may unmap, protect or truncate what it has registered (MEM-4). So its own memory is
+//! never touched by a load or a store of ours, but by `process_vm_readv` and `process_vm_writev` on
+//! this process, or, where a filter of system calls forbids these, by `read` and `write` of a file
+//! in memory.
 use crate::sys;
 use adverb_engine::{MemoryFault, Range};
 use nix::errno::Errno;
@@ -64,8 +66,8 @@ fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
         Way::In => libc::SYS_process_vm_writev,
     };
     let args = [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
-    // SAFETY: the kernel checks every address on both sides; the bytes written are `ours` (reading), which the caller
-    // lent, or memory that a key opens (writing).
+    // SAFETY: the kernel checks every address on both sides; the bytes written are `ours`
+    // (reading), which the caller lent, or memory that a key opens (writing).
     unsafe { sys::call(number, args) }
 }
 
@@ -110,7 +112,8 @@ thread_local! {
     };
 }
 
-/// The file, one a process; a child of `fork` that uses its parent's only passes bytes through places of its own.
+/// The file, one a process; a child of `fork` that uses its parent's only passes bytes through
+/// places of its own.
 fn scratch() -> Option<i32> {
     static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let made = FILE.get_or_init(|| {

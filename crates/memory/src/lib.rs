@@ -1,18 +1,20 @@
 //! The one door to application bytes.
 //!
-//! The engine checks keys, bounds and rights and names [`Range`]s; [`HostMemory`] copies to and from them in this
-//! process. Two kinds of memory are told apart, by the range's kind:
+//! The engine checks keys, bounds and rights and names [`Range`]s; [`HostMemory`] copies to and
+//! from them in this process. Two kinds of memory are told apart, by the range's kind:
 //!
 //! | kind | memory | reached by |
 //! |---|---|---|
 //! | [`Mapped`](RangeKind::Mapped) | mappings of our own, which nobody else takes away: pages that we made, and our own mapping of a program's shared block | loads and stores |
 //! | [`OnDemand`](RangeKind::OnDemand) | the program's memory wherever the program has it: it may be unmapped, protected or truncated at any time | the kernel, which answers a missing page with an error instead of a signal |
 //!
-//! A range reaches this crate only while the key table's read lock is held, so its region is registered. Pages of
-//! fast-registered regions are turned into such ranges by `adverb_engine::keys::PagedMemory`.
+//! A range reaches this crate only while the key table's read lock is held, so its region is
+//! registered. Pages of fast-registered regions are turned into such ranges by
+//! `adverb_engine::keys::PagedMemory`.
 //!
-//! Other threads of the program may touch the same bytes at any time, as they may with a NIC; nothing here makes
-//! decisions on bytes it read twice. Copies into registered memory end with its last word, since programs poll it.
+//! Other threads of the program may touch the same bytes at any time, as they may with a NIC;
+//! nothing here makes decisions on bytes it read twice. Copies into registered memory end with its
+//! last word, since programs poll it.
 //!
 //! # Memory of two processes
 //!
@@ -70,8 +72,9 @@ impl Memory for HostMemory {
         debug_assert_eq!(from.len as usize, to.len());
         match from.kind {
             RangeKind::Mapped => {
-                // SAFETY: `from.len` bytes of a mapping of our own, which lives while the key table's lock is held (crate
-                // docs); `to` is a buffer of the same length, borrowed exclusively, so the two do not overlap.
+                // SAFETY: `from.len` bytes of a mapping of our own, which lives while the key
+                // table's lock is held (crate docs); `to` is a buffer of the same length, borrowed
+                // exclusively, so the two do not overlap.
                 unsafe { copy::get(to.as_mut_ptr(), from.addr as *const u8, to.len()) };
                 Ok(())
             }
@@ -104,7 +107,8 @@ impl Memory for HostMemory {
             RangeKind::Null => Ok(0),
             _ if !at.addr.is_multiple_of(8) => Err(MemoryFault { addr: at.addr }),
             RangeKind::OnDemand => word::perform(at, op),
-            // SAFETY: eight bytes of a mapping of our own (as in `write`), aligned to eight (checked above).
+            // SAFETY: eight bytes of a mapping of our own (as in `write`), aligned to eight
+            // (checked above).
             RangeKind::Mapped => Ok(unsafe { copy::atomic(at.addr as *mut u64, op) }),
             RangeKind::Paged(_) => Err(MemoryFault { addr: at.addr }),
         }
@@ -143,16 +147,17 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     Ok(())
 }
 
-/// Has `child` called in every child after `fork`, before `fork` returns there; one such function is kept. `child` must be
-/// async-signal-safe: atomics and `close` only. What it writes its parent does not see: pages that are shared have become the
-/// child's own by then.
+/// Has `child` called in every child after `fork`, before `fork` returns there; one such function
+/// is kept. `child` must be async-signal-safe: atomics and `close` only. What it writes its parent
+/// does not see: pages that are shared have become the child's own by then.
 pub fn at_fork_child(child: extern "C" fn()) {
     file::at_fork(Some(child));
 }
 
 /// Has `last` called when the process ends by `exit` or by returning from `main`.
 pub fn at_exit(last: extern "C" fn()) {
-    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no other precondition.
+    // SAFETY: registers a function that lives as long as the library (it is never unloaded); no
+    // other precondition.
     unsafe {
         libc::atexit(last);
     }

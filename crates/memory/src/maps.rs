@@ -1,5 +1,5 @@
-//! What the kernel has mapped where: one mapping at a time by `PROCMAP_QUERY` (Linux 6.11), or all of `/proc/self/maps`
-//! read, before that.
+//! What the kernel has mapped where: one mapping at a time by `PROCMAP_QUERY` (Linux 6.11), or all
+//! of `/proc/self/maps` read, before that.
 use crate::sys;
 use nix::errno::Errno;
 use std::fs::File;
@@ -77,7 +77,8 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Opens `/proc/self/maps`. A child of `fork` needs one of its own: the descriptor stays with its process's memory.
+    /// Opens `/proc/self/maps`. A child of `fork` needs one of its own: the descriptor stays with
+    /// its process's memory.
     pub fn open() -> io::Result<Maps> {
         let file = File::open("/proc/self/maps")?;
         let id = sys::identity(file.as_raw_fd()).ok_or(io::ErrorKind::NotFound)?;
@@ -144,10 +145,12 @@ impl Maps {
         }
     }
 
-    /// Calls `each` with the mappings of the text, until it answers `false`. Allocates nothing: it is called where a program
-    /// gives advice, which allocators do under their locks. Nor is a thread cancelled in it.
+    /// Calls `each` with the mappings of the text, until it answers `false`. Allocates nothing: it
+    /// is called where a program gives advice, which allocators do under their locks. Nor is a
+    /// thread cancelled in it.
     fn lines(&self, mut each: impl FnMut(&Vma) -> bool) -> io::Result<()> {
-        // One of its own, since two readers of one descriptor disturb each other; ours where there are no more to be had.
+        // One of its own, since two readers of one descriptor disturb each other; ours where there
+        // are no more to be had.
         let opened = sys::open(c"/proc/self/maps");
         let fd = opened.unwrap_or(self.own_fd());
         let result = lines_of(fd, &mut each);
@@ -159,7 +162,8 @@ impl Maps {
 
     fn ask(&self, addr: u64, flags: u64) -> io::Result<Option<Vma>> {
         let mut query = Query { size: size_of::<Query>() as u64, flags, addr, ..Query::default() };
-        // SAFETY: `query` is the structure that this request reads and writes, and says how large it is.
+        // SAFETY: `query` is the structure that this request reads and writes, and says how large
+        // it is.
         if unsafe { libc::ioctl(self.file.as_raw_fd(), PROCMAP_QUERY, &raw mut query) } != 0 {
             return match Errno::last() {
                 Errno::ENOENT => Ok(None),

@@ -5,8 +5,9 @@ use adverb_engine::memory::RangeKind;
 use adverb_engine::{Memory, Range};
 use nix::errno::Errno;
 
-/// Zeroed pages, which come when they are touched, unmapped on drop: private, or such as peers may map. Reached only by
-/// address through [`HostMemory`](crate::HostMemory), so that concurrent access follows the rules of registered memory.
+/// Zeroed pages, which come when they are touched, unmapped on drop: private, or such as peers may
+/// map. Reached only by address through [`HostMemory`](crate::HostMemory), so that concurrent
+/// access follows the rules of registered memory.
 #[derive(Debug)]
 pub struct Pages {
     kind: Kind,
@@ -46,13 +47,13 @@ impl Pages {
     /// The same where peers may map it, aligned to `align`, a power of two, as well.
     ///
     /// # Errors
-    /// The errno of the kernel; ENOMEM if the machine or a control group cannot hold as much beside what was promised
-    /// before; EINVAL if `align` is no power of two.
+    /// The errno of the kernel; ENOMEM if the machine or a control group cannot hold as much beside
+    /// what was promised before; EINVAL if `align` is no power of two.
     pub fn shared(file: &'static SharedFile, len: usize, align: usize) -> Result<Self, Errno> {
         Ok(Pages { kind: Kind::Shared(file.pages(len, align)?), len })
     }
-    /// Memory as a program has it, for tests: an allocation of whole pages, shared if a file is given and takes it
-    /// (`true` in the answer).
+    /// Memory as a program has it, for tests: an allocation of whole pages, shared if a file is
+    /// given and takes it (`true` in the answer).
     ///
     /// # Errors
     /// As [`Pages::new`].
@@ -131,7 +132,8 @@ impl Drop for Pages {
                 }
             }
             Kind::Private { start, mapped } => {
-                // SAFETY: exactly the mapping made in `new`; no reference into it was ever given out.
+                // SAFETY: exactly the mapping made in `new`; no reference into it was ever given
+                // out.
                 let _ = unsafe { sys::unmap(start, mapped) };
             }
             Kind::Shared(_) => {}

@@ -31,8 +31,8 @@ pub enum PeerError {
 
 /// The file of a peer.
 ///
-/// It was checked to be what can do no harm: memory whose size can never change. Whatever its owner does with it, holes included,
-/// touching it in a window gives bytes of some kind and no signal.
+/// It was checked to be what can do no harm: memory whose size can never change. Whatever its owner
+/// does with it, holes included, touching it in a window gives bytes of some kind and no signal.
 #[derive(Debug)]
 pub struct PeerMemory {
     fd: OwnedFd,
@@ -72,7 +72,8 @@ impl PeerMemory {
         let mapped = end.next_multiple_of(page) - start;
         // Not populated: holes would be filled, with as much memory as the peer cares to name.
         let from = Some((self.fd.as_raw_fd(), start));
-        // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes what it holds.
+        // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes what
+        // it holds.
         let base = unsafe {
             let base =
                 sys::map(At::Anywhere, mapped, RW, libc::MAP_SHARED, from).map_err(PeerError::Kernel)?;
@@ -85,8 +86,8 @@ impl PeerMemory {
         Ok(Window { base, mapped, skip: (offset - start) as usize, len, owner: Life::current() })
     }
 
-    /// Copies bytes at `offset` out, zeros where the file has a hole, which stays one: through a [`Window`] it would be filled, at
-    /// the expense of whoever looks.
+    /// Copies bytes at `offset` out, zeros where the file has a hole, which stays one: through a
+    /// [`Window`] it would be filled, at the expense of whoever looks.
     ///
     /// # Errors
     /// Out of bounds, or what the kernel refuses.
@@ -116,7 +117,8 @@ pub enum WindowFault {
     Local(MemoryFault),
 }
 
-/// A piece of a peer's memory, mapped here. Bytes are copied, never borrowed: the peer may write to them at any time.
+/// A piece of a peer's memory, mapped here. Bytes are copied, never borrowed: the peer may write to
+/// them at any time.
 ///
 /// A child of `fork` has no windows: using one of its parent's there is a fault.
 #[derive(Debug)]
@@ -155,8 +157,8 @@ impl Window {
         Ok(unsafe { self.base.as_ptr().add(self.skip + offset as usize) })
     }
 
-    /// Is every page there at which bytes from `offset` on lie? At most [`Window::LOOKS`] pages are looked at; of more the answer is
-    /// no. The peer may take them away afterwards.
+    /// Is every page there at which bytes from `offset` on lie? At most [`Window::LOOKS`] pages are
+    /// looked at; of more the answer is no. The peer may take them away afterwards.
     #[must_use]
     pub fn is_filled(&self, offset: u64, len: usize) -> bool {
         let Ok(first) = self.at(offset, len) else { return false };
@@ -167,7 +169,8 @@ impl Window {
         if pages > there.len() {
             return false;
         }
-        // SAFETY: whole pages of the mapping, which begins and ends with a page; one byte for each of at most LOOKS pages.
+        // SAFETY: whole pages of the mapping, which begins and ends with a page; one byte for each
+        // of at most LOOKS pages.
         let asked = unsafe { libc::mincore(first.wrapping_sub(skip).cast(), skip + len, there.as_mut_ptr()) };
         asked == 0 && there[..pages].iter().all(|page| page & 1 == 1)
     }
@@ -175,7 +178,8 @@ impl Window {
     /// Pages that [`Window::is_filled`] looks at.
     pub const LOOKS: usize = 32;
 
-    /// Copies `from` to `offset`. Its last byte becomes visible last, and what is one word is one store.
+    /// Copies `from` to `offset`. Its last byte becomes visible last, and what is one word is one
+    /// store.
     ///
     /// # Errors
     /// Out of bounds; nothing was written.
@@ -199,8 +203,8 @@ impl Window {
         Ok(())
     }
 
-    /// Shows `f` the bytes at `offset`. The peer may write to them meanwhile: whoever looks copies them, once, and decides nothing
-    /// on what they hold.
+    /// Shows `f` the bytes at `offset`. The peer may write to them meanwhile: whoever looks copies
+    /// them, once, and decides nothing on what they hold.
     ///
     /// # Errors
     /// Out of bounds; `f` was not called.
@@ -212,8 +216,9 @@ impl Window {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, WindowFault> {
         let from = self.at(offset, len)?;
-        // SAFETY: checked; the mapping lives through the call. Bytes have no invalid values, so a peer that writes meanwhile gives
-        // `f` bytes of some kind; that nothing is decided on them twice is the contract above.
+        // SAFETY: checked; the mapping lives through the call. Bytes have no invalid values, so a
+        // peer that writes meanwhile gives `f` bytes of some kind; that nothing is decided on them
+        // twice is the contract above.
         Ok(f(unsafe { std::slice::from_raw_parts(from, len) }))
     }
 
@@ -226,8 +231,8 @@ impl Window {
         let to = self.at(offset, from.len as usize)?;
         match from.kind {
             RangeKind::Mapped => {
-                // SAFETY: the key table vouches for the range (crate docs), and the window was checked. They do not overlap: a
-                // window is of another process's file.
+                // SAFETY: the key table vouches for the range (crate docs), and the window was
+                // checked. They do not overlap: a window is of another process's file.
                 unsafe { copy::put(to, from.addr as *const u8, from.len as usize) };
                 Ok(())
             }
@@ -264,7 +269,8 @@ impl Window {
         }
     }
 
-    /// Over a buffer, for memory that is not simply mapped: `local` fills it, for a write (`true`), or takes from it.
+    /// Over a buffer, for memory that is not simply mapped: `local` fills it, for a write (`true`),
+    /// or takes from it.
     fn by_parts(
         &self,
         offset: u64,

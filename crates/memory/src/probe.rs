@@ -21,14 +21,16 @@ const POPULATE_WRITE: libc::c_int = 23;
 /// Less is brought in without a question.
 const MUCH: u64 = 64 << 20;
 
-/// Bytes of a range that are not in memory; `None` if part of it is not mapped. A length may be absurd: the first hole is the end.
+/// Bytes of a range that are not in memory; `None` if part of it is not mapped. A length may be
+/// absurd: the first hole is the end.
 fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
     const PAGES: u64 = 4096;
     let mut state = [0u8; PAGES as usize];
     let (mut at, mut missing) = (start, 0);
     while at < end {
         let bytes = (end - at).min(PAGES * page);
-        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing else.
+        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
+        // else.
         let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
             return None;
@@ -40,8 +42,8 @@ fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
     Some(missing)
 }
 
-/// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they are mapped.
-/// Contents never change. On kernels before 5.14 only "mapped at all" is checked.
+/// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they
+/// are mapped. Contents never change. On kernels before 5.14 only "mapped at all" is checked.
 pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     if len == 0 {
         return Ok(());
@@ -50,7 +52,8 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     let start = addr & !(page - 1);
     let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)?
         & !(page - 1);
-    // What the machine cannot hold would end some process (MEM-5). Pages that are read and were never written cost nothing.
+    // What the machine cannot hold would end some process (MEM-5). Pages that are read and were
+    // never written cost nothing.
     if writable && end - start >= MUCH {
         let missing = missing(start, end, page).ok_or(ProbeError::NotMapped)?;
         if missing > crate::room::available() {
@@ -59,13 +62,15 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     }
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
     for _ in 0..16 {
-        // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad range is an error.
+        // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad
+        // range is an error.
         let Err(errno) = (unsafe { crate::sys::advise(start, end - start, advice) }) else {
             return Ok(());
         };
         match errno {
             Errno::EINTR | Errno::EAGAIN => {}
-            // Both "not with this access" and "no such advice", which kernels before 5.14 say to any.
+            // Both "not with this access" and "no such advice", which kernels before 5.14 say to
+            // any.
             Errno::EINVAL if has_populate() => return Err(ProbeError::NotMapped),
             Errno::EINVAL => return probe_old(start, end, page),
             Errno::EFAULT | Errno::EHWPOISON => return Err(ProbeError::NotMapped),
@@ -100,7 +105,8 @@ fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
     let mut at = start;
     while at < end {
         let bytes = (end - at).min(PAGES * page);
-        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing else.
+        // SAFETY: `state` has a byte for each page of at most PAGES pages; mincore writes nothing
+        // else.
         let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
             return Err(ProbeError::NotMapped);

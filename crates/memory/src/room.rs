@@ -1,7 +1,8 @@
-//! How much memory may still be had: of the machine, and of the control groups that this process is in.
+//! How much memory may still be had: of the machine, and of the control groups that this process is
+//! in.
 //!
-//! Pages of a file in memory come when they are touched, and what the machine cannot hold then ends some process by the
-//! OOM killer. So whoever makes such memory asks here first (MEM-5).
+//! Pages of a file in memory come when they are touched, and what the machine cannot hold then ends
+//! some process by the OOM killer. So whoever makes such memory asks here first (MEM-5).
 use std::fs;
 use std::path::{Path, PathBuf};
 

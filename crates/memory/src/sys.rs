@@ -1,21 +1,24 @@
 //! System calls of this crate, made without the C library's functions.
 //!
-//! Programs replace `mmap`, `munmap` and `madvise`: their own definitions, memory hooks of MPI libraries, our preload.
-//! What such a function does is the program's business, so nothing here calls through one of these names (MEM-7).
+//! Programs replace `mmap`, `munmap` and `madvise`: their own definitions, memory hooks of MPI
+//! libraries, our preload. What such a function does is the program's business, so nothing here
+//! calls through one of these names (MEM-7).
 use nix::errno::Errno;
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A system call, by the instruction itself: `syscall` is a name that programs and our preload replace, too.
+/// A system call, by the instruction itself: `syscall` is a name that programs and our preload
+/// replace, too.
 ///
 /// # Safety
 /// That of the call.
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     let result: i64;
-    // SAFETY: the kernel's convention: it changes rax, rcx and r11, and the memory that the call names.
+    // SAFETY: the kernel's convention: it changes rax, rcx and r11, and the memory that the call
+    // names.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -29,7 +32,8 @@ pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
     answer(result)
 }
 
-/// A system call, by the instruction itself: `syscall` is a name that programs and our preload replace, too.
+/// A system call, by the instruction itself: `syscall` is a name that programs and our preload
+/// replace, too.
 ///
 /// # Safety
 /// That of the call.
@@ -120,7 +124,8 @@ pub(crate) fn close(fd: RawFd) {
     let _ = unsafe { call(libc::SYS_close, [i64::from(fd).cast_unsigned(), 0, 0, 0, 0, 0]) };
 }
 
-/// `mmap` with the flags that `at` needs; `file` is a descriptor and an offset, or anonymous memory.
+/// `mmap` with the flags that `at` needs; `file` is a descriptor and an offset, or anonymous
+/// memory.
 ///
 /// # Safety
 /// With [`At::Over`] the range is the caller's to replace.
@@ -161,7 +166,8 @@ pub(crate) unsafe fn remap(addr: u64, old: u64, new: u64, flags: i32, to: u64) -
     unsafe { call(libc::SYS_mremap, [addr, old, new, bits(flags), to, 0]) }
 }
 
-/// Has this thread take the signals alone that are not in the mask, a bit each; answers the mask of before.
+/// Has this thread take the signals alone that are not in the mask, a bit each; answers the mask of
+/// before.
 pub(crate) fn mask_signals(mask: u64) -> u64 {
     let mut before = 0_u64;
     let args = [bits(libc::SIG_SETMASK), &raw const mask as u64, &raw mut before as u64, 8, 0, 0];
@@ -192,7 +198,8 @@ pub(crate) unsafe fn advise(addr: u64, len: u64, advice: i32) -> Result<(), Errn
 pub(crate) fn punch(fd: RawFd, offset: u64, len: u64) -> Result<(), Errno> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     for _ in 0..64 {
-        // The C library's function is a point where threads are cancelled; `free` and `madvise`, which come here, are none.
+        // The C library's function is a point where threads are cancelled; `free` and `madvise`,
+        // which come here, are none.
         let args = [i64::from(fd).cast_unsigned(), bits(mode), offset, len, 0, 0];
         // SAFETY: concerns the file alone.
         match unsafe { call(libc::SYS_fallocate, args) } {
@@ -233,8 +240,9 @@ pub(crate) fn pid() -> u32 {
     }
 }
 
-/// A process, told apart from those it descends from and those that descend from it, however they were made: `fork`,
-/// `clone`, or a system call of the program's own. A child in a PID namespace of its own may have its parent's number.
+/// A process, told apart from those it descends from and those that descend from it, however they
+/// were made: `fork`, `clone`, or a system call of the program's own. A child in a PID namespace of
+/// its own may have its parent's number.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     word: Option<&'static AtomicU32>,
@@ -261,7 +269,8 @@ impl Life {
         Life { word: Some(word), number }
     }
 
-    /// Its number: one more than that of the process it descends from, as far as that one ever asked.
+    /// Its number: one more than that of the process it descends from, as far as that one ever
+    /// asked.
     #[must_use]
     pub fn number(self) -> u32 {
         self.number
@@ -283,13 +292,14 @@ impl Life {
     }
 }
 
-/// Two words of a page that the kernel wipes in every child, however the child was made: a child never takes what its
-/// parent was for what it is itself.
+/// Two words of a page that the kernel wipes in every child, however the child was made: a child
+/// never takes what its parent was for what it is itself.
 fn wiped() -> Option<[&'static AtomicU32; 2]> {
     static PAGE: OnceLock<Option<[&'static AtomicU32; 2]>> = OnceLock::new();
     *PAGE.get_or_init(|| {
         let len = crate::page_size();
-        // SAFETY: a new mapping of our own, which is never unmapped; the advice concerns children alone.
+        // SAFETY: a new mapping of our own, which is never unmapped; the advice concerns children
+        // alone.
         unsafe {
             let at = map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None).ok()?;
             advise(at, len, libc::MADV_WIPEONFORK).ok()?;

@@ -1,14 +1,16 @@
 //! Atomics on words of memory that may vanish.
 //!
-//! An instruction of ours on such a word could be a signal for the program, however lately the word was looked at. So the
-//! kernel copies the word out and in again (MEM-4), and a lock keeps the atomics of this process apart: that is the
-//! atomicity that `IBV_ATOMIC_HCA` promises. A mapping that other processes share may be registered by them as well, whose
-//! atomics do not know the lock. There the instruction is the only way.
+//! An instruction of ours on such a word could be a signal for the program, however lately the word
+//! was looked at. So the kernel copies the word out and in again (MEM-4), and a lock keeps the
+//! atomics of this process apart: that is the atomicity that `IBV_ATOMIC_HCA` promises. A mapping
+//! that other processes share may be registered by them as well, whose atomics do not know the
+//! lock. There the instruction is the only way.
 use crate::{copy, kernel, page_size, sys};
 use adverb_engine::{AtomicOp, MemoryFault, Range};
 use adverb_sync::Mutex;
 
-/// One at a time in each process of a line: a child never meets a lock that a thread of its parent held at the fork.
+/// One at a time in each process of a line: a child never meets a lock that a thread of its parent
+/// held at the fork.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// In a word of `/proc/self/pagemap`: the page belongs to a file or to shared memory.
@@ -23,8 +25,8 @@ pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
     // A compare that fails wants the right to write, too.
     kernel::populate_for_write(at)?;
     if is_shared(at.addr) {
-        // SAFETY: eight aligned bytes, which were there and writable a moment ago. A program that takes a shared mapping away
-        // in that moment gets the signal that its own access would get.
+        // SAFETY: eight aligned bytes, which were there and writable a moment ago. A program that
+        // takes a shared mapping away in that moment gets the signal that its own access would get.
         return Ok(unsafe { copy::atomic(at.addr as *mut u64, op) });
     }
     let mut bytes = [0; 8];
@@ -40,9 +42,11 @@ pub(crate) fn perform(at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
     Ok(old)
 }
 
-/// Does the page belong to a mapping that other processes may have, too? Private ones of files are copies by now.
+/// Does the page belong to a mapping that other processes may have, too? Private ones of files are
+/// copies by now.
 fn is_shared(addr: u64) -> bool {
-    // Opened each time: a descriptor that is kept would lead to a parent's memory in its child, or be closed by the program.
+    // Opened each time: a descriptor that is kept would lead to a parent's memory in its child, or
+    // be closed by the program.
     let Ok(fd) = sys::open(c"/proc/self/pagemap") else { return false };
     let mut word = [0; 8];
     // SAFETY: into the array.
@@ -68,8 +72,8 @@ mod tests {
         perform(Range { addr, len: 8, kind: RangeKind::OnDemand }, AtomicOp::FetchAdd { add: 1 })
     }
 
-    /// MEM-4: memory is unmapped and mapped again all the time while words of it are added to: the requests fail, and nothing
-    /// else happens.
+    /// MEM-4: memory is unmapped and mapped again all the time while words of it are added to: the
+    /// requests fail, and nothing else happens.
     #[test]
     fn mem_4_words_vanish_under_atomics() {
         let addr = mapped(libc::MAP_PRIVATE);

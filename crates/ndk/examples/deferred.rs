@@ -1,5 +1,5 @@
-//! The example of NDKPI's page on deferred processing: a chain of two fast registrations and a send, whose second
-//! registration fails in line.
+//! The example of NDKPI's page on deferred processing: a chain of two fast registrations and a
+//! send, whose second registration fails in line.
 //!
 //! `cargo run -p adverb-ndk --example deferred`
 use adverb_ndk::device::{self, Mapping};

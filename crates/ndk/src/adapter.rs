@@ -49,7 +49,8 @@ impl Adapter {
     /// Opens an adapter on a device.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when the system has no descriptors or threads left, or the device cannot be opened.
+    /// `INSUFFICIENT_RESOURCES` when the system has no descriptors or threads left, or the device
+    /// cannot be opened.
     pub fn open(device: &Arc<Device>, config: Config) -> Result<Adapter, NtStatus> {
         let context = device.open().map_err(|e| {
             log::error!("adapter {}: {e}", device.name());
@@ -78,12 +79,12 @@ impl Adapter {
         AdapterInfo::of(&self.0.context)
     }
 
-    /// Creates a completion queue of `depth` entries. `notification` is called with the queue's status, once for each
-    /// [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
+    /// Creates a completion queue of `depth` entries. `notification` is called with the queue's
+    /// status, once for each [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line
-    /// or through `completion`.
+    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`,
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn create_cq(
         &self,
         depth: u32,
@@ -107,11 +108,12 @@ impl Adapter {
         complete_creation(self.hold()?, Pd::create(self), Pd::life, completion)
     }
 
-    /// Maps the first `length` bytes of `mdl` for the adapter: logical addresses of its pages. The memory stays mapped until
-    /// [`Adapter::release_lam`].
+    /// Maps the first `length` bytes of `mdl` for the adapter: logical addresses of its pages. The
+    /// memory stays mapped until [`Adapter::release_lam`].
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` if the list is shorter or not contiguous, `DELETE_PENDING`; in line or through `completion`.
+    /// `INVALID_PARAMETER` if the list is shorter or not contiguous, `DELETE_PENDING`; in line or
+    /// through `completion`.
     pub fn build_lam(
         &self,
         mdl: &Mdl,
@@ -123,16 +125,18 @@ impl Adapter {
         hold.complete(lam, completion)
     }
 
-    /// Ends a mapping: its logical addresses open nothing any more. Requests that use them must have completed.
+    /// Ends a mapping: its logical addresses open nothing any more. Requests that use them must
+    /// have completed.
     pub fn release_lam(&self, lam: &Lam) {
         self.0.lams.release(lam);
     }
 
-    /// Closes the adapter: waits until all objects of it are closed and all callbacks have returned.
+    /// Closes the adapter: waits until all objects of it are closed and all callbacks have
+    /// returned.
     ///
     /// # Errors
-    /// `POSSIBLE_DEADLOCK` from inside a callback, which the call would wait for; `DELETE_PENDING` for a second close.
-    /// Nothing is closed then.
+    /// `POSSIBLE_DEADLOCK` from inside a callback, which the call would wait for; `DELETE_PENDING`
+    /// for a second close. Nothing is closed then.
     pub fn close(&self) -> Result<(), NtStatus> {
         if in_callback() {
             log::error!("an adapter is closed from inside a callback, which it would wait for: refused");

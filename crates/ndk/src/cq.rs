@@ -22,7 +22,8 @@ pub(crate) type Notification = Box<dyn Fn(NtStatus) + Send + Sync>;
 
 /// A completion queue.
 ///
-/// The consumer serialises its calls of [`Cq::get_results`], [`Cq::get_results_ex`] and [`Cq::arm`] on one queue.
+/// The consumer serialises its calls of [`Cq::get_results`], [`Cq::get_results_ex`] and [`Cq::arm`]
+/// on one queue.
 #[derive(Clone)]
 pub struct Cq(Arc<CqInner>);
 
@@ -35,7 +36,8 @@ struct CqInner {
     sizes: Mutex<Sizes>,
     /// Second halves of reads that invalidate may come.
     has_halves: AtomicBool,
-    /// Queue pairs that complete here, by number, and those closed whose completions may still be here.
+    /// Queue pairs that complete here, by number, and those closed whose completions may still be
+    /// here.
     qps: RwLock<HashMap<u32, Completer>>,
     /// There are closed ones among them.
     has_closed: AtomicBool,
@@ -45,12 +47,14 @@ struct CqInner {
 struct Sizes {
     /// As the consumer asked for.
     depth: u32,
-    /// What the device has beyond it, for the second halves of reads that invalidate: by number of their queue pair.
+    /// What the device has beyond it, for the second halves of reads that invalidate: by number of
+    /// their queue pair.
     headroom: HashMap<u32, u32>,
 }
 
 impl Sizes {
-    /// The device's depth. Beyond its limit there is none: a queue as deep as that is not filled by what it hides.
+    /// The device's depth. Beyond its limit there is none: a queue as deep as that is not filled by
+    /// what it hides.
     fn device_depth(&self, max: u32) -> u32 {
         self.headroom.values().fold(self.depth, |sum, n| sum.saturating_add(*n)).min(max)
     }
@@ -92,8 +96,9 @@ impl Cq {
         Ok(Cq(inner))
     }
 
-    /// Asks for one call of the notification callback (NDK-1). A second arm before the first is satisfied joins it: the one
-    /// that fires on more stays. A completion placed since the last callback satisfies it at once (NDK-2).
+    /// Asks for one call of the notification callback (NDK-1). A second arm before the first is
+    /// satisfied joins it: the one that fires on more stays. A completion placed since the last
+    /// callback satisfies it at once (NDK-2).
     pub fn arm(&self, notify: NotifyType) {
         let kind = match notify {
             NotifyType::Errors => ArmKind::Errors,
@@ -105,8 +110,8 @@ impl Cq {
         }
     }
 
-    /// Takes up to `results.len()` results, oldest first, and answers how many; 0 if there are none. The rest of
-    /// `results` is left as it is.
+    /// Takes up to `results.len()` results, oldest first, and answers how many; 0 if there are
+    /// none. The rest of `results` is left as it is.
     pub fn get_results(&self, results: &mut [NdkResult]) -> usize {
         self.0.take(results.len(), |i, result| results[i] = result.into())
     }
@@ -127,8 +132,8 @@ impl Cq {
     /// Changes how many completions it holds.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for 0, beyond the adapter's limit, or below what is waiting; `DELETE_PENDING`; in line or
-    /// through `completion`.
+    /// `INVALID_PARAMETER` for 0, beyond the adapter's limit, or below what is waiting;
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn resize(
         &self,
         depth: u32,
@@ -138,9 +143,10 @@ impl Cq {
         hold.complete(self.0.resize(depth), completion)
     }
 
-    /// Holds notifications back until `count` completions that satisfy the arm were added or `interval` microseconds have
-    /// passed since the first of them. `u32::MAX` (`MAXULONG`) leaves a part out, as does a count beyond the queue's depth;
-    /// an interval of 0, or a count of 0 or 1, ends the moderation.
+    /// Holds notifications back until `count` completions that satisfy the arm were added or
+    /// `interval` microseconds have passed since the first of them. `u32::MAX` (`MAXULONG`) leaves
+    /// a part out, as does a count beyond the queue's depth; an interval of 0, or a count of 0 or
+    /// 1, ends the moderation.
     ///
     /// # Errors
     /// `INVALID_PARAMETER_MIX` if both parts are left out.
@@ -175,7 +181,8 @@ impl Cq {
     pub(crate) fn adapter(&self) -> &Adapter {
         &self.0.adapter
     }
-    /// Room for `more` completions of a queue pair that the consumer does not see, until the queue pair is forgotten.
+    /// Room for `more` completions of a queue pair that the consumer does not see, until the queue
+    /// pair is forgotten.
     pub(crate) fn add_headroom(&self, qpn: u32, more: u32) -> Result<(), NtStatus> {
         let mut sizes = self.0.sizes.lock();
         let before = sizes.headroom.insert(qpn, more);
@@ -250,7 +257,8 @@ impl CqInner {
         taken
     }
 
-    /// Is the oldest completion one that the consumer is not to see? Only reads that invalidate have such.
+    /// Is the oldest completion one that the consumer is not to see? Only reads that invalidate
+    /// have such.
     fn front_is_hidden(&self, qps: &HashMap<u32, Completer>) -> bool {
         let mut hidden = false;
         if self.has_halves.load(Ordering::Relaxed) {
@@ -298,7 +306,8 @@ impl CqInner {
         let mut sizes = self.sizes.lock();
         let roomy = sizes.headroom.len();
         sizes.headroom.retain(|qpn, _| !closed.contains(qpn));
-        // Refused only if many completions came since: then the next change of a size takes the room back.
+        // Refused only if many completions came since: then the next change of a size takes the
+        // room back.
         if sizes.headroom.len() < roomy && self.apply(&sizes).is_err() {
             log::debug!("a completion queue keeps the room of closed queue pairs");
         }

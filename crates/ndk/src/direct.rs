@@ -11,8 +11,8 @@ const READS: u8 = 16;
 /// Connects two queue pairs of this process, over the first IPv4 address of each one's adapter.
 ///
 /// # Errors
-/// `INVALID_ADDRESS` for an adapter without an IPv4 address, `CONNECTION_INVALID` if one was connected before, flushed or
-/// closed, `INVALID_PARAMETER` if one does not reach the other.
+/// `INVALID_ADDRESS` for an adapter without an IPv4 address, `CONNECTION_INVALID` if one was
+/// connected before, flushed or closed, `INVALID_PARAMETER` if one does not reach the other.
 pub fn join(a: &Qp, b: &Qp) -> Result<(), NtStatus> {
     let (paths_a, paths_b) = (path(a, b)?, path(b, a)?);
     a.to_rtr(&paths_a)?;

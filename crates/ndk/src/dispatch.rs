@@ -1,8 +1,9 @@
 //! The two threads of an adapter that run callbacks.
 //!
-//! One waits for events of the completion channel, drives the device while it waits, and runs notification callbacks of
-//! completion queues: being one thread, it never overlaps two of one queue (NDK-3). The other runs what else completes
-//! later, and turns the device's asynchronous events (SRQ limits, fatal errors) into callbacks.
+//! One waits for events of the completion channel, drives the device while it waits, and runs
+//! notification callbacks of completion queues: being one thread, it never overlaps two of one
+//! queue (NDK-3). The other runs what else completes later, and turns the device's asynchronous
+//! events (SRQ limits, fatal errors) into callbacks.
 use crate::adapter::PendingMode;
 use crate::status::NtStatus;
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq as DeviceCq, Element, Errno};
@@ -56,8 +57,8 @@ pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Runs a callback. One that panics must not take the callbacks of the whole adapter along: what waits for them, a close
-/// above all, would wait for ever.
+/// Runs a callback. One that panics must not take the callbacks of the whole adapter along: what
+/// waits for them, a close above all, would wait for ever.
 fn guarded(callback: impl FnOnce()) {
     if std::panic::catch_unwind(AssertUnwindSafe(callback)).is_err() {
         log::error!("a callback of an NDK consumer panicked");
@@ -127,7 +128,8 @@ impl Dispatcher {
         }
     }
 
-    /// A cookie for a device object, by which its events find `target` until [`Dispatcher::unregister`].
+    /// A cookie for a device object, by which its events find `target` until
+    /// [`Dispatcher::unregister`].
     pub(crate) fn register(&self, target: Weak<dyn Notified>) -> usize {
         let cookie = self.next_cookie.fetch_add(1, Ordering::Relaxed);
         self.targets.lock().insert(cookie, target);
@@ -163,7 +165,8 @@ impl Dispatcher {
     }
 
     fn cq_event(&self, cq: &Arc<DeviceCq>) {
-        // At once: destroying the queue waits for it, and whether the callback may run is decided by its object.
+        // At once: destroying the queue waits for it, and whether the callback may run is decided
+        // by its object.
         cq.ack_events(1);
         if let Some(target) = self.target(cq.cookie()) {
             guarded(|| target.cq_event());
@@ -208,7 +211,8 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the threads and, unless called on one of them, waits for their end. Tasks given before are run.
+    /// Ends the threads and, unless called on one of them, waits for their end. Tasks given before
+    /// are run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _ = self.wake.write(1);

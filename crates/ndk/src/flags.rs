@@ -28,7 +28,8 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Rights of a registered region: the bits of `NDK_MR_FLAG_*`. Without any it may be read locally.
+    /// Rights of a registered region: the bits of `NDK_MR_FLAG_*`. Without any it may be read
+    /// locally.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct MrFlags: u32 {
         /// The device may write.

@@ -3,15 +3,18 @@ use crate::flags::AdapterFlags;
 use adverb_device::Context;
 use adverb_device::device::{VENDOR_ID, VENDOR_PART_ID};
 
-/// Bytes of private data that a connect request carries at most: what the RDMA connection manager's REQ leaves (IBTA A11).
+/// Bytes of private data that a connect request carries at most: what the RDMA connection manager's
+/// REQ leaves (IBTA A11).
 pub const MAX_CALLER_DATA: u32 = 56;
-/// Bytes of private data that an accept or a reject carries at most: what its REJ leaves (IBTA 12.6.7).
+/// Bytes of private data that an accept or a reject carries at most: what its REJ leaves (IBTA
+/// 12.6.7).
 pub const MAX_CALLEE_DATA: u32 = 148;
 /// Pages of a fast registration that consumers best use: 1 MiB.
 const FRMR_PAGES: u32 = 256;
 /// Bytes that one registration or window opens at most: the user half of the address space.
 const MAX_REGION: u64 = 1 << 47;
-/// From this size on a read or write moves bytes in larger runs than a send, which needs a receive posted for each.
+/// From this size on a read or write moves bytes in larger runs than a send, which needs a receive
+/// posted for each.
 const LARGE_REQUEST: u32 = 16 << 10;
 
 /// How bytes travel (`NDK_RDMA_TECHNOLOGY`).
@@ -100,8 +103,8 @@ impl AdapterInfo {
             large_request_threshold: LARGE_REQUEST,
             max_caller_data: MAX_CALLER_DATA,
             max_callee_data: MAX_CALLEE_DATA,
-            // A receiver places packets of a message in order (PSN order), and each from its first byte on. One engine
-            // serves all connections, so MULTI_ENGINE is not set.
+            // A receiver places packets of a message in order (PSN order), and each from its first
+            // byte on. One engine serves all connections, so MULTI_ENGINE is not set.
             adapter_flags: AdapterFlags::IN_ORDER_DMA_SUPPORTED
                 | AdapterFlags::RDMA_READ_SINK_NOT_REQUIRED
                 | AdapterFlags::CQ_INTERRUPT_MODERATION_SUPPORTED

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Bytes of an adapter page.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// An address of the adapter: of a page in a [`Lam`], or (in a scatter/gather entry) of a byte in one.
+/// An address of the adapter: of a page in a [`Lam`], or (in a scatter/gather entry) of a byte in
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct LogicalAddress(pub u64);
@@ -58,7 +59,8 @@ impl Lams {
         let count = (fbo + span.len).div_ceil(PAGE_SIZE);
         let mut table = self.table.write();
         let base = BASE + table.used * PAGE_SIZE;
-        // A page stays free between two mappings: running over the end of one never reaches the next.
+        // A page stays free between two mappings: running over the end of one never reaches the
+        // next.
         table.used = table.used.checked_add(count + 1).ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
         let mapped = Mapped { span, base, first: base + fbo, registered: Mutex::default() };
         table.mapped.insert(base, Arc::new(mapped));

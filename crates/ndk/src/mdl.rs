@@ -2,8 +2,8 @@
 use crate::status::NtStatus;
 use adverb_device::Mapping;
 
-/// Memory described for registration or mapping: one piece, or a chain of pieces. A request takes its first bytes, which
-/// must be virtually contiguous; what they are is checked by the request.
+/// Memory described for registration or mapping: one piece, or a chain of pieces. A request takes
+/// its first bytes, which must be virtually contiguous; what they are is checked by the request.
 #[derive(Clone, Debug)]
 pub struct Mdl {
     pieces: Vec<Piece>,

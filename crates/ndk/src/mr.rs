@@ -47,13 +47,14 @@ impl Mr {
         Ok(Mr(inner))
     }
 
-    /// Registers the first `length` bytes of `mdl`; requests name them by their virtual addresses. The memory stays
-    /// registered, and with it kept, until [`Mr::deregister`] or the close.
+    /// Registers the first `length` bytes of `mdl`; requests name them by their virtual addresses.
+    /// The memory stays registered, and with it kept, until [`Mr::deregister`] or the close.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` (the list is shorter, or not contiguous; flags that do not exist), `INVALID_DEVICE_REQUEST` (a
-    /// region for fast registration), `INVALID_DEVICE_STATE` (registered already), `ACCESS_VIOLATION` (not writable
-    /// memory), `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    /// `INVALID_PARAMETER` (the list is shorter, or not contiguous; flags that do not exist),
+    /// `INVALID_DEVICE_REQUEST` (a region for fast registration), `INVALID_DEVICE_STATE`
+    /// (registered already), `ACCESS_VIOLATION` (not writable memory), `INSUFFICIENT_RESOURCES`,
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn register(
         &self,
         mdl: &Mdl,
@@ -68,8 +69,8 @@ impl Mr {
     /// Ends the registration: waits for transfers under way, then no access can begin.
     ///
     /// # Errors
-    /// `INVALID_DEVICE_STATE` (not registered), `DEVICE_BUSY` (a window is bound to it), `DELETE_PENDING`; in line or
-    /// through `completion`.
+    /// `INVALID_DEVICE_STATE` (not registered), `DEVICE_BUSY` (a window is bound to it),
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn deregister(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
@@ -78,12 +79,13 @@ impl Mr {
         hold.complete(self.0.deregister(), completion)
     }
 
-    /// Prepares the region for fast registrations of up to `adapter_page_count` pages. May be called again; what was
-    /// registered is not any more then.
+    /// Prepares the region for fast registrations of up to `adapter_page_count` pages. May be
+    /// called again; what was registered is not any more then.
     ///
     /// # Errors
-    /// `IMPLEMENTATION_LIMIT` (too many pages), `INVALID_PARAMETER` (none), `INVALID_DEVICE_REQUEST` (a region for
-    /// registration), `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    /// `IMPLEMENTATION_LIMIT` (too many pages), `INVALID_PARAMETER` (none),
+    /// `INVALID_DEVICE_REQUEST` (a region for registration), `INSUFFICIENT_RESOURCES`,
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn initialize_fast_register(
         &self,
         adapter_page_count: u32,
@@ -94,14 +96,15 @@ impl Mr {
         hold.complete(self.0.initialize_fast(adapter_page_count, remote_access), completion)
     }
 
-    /// The token for local use; 0 before a registration or initialization. Each fast registration changes it when posted.
+    /// The token for local use; 0 before a registration or initialization. Each fast registration
+    /// changes it when posted.
     #[must_use]
     pub fn get_local_token(&self) -> u32 {
         self.0.key().unwrap_or(0)
     }
 
-    /// The token for a peer's use; 0 before a registration or initialization. Each fast registration changes it when
-    /// posted.
+    /// The token for a peer's use; 0 before a registration or initialization. Each fast
+    /// registration changes it when posted.
     #[must_use]
     pub fn get_remote_token(&self) -> u32 {
         self.0.key().unwrap_or(0)
@@ -120,7 +123,8 @@ impl Mr {
         &self.0.life
     }
 
-    /// The region that fast registrations change, if `flags` allow no more than it was prepared for.
+    /// The region that fast registrations change, if `flags` allow no more than it was prepared
+    /// for.
     pub(crate) fn fast(&self, flags: OpFlags) -> Result<Arc<FastMr>, NtStatus> {
         match &*self.0.state.lock() {
             State::Fast { mr, remote_access } => {
@@ -134,7 +138,8 @@ impl Mr {
         }
     }
 
-    /// The key of a registered region that a window over `len` bytes at `address` with the rights `flags` fits.
+    /// The key of a registered region that a window over `len` bytes at `address` with the rights
+    /// `flags` fits.
     pub(crate) fn key_to_bind(&self, address: u64, len: u64, flags: OpFlags) -> Result<Key, NtStatus> {
         match &*self.0.state.lock() {
             State::Registered(r) => {

@@ -8,8 +8,8 @@ use adverb_device::Mw as DeviceMw;
 use adverb_device::engine::keys::MwType;
 use std::sync::Arc;
 
-/// A memory window: bound by [`Qp::bind`](crate::Qp::bind), to the queue pair of the bind; invalidated before it is bound
-/// anew.
+/// A memory window: bound by [`Qp::bind`](crate::Qp::bind), to the queue pair of the bind;
+/// invalidated before it is bound anew.
 #[derive(Clone, Debug)]
 pub struct Mw(Arc<MwInner>);
 

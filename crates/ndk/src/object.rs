@@ -1,14 +1,15 @@
 //! The life of an object, one machine for all types (NDK-7).
 //!
-//! An object is *held* by its successors (a queue pair holds its PD and its CQs, all objects hold their adapter), by
-//! requests that are pending on it until their callback has returned, and by notification callbacks while they run.
-//! Closing it ends its use at once; the close itself is completed when nothing holds the object any more. Then, in this
-//! order: what lies below is torn down, the close completion is called, and only when it has returned the antecedents are
-//! let go. So the close of an antecedent completes after the close completion of its last successor has returned, and
-//! when closing the adapter returns, no callback of any object of it is running.
+//! An object is *held* by its successors (a queue pair holds its PD and its CQs, all objects hold
+//! their adapter), by requests that are pending on it until their callback has returned, and by
+//! notification callbacks while they run. Closing it ends its use at once; the close itself is
+//! completed when nothing holds the object any more. Then, in this order: what lies below is torn
+//! down, the close completion is called, and only when it has returned the antecedents are let go.
+//! So the close of an antecedent completes after the close completion of its last successor has
+//! returned, and when closing the adapter returns, no callback of any object of it is running.
 //!
-//! A close from inside a callback of the same object is pending until that callback has returned, since the callback
-//! holds the object.
+//! A close from inside a callback of the same object is pending until that callback has returned,
+//! since the callback holds the object.
 use crate::dispatch::Dispatcher;
 use crate::flags::ObjectType;
 use crate::status::NtStatus;
@@ -36,7 +37,8 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A completion callback of a request, called once on a thread of the adapter unless the request was done in line.
+/// A completion callback of a request, called once on a thread of the adapter unless the request
+/// was done in line.
 pub type Completion<T> = Box<dyn FnOnce(Result<T, NtStatus>) + Send>;
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -127,8 +129,9 @@ impl Life {
         self.state.lock().kept.antecedents.push(antecedent);
     }
 
-    /// Closes the object: `teardown` ends what lies below, then `completion` is called. In line if nothing holds the object
-    /// (and the adapter does not make requests pend), `completion` is not called then.
+    /// Closes the object: `teardown` ends what lies below, then `completion` is called. In line if
+    /// nothing holds the object (and the adapter does not make requests pend), `completion` is not
+    /// called then.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -246,8 +249,8 @@ impl fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Completes a request on the held object: in line, or (as the adapter is configured) through `completion`, and then
-    /// the object stays held until that has returned.
+    /// Completes a request on the held object: in line, or (as the adapter is configured) through
+    /// `completion`, and then the object stays held until that has returned.
     ///
     /// # Errors
     /// The request's own, if it completes in line.
@@ -278,8 +281,8 @@ impl Hold {
     }
 }
 
-/// Completes the creation of an object. Made, it is held by the pending creation, so that a close from inside the
-/// completion waits for its return; otherwise its antecedent is.
+/// Completes the creation of an object. Made, it is held by the pending creation, so that a close
+/// from inside the completion waits for its return; otherwise its antecedent is.
 ///
 /// # Errors
 /// That of the creation, if it completes in line.

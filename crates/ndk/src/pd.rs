@@ -59,12 +59,13 @@ impl Pd {
         complete_creation(self.hold()?, Mw::create(self), Mw::life, completion)
     }
 
-    /// Creates a shared receive queue of `depth` receives of up to `max_receive_request_sge` entries. `notification` is
-    /// called once when fewer than `notify_threshold` receives are left; [`Srq::modify`] asks for the next call.
+    /// Creates a shared receive queue of `depth` receives of up to `max_receive_request_sge`
+    /// entries. `notification` is called once when fewer than `notify_threshold` receives are left;
+    /// [`Srq::modify`] asks for the next call.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for sizes beyond the adapter's or a threshold above the depth, `DELETE_PENDING`; in line or
-    /// through `completion`.
+    /// `INVALID_PARAMETER` for sizes beyond the adapter's or a threshold above the depth,
+    /// `DELETE_PENDING`; in line or through `completion`.
     pub fn create_srq(
         &self,
         depth: u32,
@@ -81,8 +82,8 @@ impl Pd {
     /// Creates a queue pair; `qp_context` is in all its results.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for sizes beyond the adapter's or queues of another adapter, `INSUFFICIENT_RESOURCES`,
-    /// `DELETE_PENDING`; in line or through `completion`.
+    /// `INVALID_PARAMETER` for sizes beyond the adapter's or queues of another adapter,
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
     pub fn create_qp(
         &self,
         receive_cq: &Cq,
@@ -96,7 +97,8 @@ impl Pd {
         complete_creation(hold, made, Qp::life, completion)
     }
 
-    /// Creates a queue pair that receives from `srq`; the receive sizes in `sizes` are not looked at.
+    /// Creates a queue pair that receives from `srq`; the receive sizes in `sizes` are not looked
+    /// at.
     ///
     /// # Errors
     /// As [`Pd::create_qp`].
@@ -114,8 +116,8 @@ impl Pd {
         complete_creation(hold, made, Qp::life, completion)
     }
 
-    /// The token with which entries of requests name logical addresses of a [`Lam`](crate::Lam), readable and writable
-    /// locally, never by a peer.
+    /// The token with which entries of requests name logical addresses of a [`Lam`](crate::Lam),
+    /// readable and writable locally, never by a peer.
     #[must_use]
     pub fn get_privileged_memory_region_token(&self) -> u32 {
         self.0.privileged.key()

@@ -38,11 +38,13 @@ pub struct QpSizes {
 
 /// A queue pair.
 ///
-/// The consumer serialises its initiator requests, and its receives; [`Qp::flush`] and the close of the connector may run
-/// beside them (NDK-4). Initiator requests need a connection, receives do not.
+/// The consumer serialises its initiator requests, and its receives; [`Qp::flush`] and the close of
+/// the connector may run beside them (NDK-4). Initiator requests need a connection, receives do
+/// not.
 ///
-/// Requests with [`OpFlags::DEFER`](crate::OpFlags::DEFER) are staged and handed over by the first request without it, by
-/// one that fails in line, or by flush, disconnect and close, which cancel them with completions (DEF-1 … DEF-6).
+/// Requests with [`OpFlags::DEFER`](crate::OpFlags::DEFER) are staged and handed over by the first
+/// request without it, by one that fails in line, or by flush, disconnect and close, which cancel
+/// them with completions (DEF-1 … DEF-6).
 #[derive(Clone)]
 pub struct Qp(pub(crate) Arc<QpInner>);
 
@@ -59,7 +61,8 @@ pub(crate) struct QpInner {
     link: AtomicU8,
     /// Told once when the connection fails.
     on_fault: Mutex<Option<Fault>>,
-    /// The initiator queue has room in its completion queue for both halves of each read that invalidates.
+    /// The initiator queue has room in its completion queue for both halves of each read that
+    /// invalidates.
     room_for_halves: AtomicBool,
     cookie: usize,
 }
@@ -141,14 +144,14 @@ impl Qp {
         Ok(Qp(inner))
     }
 
-    /// Cancels all receives and initiator requests, deferred ones too: they complete with `CANCELLED`. The connection is of
-    /// no use any more.
+    /// Cancels all receives and initiator requests, deferred ones too: they complete with
+    /// `CANCELLED`. The connection is of no use any more.
     pub fn flush(&self) {
         self.0.end_link();
     }
 
-    /// Closes it: what is queued is cancelled, and can still be read from the completion queues. Pending while a connector
-    /// uses it.
+    /// Closes it: what is queued is cancelled, and can still be read from the completion queues.
+    /// Pending while a connector uses it.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -168,8 +171,9 @@ impl Qp {
         &self.0.device
     }
 
-    /// It is connected: initiator requests are taken from now on. `on_fault` is called once when the connection fails on
-    /// this side; it may run inside a call of the consumer's and only notes the fact.
+    /// It is connected: initiator requests are taken from now on. `on_fault` is called once when
+    /// the connection fails on this side; it may run inside a call of the consumer's and only notes
+    /// the fact.
     ///
     /// # Errors
     /// `CONNECTION_INVALID` if it was connected before, flushed or closed.
@@ -198,7 +202,8 @@ impl Qp {
     }
 }
 
-/// A queue pair of the device that takes receives, with a number of which nothing is left in the completion queues.
+/// A queue pair of the device that takes receives, with a number of which nothing is left in the
+/// completion queues.
 fn new_device_qp(pd: &Pd, init: &QpInit, cqs: &[&Cq]) -> Result<Arc<DeviceQp>, NtStatus> {
     let context = pd.adapter().context();
     let mut spare = Vec::new();

@@ -1,15 +1,17 @@
 //! What a queue pair remembers of its initiator requests until their completions have been read.
 //!
-//! Requests with a completion are a ring between the consumer's posting thread and the thread that reads completions:
-//! both go through it in the order of posting, so neither takes a lock (NDK-4). A slot is free again when its completion
-//! has been read.
+//! Requests with a completion are a ring between the consumer's posting thread and the thread that
+//! reads completions: both go through it in the order of posting, so neither takes a lock (NDK-4).
+//! A slot is free again when its completion has been read.
 //!
-//! Silent requests complete only when they fail, so nobody would free their slots. They have a ring of their own that is
-//! simply written over: it has a slot more than the device's queue, so a slot written over belongs to a request that left
-//! the device's queue. That one succeeded, because a queue pair with a failed request takes no more.
+//! Silent requests complete only when they fail, so nobody would free their slots. They have a ring
+//! of their own that is simply written over: it has a slot more than the device's queue, so a slot
+//! written over belongs to a request that left the device's queue. That one succeeded, because a
+//! queue pair with a failed request takes no more.
 //!
-//! A read that invalidates its first entry is two requests of the device and one of the consumer's: an invalidate behind a
-//! read without completion. If the read fails, its completion is the one, and that of the flushed invalidate is dropped.
+//! A read that invalidates its first entry is two requests of the device and one of the consumer's:
+//! an invalidate behind a read without completion. If the read fails, its completion is the one,
+//! and that of the flushed invalidate is dropped.
 use crate::flags::OperationType;
 use crate::status::NtStatus;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,7 +89,8 @@ impl Requests {
     /// A slot for a request; it counts only after [`Requests::posted`].
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` while as many completions as the queue is deep are still to come or to be read.
+    /// `INSUFFICIENT_RESOURCES` while as many completions as the queue is deep are still to come or
+    /// to be read.
     pub(crate) fn reserve(
         &self,
         context: u64,
@@ -118,8 +121,9 @@ impl Requests {
         wr_id & SECOND_HALF != 0 && info & REPORTED != 0
     }
 
-    /// The consumer's word and the type of a completed request; `None` if the completion is not to be seen. The device's
-    /// queue and completion queue have handed the slot's contents over to this thread.
+    /// The consumer's word and the type of a completed request; `None` if the completion is not to
+    /// be seen. The device's queue and completion queue have handed the slot's contents over to
+    /// this thread.
     pub(crate) fn completed(&self, wr_id: u64) -> Option<(u64, OperationType)> {
         let silent = wr_id & SILENT != 0;
         let sequence = wr_id & SEQUENCE;

@@ -16,7 +16,8 @@ pub struct NdkResult {
     pub request_context: u64,
 }
 
-/// The result of a request with its type (`NDK_RESULT_EX`). Its status, by that of the device's completion:
+/// The result of a request with its type (`NDK_RESULT_EX`). Its status, by that of the device's
+/// completion:
 ///
 /// | device | NTSTATUS | meaning |
 /// |---|---|---|

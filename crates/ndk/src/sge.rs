@@ -17,7 +17,8 @@ pub enum Sge<'a> {
         /// Token of the region.
         token: u32,
     },
-    /// Memory of a [`Lam`](crate::Lam), by logical address, with the privileged token of the protection domain.
+    /// Memory of a [`Lam`](crate::Lam), by logical address, with the privileged token of the
+    /// protection domain.
     Logical {
         /// First address.
         address: LogicalAddress,
@@ -26,7 +27,8 @@ pub enum Sge<'a> {
         /// The privileged token.
         token: u32,
     },
-    /// Bytes that the call copies: for requests with [`OpFlags::INLINE`](crate::OpFlags::INLINE), and for them alone.
+    /// Bytes that the call copies: for requests with [`OpFlags::INLINE`](crate::OpFlags::INLINE),
+    /// and for them alone.
     Bytes(&'a [u8]),
 }
 
@@ -81,8 +83,8 @@ fn translate(sge: &Sge<'_>, pd: &Arc<DevicePd>, privileged: u32, lams: &Lams) ->
     }
 }
 
-/// The bytes of an inline request, in `few` if they are few, else in `many`. Entries that name registered memory are
-/// refused: their tokens may be invalid, so nothing vouches for their bytes.
+/// The bytes of an inline request, in `few` if they are few, else in `many`. Entries that name
+/// registered memory are refused: their tokens may be invalid, so nothing vouches for their bytes.
 pub(crate) fn inline_parts<'p, 'a>(
     sgl: &[Sge<'a>],
     few: &'p mut [&'a [u8]],

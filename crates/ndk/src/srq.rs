@@ -65,12 +65,13 @@ impl Srq {
         Ok(Srq(inner))
     }
 
-    /// Changes the depth (0: leaves it) and asks for one notification when fewer than `notify_threshold` receives are left
-    /// (0: leaves what was asked for), at once if fewer are there now.
+    /// Changes the depth (0: leaves it) and asks for one notification when fewer than
+    /// `notify_threshold` receives are left (0: leaves what was asked for), at once if fewer are
+    /// there now.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a depth beyond the adapter's or below what is queued, or a threshold above the depth;
-    /// `DELETE_PENDING`; in line or through `completion`. Nothing changed then.
+    /// `INVALID_PARAMETER` for a depth beyond the adapter's or below what is queued, or a threshold
+    /// above the depth; `DELETE_PENDING`; in line or through `completion`. Nothing changed then.
     pub fn modify(
         &self,
         depth: u32,
@@ -84,8 +85,8 @@ impl Srq {
     /// Queues a receive.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` when the queue is full, `INVALID_PARAMETER` for too many entries, `ACCESS_VIOLATION` for a
-    /// logical address that is not mapped. It is not queued then.
+    /// `INSUFFICIENT_RESOURCES` when the queue is full, `INVALID_PARAMETER` for too many entries,
+    /// `ACCESS_VIOLATION` for a logical address that is not mapped. It is not queued then.
     pub fn receive(&self, request_context: u64, sgl: &[Sge<'_>]) -> Result<(), NtStatus> {
         let pd = &self.0.pd;
         let privileged = pd.get_privileged_memory_region_token();

@@ -3,8 +3,8 @@ use std::fmt;
 
 /// An NTSTATUS: negative values (the top bit set) are failures or warnings.
 ///
-/// Functions of this crate give success as `Ok`; [`NtStatus::SUCCESS`] and [`NtStatus::PENDING`] are for the faces and
-/// for completions.
+/// Functions of this crate give success as `Ok`; [`NtStatus::SUCCESS`] and [`NtStatus::PENDING`]
+/// are for the faces and for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct NtStatus(pub i32);
@@ -45,7 +45,8 @@ statuses! {
     INVALID_HANDLE = 0xc000_0008,
     /// An argument breaks a rule.
     INVALID_PARAMETER = 0xc000_000d,
-    /// The request does not fit the object: a bind of a bound window, an invalidate of an invalid token.
+    /// The request does not fit the object: a bind of a bound window, an invalidate of an invalid
+    /// token.
     INVALID_DEVICE_REQUEST = 0xc000_0010,
     /// Memory cannot be had.
     NO_MEMORY = 0xc000_0017,

@@ -123,7 +123,8 @@ fn ndk_7_a_rejected_connector_has_the_private_data_and_may_try_again() {
     listening.close();
 }
 
-/// By the time the connect has completed its address is free, and so is the combination with the peer's.
+/// By the time the connect has completed its address is free, and so is the combination with the
+/// peer's.
 #[test]
 fn ndk_7_a_rejected_connector_may_try_again_from_the_same_address_at_once() {
     let (a, b) = ends();
@@ -298,7 +299,8 @@ fn ndk_6_a_wrong_token_ends_the_connection_of_both() {
     let connection = connect(&a, &b);
     b.receive(1);
     a.qp.send_and_invalidate(2, &text(b"bad"), OpFlags::INLINE, b.mr.get_remote_token()).unwrap();
-    // The message came, which is what an acknowledgement says (IBTA 9.9.6.3, class J); its receive failed.
+    // The message came, which is what an acknowledgement says (IBTA 9.9.6.3, class J); its receive
+    // failed.
     assert_eq!(a.results(1)[0].status, NtStatus::SUCCESS);
     let received = b.results(1)[0];
     assert_eq!(received.operation, OperationType::Receive);

@@ -14,7 +14,8 @@ fn ends() -> (End, End) {
     (End::new(), End::new())
 }
 
-/// Waits until a connector knows that its peer has given up. Calls that say so would change it if it did not.
+/// Waits until a connector knows that its peer has given up. Calls that say so would change it if
+/// it did not.
 fn assert_aborted(connector: &Connector) {
     common::eventually("the peer has given up", || format!("{connector:?}").contains("Ended(Aborted)"));
 }
@@ -117,7 +118,8 @@ fn ndk_7_a_callback_may_close_its_connector() {
             assert_eq!((result, close), (Err(NtStatus::CONNECTION_REFUSED), Ok(Outcome::Pending)));
             tx.send("returns").unwrap();
         };
-        // From another port of the same address nobody listens at, so that the answer comes from the network.
+        // From another port of the same address nobody listens at, so that the answer comes from
+        // the network.
         let outcome = connector.connect(&a.qp, any(), nobody, reads(1, 1), b"", completion);
         match outcome {
             Ok(Outcome::Pending) => {
@@ -246,7 +248,8 @@ fn ndk_7_a_queue_pair_closes_behind_its_connector() {
     rx.recv_timeout(DEADLINE).expect("the close completes");
 }
 
-/// Antecedents are let go when the close completion of the connector has returned, also by a call that is cancelled.
+/// Antecedents are let go when the close completion of the connector has returned, also by a call
+/// that is cancelled.
 #[test]
 fn ndk_7_closes_complete_from_the_connector_down() {
     let (a, b) = ends();

@@ -80,7 +80,8 @@ fn the_other_process() {
     closed(|c| active.close(c));
 }
 
-/// Address and token of the peer's memory come with its message. Writes a chain there, reads it back, says that it is done.
+/// Address and token of the peer's memory come with its message. Writes a chain there, reads it
+/// back, says that it is done.
 fn exchange(a: &End) {
     assert_eq!(short(&a.results(1)), [(1, NtStatus::SUCCESS)]);
     let message = a.read(0, 12);
@@ -192,7 +193,8 @@ fn ndk_7_a_process_is_rejected() {
     listening.close();
 }
 
-/// Endpoints are exclusive across processes: the other one holds its address until it closes the connector.
+/// Endpoints are exclusive across processes: the other one holds its address until it closes the
+/// connector.
 #[test]
 fn ndk_7_an_address_in_another_process_is_taken() {
     let b = End::new();

@@ -1,4 +1,5 @@
-//! Deferred requests (DEF-1 … DEF-7); DEF-8 is in `handover.rs`, whose counters are of the whole process.
+//! Deferred requests (DEF-1 … DEF-7); DEF-8 is in `handover.rs`, whose counters are of the whole
+//! process.
 mod common;
 use adverb_ndk::{Invalidated, NtStatus, OpFlags, OperationType};
 use common::{End, closed, pair, short};

@@ -11,7 +11,8 @@ fn pd_of(adapter: &Adapter) -> Pd {
     wait(|c| adapter.create_pd(c)).unwrap()
 }
 
-/// Makes, uses and closes an object of each type; answers how many requests completed through their callback.
+/// Makes, uses and closes an object of each type; answers how many requests completed through their
+/// callback.
 fn every_request(pending: PendingMode) -> (usize, usize) {
     let adapter = adapter(pending);
     let (mut in_line, mut called) = (0, 0);

@@ -87,7 +87,8 @@ fn ndk_2_a_completion_since_the_last_callback_satisfies_an_arm_at_once() {
     b.assert_no_call("not armed");
     b.cq.arm(Any);
     assert_eq!(b.call(), OK);
-    // All that is there was there at the last callback: the provider may call; this one waits for the next.
+    // All that is there was there at the last callback: the provider may call; this one waits for
+    // the next.
     b.cq.arm(Any);
     b.assert_no_call("nothing new");
     receive(2);

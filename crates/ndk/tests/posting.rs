@@ -30,7 +30,8 @@ fn requests_need_a_connection_and_receives_do_not() {
     a.assert_no_more();
 }
 
-/// Posts until the queue pair refuses, while another thread ends it; all that was taken completes once.
+/// Posts until the queue pair refuses, while another thread ends it; all that was taken completes
+/// once.
 fn ended_beside_posts(end: impl Fn(&Qp) + Sync) {
     for _ in 0..20 {
         let (a, b) = pair();
@@ -147,7 +148,8 @@ fn ndk_5_inline_bytes_are_copied_by_the_call_in_any_number_of_entries() {
     let expected: Vec<u8> = (0..128).collect();
     assert_eq!(b.read(0, 128), expected);
     assert_eq!(b.read(512, 128), expected);
-    // More than the queue pair was made for; bytes where registered memory belongs, and the other way around.
+    // More than the queue pair was made for; bytes where registered memory belongs, and the other
+    // way around.
     let long = [0; 129];
     let invalid = Err(NtStatus::INVALID_PARAMETER);
     assert_eq!(a.qp.send(4, &[Sge::Bytes(&long)], OpFlags::INLINE), invalid);
@@ -278,8 +280,8 @@ fn read_and_invalidate(a: &End, b: &End) {
 fn ndk_5_a_read_with_local_invalidate_is_taken_whole_or_not_at_all() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
-    // The peer has no receive for it, so nothing behind it leaves the queue. Silent requests fill the device's, which has
-    // two places for each request, but for one place.
+    // The peer has no receive for it, so nothing behind it leaves the queue. Silent requests fill
+    // the device's, which has two places for each request, but for one place.
     a.qp.send(0, &[], NONE).unwrap();
     let silent = 2 * u64::from(common::DEPTH) - 2;
     (1..=silent).for_each(|i| a.qp.write(i, &[a.sge(0, 8)], remote, token, SILENT).unwrap());

@@ -1,5 +1,5 @@
-//! What a creation that fails half-way leaves. Alone in its file: the fault is chosen for the whole process, and so is what
-//! looks at the log.
+//! What a creation that fails half-way leaves. Alone in its file: the fault is chosen for the whole
+//! process, and so is what looks at the log.
 mod common;
 use adverb_ndk::device::faults;
 use adverb_ndk::{NtStatus, PendingMode};

@@ -1,10 +1,12 @@
 //! `dlopen`: copies of libibverbs and librdmacm that a program opens give way to the drop-in ones.
 //!
-//! A copy that is opened itself, by a path, is opened by the library's plain name instead, to which the directory of the drop-in libraries
-//! leads. A module (of Python, say) that needs a copy finds the drop-in among the symbols that all share: it is there before the first
-//! file that is opened by a path, and these are looked at before a module's own.
+//! A copy that is opened itself, by a path, is opened by the library's plain name instead, to which
+//! the directory of the drop-in libraries leads. A module (of Python, say) that needs a copy finds
+//! the drop-in among the symbols that all share: it is there before the first file that is opened
+//! by a path, and these are looked at before a module's own.
 //!
-//! The loader decides by its caller what a name means. So the real function is jumped to, with the caller's return address.
+//! The loader decides by its caller what a name means. So the real function is jumped to, with the
+//! caller's return address.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -1,8 +1,8 @@
-//! `exec`: a program that is started with a cleared environment, by `env -i` or `sudo`, does not have the drop-in libraries, and would
-//! find no device without a word.
+//! `exec`: a program that is started with a cleared environment, by `env -i` or `sudo`, does not
+//! have the drop-in libraries, and would find no device without a word.
 //!
-//! Only the process that `adverb run` became says so. Others, which programs start by the dozen, may have readers of their own for
-//! what they print.
+//! Only the process that `adverb run` became says so. Others, which programs start by the dozen,
+//! may have readers of their own for what they print.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicI32, Ordering};

@@ -1,26 +1,30 @@
 //! The small preload of `adverb run`: answers for what programs look at beside the library.
 //!
-//! UCX wants `/dev/infiniband/uverbsN` to be a character device it may open; UCX and NCCL read GID types below
-//! `/sys/class/infiniband`; the tests of rdma-core list `device/net/` there. Without a kernel driver none of that exists.
-//! The launcher prepares a directory with the same paths in it and names it in `ADVERB_SYSROOT`. A look at a path that
+//! UCX wants `/dev/infiniband/uverbsN` to be a character device it may open; UCX and NCCL read GID
+//! types below `/sys/class/infiniband`; the tests of rdma-core list `device/net/` there. Without a
+//! kernel driver none of that exists. The launcher prepares a directory with the same paths in it
+//! and names it in `ADVERB_SYSROOT`. A look at a path that
 //! - begins like those ([`path::is_ours`]),
 //! - does not exist on the real system, and
 //! - exists below that directory
 //!
-//! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and everything when the
-//! variable is not set, passes straight through, `errno` included.
+//! goes there instead. A character device is stood in for by `/dev/null`. Everything else, and
+//! everything when the variable is not set, passes straight through, `errno` included.
 //!
-//! Programs that ask the kernel by netlink instead get answers from the same directory ([`netlink`]).
+//! Programs that ask the kernel by netlink instead get answers from the same directory
+//! ([`netlink`]).
 //!
 //! The file of the connection manager is one that answers ([`manager`]).
 //!
-//! Copies of the libraries that a program opens give way ([`copies`]). Who clears the environment is told what that means ([`exec`]).
+//! Copies of the libraries that a program opens give way ([`copies`]). Who clears the environment
+//! is told what that means ([`exec`]).
 //!
-//! And what the program does with its memory is seen here, for the device ([`memory`]), and sanitizers get answers (module
-//! `sanitizers`).
+//! And what the program does with its memory is seen here, for the device ([`memory`]), and
+//! sanitizers get answers (module `sanitizers`).
 //!
-//! Nothing here allocates, panics, takes a lock or keeps state that a `fork` could tear, and the functions of the C library
-//! are looked up as the object is loaded. It works with any C library that has the functions that a program calls, musl's too.
+//! Nothing here allocates, panics, takes a lock or keeps state that a `fork` could tear, and the
+//! functions of the C library are looked up as the object is loaded. It works with any C library
+//! that has the functions that a program calls, musl's too.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
 
 pub mod copies;
@@ -42,7 +46,8 @@ use libc::{DIR, FILE, mode_t, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use crate::real::Real;
 
-/// Defines every interposed function: it redirects its path argument and calls the C library's function.
+/// Defines every interposed function: it redirects its path argument and calls the C library's
+/// function.
 macro_rules! interpose {
     ($( $name:literal $symbol:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $look:ident $path:ident, $fail:expr; )*) => {
         #[allow(non_camel_case_types, reason = "one variant for each function, under its name")]
@@ -67,8 +72,9 @@ macro_rules! interpose {
                     real::set_errno(libc::ENOSYS);
                     return $fail;
                 };
-                // SAFETY: the C library's function of this name has this signature. `open` and its like take a
-                // variable third argument in C, which is passed as a fixed one is on the supported machines.
+                // SAFETY: the C library's function of this name has this signature. `open` and its
+                // like take a variable third argument in C, which is passed as a fixed one is on
+                // the supported machines.
                 let real: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(real) };
                 let mut buffer = Buffer::new();
                 // SAFETY: the caller passes a string or null.
@@ -208,8 +214,8 @@ pub unsafe extern "C" fn adverb_preload___realpath_chk(
     unsafe { path::without_root(inner___realpath_chk(path, resolved, room)) }
 }
 
-/// Looks all functions up while the program has one thread: looking up takes the loader's lock, which a child made by
-/// `fork` or a signal handler must not need.
+/// Looks all functions up while the program has one thread: looking up takes the loader's lock,
+/// which a child made by `fork` or a signal handler must not need.
 extern "C" fn look_up_all() {
     for real in &REAL {
         real.get();
@@ -225,8 +231,8 @@ extern "C" fn look_up_all() {
 #[unsafe(link_section = ".init_array")]
 static LOOK_UP_ALL: extern "C" fn() = look_up_all;
 
-/// Has the name of the routine for unwinding in the shared object (`build.rs`), which has no unwinding. 5 means that the stack ends here
-/// (`_URC_END_OF_STACK`).
+/// Has the name of the routine for unwinding in the shared object (`build.rs`), which has no
+/// unwinding. 5 means that the stack ends here (`_URC_END_OF_STACK`).
 #[unsafe(no_mangle)]
 pub extern "C" fn adverb_preload_no_unwinding() -> c_int {
     5

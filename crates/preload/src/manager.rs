@@ -1,10 +1,13 @@
-//! `/dev/infiniband/rdma_cm`, the file by which every librdmacm speaks to the kernel's connection manager: its commands go to
-//! `adverb_ucma_open`, `adverb_ucma_write` and `adverb_ucma_close` of the drop-in libibverbs. So a distribution's own librdmacm, one that a
-//! program brings along and one that is linked into it run unchanged.
+//! `/dev/infiniband/rdma_cm`, the file by which every librdmacm speaks to the kernel's connection
+//! manager: its commands go to `adverb_ucma_open`, `adverb_ucma_write` and `adverb_ucma_close` of
+//! the drop-in libibverbs. So a distribution's own librdmacm, one that a program brings along and
+//! one that is linked into it run unchanged.
 //!
-//! The library's descriptor stays where it is, and the program gets duplicates of it: polling, waiting and flags are the kernel's, and
-//! what the program duplicates or closes is counted here, by a table from descriptors to the library's. A descriptor that was closed
-//! past every function of the C library may be another file by now; so each is compared with the library's before it counts.
+//! The library's descriptor stays where it is, and the program gets duplicates of it: polling,
+//! waiting and flags are the kernel's, and what the program duplicates or closes is counted here,
+//! by a table from descriptors to the library's. A descriptor that was closed past every function
+//! of the C library may be another file by now; so each is compared with the library's before it
+//! counts.
 
 mod files;
 
@@ -66,7 +69,8 @@ fn find() -> bool {
         return true;
     }
     let Some(dlopen) = real!(DLOPEN: fn(*const c_char, c_int) -> *mut c_void) else { return false };
-    // SAFETY: a string. A program that has the library already gets the one it has, and it is never unloaded.
+    // SAFETY: a string. A program that has the library already gets the one it has, and it is never
+    // unloaded.
     let library = unsafe { dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return false;
@@ -198,7 +202,8 @@ struct Migration {
 /// `RDMA_USER_CM_CMD_MIGRATE_ID`.
 const MIGRATE_ID: u32 = 18;
 
-/// The command with the library's descriptor in place of the program's, if it is the one that has any.
+/// The command with the library's descriptor in place of the program's, if it is the one that has
+/// any.
 ///
 /// # Safety
 /// `bytes` is the address of `len` bytes, or any number.
@@ -234,7 +239,8 @@ unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     Some(command)
 }
 
-/// The function of this name: a command. Unwinds where a thread is cancelled as it waits for an event.
+/// The function of this name: a command. Unwinds where a thread is cancelled as it waits for an
+/// event.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -329,8 +335,8 @@ pub unsafe extern "C" fn adverb_preload_dup3(fd: c_int, to: c_int, flags: c_int)
 /// # Safety
 /// That of the C library's function.
 unsafe fn control(real: &Real, fd: c_int, what: c_int, with: *mut c_void) -> c_int {
-    // SAFETY: the third argument is variable in C and is passed as a fixed one is on the supported machines; where the caller passes none,
-    // what is read is passed on and not looked at.
+    // SAFETY: the third argument is variable in C and is passed as a fixed one is on the supported
+    // machines; where the caller passes none, what is read is passed on and not looked at.
     let real = real.get().map(|at| unsafe {
         core::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int>(at)
     });
@@ -360,7 +366,8 @@ pub unsafe extern "C" fn adverb_preload_fcntl64(fd: c_int, what: c_int, with: *m
     unsafe { control(&FCNTL64, fd, what, with) }
 }
 
-/// Says of the file what its path says: it is a character device. The structure has one layout under all these names.
+/// Says of the file what its path says: it is a character device. The structure has one layout
+/// under all these names.
 ///
 /// # Safety
 /// `to` takes it.

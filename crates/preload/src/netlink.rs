@@ -1,9 +1,12 @@
-//! Sockets of `NETLINK_RDMA`, by which programs ask a kernel for its RDMA devices. They get a datagram socket that is connected to itself:
-//! whatever is sent goes to `adverb_nldev`, and what that answers is put into the socket's own queue. So polling, waiting, duplicating,
-//! inheriting and closing are those of any socket, and nothing is kept here but whether there has ever been one.
+//! Sockets of `NETLINK_RDMA`, by which programs ask a kernel for its RDMA devices. They get a
+//! datagram socket that is connected to itself: whatever is sent goes to `adverb_nldev`, and what
+//! that answers is put into the socket's own queue. So polling, waiting, duplicating, inheriting
+//! and closing are those of any socket, and nothing is kept here but whether there has ever been
+//! one.
 //!
-//! The socket is known by its name, of which the kernel says that it is this socket's: nobody else can send to a socket that is connected
-//! to itself. The name begins with `PREFIX`, behind that stand the port and random digits.
+//! The socket is known by its name, of which the kernel says that it is this socket's: nobody else
+//! can send to a socket that is connected to itself. The name begins with `PREFIX`, behind that
+//! stand the port and random digits.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -52,7 +55,8 @@ const NAME: usize = PREFIX.len() + 8 + 16;
 /// Bytes of the longest request: those of `rdma` have some hundred.
 const REQUEST: usize = 8192;
 
-/// Whether this process, or one that it was forked from, has ever made such a socket. All calls pass straight through until then.
+/// Whether this process, or one that it was forked from, has ever made such a socket. All calls
+/// pass straight through until then.
 static USED: AtomicBool = AtomicBool::new(false);
 
 const UNIX_HEAD: usize = core::mem::offset_of!(sockaddr_un, sun_path);
@@ -167,7 +171,8 @@ fn drain(fd: c_int) {
     let Some(recv) = real!(RECV: fn(c_int, *mut c_void, usize, c_int) -> isize) else { return };
     let before = errno();
     let mut byte = 0_u8;
-    // SAFETY: a buffer of one byte; the rest of a datagram is cut off. Nobody can send any more, so this ends.
+    // SAFETY: a buffer of one byte; the rest of a datagram is cut off. Nobody can send any more, so
+    // this ends.
     while unsafe { recv(fd, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) } >= 0 {}
     set_errno(before);
 }
@@ -234,7 +239,8 @@ pub unsafe extern "C" fn adverb_preload_getsockname(
     }
 }
 
-/// The function of this name: what netlink can be told about acknowledgements and groups changes nothing that is answered here.
+/// The function of this name: what netlink can be told about acknowledgements and groups changes
+/// nothing that is answered here.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -258,8 +264,8 @@ pub unsafe extern "C" fn adverb_preload_setsockopt(
 
 /// Answers a request that is in pieces.
 ///
-/// Its callers are `C-unwind`: nothing unwinds, but a call into another crate makes the compiler put a guard into functions that are `C`,
-/// and that needs the routines for unwinding.
+/// Its callers are `C-unwind`: nothing unwinds, but a call into another crate makes the compiler
+/// put a guard into functions that are `C`, and that needs the routines for unwinding.
 ///
 /// # Safety
 /// The pieces are the caller's memory.

@@ -60,7 +60,8 @@ pub fn is_ours(path: &[u8]) -> bool {
         || MANAGER.iter().any(|base| below(base))
 }
 
-/// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null` for a device.
+/// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null`
+/// for a device.
 ///
 /// # Safety
 /// `path` is null or a string. The result lives as long as `path` and `buffer`.
@@ -86,7 +87,8 @@ pub unsafe fn redirect(path: *const c_char, look: Look, buffer: &mut Buffer) -> 
     }
 }
 
-/// Whether the prepared directory has a file of this path that the real system does not have. Keeps `errno`.
+/// Whether the prepared directory has a file of this path that the real system does not have. Keeps
+/// `errno`.
 pub fn stands_in(path: &CStr) -> bool {
     let mut buffer = Buffer::new();
     // SAFETY: a string.
@@ -113,8 +115,8 @@ pub unsafe fn without_root(resolved: *mut c_char) -> *mut c_char {
 
 /// The prepared directory, without slashes at its end; `None` when the preload is off.
 pub fn root() -> Option<&'static [u8]> {
-    // SAFETY: the C library's view of the environment. A program that changes it from another thread at this moment
-    // has the same trouble with any other `getenv`.
+    // SAFETY: the C library's view of the environment. A program that changes it from another
+    // thread at this moment has the same trouble with any other `getenv`.
     let value = unsafe { libc::getenv(ROOT.as_ptr()) };
     if value.is_null() {
         return None;
@@ -136,7 +138,8 @@ fn exists(path: *const c_char) -> bool {
 /// Whether a file of the prepared directory is a directory: such a path can be entered.
 fn is_directory(path: *const c_char) -> bool {
     let before = errno();
-    // A path with "/." behind it exists only for a directory; `O_DIRECTORY | O_PATH` asks the same without a buffer.
+    // A path with "/." behind it exists only for a directory; `O_DIRECTORY | O_PATH` asks the same
+    // without a buffer.
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a string; the descriptor is closed again at once.
     let found = unsafe {

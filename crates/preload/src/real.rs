@@ -14,8 +14,9 @@ impl Real {
         Self { name, address: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Its address, `None` where this C library has no such function, or while it is being looked up: looking up frees the
-    /// text of an earlier error, so `free` comes here again. Keeps `errno`.
+    /// Its address, `None` where this C library has no such function, or while it is being looked
+    /// up: looking up frees the text of an earlier error, so `free` comes here again. Keeps
+    /// `errno`.
     pub fn get(&self) -> Option<*mut c_void> {
         const LOOKING: *mut c_void = core::ptr::without_provenance_mut(1);
         let known = self.address.load(Ordering::Relaxed);
@@ -27,7 +28,8 @@ impl Real {
             return None;
         }
         let before = errno();
-        // SAFETY: a string; "the next one after this object" is what an interposed function has to call.
+        // SAFETY: a string; "the next one after this object" is what an interposed function has to
+        // call.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         set_errno(before);
         self.address.store(found, Ordering::Relaxed);

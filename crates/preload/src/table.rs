@@ -38,7 +38,8 @@ pub fn with(use_it: impl FnOnce(&[u8]) -> bool) -> bool {
     if fd < 0 {
         return false;
     }
-    // SAFETY: a mapping of our own for reading. The file is never written again: the launcher makes another for another table.
+    // SAFETY: a mapping of our own for reading. The file is never written again: the launcher makes
+    // another for another table.
     unsafe {
         let end = libc::syscall(libc::SYS_lseek, fd, 0_u64, libc::SEEK_END);
         let Ok(len) = usize::try_from(end) else {

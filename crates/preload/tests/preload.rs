@@ -155,7 +155,8 @@ fn exactly_the_listed_names_are_interposed() {
     assert_eq!(exported, listed);
 }
 
-/// What the object asks for beside the C library would be missing in some program that it is loaded into.
+/// What the object asks for beside the C library would be missing in some program that it is loaded
+/// into.
 #[test]
 fn nothing_but_the_c_library_is_needed() {
     let said = |program: &str, flags: &[&str]| {

@@ -1,5 +1,5 @@
-//! Crates of crates.io with their tests and examples, built once from what was published, with the lock file that
-//! was published with it.
+//! Crates of crates.io with their tests and examples, built once from what was published, with the
+//! lock file that was published with it.
 
 use std::path::{Path, PathBuf};
 
@@ -85,7 +85,8 @@ fn executables(messages: &str) -> Vec<Binary> {
         .collect()
 }
 
-/// Names of tests that a run of libtest says something of, with that word: `ok`, `FAILED`, `ignored`.
+/// Names of tests that a run of libtest says something of, with that word: `ok`, `FAILED`,
+/// `ignored`.
 pub fn results(text: &str) -> Vec<(String, String)> {
     text.lines()
         .filter_map(|l| {

@@ -1,8 +1,9 @@
-//! Suites of strangers' programs, as they are, on the drop-in libraries: on both paths, with the data verified.
+//! Suites of strangers' programs, as they are, on the drop-in libraries: on both paths, with the
+//! data verified.
 //!
-//! Sources are Debian's packages, crates.io and PyPI. What needs building is built under `programs` of the target
-//! directory once and kept. A case that cannot run on a machine is ignored under its name with the reason; it never
-//! counts as passed. `docs/programs.md` has the table of results.
+//! Sources are Debian's packages, crates.io and PyPI. What needs building is built under `programs`
+//! of the target directory once and kept. A case that cannot run on a machine is ignored under its
+//! name with the reason; it never counts as passed. `docs/programs.md` has the table of results.
 #![forbid(unsafe_code)]
 
 pub mod crates_io;

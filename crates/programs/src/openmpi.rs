@@ -26,7 +26,8 @@ pub fn compile(compiler: &str, source: &Path) -> Result<PathBuf, String> {
     Ok(last)
 }
 
-/// Runs a program in `ranks` processes by `mpirun` or `oshrun`; none but UCX carries messages, by transport `tls`.
+/// Runs a program in `ranks` processes by `mpirun` or `oshrun`; none but UCX carries messages, by
+/// transport `tls`.
 ///
 /// # Errors
 /// How it ended, with its output, unless all ended with status 0 and UCX had no complaint.

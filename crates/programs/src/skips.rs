@@ -1,4 +1,5 @@
-//! Lists of what is left out, with the reason of each: lines `name: reason`, the names without a colon and a blank.
+//! Lists of what is left out, with the reason of each: lines `name: reason`, the names without a
+//! colon and a blank.
 
 use adverb_foreign::Verdict;
 use libtest_mimic::Trial;

@@ -1,4 +1,5 @@
-//! A network namespace of its own for a program and all it starts: a loopback interface, a cable if asked for, no neighbours.
+//! A network namespace of its own for a program and all it starts: a loopback interface, a cable if
+//! asked for, no neighbours.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,7 +66,8 @@ impl Stage {
     pub fn start<S: AsRef<str>>(&self, argv: &[S]) -> Result<Running, String> {
         let argv: Vec<&str> = argv.iter().map(AsRef::as_ref).collect();
         let mut command = Command::new("unshare");
-        // Root's own user stays; others become root of a user namespace, to be allowed the network's.
+        // Root's own user stays; others become root of a user namespace, to be allowed the
+        // network's.
         command.args(if is_root() { &["-n"][..] } else { &["-r", "-n"][..] });
         let lay = if self.cable { LAY } else { "" };
         let steps = format!("ip link set lo up\n{lay}\nexec \"$@\"");

@@ -1,4 +1,5 @@
-//! Ceph's messenger over RDMA (`async+rdma`): one monitor, one OSD, `rados bench` and an object compared.
+//! Ceph's messenger over RDMA (`async+rdma`): one monitor, one OSD, `rados bench` and an object
+//! compared.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -21,8 +21,8 @@ fn main() -> ExitCode {
     run("fio", cases)
 }
 
-/// A server and a client with these options more, and their statuses. Of sends no more are made than the server has receives:
-/// fio connects with an RNR retry count of 0.
+/// A server and a client with these options more, and their statuses. Of sends no more are made
+/// than the server has receives: fio connects with an RNR retry count of 0.
 fn pair(path: &str, verbs: [&str; 2], more: [&str; 2]) -> Result<String, String> {
     let common = "--ioengine=rdma --hostname=127.0.0.1 --port=4500 --bs=64k --size=2m";
     let [server, client] = verbs;

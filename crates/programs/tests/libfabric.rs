@@ -1,5 +1,6 @@
-//! libfabric's verbs provider: datagrams, connected endpoints by librdmacm, and the two kinds of reliable datagrams that
-//! libfabric makes of them (`rxd`, `rxm`). The provider takes no loopback interface for connected endpoints.
+//! libfabric's verbs provider: datagrams, connected endpoints by librdmacm, and the two kinds of
+//! reliable datagrams that libfabric makes of them (`rxd`, `rxm`). The provider takes no loopback
+//! interface for connected endpoints.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Mooncake's transfer engine, the wheel of PyPI: writes and reads between two processes, compared apart from the way they went.
+//! Mooncake's transfer engine, the wheel of PyPI: writes and reads between two processes, compared
+//! apart from the way they went.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The suite of a newer rdma-core than Debian's, built from PyPI's source archive of pyverbs, which is all of rdma-core.
-//! Its generic tests run test by test on the drop-in libraries.
+//! The suite of a newer rdma-core than Debian's, built from PyPI's source archive of pyverbs, which
+//! is all of rdma-core. Its generic tests run test by test on the drop-in libraries.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

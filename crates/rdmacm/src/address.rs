@@ -29,7 +29,8 @@ fn query_address_only(id: &Id) -> Outcome<Addresses> {
     Ok(found)
 }
 
-/// Sets the device of an id that was bound without it ([`rdma_bind_addr`]), before objects are made for the id.
+/// Sets the device of an id that was bound without it ([`rdma_bind_addr`]), before objects are made
+/// for the id.
 pub fn set_bound_device(id: &Id) -> Outcome {
     let bound = id.public.route.addr.src.get().ss_family != 0;
     if bound && id.public.verbs.get().is_null() { query_address(id) } else { Ok(()) }
@@ -83,7 +84,8 @@ pub fn query_paths(id: &Id) -> Outcome {
     if paths.is_empty() {
         return Ok(());
     }
-    // SAFETY: a number and a size; what an earlier call left is ours; the list has room for what is written.
+    // SAFETY: a number and a size; what an earlier call left is ours; the list has room for what is
+    // written.
     unsafe {
         let list = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast::<ibv_sa_path_rec>();
         if list.is_null() {
@@ -196,10 +198,11 @@ fn port_of(address: &sockaddr_storage) -> u16 {
 
 /// `rdma_bind_addr`: 0, or -1 with `errno` set.
 ///
-/// To Linux a loopback address stands for all devices: the id has none (`verbs` is null) until it has a peer.
-/// Here the address is the loopback device's, and an id with an event channel has that device at once. An id in
-/// synchronous mode has the device when it listens or when an object is made for the id: libfabric binds such an
-/// id for a moment and takes `verbs` for the only device to be used, if there is one.
+/// To Linux a loopback address stands for all devices: the id has none (`verbs` is null) until it
+/// has a peer. Here the address is the loopback device's, and an id with an event channel has that
+/// device at once. An id in synchronous mode has the device when it listens or when an object is
+/// made for the id: libfabric binds such an id for a moment and takes `verbs` for the only device
+/// to be used, if there is one.
 ///
 /// # Safety
 /// An id that exists, and an address as long as its family says.

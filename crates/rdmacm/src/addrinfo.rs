@@ -1,6 +1,7 @@
 //! Addresses by name: the C library's `getaddrinfo` in the terms of RDMA.
 //!
-//! Programs free and replace what these structures point to with `free` and `malloc`, so that is what is used here.
+//! Programs free and replace what these structures point to with `free` and `malloc`, so that is
+//! what is used here.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -159,7 +160,8 @@ unsafe fn fill(
     } else {
         let ask = hints.map(asked);
         let mut found = null_mut();
-        // SAFETY: strings of the caller's; room for the answer, which is freed when it has been copied.
+        // SAFETY: strings of the caller's; room for the answer, which is freed when it has been
+        // copied.
         unsafe {
             let code = libc::getaddrinfo(node, service, ask.as_ref().map_or(null(), |a| a), &raw mut found);
             if code != 0 {
@@ -204,7 +206,8 @@ pub unsafe fn look_up(
     }
 }
 
-/// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or a value of `getaddrinfo`, which `gai_strerror` explains.
+/// `rdma_getaddrinfo`: 0, or -1 with `errno` set, or a value of `getaddrinfo`, which `gai_strerror`
+/// explains.
 ///
 /// # Safety
 /// Strings, hints or null; room for a pointer.

@@ -1,5 +1,5 @@
-//! The door through which commands go: three functions of `libibverbs.so.1` that take the place of `open`, `write` and
-//! `close` of `/dev/infiniband/rdma_cm`.
+//! The door through which commands go: three functions of `libibverbs.so.1` that take the place of
+//! `open`, `write` and `close` of `/dev/infiniband/rdma_cm`.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -7,8 +7,8 @@ use core::mem::MaybeUninit;
 use crate::abi::kernel::*;
 use crate::error::{Errno, Outcome};
 
-// Each returns a negative errno value on failure. A thread that waits for an event in `adverb_ucma_write` can be
-// cancelled: nothing on the way there may need its destructor.
+// Each returns a negative errno value on failure. A thread that waits for an event in
+// `adverb_ucma_write` can be cancelled: nothing on the way there may need its destructor.
 unsafe extern "C-unwind" {
     fn adverb_ucma_open(flags: c_int) -> c_int;
     fn adverb_ucma_write(fd: c_int, request: *const c_void, size: usize) -> isize;
@@ -18,7 +18,8 @@ unsafe extern "C-unwind" {
 /// A command's body.
 ///
 /// # Safety
-/// `NUMBER` is the command of this body, and if the type has an answer, [`Asks::answer_at`] names where it goes.
+/// `NUMBER` is the command of this body, and if the type has an answer, [`Asks::answer_at`] names
+/// where it goes.
 pub unsafe trait Command: Copy {
     /// `RDMA_USER_CM_CMD_*`.
     const NUMBER: u32;
@@ -110,7 +111,8 @@ pub unsafe fn query<T>(fd: c_int, id: u32, option: u32) -> Outcome<T> {
     }
 }
 
-// SAFETY: number and body of rdma_user_cm.h; the answer depends on the option, so only `query` sends it.
+// SAFETY: number and body of rdma_user_cm.h; the answer depends on the option, so only `query`
+// sends it.
 unsafe impl Command for Query {
     const NUMBER: u32 = 19;
 }
@@ -122,7 +124,8 @@ unsafe impl Command for Query {
 unsafe fn write<C: Command>(fd: c_int, body: C, room: u16) -> Outcome {
     let message = Message { number: C::NUMBER, size: size_of::<C>() as u16, room, body };
     let size = size_of::<Message<C>>();
-    // SAFETY: a command with its header, which live until the call returns; the caller vouches for the rest.
+    // SAFETY: a command with its header, which live until the call returns; the caller vouches for
+    // the rest.
     let written = unsafe { adverb_ucma_write(fd, (&raw const message).cast(), size) };
     match usize::try_from(written) {
         Ok(n) if n == size => Ok(()),

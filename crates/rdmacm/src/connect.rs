@@ -10,7 +10,8 @@ use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
 use crate::{command, qp, verbs};
 
-/// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which `rdma_reject_ece` sends.
+/// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which
+/// `rdma_reject_ece` sends.
 const REJECT_VENDOR_OPTION: u8 = 35;
 /// How often a request is repeated if the program does not say.
 const RETRIES: u8 = 7;
@@ -48,7 +49,8 @@ fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     Ok(())
 }
 
-/// The parameters as they are sent; the depths and what goes in front of the private data are those of the id.
+/// The parameters as they are sent; the depths and what goes in front of the private data are those
+/// of the id.
 ///
 /// # Safety
 /// Private data as long as the parameters say.
@@ -138,7 +140,8 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
             Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
             _ => state.responder_resources.min(limits.responder_resources),
         };
-        // The answer names the vendor of the request, so that the peer knows whom the options are of.
+        // The answer names the vendor of the request, so that the peer knows whom the options are
+        // of.
         let ece = Ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
         (state.responder_resources, state.initiator_depth, ece)
     });
@@ -163,7 +166,8 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     id.complete()
 }
 
-/// The active side confirms what the peer accepted; its queue pair, if it has one, is ready to send afterwards.
+/// The active side confirms what the peer accepted; its queue pair, if it has one, is ready to send
+/// afterwards.
 fn confirm(id: &Id) -> Outcome {
     let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
         let (handle, ece) = (id.handle.get(), Ece::default());
@@ -258,7 +262,8 @@ pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdm
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| accept(id, param.as_ref())) })
 }
 
-/// `rdma_establish`: confirms a connection whose queue pair is the program's own. 0, or -1 with `errno` set.
+/// `rdma_establish`: confirms a connection whose queue pair is the program's own. 0, or -1 with
+/// `errno` set.
 ///
 /// # Safety
 /// An id that exists.
@@ -279,7 +284,8 @@ pub unsafe extern "C-unwind" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| reject(id, data, len, 0)) })
 }
 
-/// `rdma_reject_ece`: rejects because the vendor's options cannot be agreed upon. 0, or -1 with `errno` set.
+/// `rdma_reject_ece`: rejects because the vendor's options cannot be agreed upon. 0, or -1 with
+/// `errno` set.
 ///
 /// # Safety
 /// An id of a request; private data of that length, or null.
@@ -299,7 +305,8 @@ pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> 
     )
 }
 
-/// `rdma_disconnect`: takes the queue pair to the error state and tells the peer. 0, or -1 with `errno` set.
+/// `rdma_disconnect`: takes the queue pair to the error state and tells the peer. 0, or -1 with
+/// `errno` set.
 ///
 /// # Safety
 /// An id that exists.

@@ -1,4 +1,5 @@
-//! Devices as ids use them: each is opened once in a process, and ids share its context, protection domain and XRC domain.
+//! Devices as ids use them: each is opened once in a process, and ids share its context, protection
+//! domain and XRC domain.
 
 use adverb_sync::Mutex;
 use core::ptr::null_mut;
@@ -44,7 +45,8 @@ pub struct Use {
 
 #[derive(Debug)]
 struct Devices {
-    /// The process that opened them. The child of a fork opens its own; its parent's are nothing to it.
+    /// The process that opened them. The child of a fork opens its own; its parent's are nothing to
+    /// it.
     owner: u32,
     /// Whether there have been devices.
     listed: bool,
@@ -161,8 +163,8 @@ impl Drop for Use {
         if device.users > 0 {
             return;
         }
-        // A program may have objects left in the domains: then they stay, and the next id uses them.
-        // SAFETY: no id uses the domains any more; what else does makes the call refuse.
+        // A program may have objects left in the domains: then they stay, and the next id uses
+        // them. SAFETY: no id uses the domains any more; what else does makes the call refuse.
         unsafe {
             if !device.pd.is_null() && verbs::dealloc_pd(device.pd).is_ok() {
                 device.pd = null_mut();
@@ -174,7 +176,8 @@ impl Drop for Use {
     }
 }
 
-/// Looks once whether there are devices, so that a process without any hears of it at its first call.
+/// Looks once whether there are devices, so that a process without any hears of it at its first
+/// call.
 pub fn require() -> Outcome {
     let mut devices = DEVICES.lock();
     devices.renew();
@@ -185,7 +188,8 @@ pub fn require() -> Outcome {
     Ok(())
 }
 
-/// `rdma_get_devices`: the open devices, as a list that ends with null and is freed with `rdma_free_devices`.
+/// `rdma_get_devices`: the open devices, as a list that ends with null and is freed with
+/// `rdma_free_devices`.
 ///
 /// # Safety
 /// `count` is null or room for a number.

@@ -68,7 +68,8 @@ unsafe fn create(
     }
 }
 
-/// Takes the next request of a synchronous listener, with its queue pair if the endpoint was made with attributes of one.
+/// Takes the next request of a synchronous listener, with its queue pair if the endpoint was made
+/// with attributes of one.
 fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
     let (sync, attr) = listener.with(|s| (s.sync, s.qp_init_attr));
     if !sync {
@@ -107,7 +108,8 @@ fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
 /// `rdma_create_ep`: 0, or -1 with `errno` set.
 ///
 /// # Safety
-/// Room for a pointer; an address of `rdma_getaddrinfo`; a protection domain and attributes, or null.
+/// Room for a pointer; an address of `rdma_getaddrinfo`; a protection domain and attributes, or
+/// null.
 pub unsafe extern "C-unwind" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
     from: *mut rdma_addrinfo,

@@ -1,4 +1,5 @@
-//! How a call fails: an errno value within, -1 or a null pointer with `errno` set towards the program.
+//! How a call fails: an errno value within, -1 or a null pointer with `errno` set towards the
+//! program.
 
 use core::ffi::c_int;
 

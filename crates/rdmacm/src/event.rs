@@ -1,4 +1,5 @@
-//! Events: taken from the channel, completed here (queue pairs moved, addresses fetched), given to the program.
+//! Events: taken from the channel, completed here (queue pairs moved, addresses fetched), given to
+//! the program.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int};
@@ -104,8 +105,8 @@ impl Event {
     /// Moves the event to where the program finds it, with its pointer to private data.
     fn boxed(self) -> *mut rdma_cm_event {
         let new = EVENTS.enter(self);
-        // SAFETY: just made. Of both kinds of parameters the pointer comes first; a membership's is the program's value,
-        // and an empty one stays null.
+        // SAFETY: just made. Of both kinds of parameters the pointer comes first; a membership's is
+        // the program's value, and an empty one stays null.
         unsafe {
             let mut public = (*new).public.get();
             if (*new).group.is_null()
@@ -191,7 +192,8 @@ impl Event {
         // SAFETY: just made.
         let id = unsafe { &*new };
         id.handle.set(from.id);
-        // SAFETY: a request of connections comes with these parameters; of datagrams they are not used.
+        // SAFETY: a request of connections comes with these parameters; of datagrams they are not
+        // used.
         let (depth, resources) =
             unsafe { (from.param.conn.initiator_depth, from.param.conn.responder_resources) };
         id.with(|state| {
@@ -220,7 +222,8 @@ impl Event {
         }
     }
 
-    /// The peer accepted. With a queue pair the connection is made at once; without one the program does that itself.
+    /// The peer accepted. With a queue pair the connection is made at once; without one the program
+    /// does that itself.
     fn response(&self, id: &Id, from: &kernel::Event) {
         if id.public.qp.get().is_null() {
             id.with(|state| {
@@ -319,7 +322,8 @@ pub extern "C" fn rdma_event_str(kind: EventType) -> *const c_char {
     name(kind).as_ptr()
 }
 
-/// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel does not block and has none.
+/// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel does not block and has
+/// none.
 ///
 /// # Safety
 /// A channel that exists, room for a pointer.
@@ -336,14 +340,16 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     }))
 }
 
-/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for one that was acknowledged before.
+/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for one that was
+/// acknowledged before.
 ///
 /// # Safety
 /// An event of [`rdma_get_cm_event`], or null.
 pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     let at = event.cast::<Event>();
     zero_or_minus_one(EVENTS.claim(at).map(|()| {
-        // SAFETY: claimed just now; ids and memberships live until their events have been acknowledged.
+        // SAFETY: claimed just now; ids and memberships live until their events have been
+        // acknowledged.
         unsafe {
             let event = &*at;
             (*event.counts_for).note_acknowledged(event.public.get().event, event.group.as_ref());

@@ -1,7 +1,8 @@
 //! The exported names and their version nodes.
 //!
-//! rustc cannot give a symbol a version, so each export is a one-instruction trampoline in assembler, named `__v_NAME`,
-//! which a `.symver` line renames to `NAME@@NODE`. The nodes themselves come from `build.rs`.
+//! rustc cannot give a symbol a version, so each export is a one-instruction trampoline in
+//! assembler, named `__v_NAME`, which a `.symver` line renames to `NAME@@NODE`. The nodes
+//! themselves come from `build.rs`.
 
 /// Defines one export: `trampoline!(name, node, path of the function)`.
 macro_rules! trampoline {

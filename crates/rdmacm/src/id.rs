@@ -1,6 +1,7 @@
 //! What stands behind an `rdma_cm_id`.
 //!
-//! The public half is the program's as well as ours and is kept in cells. What several threads meet at lies under one lock.
+//! The public half is the program's as well as ours and is kept in cells. What several threads meet
+//! at lies under one lock.
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -75,7 +76,8 @@ impl Id {
     /// The id of a program's pointer; EINVAL for one that does not exist.
     ///
     /// # Safety
-    /// The reference is used in the call alone that the pointer came with: ids that end rest for a while.
+    /// The reference is used in the call alone that the pointer came with: ids that end rest for a
+    /// while.
     pub unsafe fn of<'a>(public: *mut rdma_cm_id) -> Outcome<&'a Self> {
         let id = public.cast::<Self>();
         IDS.check(id)?;
@@ -132,7 +134,8 @@ impl Id {
     /// # Safety
     /// Made by [`Id::new`], claimed, and freed once.
     pub unsafe fn free(at: *mut Self) {
-        // SAFETY: the caller's word; the paths were made with malloc, the channel by `channel::create`.
+        // SAFETY: the caller's word; the paths were made with malloc, the channel by
+        // `channel::create`.
         unsafe {
             let id = &*at;
             let mut state = id.state.lock();
@@ -209,8 +212,8 @@ impl Id {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until `reported` events of the id, or of a membership, have been acknowledged, and says what it waits for if
-    /// that takes long.
+    /// Waits until `reported` events of the id, or of a membership, have been acknowledged, and
+    /// says what it waits for if that takes long.
     pub fn wait_acknowledged(&self, reported: u32, group: Option<&multicast::Group>, call: &str) {
         let mut state = self.state.lock();
         let mut said = false;
@@ -233,7 +236,8 @@ impl Id {
         }
     }
 
-    /// In synchronous mode, waits for the event of the call under way and turns its status into an error.
+    /// In synchronous mode, waits for the event of the call under way and turns its status into an
+    /// error.
     pub fn complete(&self) -> Outcome {
         if !self.with(|s| s.sync) {
             return Ok(());
@@ -329,7 +333,8 @@ pub fn address_len(family: c_int) -> usize {
 /// # Safety
 /// Null, or an address as long as its family says.
 pub unsafe fn address(from: *const libc::sockaddr) -> Outcome<(sockaddr_storage, usize)> {
-    // SAFETY: integers; the family is at the front of every address, and the rest as long as it says.
+    // SAFETY: integers; the family is at the front of every address, and the rest as long as it
+    // says.
     unsafe {
         let mut to: sockaddr_storage = core::mem::zeroed();
         let len = from.as_ref().map_or(0, |a| address_len(c_int::from(a.sa_family)));

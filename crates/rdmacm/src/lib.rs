@@ -1,15 +1,17 @@
-//! The drop-in `librdmacm.so.1`: connections by address, with rdma-core's names, versions and layouts.
+//! The drop-in `librdmacm.so.1`: connections by address, with rdma-core's names, versions and
+//! layouts.
 //!
-//! It is written over the commands of the kernel's connection manager for programs (`rdma_ucm`, version 4 of its
-//! interface), as rdma-core's library is, but the commands go to `libibverbs.so.1`, which has the device.
+//! It is written over the commands of the kernel's connection manager for programs (`rdma_ucm`,
+//! version 4 of its interface), as rdma-core's library is, but the commands go to
+//! `libibverbs.so.1`, which has the device.
 //!
 //! - [`abi`]: mirrors of the headers' types, and the commands.
 //! - [`command`]: the one door through which commands go.
 //! - [`verbs`]: what is called in `libibverbs.so.1`, the header's inline functions included.
 //! - [`device`]: each device is opened once; ids share its context and its protection domain.
 //! - [`id`]: what stands behind an `rdma_cm_id`.
-//! - [`channel`], [`address`], [`connect`], [`event`], [`qp`], [`srq`], [`multicast`], [`endpoint`], [`options`],
-//!   [`addrinfo`], [`resolve`]: the entry points, by subject.
+//! - [`channel`], [`address`], [`connect`], [`event`], [`qp`], [`srq`], [`multicast`],
+//!   [`endpoint`], [`options`], [`addrinfo`], [`resolve`]: the entry points, by subject.
 //! - [`rsocket`]: names that exist so that programs bound to them start.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]

@@ -1,8 +1,8 @@
 //! Which of the objects that programs hold by address exist.
 //!
-//! An object that was destroyed is refused wherever it is used, a second destruction included. It stays in memory until many
-//! others of its kind have ended, so a call of another thread that has it goes on with what it found, and its address
-//! is not that of another for a while.
+//! An object that was destroyed is refused wherever it is used, a second destruction included. It
+//! stays in memory until many others of its kind have ended, so a call of another thread that has
+//! it goes on with what it found, and its address is not that of another for a while.
 
 use std::collections::{BTreeSet, VecDeque};
 

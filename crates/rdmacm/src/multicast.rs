@@ -84,7 +84,8 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
     }
 }
 
-/// The group has been joined: the id's queue pair takes part, unless the program only wants to send.
+/// The group has been joined: the id's queue pair takes part, unless the program only wants to
+/// send.
 pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
     group.gid.set(gid);
     group.lid.set(lid);
@@ -112,7 +113,8 @@ unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
     let group = unsafe { &*pointer };
     let qp = id.public.qp.get();
     if !qp.is_null() && group.flags != SEND_ONLY_MEMBER {
-        // SAFETY: the id's queue pair exists. One that was never attached refuses, which changes nothing.
+        // SAFETY: the id's queue pair exists. One that was never attached refuses, which changes
+        // nothing.
         let _ = unsafe { verbs::detach(qp, &group.gid.get(), group.lid.get()) };
     }
     let body = LeaveMcast(abi::kernel::DestroyId { response: 0, id: group.handle.get(), reserved: 0 });
@@ -156,7 +158,8 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| join(id, addr, FULL_MEMBER, context)) })
 }
 
-/// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for flags that are not known, EINVAL for what is missing.
+/// `rdma_join_multicast_ex`: 0, or -1 with `errno` set: ENOTSUP for flags that are not known,
+/// EINVAL for what is missing.
 ///
 /// # Safety
 /// An id that exists, attributes with an address as long as its family says.
@@ -178,8 +181,8 @@ pub unsafe extern "C-unwind" fn rdma_join_multicast_ex(
     }))
 }
 
-/// `rdma_leave_multicast`: 0, or -1 with `errno` set: EADDRNOTAVAIL if the id is no member. Waits for the
-/// acknowledgement of the membership's events.
+/// `rdma_leave_multicast`: 0, or -1 with `errno` set: EADDRNOTAVAIL if the id is no member. Waits
+/// for the acknowledgement of the membership's events.
 ///
 /// # Safety
 /// An id that exists, an address as long as its family says.

@@ -9,7 +9,8 @@ use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
 use crate::{channel, command};
 
-/// Moves an id to a channel, or to one of its own, and waits until events that were read before are acknowledged.
+/// Moves an id to a channel, or to one of its own, and waits until events that were read before are
+/// acknowledged.
 pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
     let (was_sync, sync) = (id.with(|s| s.sync), to.is_null());
     if was_sync && sync {
@@ -74,7 +75,8 @@ pub unsafe extern "C-unwind" fn rdma_set_option(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| set(id, level, name, value, len)) })
 }
 
-/// `rdma_set_local_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno` EINVAL.
+/// `rdma_set_local_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno`
+/// EINVAL.
 ///
 /// # Safety
 /// An id and an offer that exist, or null.
@@ -90,7 +92,8 @@ pub unsafe extern "C-unwind" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
     })
 }
 
-/// `rdma_get_remote_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno` EINVAL.
+/// `rdma_get_remote_ece`: for ids whose queue pair is the program's own. 0, or -1 with `errno`
+/// EINVAL.
 ///
 /// # Safety
 /// An id that exists and room for the peer's offer, or null.

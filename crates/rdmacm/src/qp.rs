@@ -1,4 +1,5 @@
-//! Queue pairs of ids: made with the id's objects where the program names none, and taken through their states.
+//! Queue pairs of ids: made with the id's objects where the program names none, and taken through
+//! their states.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -20,7 +21,8 @@ pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
     Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
 }
 
-/// Takes a queue pair to a state with the attributes of the connection, after a change of the caller's.
+/// Takes a queue pair to a state with the attributes of the connection, after a change of the
+/// caller's.
 ///
 /// # Safety
 /// The queue pair exists.
@@ -31,7 +33,8 @@ unsafe fn step(id: &Id, qp: *mut ibv_qp, state: u32, change: impl FnOnce(&mut ib
     unsafe { verbs::modify_qp(qp, &mut attr, mask) }
 }
 
-/// Takes the id's queue pair, if it has one, to the state that receives. `resources` stand in for the connection's.
+/// Takes the id's queue pair, if it has one, to the state that receives. `resources` stand in for
+/// the connection's.
 pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     let qp = id.public.qp.get();
     if qp.is_null() {
@@ -49,7 +52,8 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     }
 }
 
-/// Takes the id's queue pair, if it has one, to the state that sends. `depth` stands in for the connection's.
+/// Takes the id's queue pair, if it has one, to the state that sends. `depth` stands in for the
+/// connection's.
 pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
     let qp = id.public.qp.get();
     if qp.is_null() {
@@ -97,7 +101,8 @@ unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
     }
 }
 
-/// Makes the completion queues that are asked for, each with a channel of its own; a length of zero asks for none.
+/// Makes the completion queues that are asked for, each with a channel of its own; a length of zero
+/// asks for none.
 pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
     let public = &id.public;
     let context = public.verbs.get();
@@ -120,7 +125,8 @@ pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
     make().inspect_err(|_| destroy_cqs(id))
 }
 
-/// Destroys the completion queues that the id has, and their channels; an XRC receiver's go with its SRQ.
+/// Destroys the completion queues that the id has, and their channels; an XRC receiver's go with
+/// its SRQ.
 pub fn destroy_cqs(id: &Id) {
     let public = &id.public;
     if public.qp_type.get() == QPT_XRC_RECV && !public.srq.get().is_null() {
@@ -263,7 +269,8 @@ pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr
     }
 }
 
-/// `rdma_create_qp_ex`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is initialised.
+/// `rdma_create_qp_ex`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is
+/// initialised.
 ///
 /// # Safety
 /// An id whose address is resolved; attributes as far as their mask goes.
@@ -278,7 +285,8 @@ pub unsafe extern "C-unwind" fn rdma_create_qp_ex(
     zero_or_minus_one(unsafe { Id::of(id).and_then(|id| create(id, attr)) })
 }
 
-/// `rdma_create_qp`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is initialised.
+/// `rdma_create_qp`: 0, or -1 with `errno` set. UD is ready to send afterwards, all else is
+/// initialised.
 ///
 /// # Safety
 /// An id whose address is resolved; a protection domain of its device or null.
@@ -310,7 +318,8 @@ pub unsafe extern "C-unwind" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_init_qp_attr`: the attributes that take a queue pair to `attr->qp_state`, for programs that do it themselves.
+/// `rdma_init_qp_attr`: the attributes that take a queue pair to `attr->qp_state`, for programs
+/// that do it themselves.
 ///
 /// # Safety
 /// An id that exists, attributes and room for their mask.

@@ -135,7 +135,8 @@ fn fetch_services(id: &Id) -> Outcome<*mut rdma_addrinfo> {
         raw[8..24].copy_from_slice(&record.gid);
         raw[24..32].copy_from_slice(&record.id.to_ne_bytes());
         raw[32..40].copy_from_slice(&u64::MAX.to_ne_bytes());
-        // SAFETY: numbers and sizes; what was made is written before it is used, and freed on failure.
+        // SAFETY: numbers and sizes; what was made is written before it is used, and freed on
+        // failure.
         unsafe {
             let one = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
             let address = libc::calloc(1, raw.len());
@@ -158,7 +159,8 @@ fn fetch_services(id: &Id) -> Outcome<*mut rdma_addrinfo> {
     Ok(list)
 }
 
-/// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set: EBUSY if the last answer has not been fetched.
+/// `rdma_resolve_addrinfo`: 0, or -1 with `errno` set: EBUSY if the last answer has not been
+/// fetched.
 ///
 /// # Safety
 /// An id that exists, or null; strings and hints or null.
@@ -178,7 +180,8 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addrinfo(
     }))
 }
 
-/// `rdma_query_addrinfo`: 0, or -1 with `errno` set: ENOENT if there is no answer. The list is the caller's.
+/// `rdma_query_addrinfo`: 0, or -1 with `errno` set: ENOENT if there is no answer. The list is the
+/// caller's.
 ///
 /// # Safety
 /// An id that exists and room for a pointer, or null.
@@ -204,7 +207,8 @@ pub unsafe extern "C-unwind" fn rdma_query_addrinfo(
     }))
 }
 
-/// `rdma_write_cm_event`: an event of the program's own (`RDMA_CM_EVENT_USER`). 0, or -1 with `errno` set.
+/// `rdma_write_cm_event`: an event of the program's own (`RDMA_CM_EVENT_USER`). 0, or -1 with
+/// `errno` set.
 ///
 /// # Safety
 /// An id that exists.

@@ -1,8 +1,8 @@
 //! The names of rsockets, so that programs bound to them start.
 //!
-//! Sockets over RDMA are not offered: `rsocket` refuses with EOPNOTSUPP and says so. No descriptor is one of them, so
-//! what asks for one refuses with EBADF; `rpoll` and `rselect` take any descriptor, as in rdma-core, and wait for plain
-//! ones.
+//! Sockets over RDMA are not offered: `rsocket` refuses with EOPNOTSUPP and says so. No descriptor
+//! is one of them, so what asks for one refuses with EBADF; `rpoll` and `rselect` take any
+//! descriptor, as in rdma-core, and wait for plain ones.
 
 use core::ffi::{c_int, c_long, c_void};
 use std::sync::Once;
@@ -36,8 +36,8 @@ pub extern "C" fn repoll_create(_size: c_int) -> c_int {
     -1
 }
 
-/// Every call on a descriptor of `rsocket`, whatever its other arguments and the width of its result: -1 with `errno`
-/// EBADF.
+/// Every call on a descriptor of `rsocket`, whatever its other arguments and the width of its
+/// result: -1 with `errno` EBADF.
 pub extern "C" fn no_rsocket(_fd: c_int) -> c_long {
     Errno(libc::EBADF).set();
     -1

@@ -68,7 +68,8 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
     if attr.is_null() {
         return zero_or_minus_one(Err(Errno(libc::EINVAL)));
     }
-    // SAFETY: the caller's word; the longer attributes begin with the shorter ones, and zeros are a value of the rest.
+    // SAFETY: the caller's word; the longer attributes begin with the shorter ones, and zeros are a
+    // value of the rest.
     zero_or_minus_one(unsafe {
         Id::of(id).and_then(|id| {
             let mut long: ibv_srq_init_attr_ex = core::mem::zeroed();

@@ -1,4 +1,5 @@
-//! What is called in `libibverbs.so.1`, and the header's inline functions that go through a context's tables.
+//! What is called in `libibverbs.so.1`, and the header's inline functions that go through a
+//! context's tables.
 
 use core::ffi::{c_int, c_void};
 
@@ -40,7 +41,8 @@ unsafe extern "C" {
 
 type Context = *mut ibv_context;
 
-/// Slots of the table that lies below a context, in bytes below it; they have not moved since rdma-core 17.
+/// Slots of the table that lies below a context, in bytes below it; they have not moved since
+/// rdma-core 17.
 mod slot {
     pub const SIZE: usize = 8;
     pub const CLOSE_XRCD: usize = 24;
@@ -57,7 +59,8 @@ const ABI_COMPAT: usize = 320;
 /// The context is open.
 unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
     let at = context.cast::<u8>();
-    // SAFETY: an open context of libibverbs has this field, and where it holds this mark the words below it.
+    // SAFETY: an open context of libibverbs has this field, and where it holds this mark the words
+    // below it.
     let (extended, size, function) = unsafe {
         let extended = at.add(ABI_COMPAT).cast::<usize>().read() == usize::MAX;
         if !extended {
@@ -211,7 +214,8 @@ pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> O
     let plain = attr.comp_mask & !(SRQ_INIT_PD | SRQ_INIT_TYPE) == 0
         && attr.comp_mask & SRQ_INIT_PD != 0
         && (attr.comp_mask & SRQ_INIT_TYPE == 0 || attr.srq_type == SRQT_BASIC);
-    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this type.
+    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
+    // type.
     made(unsafe {
         if plain {
             ibv_create_srq(attr.pd, (attr as *mut ibv_srq_init_attr_ex).cast())
@@ -233,10 +237,12 @@ pub unsafe fn destroy_srq(srq: *mut ibv_srq) -> Outcome {
 /// What the header's `ibv_create_qp_ex` does.
 ///
 /// # Safety
-/// The context is open, and the attributes name objects of it; the program's structure may end where `comp_mask` says.
+/// The context is open, and the attributes name objects of it; the program's structure may end
+/// where `comp_mask` says.
 pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
-    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this type.
+    // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
+    // type.
     made(unsafe {
         if (*attr).comp_mask == QP_INIT_PD {
             ibv_create_qp((*attr).pd, attr.cast())

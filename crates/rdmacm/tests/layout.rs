@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rdmacm::abi::{TypeLayout, cma, kernel, verbs};
 
-/// Types are laid out as in `rdma/rdma_cma.h`, `infiniband/verbs.h`, `infiniband/sa.h` and `rdma/rdma_user_cm.h` (RCM-2).
+/// Types are laid out as in `rdma/rdma_cma.h`, `infiniband/verbs.h`, `infiniband/sa.h` and
+/// `rdma/rdma_user_cm.h` (RCM-2).
 #[test]
 fn types_are_those_of_the_headers() {
     let mut source = String::from(

@@ -66,7 +66,8 @@ fn the_distributions_names_are_here() {
     assert!(theirs.len() >= 68 && missing.is_empty(), "of {}: {missing:?}", theirs.len());
 }
 
-/// RCM-1: the object has the name that programs look for, and takes verbs from the library that has them, by version.
+/// RCM-1: the object has the name that programs look for, and takes verbs from the library that has
+/// them, by version.
 #[test]
 fn it_needs_libibverbs_by_version() {
     let head = objdump("-p", &library());

@@ -1,5 +1,5 @@
-//! What a world is made of. Each seed draws which features and which faults are on (swarm testing): a run with everything
-//! on reaches little, since one fault hides another.
+//! What a world is made of. Each seed draws which features and which faults are on (swarm testing):
+//! a run with everything on reaches little, since one fault hides another.
 use crate::rng::Rng;
 use adverb_engine::PathMtu;
 

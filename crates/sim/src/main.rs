@@ -38,7 +38,8 @@ struct Args {
     /// Print the table of goodput over loss and round trip, each figure from so many MiB.
     #[arg(long)]
     goodput: Option<u64>,
-    /// Worlds of the connection manager: with --seed that one, with --trace what happens in it; else so many seeds more.
+    /// Worlds of the connection manager: with --seed that one, with --trace what happens in it;
+    /// else so many seeds more.
     #[arg(long, num_args = 0..=1, default_missing_value = "1")]
     connections: Option<u64>,
     /// Do not make failing programs smaller.
@@ -150,7 +151,8 @@ fn run_many(args: &Args) -> ExitCode {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.seed.is_none() || !args.trace {
-        // A panic is a failure like others: it is told with its seed. A trace also says where it happens.
+        // A panic is a failure like others: it is told with its seed. A trace also says where it
+        // happens.
         std::panic::set_hook(Box::new(|_| {}));
     }
     if let Some(mib) = args.goodput {

@@ -21,7 +21,8 @@ pub(crate) struct Meta {
     pub(crate) qp: usize,
     /// Connection of the sender's link it belongs to.
     pub(crate) epoch: u32,
-    /// Number of the request it carries or answers, and the place of its PSN in its direction, from 0.
+    /// Number of the request it carries or answers, and the place of its PSN in its direction,
+    /// from 0.
     pub(crate) op: usize,
     pub(crate) psn: u64,
     pub(crate) response: bool,

@@ -1,6 +1,6 @@
-//! Programs: lists of actions, drawn from a seed. An action names its objects by numbers that are taken modulo what is
-//! there, and does nothing where it makes no sense, so that any sublist is a program too (that is what lets a failing
-//! program be made shorter).
+//! Programs: lists of actions, drawn from a seed. An action names its objects by numbers that are
+//! taken modulo what is there, and does nothing where it makes no sense, so that any sublist is a
+//! program too (that is what lets a failing program be made shorter).
 use crate::config::{Config, Service};
 use crate::rng::Rng;
 use adverb_engine::cq::arm::ArmKind;
@@ -24,7 +24,8 @@ pub enum Verb {
     FastReg,
 }
 
-/// A remote or local key. Windows, fast-registered and volatile regions come and go while the program runs.
+/// A remote or local key. Windows, fast-registered and volatile regions come and go while the
+/// program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum KeyChoice {
@@ -71,10 +72,11 @@ pub struct Post {
     pub bad_local: bool,
     /// Place in the shared area; odd ones misalign an atomic, and far ones leave the region.
     pub at: u32,
-    /// The address is beyond what the key opens. Without it a request that would fail for the state of its key at the time
-    /// of the post becomes one that would not.
+    /// The address is beyond what the key opens. Without it a request that would fail for the state
+    /// of its key at the time of the post becomes one that would not.
     pub beyond: bool,
-    /// UD: another destination than the other end of the link, and a wrong Q_Key. XRC: a wrong SRQ number.
+    /// UD: another destination than the other end of the link, and a wrong Q_Key. XRC: a wrong SRQ
+    /// number.
     pub astray: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"). A dependency
-//! would be larger than the generator, and could change what a seed means.
+//! Pseudo-random numbers: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+//! generators"). A dependency would be larger than the generator, and could change what a seed
+//! means.
 
 /// Mixes 64 bits so that each depends on all.
 pub(crate) const fn mix(mut z: u64) -> u64 {
@@ -40,7 +41,8 @@ impl Rng {
     }
 }
 
-/// The bytes of operation `id`: no two operations have the same, so that a byte in memory tells whose it is.
+/// The bytes of operation `id`: no two operations have the same, so that a byte in memory tells
+/// whose it is.
 pub(crate) fn pattern(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id ^ 0x5eed_0000_0000);
     let mut bytes = Vec::with_capacity(len + 8);

@@ -2,8 +2,8 @@
 use crate::config::Faults;
 use crate::program::{Action, Program};
 
-/// Makes a failing program as small as repeated attempts get it, by `fails`, which runs a candidate. Any failure counts: a
-/// smaller program that fails otherwise is a mistake, too.
+/// Makes a failing program as small as repeated attempts get it, by `fails`, which runs a
+/// candidate. Any failure counts: a smaller program that fails otherwise is a mistake, too.
 #[must_use]
 pub fn shrink(program: &Program, fails: impl Fn(&Program) -> bool) -> Program {
     let mut best = program.clone();

@@ -1,4 +1,5 @@
-//! Worlds of the connection manager: seeds pass, mean the same each time, and would show what is wrong.
+//! Worlds of the connection manager: seeds pass, mean the same each time, and would show what is
+//! wrong.
 use adverb_sim::cm::{Config, World, run};
 
 /// Few, as this runs without optimisation; `make sim` runs more.

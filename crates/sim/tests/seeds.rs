@@ -12,8 +12,8 @@ fn seeds_pass() {
     }
 }
 
-/// Seeds that failed once: marks that shrink the window in the middle of a burst (three of them), and an oracle that took a long
-/// time without a receive for unrest.
+/// Seeds that failed once: marks that shrink the window in the middle of a burst (three of them),
+/// and an oracle that took a long time without a receive for unrest.
 #[test]
 fn seeds_that_failed_pass() {
     for seed in [10_171_907, 10_318_633, 10_733_204, 10_659_657] {
@@ -35,7 +35,8 @@ fn a_seed_means_the_same_each_time() {
     assert_ne!(run(&Program::draw(1)).hash, run(&Program::draw(2)).hash);
 }
 
-/// The seeds reach what they are meant to reach: a generator that goes astray would pass everything.
+/// The seeds reach what they are meant to reach: a generator that goes astray would pass
+/// everything.
 #[test]
 fn seeds_reach_every_status_and_verb() {
     let mut seen = String::new();

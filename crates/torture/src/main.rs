@@ -1,4 +1,5 @@
-//! Runs the memory torture: all scenarios, then seed after seed over allocators and paths until the time is over.
+//! Runs the memory torture: all scenarios, then seed after seed over allocators and paths until the
+//! time is over.
 #![forbid(unsafe_code)]
 
 use std::process::{Command, ExitCode};

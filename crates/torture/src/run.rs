@@ -8,7 +8,8 @@ use adverb_foreign::process::{Running, start};
 
 use crate::allocators::Allocator;
 
-/// Puts a library behind those that are preloaded already, in the program and not in the command that starts it.
+/// Puts a library behind those that are preloaded already, in the program and not in the command
+/// that starts it.
 const PRELOAD: &str = r#"LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$0" exec "$@""#;
 
 /// What to run.

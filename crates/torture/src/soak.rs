@@ -1,5 +1,5 @@
-//! MEM-5: processes register, connect, fork and exit, one in three is killed in the middle; afterwards the machine has back what
-//! they shared: no memory, no process and no socket is left.
+//! MEM-5: processes register, connect, fork and exit, one in three is killed in the middle;
+//! afterwards the machine has back what they shared: no memory, no process and no socket is left.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -88,7 +88,8 @@ struct Soak {
 }
 
 impl Soak {
-    /// One process after the other until the time is over; the number of all, of killed ones, and what failed.
+    /// One process after the other until the time is over; the number of all, of killed ones, and
+    /// what failed.
     fn work(&self, worker: usize, end: Instant) -> Result<(u64, u64), String> {
         let mut random = self.options.seed * 1000 + worker as u64 + 1;
         let mut next = move |n: u64| {
@@ -182,7 +183,8 @@ impl Soak {
 fn main() -> ExitCode {
     let options = Options::parse();
     be_alone();
-    // What `adverb run` makes once and keeps for the next program is there before anything is counted.
+    // What `adverb run` makes once and keeps for the next program is there before anything is
+    // counted.
     let warm = adverb().map(|a| Command::new(a).args(["run", "--", "true"]).status());
     if !matches!(warm, Ok(Ok(status)) if status.success()) {
         println!("soak: `adverb run -- true` fails: {warm:?}");

@@ -51,9 +51,10 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// The device of an address to bind; none for an address that stands for all. A loopback address is the
-    /// loopback device's, unlike in Linux, which has no such device and takes it for one that stands for all:
-    /// programs that are tested on one host expect a device from binding it.
+    /// The device of an address to bind; none for an address that stands for all. A loopback
+    /// address is the loopback device's, unlike in Linux, which has no such device and takes it for
+    /// one that stands for all: programs that are tested on one host expect a device from binding
+    /// it.
     fn place_of_source(&self, address: Address) -> Result<Option<Place>, Errno> {
         if address.is_link_local() && address.scope() == 0 {
             return Err(Errno::EINVAL);
@@ -136,7 +137,8 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// RESOLVE_ADDR, RESOLVE_IP. What the network says comes as an event. `patience`: how long the
-    /// neighbour that leads to the destination may take to say where it is; without, nobody waits for it.
+    /// neighbour that leads to the destination may take to say where it is; without, nobody waits
+    /// for it.
     pub(crate) fn resolve_addr(
         &mut self,
         file: u64,

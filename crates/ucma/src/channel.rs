@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
 /// An open file: commands go in by [`Channel::write`], and its descriptor is readable just while an
-/// event waits. It belongs to the process that opened it: in the child of a fork its calls give EIO.
+/// event waits. It belongs to the process that opened it: in the child of a fork its calls give
+/// EIO.
 pub struct Channel {
     live: Arc<Live>,
     file: FileId,
@@ -138,9 +139,9 @@ fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
     }
 }
 
-/// The file was closed while a call waited in it. The kernel keeps the file until such a call returns, and no event comes
-/// any more: it waits on until a signal. Programs end that way: `rping` closes the channel under a thread that takes an
-/// error for a failure of the whole run.
+/// The file was closed while a call waited in it. The kernel keeps the file until such a call
+/// returns, and no event comes any more: it waits on until a signal. Programs end that way: `rping`
+/// closes the channel under a thread that takes an error for a failure of the whole run.
 fn outlive() -> Errno {
     static NEVER: OnceLock<Option<Descriptor>> = OnceLock::new();
     let Some(never) = NEVER.get_or_init(|| Descriptor::new().ok()) else { return Errno::EBADF };

@@ -89,7 +89,8 @@ pub trait Door {
     /// # Errors
     /// EADDRNOTAVAIL.
     fn place_of(&self, address: IpAddr, scope_id: u32) -> Result<Place, Errno>;
-    /// Is [`World::interfaces_changed`](crate::world::World::interfaces_changed) called when they do? Else the world looks by itself.
+    /// Is [`World::interfaces_changed`](crate::world::World::interfaces_changed) called when they
+    /// do? Else the world looks by itself.
     fn hears_of_interfaces(&self) -> bool {
         false
     }
@@ -100,7 +101,8 @@ pub trait Door {
     /// # Errors
     /// ENETUNREACH and the like.
     fn place_toward(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Errno>;
-    /// Does the machine know, as far as it can tell, to whom on its links it gives packets for a destination?
+    /// Does the machine know, as far as it can tell, to whom on its links it gives packets for a
+    /// destination?
     fn knows_neighbour(&self, destination: SocketAddr) -> bool;
     /// Has it find out; nobody waits.
     fn ask_neighbour(&mut self, place: &Place, destination: SocketAddr);
@@ -121,8 +123,8 @@ pub trait Tokens {
     fn take(&self);
 }
 
-/// Tokens of any kind: a pipe that a program polls, or what a thread or task of this process waits for.
-/// They are given under the lock of all ids, so they must not call back into an id.
+/// Tokens of any kind: a pipe that a program polls, or what a thread or task of this process waits
+/// for. They are given under the lock of all ids, so they must not call back into an id.
 pub type Signal = std::sync::Arc<dyn Tokens + Send + Sync>;
 
 impl Tokens for Signal {

@@ -172,8 +172,8 @@ impl Id {
     /// other processes of the user either.
     ///
     /// # Errors
-    /// EADDRINUSE, EADDRNOTAVAIL (not this machine's address; or all addresses, and somebody has the
-    /// port at one).
+    /// EADDRINUSE, EADDRNOTAVAIL (not this machine's address; or all addresses, and somebody has
+    /// the port at one).
     pub fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
         self.with(|world, file, number| world.bind(file, number, Address::Ip(address)))
     }
@@ -209,7 +209,8 @@ impl Id {
     /// Asks for a connection. `Reply`, `Rejected` or `Unanswered` comes of it.
     ///
     /// # Errors
-    /// EINVAL: not resolved, or more private data than [`REQUEST_DATA`]; ENOMEM: too many connections.
+    /// EINVAL: not resolved, or more private data than [`REQUEST_DATA`]; ENOMEM: too many
+    /// connections.
     pub fn connect(&self, offer: &Offer) -> Result<(), Errno> {
         self.with(|world, file, number| world.connect(file, number, param(offer), Ece::default()))
     }

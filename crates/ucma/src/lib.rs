@@ -4,16 +4,16 @@
 //! A program opens the device file, writes commands to it (`struct rdma_ucm_*` of `rdma_user_cm.h`,
 //! ABI version 4) and polls it: it is readable just while an event waits. [`World`] performs the
 //! commands: values go in and out, over the connection manager [`adverb_cm`] and a [`Door`] to the
-//! machine, which the tests simulate. [`Channel`] is an open file over the device's own door. [`ids`]
-//! are the same ids as values, for the native API and NDKPI.
+//! machine, which the tests simulate. [`Channel`] is an open file over the device's own door.
+//! [`ids`] are the same ids as values, for the native API and NDKPI.
 //!
 //! Ids, events, states, attributes of queue pairs and error numbers are those of Linux, so that a
 //! distribution's librdmacm works over it, and REQ and REP are as Linux peers send them: service
 //! ids of ports, private data behind the header of IBTA's annex A11, 20 as the CM response timeout,
 //! 15 retries.
 //!
-//! Errors are errno values. EINVAL: the id's state or a length does not allow the command, or the id
-//! is another file's. ENOENT: no such id. ENOSPC: too little room for the response. ENODEV,
+//! Errors are errno values. EINVAL: the id's state or a length does not allow the command, or the
+//! id is another file's. ENOENT: no such id. ENOSPC: too little room for the response. ENODEV,
 //! EADDRNOTAVAIL, EADDRINUSE: of addresses and ports. EAGAIN: no event waits. EFAULT: memory that
 //! is not there. Why a peer refused, or may not have answered, is in the log, in words.
 #![forbid(unsafe_code)]

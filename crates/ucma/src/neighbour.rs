@@ -1,5 +1,6 @@
-//! Ids whose destination lies on a link and whose neighbour there is not known yet: as in Linux, the address counts as
-//! resolved when the neighbour has said where it is, and is an error when it has not within the program's time.
+//! Ids whose destination lies on a link and whose neighbour there is not known yet: as in Linux,
+//! the address counts as resolved when the neighbour has said where it is, and is an error when it
+//! has not within the program's time.
 use crate::address::Address;
 use crate::door::{Door, Place, Tokens};
 use crate::event::{Event, EventKind};
@@ -113,8 +114,8 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 }
 
-/// The destination with the interface that a link-local address is meant on. The address that stands for all means the
-/// place itself.
+/// The destination with the interface that a link-local address is meant on. The address that
+/// stands for all means the place itself.
 fn on_link(destination: Address, place: &Place) -> Option<SocketAddr> {
     match destination {
         any if any.is_any() => None,

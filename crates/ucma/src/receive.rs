@@ -57,7 +57,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
     }
 
-    /// Has the end of a peer of this host told; and a peer elsewhere told of the end of this process.
+    /// Has the end of a peer of this host told; and a peer elsewhere told of the end of this
+    /// process.
     pub(crate) fn watch(&mut self, conn: Id) {
         let Some(remote) = self.cm.remote(conn) else { return };
         if self.door.is_local(remote.path.remote) {

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 /// A connection of a queue pair that stands: the `rdma_cm_id` of this end. Dropped, it disconnects.
 ///
-/// The queue pair stays connected when the peer leaves, as rdma_cm has it; [`Connection::disconnect`] has what is
-/// outstanding completed with `WrFlushErr`. The peer of a process that dies hears of it: at once on the same machine, and
-/// over the network if somebody of the same user survives there.
+/// The queue pair stays connected when the peer leaves, as rdma_cm has it;
+/// [`Connection::disconnect`] has what is outstanding completed with `WrFlushErr`. The peer of a
+/// process that dies hears of it: at once on the same machine, and over the network if somebody of
+/// the same user survives there.
 #[derive(Debug)]
 #[must_use = "dropped, it disconnects"]
 pub struct Connection {
@@ -58,8 +59,8 @@ impl Connection {
         address(self.line.id.peer_addr())
     }
 
-    /// Ends it: the queue pair moves to the error state, so that what is outstanding is flushed, and the peer is told. Done
-    /// again, or after the peer has left, it only flushes.
+    /// Ends it: the queue pair moves to the error state, so that what is outstanding is flushed,
+    /// and the peer is told. Done again, or after the peer has left, it only flushes.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -72,7 +73,8 @@ impl Connection {
         }
     }
 
-    /// Waits until it has ended, by either side or because the peer is gone, at most so long. Answers whether it has.
+    /// Waits until it has ended, by either side or because the peer is gone, at most so long.
+    /// Answers whether it has.
     #[must_use]
     pub fn wait_end(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);

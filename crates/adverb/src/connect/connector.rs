@@ -66,12 +66,14 @@ impl Connector {
         self
     }
 
-    /// Connects `qp` to the queue pair that a listener at `addr` accepts with, and returns when it is connected. Of several
-    /// addresses the first counts whose listener does not refuse because nobody is there.
+    /// Connects `qp` to the queue pair that a listener at `addr` accepts with, and returns when it
+    /// is connected. Of several addresses the first counts whose listener does not refuse because
+    /// nobody is there.
     ///
     /// # Errors
-    /// [`Error::Connect`] with what went wrong between the two ends, [`ConnectError::Device`] for a queue pair of another
-    /// device than the one with the way to `addr`; what [`Qp::connect_to`] refuses.
+    /// [`Error::Connect`] with what went wrong between the two ends, [`ConnectError::Device`] for a
+    /// queue pair of another device than the one with the way to `addr`; what [`Qp::connect_to`]
+    /// refuses.
     pub fn connect(&self, addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
         let mut last = nowhere();
         for addr in addr.to_socket_addrs().map_err(ConnectError::from)? {

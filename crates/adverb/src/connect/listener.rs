@@ -23,8 +23,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address of this machine, or at all addresses (`0.0.0.0`, `::`); port 0 is a free one. Ports are those
-    /// of rdma_cm's port space TCP, one listener each among all programs of the user.
+    /// Listens at an address of this machine, or at all addresses (`0.0.0.0`, `::`); port 0 is a
+    /// free one. Ports are those of rdma_cm's port space TCP, one listener each among all programs
+    /// of the user.
     ///
     /// # Errors
     /// [`Error::Connect`]: the address or port cannot be had.
@@ -75,7 +76,8 @@ impl Listener {
         Ok(None)
     }
 
-    /// The next end that wants to connect, as a future for any executor. Dropped before it is ready, it has taken nothing.
+    /// The next end that wants to connect, as a future for any executor. Dropped before it is
+    /// ready, it has taken nothing.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -88,7 +90,8 @@ impl Listener {
         }
     }
 
-    /// Accepts one connection with a queue pair made before: [`Listener::accept`] and [`Incoming::accept_with`] in one.
+    /// Accepts one connection with a queue pair made before: [`Listener::accept`] and
+    /// [`Incoming::accept_with`] in one.
     ///
     /// # Errors
     /// As these two.
@@ -150,8 +153,8 @@ impl Incoming {
     /// Connects `qp` to it, and returns when both ends are connected.
     ///
     /// # Errors
-    /// [`ConnectError::Type`], [`ConnectError::Device`], what [`Qp::connect_to`] refuses (the peer is told no then);
-    /// [`Error::Connect`] if the peer goes away, or does not confirm in time.
+    /// [`ConnectError::Type`], [`ConnectError::Device`], what [`Qp::connect_to`] refuses (the peer
+    /// is told no then); [`Error::Connect`] if the peer goes away, or does not confirm in time.
     pub fn accept_with(self, qp: &Qp, options: &Options) -> Result<Connection> {
         self.agree(qp, options)?;
         let event = self.line.next_by(deadline(options.timeout)).ok_or(ConnectError::TimedOut)?;

@@ -1,10 +1,11 @@
 //! Setting up connections by address and port, as `rdma_cm(7)` does.
 //!
-//! A connection of two queue pairs needs numbers and addresses of both at both. The connection manager of InfiniBand
-//! (IBTA volume 1, chapter 12) tells them: its messages travel between the queue pairs 1 of both machines, so there is no
-//! socket beside the device. A [`Listener`] binds a port (of rdma_cm's port space TCP, which is not that of TCP sockets), a
-//! [`Connector`] asks for a connection there, and both get a [`Connection`]. Peers may be programs of librdmacm or the
-//! Linux kernel, over any RoCEv2 device, as well as programs of this crate.
+//! A connection of two queue pairs needs numbers and addresses of both at both. The connection
+//! manager of InfiniBand (IBTA volume 1, chapter 12) tells them: its messages travel between the
+//! queue pairs 1 of both machines, so there is no socket beside the device. A [`Listener`] binds a
+//! port (of rdma_cm's port space TCP, which is not that of TCP sockets), a [`Connector`] asks for a
+//! connection there, and both get a [`Connection`]. Peers may be programs of librdmacm or the Linux
+//! kernel, over any RoCEv2 device, as well as programs of this crate.
 //!
 //! ```text
 //!  connect                                   Listener
@@ -16,14 +17,16 @@
 //! ```
 //!
 //! Each waiting call is there twice: one blocks the thread, its twin is a future for any executor
-//! ([`Listener::accept`], [`Listener::incoming`]; [`Connector::connect`], [`Connector::connecting`];
-//! [`Incoming::accept_with`], [`Incoming::accepting`]; [`Connection::wait_end`], [`Connection::ended`]). The futures
-//! know no clock; with the feature `tokio` those in `adverb::tokio` end with [`Options::timeout`].
+//! ([`Listener::accept`], [`Listener::incoming`]; [`Connector::connect`],
+//! [`Connector::connecting`]; [`Incoming::accept_with`], [`Incoming::accepting`];
+//! [`Connection::wait_end`], [`Connection::ended`]). The futures know no clock; with the feature
+//! `tokio` those in `adverb::tokio` end with [`Options::timeout`].
 //!
-//! **Private data** of the program's own travels with each message: 56 bytes with a request, 196 with a consent, 148 with
-//! a refusal. The message has no length for it: what comes is as long as there is room, zero where the peer put nothing
-//! ([`Peer::private_prefix`] takes the first bytes). **Depths** of reads and atomics, the path MTU, first packet numbers and
-//! RNR retries are what the connection manager has agreed on.
+//! **Private data** of the program's own travels with each message: 56 bytes with a request, 196
+//! with a consent, 148 with a refusal. The message has no length for it: what comes is as long as
+//! there is room, zero where the peer put nothing ([`Peer::private_prefix`] takes the first bytes).
+//! **Depths** of reads and atomics, the path MTU, first packet numbers and RNR retries are what the
+//! connection manager has agreed on.
 //!
 //! ```
 //! use adverb::connect::{Connector, Listener, Options, RejectReason, ConnectError};
@@ -76,9 +79,11 @@ pub const MAX_PRIVATE: usize = adverb_ucma::ids::REQUEST_DATA;
 /// How a connection is set up.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long the peer may take to answer (10 s). The connection manager itself gives up after 77 s.
+    /// How long the peer may take to answer (10 s). The connection manager itself gives up after 77
+    /// s.
     pub timeout: Duration,
-    /// What the peer is told besides (nothing): at most 56 bytes with a request, 196 with a consent.
+    /// What the peer is told besides (nothing): at most 56 bytes with a request, 196 with a
+    /// consent.
     pub private_data: Vec<u8>,
 }
 
@@ -101,7 +106,8 @@ impl Options {
 pub struct Peer {
     /// Its queue pair. The Q_Key is not told and zero.
     pub info: QpInfo,
-    /// What it told besides: 56 bytes with a request, 196 with a consent; zero where it put nothing.
+    /// What it told besides: 56 bytes with a request, 196 with a consent; zero where it put
+    /// nothing.
     pub private_data: Vec<u8>,
 }
 

@@ -25,13 +25,14 @@ impl<'a> CqBuilder<'a> {
     pub(crate) fn new(context: &'a Context) -> Self {
         CqBuilder { context, entries: ENTRIES, channel: None, user_data: 0 }
     }
-    /// Completions it holds (256): 1 to [`Limits::max_cqe`](crate::Limits::max_cqe). Enough are as many as requests that
-    /// its queue pairs may have under way: a queue that overflows is lost.
+    /// Completions it holds (256): 1 to [`Limits::max_cqe`](crate::Limits::max_cqe). Enough are as
+    /// many as requests that its queue pairs may have under way: a queue that overflows is lost.
     pub fn entries(mut self, n: u32) -> Self {
         self.entries = n;
         self
     }
-    /// Its events go to this channel. Without one it can be polled, or waited for as a stream ([`Cq::completions`]).
+    /// Its events go to this channel. Without one it can be polled, or waited for as a stream
+    /// ([`Cq::completions`]).
     pub fn channel(mut self, channel: &CompChannel) -> Self {
         self.channel = Some(channel.clone());
         self

@@ -20,8 +20,8 @@ pub use stream::Completions;
 pub enum Notify {
     /// The next completion (CQN-1).
     Next,
-    /// The next completion that is solicited or unsuccessful (CQN-2): of a message whose sender asked for an event, or a
-    /// failure of any kind.
+    /// The next completion that is solicited or unsuccessful (CQN-2): of a message whose sender
+    /// asked for an event, or a failure of any kind.
     Solicited,
     /// The next unsuccessful completion. Verbs have no such arm; NDKPI does.
     Errors,
@@ -37,8 +37,8 @@ impl Notify {
     }
 }
 
-/// A completion queue (IBTA 10.2.4, `ibv_create_cq(3)`). Cheap to clone; destroyed with its last handle, queue pair and
-/// event. Any number of threads may poll, arm and wait at a time.
+/// A completion queue (IBTA 10.2.4, `ibv_create_cq(3)`). Cheap to clone; destroyed with its last
+/// handle, queue pair and event. Any number of threads may poll, arm and wait at a time.
 #[derive(Clone, Debug)]
 pub struct Cq(Handle<CqInner>);
 
@@ -87,7 +87,8 @@ impl Cq {
     pub fn capacity(&self) -> u32 {
         self.0.cq.capacity()
     }
-    /// Completions waiting. Makes no progress: what the network has brought meanwhile shows after a poll.
+    /// Completions waiting. Makes no progress: what the network has brought meanwhile shows after a
+    /// poll.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.cq.len()
@@ -98,8 +99,9 @@ impl Cq {
         self.0.cq.is_empty()
     }
 
-    /// Takes completions, oldest first, as many as fit into `into`, and answers how many (`ibv_poll_cq(3)`). Polling
-    /// an empty queue makes the device progress. Takes no event away (CQN-8).
+    /// Takes completions, oldest first, as many as fit into `into`, and answers how many
+    /// (`ibv_poll_cq(3)`). Polling an empty queue makes the device progress. Takes no event away
+    /// (CQN-8).
     ///
     /// # Errors
     /// [`Error::CqOverflow`] once a queue that overflowed is empty.
@@ -124,8 +126,8 @@ impl Cq {
         Ok(got)
     }
 
-    /// Takes the completions there are one by one, as an iterator that ends when the queue is found empty. Dropped before,
-    /// it leaves the rest where they are.
+    /// Takes the completions there are one by one, as an iterator that ends when the queue is found
+    /// empty. Dropped before, it leaves the rest where they are.
     ///
     /// # Errors
     /// Its items are errors as those of [`Cq::poll`]; it ends after one.
@@ -133,8 +135,9 @@ impl Cq {
         Drain { cq: self, ended: false }
     }
 
-    /// Polls until a completion comes, at most so long. For a thread that has nothing else to do and wants the lowest
-    /// latency; one that is to sleep waits on a channel or a [`Cq::completions`] stream.
+    /// Polls until a completion comes, at most so long. For a thread that has nothing else to do
+    /// and wants the lowest latency; one that is to sleep waits on a channel or a
+    /// [`Cq::completions`] stream.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::CqOverflow`].
@@ -161,8 +164,9 @@ impl Cq {
         (0..n).map(|_| self.wait(timeout.saturating_sub(start.elapsed()))).collect()
     }
 
-    /// Looks at up to `max` completions, oldest first, and leaves them where they are (EXT-1). They are copies: another
-    /// thread may take the originals meanwhile. Takes no event away and changes no arm.
+    /// Looks at up to `max` completions, oldest first, and leaves them where they are (EXT-1). They
+    /// are copies: another thread may take the originals meanwhile. Takes no event away and changes
+    /// no arm.
     #[must_use]
     pub fn peek(&self, max: usize) -> Vec<Completion> {
         let mut seen = Vec::new();
@@ -176,9 +180,9 @@ impl Cq {
         self.0.cq.is_broken()
     }
 
-    /// Asks for one event (`ibv_req_notify_cq(3)`; CQN-1 to CQN-6). Completions already in the queue make none (CQN-3):
-    /// *arm, then poll until empty, then wait*. Without a channel it is a [`Cq::completions`] stream that is woken,
-    /// or nobody (CQN-11).
+    /// Asks for one event (`ibv_req_notify_cq(3)`; CQN-1 to CQN-6). Completions already in the
+    /// queue make none (CQN-3): *arm, then poll until empty, then wait*. Without a channel it is a
+    /// [`Cq::completions`] stream that is woken, or nobody (CQN-11).
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -187,8 +191,9 @@ impl Cq {
         Ok(self.0.cq.req_notify(what.kind())?)
     }
 
-    /// Asks for an event for every completion that `what` matches, or with [`Cq::moderate`] for every batch, until
-    /// [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has entries.
+    /// Asks for an event for every completion that `what` matches, or with [`Cq::moderate`] for
+    /// every batch, until [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has
+    /// entries.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -202,9 +207,9 @@ impl Cq {
         self.0.cq.disarm();
     }
 
-    /// Holds events back until `count` completions came that the arm waits for, or `period` has passed since the first of
-    /// them, whichever is first (EXT-2, `ibv_modify_cq(3)`). Zero leaves a part out; both zero end it. The clock's grain
-    /// is that of the system's timers, about 50 µs.
+    /// Holds events back until `count` completions came that the arm waits for, or `period` has
+    /// passed since the first of them, whichever is first (EXT-2, `ibv_modify_cq(3)`). Zero leaves
+    /// a part out; both zero end it. The clock's grain is that of the system's timers, about 50 µs.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -220,8 +225,8 @@ impl Cq {
         Ok(self.0.cq.resize(entries)?)
     }
 
-    /// Its completions as a stream for any executor. It arms, polls again and only then sleeps, so no wake-up is lost;
-    /// it holds nothing back, so it may be dropped at any time.
+    /// Its completions as a stream for any executor. It arms, polls again and only then sleeps, so
+    /// no wake-up is lost; it holds nothing back, so it may be dropped at any time.
     ///
     /// # Errors
     /// [`Error::HasChannel`]: the events of this queue go to its channel. Make the queue without one.
@@ -229,7 +234,8 @@ impl Cq {
         Completions::new(self)
     }
 
-    /// The next completion, as a future for any executor. Dropped before it is ready, it has taken nothing.
+    /// The next completion, as a future for any executor. Dropped before it is ready, it has taken
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::HasChannel`] as [`Cq::completions`]; [`Error::CqOverflow`].
@@ -241,7 +247,8 @@ impl Cq {
     /// Destroys it now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events (CHN-4) of it exist; it goes with the last.
+    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events (CHN-4) of it exist;
+    /// it goes with the last.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }

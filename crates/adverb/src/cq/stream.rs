@@ -7,8 +7,9 @@ use futures_core::stream::FusedStream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The completions of a queue as a [`Stream`] for any executor ([`Cq::completions`]). Several streams of one queue share its
-/// completions. It never ends but after an error: the queue overflowed.
+/// The completions of a queue as a [`Stream`] for any executor ([`Cq::completions`]). Several
+/// streams of one queue share its completions. It never ends but after an error: the queue
+/// overflowed.
 #[derive(Debug)]
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Completions {
@@ -47,8 +48,8 @@ impl Completions {
     }
 }
 
-/// Takes a completion, or arms and takes one. One that was added before the arm makes no event (CQN-3): the second look
-/// finds it. One that is added later makes an event (CQN-12).
+/// Takes a completion, or arms and takes one. One that was added before the arm makes no event
+/// (CQN-3): the second look finds it. One that is added later makes an event (CQN-12).
 fn look_arm_look<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
     arm: impl FnOnce() -> Result<()>,

@@ -3,9 +3,9 @@ use super::Qp;
 use super::request::{Undo, Wr};
 use crate::error::{Error, Result};
 
-/// Requests that the device gets together: one hand-over, however many there are (DEF-2, DEF-8), as with
-/// `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before [`Batch::submit`]; dropped
-/// without it, nothing is posted, as with `ibv_wr_abort`.
+/// Requests that the device gets together: one hand-over, however many there are (DEF-2, DEF-8), as
+/// with `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before
+/// [`Batch::submit`]; dropped without it, nothing is posted, as with `ibv_wr_abort`.
 ///
 /// Data is borrowed until then; inline data is copied when the batch is submitted.
 #[derive(Debug)]

@@ -65,20 +65,24 @@ impl<'a> QpBuilder<'a> {
         }
     }
 
-    /// Reliable connected: messages, writes, reads, atomics, in order, acknowledged (this is the default).
+    /// Reliable connected: messages, writes, reads, atomics, in order, acknowledged (this is the
+    /// default).
     pub fn rc(self) -> Self {
         self.of_type(QpType::Rc)
     }
-    /// Unreliable connected: messages and writes, in order, without acknowledgements; what is lost is lost.
+    /// Unreliable connected: messages and writes, in order, without acknowledgements; what is lost
+    /// is lost.
     pub fn uc(self) -> Self {
         self.of_type(QpType::Uc)
     }
-    /// Unreliable datagrams: messages of at most the path MTU, to and from any queue pair that knows the Q_Key.
+    /// Unreliable datagrams: messages of at most the path MTU, to and from any queue pair that
+    /// knows the Q_Key.
     pub fn ud(self) -> Self {
         self.of_type(QpType::Ud)
     }
-    /// The sending half of an XRC connection: each request names a shared receive queue of the peer's
-    /// ([`Request::srq`](crate::Request::srq)). The receiving half is made by [`Xrcd::create_qp`].
+    /// The sending half of an XRC connection: each request names a shared receive queue of the
+    /// peer's ([`Request::srq`](crate::Request::srq)). The receiving half is made by
+    /// [`Xrcd::create_qp`].
     pub fn xrc_send(self) -> Self {
         self.of_type(QpType::XrcSend)
     }
@@ -90,7 +94,8 @@ impl<'a> QpBuilder<'a> {
         self
     }
 
-    /// Where sends and receives complete (one completion queue of its own, large enough for all requests).
+    /// Where sends and receives complete (one completion queue of its own, large enough for all
+    /// requests).
     pub fn cq(self, cq: &Cq) -> Self {
         self.send_cq(cq).recv_cq(cq)
     }
@@ -130,12 +135,14 @@ impl<'a> QpBuilder<'a> {
         self.cap.max_inline_data = bytes;
         self
     }
-    /// Every send completes, whatever [`Request::signaled`](crate::Request::signaled) says (`sq_sig_all`).
+    /// Every send completes, whatever [`Request::signaled`](crate::Request::signaled) says
+    /// (`sq_sig_all`).
     pub fn signal_all(mut self) -> Self {
         self.signal_all = true;
         self
     }
-    /// What the peer may do over it at all (read, write, atomics); the keys of the memory decide besides.
+    /// What the peer may do over it at all (read, write, atomics); the keys of the memory decide
+    /// besides.
     pub fn access(mut self, access: Access) -> Self {
         self.settings.access = access;
         self
@@ -150,20 +157,21 @@ impl<'a> QpBuilder<'a> {
         self.settings.path_mtu = Some(mtu);
         self
     }
-    /// Reads and atomics under way at a time, `out` of ours and `in_` of the peer's (16 each, at most 128). What the two
-    /// sides agree on is the smaller number.
+    /// Reads and atomics under way at a time, `out` of ours and `in_` of the peer's (16 each, at
+    /// most 128). What the two sides agree on is the smaller number.
     pub fn read_depth(mut self, out: u8, in_: u8) -> Self {
         self.settings.reads_out = out;
         self.settings.reads_in = in_;
         self
     }
-    /// Time without an acknowledgement before a packet is sent again (67 ms), rounded up to 4.096 µs · 2ⁿ; zero is never
-    /// (IBTA 9.7.6.1.3).
+    /// Time without an acknowledgement before a packet is sent again (67 ms), rounded up to 4.096
+    /// µs · 2ⁿ; zero is never (IBTA 9.7.6.1.3).
     pub fn ack_timeout(mut self, time: Duration) -> Self {
         self.settings.ack_timeout = ack_timeout_code(time);
         self
     }
-    /// How often a packet is sent again before the connection fails with `RetryExcErr` (7, which is the most).
+    /// How often a packet is sent again before the connection fails with `RetryExcErr` (7, which is
+    /// the most).
     pub fn retry_count(mut self, n: u8) -> Self {
         self.settings.retry_count = n;
         self
@@ -173,8 +181,8 @@ impl<'a> QpBuilder<'a> {
         self.settings.rnr_retry = n;
         self
     }
-    /// How long the peer is told to wait when no receive is posted (10 µs), rounded up to what the protocol can say, at most
-    /// 655 ms (IBTA 9.7.5.2.8).
+    /// How long the peer is told to wait when no receive is posted (10 µs), rounded up to what the
+    /// protocol can say, at most 655 ms (IBTA 9.7.5.2.8).
     pub fn rnr_timer(mut self, time: Duration) -> Self {
         self.settings.rnr_timer = rnr_timer_code(time);
         self
@@ -188,8 +196,8 @@ impl<'a> QpBuilder<'a> {
     /// Makes it: in INIT, ready for receives, or (UD) ready to send.
     ///
     /// # Errors
-    /// EINVAL naming the size that is out of range; ENOMEM when queue pair numbers are used up; for UD EADDRINUSE
-    /// and the like if UDP port 4791 cannot be had.
+    /// EINVAL naming the size that is out of range; ENOMEM when queue pair numbers are used up; for
+    /// UD EADDRINUSE and the like if UDP port 4791 cannot be had.
     pub fn build(mut self) -> Result<Qp> {
         self.fill_in_cqs()?;
         let index = self.gid_index.unwrap_or_else(|| self.context.default_gid_index());

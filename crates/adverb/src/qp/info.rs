@@ -2,8 +2,8 @@
 use adverb_device::engine::{Gid, PathMtu, QpType};
 use thiserror::Error;
 
-/// What a peer must know of a queue pair to connect to it: plain data for the program's own exchange, as bytes of a fixed form
-/// ([`QpInfo::to_bytes`]) or field by field.
+/// What a peer must know of a queue pair to connect to it: plain data for the program's own
+/// exchange, as bytes of a fixed form ([`QpInfo::to_bytes`]) or field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
     /// Transport.
@@ -60,8 +60,8 @@ impl QpInfo {
     /// Bytes of [`QpInfo::to_bytes`].
     pub const ENCODED_LEN: usize = 36;
 
-    /// Version, type, MTU code, read depths, three bytes reserved; then queue pair number, first packet number, Q_Key,
-    /// each of four bytes in network order; then the GID.
+    /// Version, type, MTU code, read depths, three bytes reserved; then queue pair number, first
+    /// packet number, Q_Key, each of four bytes in network order; then the GID.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; QpInfo::ENCODED_LEN] {
         let code = TYPES.iter().find(|(t, _)| *t == self.qp_type).map_or(0, |(_, code)| *code);

@@ -26,11 +26,12 @@ pub use info::{InfoError, QpInfo};
 pub use request::{Placement, Request};
 pub(crate) use settings::Settings;
 
-/// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). Cheap to clone; destroyed with its last handle. Any number of threads
-/// may post.
+/// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). Cheap to clone; destroyed with its last handle.
+/// Any number of threads may post.
 ///
-/// Made by [`Pd::create_qp`], it is in INIT, so that receives can be posted at once; [`Qp::connect_to`] or the functions in
-/// [`connect`](crate::connect) connect it. A UD queue pair is ready to send when it is made.
+/// Made by [`Pd::create_qp`], it is in INIT, so that receives can be posted at once;
+/// [`Qp::connect_to`] or the functions in [`connect`](crate::connect) connect it. A UD queue pair
+/// is ready to send when it is made.
 ///
 /// Work that is under way when the queue pair is destroyed is forgotten and makes no completion.
 #[derive(Clone, Debug)]
@@ -112,8 +113,8 @@ impl Qp {
         self.0.srq.as_ref()
     }
 
-    /// What a peer must know to connect to it, or (UD) to send to it. It is the same until [`Qp::reset`] or
-    /// [`Qp::set_gid_index`].
+    /// What a peer must know to connect to it, or (UD) to send to it. It is the same until
+    /// [`Qp::reset`] or [`Qp::set_gid_index`].
     ///
     /// # Errors
     /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address.
@@ -135,21 +136,24 @@ impl Qp {
     /// Chooses the local GID, before it is connected.
     ///
     /// # Errors
-    /// EINVAL beyond the GID table, [`Error::NoAddress`](crate::Error::NoAddress) for an empty entry.
+    /// EINVAL beyond the GID table, [`Error::NoAddress`](crate::Error::NoAddress) for an empty
+    /// entry.
     pub fn set_gid_index(&self, index: u8) -> Result<()> {
         self.0.context.gid(index)?;
         self.0.gid_index.store(index, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Connects it to the queue pair that `peer` describes: INIT, RTR, RTS (`ibv_modify_qp(3)`, IBTA 10.3.1). The peer does
-    /// the same with [`Qp::info`] of this one; packets sent before both have are sent again. The smaller path MTU of the two
-    /// counts, and reads in flight are as many as either side takes.
+    /// Connects it to the queue pair that `peer` describes: INIT, RTR, RTS (`ibv_modify_qp(3)`,
+    /// IBTA 10.3.1). The peer does the same with [`Qp::info`] of this one; packets sent before both
+    /// have are sent again. The smaller path MTU of the two counts, and reads in flight are as many
+    /// as either side takes.
     ///
     /// # Errors
-    /// [`ConnectError::Type`](crate::connect::ConnectError::Type) for a queue pair of another kind, EINVAL naming the
-    /// attribute for one that is connected, or for addresses of different families, EADDRINUSE and the like if UDP
-    /// port 4791 cannot be had. After a failure [`Qp::reset`] makes it fit to try again.
+    /// [`ConnectError::Type`](crate::connect::ConnectError::Type) for a queue pair of another kind,
+    /// EINVAL naming the attribute for one that is connected, or for addresses of different
+    /// families, EADDRINUSE and the like if UDP port 4791 cannot be had. After a failure
+    /// [`Qp::reset`] makes it fit to try again.
     pub fn connect_to(&self, peer: &QpInfo) -> Result<()> {
         self.join(&self.info()?, peer, &self.0.settings)
     }
@@ -203,8 +207,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Changes attributes one by one, for what the calls above do not offer (`ibv_modify_qp(3)`). Paths are made by
-    /// [`Qp::connect_to`].
+    /// Changes attributes one by one, for what the calls above do not offer (`ibv_modify_qp(3)`).
+    /// Paths are made by [`Qp::connect_to`].
     ///
     /// # Errors
     /// EINVAL naming the attribute and the rule; nothing was changed then.
@@ -212,7 +216,8 @@ impl Qp {
         Ok(self.0.qp.modify(attr, mask)?)
     }
 
-    /// Moves it to the error state: requests under way complete with `WrFlushErr`, and so do those posted afterwards.
+    /// Moves it to the error state: requests under way complete with `WrFlushErr`, and so do those
+    /// posted afterwards.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -220,8 +225,8 @@ impl Qp {
         self.modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE)
     }
 
-    /// Forgets all requests and their completions, and begins anew in INIT (UD: RTS) with a new first packet number, ready
-    /// to be connected again.
+    /// Forgets all requests and their completions, and begins anew in INIT (UD: RTS) with a new
+    /// first packet number, ready to be connected again.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
@@ -232,8 +237,8 @@ impl Qp {
         if self.qp_type() == QpType::Ud { self.activate_ud() } else { Ok(()) }
     }
 
-    /// Starts a receive into registered memory (`ibv_post_recv(3)`). On UD the first 40 bytes are the GRH
-    /// ([`GRH_LEN`](crate::GRH_LEN)).
+    /// Starts a receive into registered memory (`ibv_post_recv(3)`). On UD the first 40 bytes are
+    /// the GRH ([`GRH_LEN`](crate::GRH_LEN)).
     pub fn recv<'a>(&'a self, slices: impl Into<Slices<'a>>) -> Recv<'a> {
         Recv { qp: self, slices: slices.into(), wr_id: 0 }
     }
@@ -246,7 +251,8 @@ impl Qp {
     /// Destroys it now.
     ///
     /// # Errors
-    /// [`Error::Busy`](crate::Error::Busy) if other handles of it exist; it goes with the last of them.
+    /// [`Error::Busy`](crate::Error::Busy) if other handles of it exist; it goes with the last of
+    /// them.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
@@ -283,8 +289,8 @@ impl Recv<'_> {
     /// Queues it.
     ///
     /// # Errors
-    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces, or for a queue pair with a shared receive queue. It is not
-    /// queued then.
+    /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces, or for a queue
+    /// pair with a shared receive queue. It is not queued then.
     pub fn post(self) -> Result<()> {
         let wr_id = self.wr_id;
         self.slices.with_sges(|sges| Ok(self.qp.raw().post_recv(&RecvWr { wr_id, sges })?))

@@ -9,8 +9,8 @@ use adverb_device::engine::wr::UdDest;
 use adverb_device::engine::{Key, Payload, QpType, SendFlags, SendOp, SendWr};
 use adverb_device::qp::SendChain;
 
-/// A send request that is not posted yet: made by [`Qp::send`] and its kin, completed by the methods here, posted by
-/// [`Request::post`]. Dropped before, nothing happens.
+/// A send request that is not posted yet: made by [`Qp::send`] and its kin, completed by the
+/// methods here, posted by [`Request::post`]. Dropped before, nothing happens.
 #[derive(Debug)]
 #[must_use = "nothing is posted before post()"]
 pub struct Request<'t, 'd> {
@@ -80,14 +80,15 @@ impl<'t, 'd> Request<'t, 'd> {
         self
     }
 
-    /// Does its success make a completion (yes)? A failure always does. A silent request leaves its place in the send queue
-    /// when a later one completes, so at least one in a queue's length must not be silent.
+    /// Does its success make a completion (yes)? A failure always does. A silent request leaves its
+    /// place in the send queue when a later one completes, so at least one in a queue's length must
+    /// not be silent.
     pub fn signaled(self, yes: bool) -> Self {
         self.flag(SendFlags::SIGNALED, yes)
     }
 
-    /// Asks for an event at a peer that waits for solicited completions (CQN-9). Means something on sends and on writes
-    /// with immediate data.
+    /// Asks for an event at a peer that waits for solicited completions (CQN-9). Means something on
+    /// sends and on writes with immediate data.
     pub fn solicited(self) -> Self {
         self.flag(SendFlags::SOLICITED, true)
     }
@@ -97,14 +98,15 @@ impl<'t, 'd> Request<'t, 'd> {
         self.flag(SendFlags::FENCE, true)
     }
 
-    /// Copies the data when the request is posted, so that the buffer may be used again at once. At most what the queue
-    /// pair was made for ([`QpBuilder::max_inline`](crate::QpBuilder::max_inline)). Plain bytes are always inline.
+    /// Copies the data when the request is posted, so that the buffer may be used again at once. At
+    /// most what the queue pair was made for
+    /// ([`QpBuilder::max_inline`](crate::QpBuilder::max_inline)). Plain bytes are always inline.
     pub fn inline(self) -> Self {
         self.flag(SendFlags::INLINE, true)
     }
 
-    /// Where a datagram goes: address, queue pair number, Q_Key (with its top bit set, the queue pair's own is sent
-    /// instead; IBTA 10.2.5).
+    /// Where a datagram goes: address, queue pair number, Q_Key (with its top bit set, the queue
+    /// pair's own is sent instead; IBTA 10.2.5).
     pub fn to(mut self, ah: &Ah, qp_number: u32, qkey: u32) -> Self {
         self.wr.dest = Some(UdDest { av: ah.av(), qpn: qp_number, qkey });
         self
@@ -116,12 +118,13 @@ impl<'t, 'd> Request<'t, 'd> {
         self
     }
 
-    /// Posts it (`ibv_post_send(3)`), or adds it to its batch. On a connection that has failed it is accepted and completes
-    /// with `WrFlushErr`.
+    /// Posts it (`ibv_post_send(3)`), or adds it to its batch. On a connection that has failed it
+    /// is accepted and completes with `WrFlushErr`.
     ///
     /// # Errors
-    /// [`Error::NotConnected`], [`Error::QueueFull`], [`Error::RemoteTooShort`], [`Error::Destination`]; EINVAL with
-    /// the cause for what the transport or the queue pair does not allow. Nothing was posted then.
+    /// [`Error::NotConnected`], [`Error::QueueFull`], [`Error::RemoteTooShort`],
+    /// [`Error::Destination`]; EINVAL with the cause for what the transport or the queue pair does
+    /// not allow. Nothing was posted then.
     pub fn post(self) -> Result<()> {
         match self.target {
             Target::Qp(qp) => {
@@ -193,7 +196,8 @@ impl Wr<'_> {
 const WORD: u64 = 8;
 
 impl Op<'_> {
-    /// The operation as the engine has it, its remote memory checked against the `len` bytes of the request.
+    /// The operation as the engine has it, its remote memory checked against the `len` bytes of the
+    /// request.
     fn resolve(&self, len: u64) -> Result<SendOp> {
         Ok(match *self {
             Op::Send => SendOp::Send,

@@ -44,7 +44,8 @@ impl Default for Settings {
     }
 }
 
-/// The first of the 5-bit codes, in order of their times, whose time is not below `wanted`; the longest if none is.
+/// The first of the 5-bit codes, in order of their times, whose time is not below `wanted`; the
+/// longest if none is.
 fn code_of(wanted: Duration, codes: impl Iterator<Item = (u8, Duration)>) -> u8 {
     let mut longest = 0;
     for (code, time) in codes {

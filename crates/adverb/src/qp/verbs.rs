@@ -6,8 +6,8 @@ use crate::data::{Data, Slices};
 use crate::mw::{Mw, WindowRights};
 use adverb_device::engine::Key;
 
-/// The operations of a send queue. `$life` is the lifetime of the data: of each call on a queue pair, of the whole batch on
-/// a batch.
+/// The operations of a send queue. `$life` is the lifetime of the data: of each call on a queue
+/// pair, of the whole batch on a batch.
 macro_rules! operations {
     ([$($own:lifetime)?] [$($exclusive:ident)?]) => {
         /// Sends a message: it lands in the peer's oldest posted receive (IBTA 9.4.1).
@@ -26,7 +26,8 @@ macro_rules! operations {
         }
 
         /// Sends a message that invalidates a key at the peer: of a window of type 2 bound there
-        /// ([`Completion::invalidated`](crate::Completion::invalidated); IBTA 9.4.1.1.3). RC and XRC.
+        /// ([`Completion::invalidated`](crate::Completion::invalidated); IBTA 9.4.1.1.3). RC and
+        /// XRC.
         pub fn send_inv<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>, key: Key) -> Request<'_, 'd> {
             self.request(Op::SendInv(key), data.into())
         }
@@ -40,7 +41,8 @@ macro_rules! operations {
             self.request(Op::Write(remote), data.into())
         }
 
-        /// Writes into the peer's memory and completes the peer's oldest posted receive with immediate data.
+        /// Writes into the peer's memory and completes the peer's oldest posted receive with
+        /// immediate data.
         pub fn write_imm<$($own)?>(
             &$($exclusive)? self,
             data: impl Into<Data<'d>>,
@@ -59,8 +61,9 @@ macro_rules! operations {
             self.request(Op::Read(remote), Data::Slices(into.into()))
         }
 
-        /// Stores `swap` in the peer's word if it is `compare`, atomically; what it was lands in `old`, 8 bytes in host
-        /// order (IBTA 9.4.5). The remote address is a multiple of 8. RC and XRC.
+        /// Stores `swap` in the peer's word if it is `compare`, atomically; what it was lands in
+        /// `old`, 8 bytes in host order (IBTA 9.4.5). The remote address is a multiple of 8. RC and
+        /// XRC.
         pub fn compare_swap<$($own)?>(
             &$($exclusive)? self,
             old: impl Into<Slices<'d>>,
@@ -71,8 +74,8 @@ macro_rules! operations {
             self.request(Op::CompareSwap { remote, compare, swap }, Data::Slices(old.into()))
         }
 
-        /// Adds to the peer's word atomically, wrapping; what it was lands in `old`, 8 bytes in host order (IBTA 9.4.5).
-        /// The remote address is a multiple of 8. RC and XRC.
+        /// Adds to the peer's word atomically, wrapping; what it was lands in `old`, 8 bytes in
+        /// host order (IBTA 9.4.5). The remote address is a multiple of 8. RC and XRC.
         pub fn fetch_add<$($own)?>(
             &$($exclusive)? self,
             old: impl Into<Slices<'d>>,
@@ -82,7 +85,8 @@ macro_rules! operations {
             self.request(Op::FetchAdd { remote, add }, Data::Slices(old.into()))
         }
 
-        /// Writes eight bytes at once: no reader sees a part of them (IBTA annex A19.4.2). The remote address is a multiple of
+        /// Writes eight bytes at once: no reader sees a part of them (IBTA annex A19.4.2). The
+        /// remote address is a multiple of
         /// 8. RC and XRC.
         pub fn atomic_write<$($own)?>(
             &$($exclusive)? self,
@@ -92,14 +96,16 @@ macro_rules! operations {
             self.request(Op::AtomicWrite(remote), word.into())
         }
 
-        /// Completes when what was written before into this memory has come as far as `to` says (IBTA annex A19.4.1). The
-        /// buffer grants it with [`BufferBuilder::remote_flush`](crate::BufferBuilder::remote_flush). RC and XRC.
+        /// Completes when what was written before into this memory has come as far as `to` says
+        /// (IBTA annex A19.4.1). The buffer grants it with
+        /// [`BufferBuilder::remote_flush`](crate::BufferBuilder::remote_flush). RC and XRC.
         pub fn flush<$($own)?>(&$($exclusive)? self, remote: RemoteBuf, to: Placement) -> Request<'_, 'd> {
             self.request(Op::Flush(remote, to), ().into())
         }
 
-        /// Binds a memory window to a part of a buffer made with [`BufferBuilder::windows`](crate::BufferBuilder::windows),
-        /// with a new key that [`Mw::key`] has as soon as this is posted (IBTA 10.6.7.2). RC, UC and XRC.
+        /// Binds a memory window to a part of a buffer made with
+        /// [`BufferBuilder::windows`](crate::BufferBuilder::windows), with a new key that
+        /// [`Mw::key`] has as soon as this is posted (IBTA 10.6.7.2). RC, UC and XRC.
         pub fn bind_mw<$($own)?>(
             &$($exclusive)? self,
             mw: &'d Mw,
@@ -109,7 +115,8 @@ macro_rules! operations {
             self.request(Op::Bind { mw, to: Some(to), rights }, ().into())
         }
 
-        /// Takes a window of type 1 back: binds it to nothing. One of type 2 is taken back by [`Qp::local_inv`].
+        /// Takes a window of type 1 back: binds it to nothing. One of type 2 is taken back by
+        /// [`Qp::local_inv`].
         pub fn unbind_mw<$($own)?>(&$($exclusive)? self, mw: &'d Mw) -> Request<'_, 'd> {
             self.request(Op::Bind { mw, to: None, rights: WindowRights::default() }, ().into())
         }

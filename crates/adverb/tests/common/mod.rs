@@ -13,7 +13,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps until the future's waker is called; fails when that takes too long.
+/// Runs a future on this thread, which sleeps until the future's waker is called; fails when that
+/// takes too long.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

@@ -1,4 +1,5 @@
-//! The two processes of the demonstration tell each other numbers, and how a check failed, in lines of text.
+//! The two processes of the demonstration tell each other numbers, and how a check failed, in lines
+//! of text.
 use std::io::{BufRead, Write};
 
 /// One end of the line between the two processes.

@@ -77,7 +77,8 @@ fn latency(w: &mut World, name: &'static str, ping: Ping, by_event: bool) -> Res
     Ok(Latency { name, median: at(50), high: at(99) })
 }
 
-/// Eight bytes back and forth: a number that grows with each round trip, so that each arrival is checked.
+/// Eight bytes back and forth: a number that grows with each round trip, so that each arrival is
+/// checked.
 struct Game<'a> {
     end: &'a mut End,
     ping: Ping,
@@ -224,7 +225,8 @@ fn rate(w: &mut World, stream: Stream) -> Result<Rate, String> {
     Ok(Rate { name: stream.name, size: stream.size, messages, time })
 }
 
-/// `count` messages, all completed; the time on the first process. `turn` counts receives over several runs.
+/// `count` messages, all completed; the time on the first process. `turn` counts receives over
+/// several runs.
 fn run(w: &mut World, end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<Duration, String> {
     w.sync()?;
     let start = Instant::now();
@@ -293,7 +295,8 @@ fn small(w: &World, end: &mut End, stream: Stream, count: u64) -> Result<(), Str
 }
 
 fn receive(end: &mut End, stream: Stream, count: u64, turn: &mut u64) -> Result<(), String> {
-    // Receives are taken in order; each goes back behind the others, under the number of its next turn.
+    // Receives are taken in order; each goes back behind the others, under the number of its next
+    // turn.
     let mut done = 0;
     let mut watch = Watch::new();
     while done < count {

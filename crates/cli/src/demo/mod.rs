@@ -1,4 +1,5 @@
-//! `adverb demo`: two processes, every operation, every byte and completion checked; then a few figures.
+//! `adverb demo`: two processes, every operation, every byte and completion checked; then a few
+//! figures.
 mod checks;
 mod control;
 mod end;
@@ -26,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Shows that it works here: two processes, every operation, every byte checked
 ///
-/// Needs no RDMA package. Ends with status 0 only if every check passed; then a small table of latencies and rates follows.
+/// Needs no RDMA package. Ends with status 0 only if every check passed; then a small table of
+/// latencies and rates follows.
 #[derive(clap::Args)]
 pub struct Args {
     /// The device; `adverb devices` lists them [default: the first that works]

@@ -1,4 +1,5 @@
-//! What a process of the demonstration has for all checks: a device, a protection domain, a buffer, the other process.
+//! What a process of the demonstration has for all checks: a device, a protection domain, a buffer,
+//! the other process.
 use super::control::Control;
 use super::end::{End, Kind};
 use adverb_device::buffer::Buffer;
@@ -196,7 +197,8 @@ impl World {
         }
     }
 
-    /// What explains a failure that is not the check's own: the counters that are not zero, into the log.
+    /// What explains a failure that is not the check's own: the counters that are not zero, into
+    /// the log.
     pub fn log_counters(&self) {
         let node = self.context.node();
         let mut text: Vec<String> = Vec::new();
@@ -206,7 +208,8 @@ impl World {
         log::warn!("counters of the link: {}", text.join(", "));
     }
 
-    /// Starts to wait for an asynchronous event of this kind; others are acknowledged and passed over.
+    /// Starts to wait for an asynchronous event of this kind; others are acknowledged and passed
+    /// over.
     pub fn listen(&self, kind: AsyncEvent) -> Listener {
         let (send, receive) = mpsc::channel();
         let context = self.context.clone();

@@ -8,7 +8,8 @@ pub struct Found {
     pub mlx5: Vec<&'static Code>,
 }
 
-/// How programs announce the number, in small letters. UCX writes `vend 0x81`, perftest `syndrom 0x81`, NCCL `vendor err 129`.
+/// How programs announce the number, in small letters. UCX writes `vend 0x81`, perftest `syndrom
+/// 0x81`, NCCL `vendor err 129`.
 const ANNOUNCED: &[&str] = &[
     "vendor_error",
     "vendor error",
@@ -56,7 +57,8 @@ fn announced(line: &str) -> Option<u32> {
     let line = line.to_lowercase();
     ANNOUNCED.iter().find_map(|word| {
         line.match_indices(word).find_map(|(at, _)| {
-            // The rest of the word (`syndrome`, `vendor_error`), then signs between it and the number.
+            // The rest of the word (`syndrome`, `vendor_error`), then signs between it and the
+            // number.
             let rest = line[at + word.len()..].trim_start_matches(|c: char| c.is_ascii_alphabetic());
             let rest = rest.trim_start_matches([' ', ':', '=', '(', '[', '"', '\'']);
             number(rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?)

@@ -1,6 +1,8 @@
-//! The vendor error numbers that programs print on ConnectX NICs, and what they have stood for in public reports.
+//! The vendor error numbers that programs print on ConnectX NICs, and what they have stood for in
+//! public reports.
 //!
-//! The vendor publishes no list. These are the numbers that users paste most, with the status that stood beside each.
+//! The vendor publishes no list. These are the numbers that users paste most, with the status that
+//! stood beside each.
 
 /// One number.
 pub struct Code {
@@ -74,7 +76,8 @@ pub const CODES: &[Code] = &[
     },
 ];
 
-/// What is known of a number. People drop the 0x of the usual ones: 81 may be 0x51, or stand for 0x81.
+/// What is known of a number. People drop the 0x of the usual ones: 81 may be 0x51, or stand for
+/// 0x81.
 pub fn by_number(number: u32) -> impl Iterator<Item = &'static Code> {
     let meant_as_hex = u32::from_str_radix(&number.to_string(), 16).unwrap_or(number);
     CODES.iter().filter(move |c| c.number == number || c.number == meant_as_hex)

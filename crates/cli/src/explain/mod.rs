@@ -11,11 +11,12 @@ mod tests;
 
 /// Explains a vendor_err number, or a pasted line of a log
 ///
-/// Numbers are Adverb's own and those that programs print on ConnectX NICs (mlx5). A line may be of Adverb, or of any program that
-/// prints a vendor_err: NCCL, UCX, perftest and others.
+/// Numbers are Adverb's own and those that programs print on ConnectX NICs (mlx5). A line may be of
+/// Adverb, or of any program that prints a vendor_err: NCCL, UCX, perftest and others.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A number (0x81, 129), a name (RetryExceeded), or a line in quotes; without it, all are listed
+    /// A number (0x81, 129), a name (RetryExceeded), or a line in quotes; without it, all are
+    /// listed
     #[arg(value_name = "CODE|LINE")]
     what: Vec<String>,
     /// Print the page docs/causes.md

@@ -155,7 +155,8 @@ impl Place {
         let begun = Instant::now();
         let mut watcher = Watcher::new(child.id(), log.clone());
         let end = wait(&child, &mut watcher, limits, begun);
-        // What it has started ends with it. Its number is still its own: it has not been waited for.
+        // What it has started ends with it. Its number is still its own: it has not been waited
+        // for.
         let _ = killpg(pid_of(&child), Signal::SIGKILL);
         let status = child.wait().map_err(|e| format!("its end cannot be waited for: {e}"))?;
         let (text, log_text) = (read(&out), read(&log));

@@ -26,8 +26,9 @@ const CONFIRM: Duration = Duration::from_secs(30);
 
 /// Searches for moments at which a program fails, and shows how to replay them
 ///
-/// Runs the program again and again. The device chooses when completions become visible, within what the rules of verbs allow: a
-/// right program survives every choice. What fails is shrunk to the fewest choices and kept in a file.
+/// Runs the program again and again. The device chooses when completions become visible, within
+/// what the rules of verbs allow: a right program survives every choice. What fails is shrunk to
+/// the fewest choices and kept in a file.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs 4 -- sh -c './server & ./client; wait'\n\n\

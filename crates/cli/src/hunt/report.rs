@@ -12,7 +12,8 @@ const LINES: usize = 6;
 /// Choices shown.
 const SHOWN: usize = 4;
 
-/// The program's line, or as near to it as its file tells: not that of the header's inline function.
+/// The program's line, or as near to it as its file tells: not that of the header's inline
+/// function.
 pub fn line_of(words: &str) -> String {
     let mut frames = words.split(" in ");
     let place = frames.next().unwrap_or(words);

@@ -1,11 +1,13 @@
-//! Whether a program can still move: its threads, as the kernel shows them, and what the device says of its progress.
+//! Whether a program can still move: its threads, as the kernel shows them, and what the device
+//! says of its progress.
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// All threads have to sleep for so long without waking once, so that a report of the device has come.
+/// All threads have to sleep for so long without waking once, so that a report of the device has
+/// come.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// The device's own threads, which sleep and wake as they like.
 const OURS: &str = "adverb";
@@ -14,7 +16,8 @@ const OURS: &str = "adverb";
 pub struct Watcher {
     group: u32,
     log: PathBuf,
-    /// So much of the log was read. The device writes beats to it while completions and posts go on.
+    /// So much of the log was read. The device writes beats to it while completions and posts go
+    /// on.
     size: u64,
     moved: Instant,
     longest: Duration,
@@ -78,7 +81,8 @@ fn read_from(path: &Path, from: u64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The program's threads with the number of their context switches, if every one of them sleeps until somebody wakes it.
+/// The program's threads with the number of their context switches, if every one of them sleeps
+/// until somebody wakes it.
 fn sleepers(group: u32) -> Option<HashMap<u32, u64>> {
     let mut all = HashMap::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {

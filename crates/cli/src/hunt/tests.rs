@@ -136,7 +136,8 @@ fn durations_are_read() {
     assert!(duration("99999999999999999999h").is_err());
 }
 
-/// HUN-4: a thread counts as asleep for ever only in a call that nothing but another thread or process ends.
+/// HUN-4: a thread counts as asleep for ever only in a call that nothing but another thread or
+/// process ends.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn sleeps_with_a_time_limit_are_none_for_ever() {

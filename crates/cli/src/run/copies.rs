@@ -1,5 +1,6 @@
-//! Copies of libibverbs and librdmacm that the loader would take for a program, past `LD_LIBRARY_PATH`: by a DT_RPATH, under a name
-//! of their own, or by an absolute path. Where the drop-in is preloaded it stands in front of them.
+//! Copies of libibverbs and librdmacm that the loader would take for a program, past
+//! `LD_LIBRARY_PATH`: by a DT_RPATH, under a name of their own, or by an absolute path. Where the
+//! drop-in is preloaded it stands in front of them.
 use super::elf::Elf;
 use adverb_copies::{Library, library};
 use std::collections::{BTreeSet, VecDeque};
@@ -18,7 +19,8 @@ pub struct Paths<'a> {
     pub theirs: Vec<PathBuf>,
 }
 
-/// The copies that a program brings along, itself or by libraries that it brings along: the drop-in that each gives way to, and where it is.
+/// The copies that a program brings along, itself or by libraries that it brings along: the drop-in
+/// that each gives way to, and where it is.
 pub fn brought(program: &Path, paths: &Paths<'_>) -> Vec<(Library, PathBuf)> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();

@@ -21,7 +21,8 @@ pub struct Libraries {
     pub preload: Vec<PathBuf>,
     /// The auditor that has copies of the libraries, which programs bring along, give way to these.
     pub audit: Option<PathBuf>,
-    /// Why `directory` does not have the libraries' names, and the drop-ins are among the preloaded ones instead.
+    /// Why `directory` does not have the libraries' names, and the drop-ins are among the preloaded
+    /// ones instead.
     pub nameless: Option<String>,
 }
 
@@ -55,7 +56,8 @@ fn installed(beside: &Path, preload: bool) -> Option<Libraries> {
     complete.then_some(Libraries { directory, preload, audit: Some(audit), nameless: None })
 }
 
-/// Cargo's target directory: the libraries lie in `deps`, where they are always of the last build, or beside the command.
+/// Cargo's target directory: the libraries lie in `deps`, where they are always of the last build,
+/// or beside the command.
 fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, String> {
     let file = |name: &str| {
         [beside.join("deps").join(name), beside.join(name)].into_iter().find(|p| p.is_file()).ok_or_else(|| {
@@ -76,7 +78,8 @@ fn built(beside: &Path, preload: bool, place: Place<'_>) -> Result<Libraries, St
     }
     let preload = if preload { Some(file(PRELOAD)?) } else { None };
     let audit = Some(file(AUDIT)?);
-    // Beside the command, so that it goes with the build tree; elsewhere if that is not ours to write, or everybody's.
+    // Beside the command, so that it goes with the build tree; elsewhere if that is not ours to
+    // write, or everybody's.
     let placed = runtime::takes_fixed_names(beside)
         .and_then(|()| place_tree(beside, "adverb-dropins", &links))
         .or_else(|first| place("dropins", &links).map_err(|then| format!("{first}; {then}")));
@@ -117,7 +120,8 @@ fn alias(found: &Libraries, place: Place<'_>) -> Result<Libraries, String> {
     Ok(Libraries { directory: directory.join("lib"), preload, audit, nameless: found.nameless.clone() })
 }
 
-/// The loader splits its variables at colons, semicolons and white space, and replaces `$ORIGIN` and the like.
+/// The loader splits its variables at colons, semicolons and white space, and replaces `$ORIGIN`
+/// and the like.
 fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_encoded_bytes().iter().any(|b| b.is_ascii_whitespace() || b":;$".contains(b))
 }

@@ -3,7 +3,8 @@ use super::dropins::{Libraries, prepended};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Options in front of those that the user gave a sanitizer: of two values for one option the last counts.
+/// Options in front of those that the user gave a sanitizer: of two values for one option the last
+/// counts.
 fn options(
     name: &'static str,
     ours: &str,
@@ -46,8 +47,9 @@ pub fn variables(
     if replace && libraries.nameless.is_none() {
         all.push(("ADVERB_REPLACE", libraries.directory.clone().into()));
     }
-    // Sanitizers whose run-time library is a shared one learn this from the preloaded library. Those that are part of the program do not,
-    // and a program may have its own word on it there, which replaces that of the library.
+    // Sanitizers whose run-time library is a shared one learn this from the preloaded library.
+    // Those that are part of the program do not, and a program may have its own word on it there,
+    // which replaces that of the library.
     if !libraries.preload.is_empty() {
         all.push(options("ASAN_OPTIONS", "verify_asan_link_order=0", &get));
     }

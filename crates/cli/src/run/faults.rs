@@ -28,7 +28,8 @@ pub fn variables(
     Ok(all)
 }
 
-/// The program would learn only when it opens the device that nothing can be written there. What is there is in use, by another run.
+/// The program would learn only when it opens the device that nothing can be written there. What is
+/// there is in use, by another run.
 fn try_out(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path),

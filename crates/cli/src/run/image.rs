@@ -1,6 +1,7 @@
 //! What about a program keeps the drop-in libraries from it, as its file says.
 //!
-//! Copies that are libraries of their own give way by the auditor. One that is linked into the program itself cannot.
+//! Copies that are libraries of their own give way by the auditor. One that is linked into the
+//! program itself cannot.
 use super::elf::{Elf, PT_LOAD};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -15,7 +16,8 @@ const MARK: &[u8] = b"libibverbs: Warning: ";
 
 const PF_X: u32 = 1;
 
-/// Sentences for whoever starts the program at `path`; none for one that can be helped, or that is no program of this machine.
+/// Sentences for whoever starts the program at `path`; none for one that can be helped, or that is
+/// no program of this machine.
 pub fn obstacles(path: &Path, privileged: bool) -> Vec<String> {
     let mut all = Vec::new();
     if privileged {

@@ -27,8 +27,8 @@ pub const OWN_FAILURE: u8 = 125;
 
 /// Runs a program on the software RDMA device
 ///
-/// The program replaces this process: its exit status, signals and terminal are its own. What it starts inherits the
-/// device. Nothing needs to be cleaned up afterwards.
+/// The program replaces this process: its exit status, signals and terminal are its own. What it
+/// starts inherits the device. Nothing needs to be cleaned up afterwards.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  adverb run -- ibv_devinfo -v\n  adverb run -- ib_send_lat -d adverb_lo\n\n\
@@ -49,29 +49,35 @@ pub struct Options {
     /// What the device reports on standard error: off, error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     log: Option<log::LevelFilter>,
-    /// Do without the preloaded library that shows programs /dev/infiniband and /sys/class/infiniband
+    /// Do without the preloaded library that shows programs /dev/infiniband and
+    /// /sys/class/infiniband
     #[arg(long)]
     no_preload: bool,
-    /// Replace copies of libibverbs also where the loader itself finds them: those that the program is linked with by a run path
+    /// Replace copies of libibverbs also where the loader itself finds them: those that the program
+    /// is linked with by a run path
     ///
-    /// Copies that a program opens, and those that what it opens needs, give way in any case. This takes an auditor of the loader
-    /// (LD_AUDIT), which leaves less room for thread-local variables of libraries: a sanitizer or another allocator may fail to load.
+    /// Copies that a program opens, and those that what it opens needs, give way in any case. This
+    /// takes an auditor of the loader (LD_AUDIT), which leaves less room for thread-local variables
+    /// of libraries: a sanitizer or another allocator may fail to load.
     #[arg(long, conflicts_with = "no_replace")]
     replace: bool,
     /// Leave all copies of libibverbs that the program brings along in place
     #[arg(long)]
     no_replace: bool,
-    /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%, delay=2ms±1ms (or +-), first=200,
-    /// drop-psn=7@#2, rnr=50ms, kill-qp=2@after=100, fail=create_cq@3, seed=7
+    /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
+    /// delay=2ms±1ms (or +-), first=200, drop-psn=7@#2, rnr=50ms, kill-qp=2@after=100,
+    /// fail=create_cq@3, seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)
     ///
-    /// Each further process that the program starts, and every one while FILE is being written by another run, puts its
-    /// process number before the extension. The file of an earlier capture is replaced.
+    /// Each further process that the program starts, and every one while FILE is being written by
+    /// another run, puts its process number before the extension. The file of an earlier capture is
+    /// replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Choose again what a hunt has chosen: the schedule in a file, or that of a seed (`adverb hunt`)
+    /// Choose again what a hunt has chosen: the schedule in a file, or that of a seed (`adverb
+    /// hunt`)
     #[arg(long, value_name = "FILE_OR_SEED")]
     replay: Option<PathBuf>,
 }
@@ -150,7 +156,8 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     Ok(all)
 }
 
-/// Copies that the program is linked with, past `LD_LIBRARY_PATH`, lose to drop-ins that are preloaded.
+/// Copies that the program is linked with, past `LD_LIBRARY_PATH`, lose to drop-ins that are
+/// preloaded.
 fn stand_in_front(program: &Path, libraries: &mut dropins::Libraries, no_preload: bool) {
     let theirs = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let paths =

@@ -1,13 +1,14 @@
 //! Where trees lie that programs started by `adverb run` read.
 //!
-//! The program takes the place of the command, and what it starts may outlive it: nobody is left who could know that the last reader has
-//! gone. So a tree is not removed at the end of a run. It lies in one directory of the user's, where the next run finds it and uses it
-//! again.
+//! The program takes the place of the command, and what it starts may outlive it: nobody is left
+//! who could know that the last reader has gone. So a tree is not removed at the end of a run. It
+//! lies in one directory of the user's, where the next run finds it and uses it again.
 //!
-//! In `$XDG_RUNTIME_DIR`, where only the user writes, that directory has a fixed name. In places where everybody may write a fixed name
-//! could be taken by somebody else. There the name is random, and the directory is known by its owner: a directory that belongs to the
-//! user and that only the user may enter was made by the user, since nobody but root gives files away. What others make beside it,
-//! under whatever name, is passed over.
+//! In `$XDG_RUNTIME_DIR`, where only the user writes, that directory has a fixed name. In places
+//! where everybody may write a fixed name could be taken by somebody else. There the name is
+//! random, and the directory is known by its owner: a directory that belongs to the user and that
+//! only the user may enter was made by the user, since nobody but root gives files away. What
+//! others make beside it, under whatever name, is passed over.
 use super::tree::{Tree, place_tree};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
@@ -123,7 +124,8 @@ pub fn takes_fixed_names(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Does what the user makes there keep its name? Where others may write, only the sticky bit sees to that.
+/// Does what the user makes there keep its name? Where others may write, only the sticky bit sees
+/// to that.
 fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     let owner = found.uid();
     if owner != 0 && owner != user && Some(owner) != unmapped() {
@@ -136,7 +138,8 @@ fn keeps_names(found: &Metadata, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// The user id that stands for those without one in this user namespace. The machine's root is such a one in most.
+/// The user id that stands for those without one in this user namespace. The machine's root is such
+/// a one in most.
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
     let all = map.split_whitespace().eq(["0", "0", "4294967295"]);
@@ -156,7 +159,8 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
     }
 }
 
-/// The first of the user's directories there. There are more only if several first runs began at once.
+/// The first of the user's directories there. There are more only if several first runs began at
+/// once.
 fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
     let mut found: Vec<_> = fs::read_dir(place)
         .ok()?

@@ -1,5 +1,6 @@
-//! The files below `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband` that a kernel driver would
-//! provide for the devices, as a directory tree. The preloaded library leads programs there.
+//! The files below `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`
+//! that a kernel driver would provide for the devices, as a directory tree. The preloaded library
+//! leads programs there.
 //!
 //! The attributes are those that the drop-in library answers for itself (a test compares them).
 use super::runtime;

@@ -1,4 +1,5 @@
-//! Directory trees that are made once: each has a name that says its content, so it is used again and never in the way.
+//! Directory trees that are made once: each has a name that says its content, so it is used again
+//! and never in the way.
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ pub enum Entry {
 /// A directory tree as a list of paths (relative to its root) and contents.
 pub type Tree = Vec<(PathBuf, Entry)>;
 
-/// Sees to it that `parent` has a directory with this tree in it and answers its path. The name has a hash of the tree, so
-/// the directory is either complete or made anew; it appears by one rename.
+/// Sees to it that `parent` has a directory with this tree in it and answers its path. The name has
+/// a hash of the tree, so the directory is either complete or made anew; it appears by one rename.
 pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
     if is_complete(&path, tree) {
@@ -64,14 +65,16 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
     Ok(path)
 }
 
-/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its own.
+/// Trees of a kind that are kept: addresses come and go, and each set of them has a tree of its
+/// own.
 const KEPT: usize = 32;
 
-/// After this time nobody is still building a tree: what has the name of an unfinished one was left by a run that was killed.
+/// After this time nobody is still building a tree: what has the name of an unfinished one was left
+/// by a run that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Removes the oldest trees of a kind beyond [`KEPT`], and unfinished ones. Programs that look at theirs have done so when
-/// they started.
+/// Removes the oldest trees of a kind beyond [`KEPT`], and unfinished ones. Programs that look at
+/// theirs have done so when they started.
 fn forget_old(parent: &Path, kind: &str) {
     let prefix = format!("{kind}-");
     let unfinished = format!(".{kind}-");

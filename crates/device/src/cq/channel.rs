@@ -13,7 +13,8 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Instant;
 
-/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 … CHN-6).
+/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 …
+/// CHN-6).
 #[derive(Debug)]
 pub struct CompChannel {
     pub(super) context: Arc<Context>,
@@ -47,8 +48,8 @@ impl CompChannel {
         self.events.raw_fd()
     }
 
-    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The event must be
-    /// acknowledged with [`Cq::ack_events`] (CHN-4).
+    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The
+    /// event must be acknowledged with [`Cq::ack_events`] (CHN-4).
     ///
     /// # Errors
     /// EAGAIN, EINTR (CHN-7, or [`CompChannel::interrupt`]), or ETIMEDOUT after `cutoff`.
@@ -57,8 +58,8 @@ impl CompChannel {
         self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), || self.watch())
     }
 
-    /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread waits on it, whatever its
-    /// program does with the queues.
+    /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread
+    /// waits on it, whatever its program does with the queues.
     pub fn unwatch(&self) {
         self.watched.store(false, Ordering::Relaxed);
     }
@@ -70,8 +71,8 @@ impl CompChannel {
         self.events.try_pop(self.context.node(), |cq| cq.event_read())
     }
 
-    /// Takes an event, or has the task woken when there is one. Any executor will do: the device's background thread makes
-    /// progress meanwhile.
+    /// Takes an event, or has the task woken when there is one. Any executor will do: the device's
+    /// background thread makes progress meanwhile.
     ///
     /// # Errors
     /// EIO in a child of `fork`.

@@ -1,10 +1,13 @@
-//! The device as an adversary: what is chosen, within what the rules allow, at calls of the program.
+//! The device as an adversary: what is chosen, within what the rules allow, at calls of the
+//! program.
 //!
-//! A program that is hunted (`adverb hunt`, `adverb run --replay`) has a schedule, which says at which points something is chosen.
-//! All choices are moments at which a completion becomes visible: a call may take long, as of a thread that loses the processor; a
-//! completion may come late, as over a slow network, but in order, and no later than `LONGEST`; a send queue may count its places
-//! as NICs do, which free them when a completion is polled. A held completion has not been added to its queue yet, so arms and
-//! events see it when it is (CQN-3, CQN-7). Without a schedule a queue has no `Hunted`, and that is all there is to pay.
+//! A program that is hunted (`adverb hunt`, `adverb run --replay`) has a schedule, which says at
+//! which points something is chosen. All choices are moments at which a completion becomes visible:
+//! a call may take long, as of a thread that loses the processor; a completion may come late, as
+//! over a slow network, but in order, and no later than `LONGEST`; a send queue may count its
+//! places as NICs do, which free them when a completion is polled. A held completion has not been
+//! added to its queue yet, so arms and events see it when it is (CQN-3, CQN-7). Without a schedule
+//! a queue has no `Hunted`, and that is all there is to pay.
 use super::{CompChannel, Cq};
 use crate::node::Node;
 use crate::qp::Qp;
@@ -44,7 +47,8 @@ type Namer = fn(usize) -> String;
 /// How code is called in a schedule, and in words.
 static NAMERS: OnceLock<(Namer, Namer)> = OnceLock::new();
 
-/// How to say where an address of the program's code is: by file and offset, and in words. Set once, by the face that knows.
+/// How to say where an address of the program's code is: by file and offset, and in words. Set
+/// once, by the face that knows.
 pub fn set_namers(place: fn(usize) -> String, words: fn(usize) -> String) {
     let _ = NAMERS.set((place, words));
 }
@@ -77,7 +81,8 @@ pub fn hunt() -> Option<&'static Hunt> {
     HUNT.get_or_init(Hunt::asked).as_ref()
 }
 
-/// Has the queues of this process choose by a schedule, whatever the variables say; queues that were made before do not.
+/// Has the queues of this process choose by a schedule, whatever the variables say; queues that
+/// were made before do not.
 ///
 /// # Errors
 /// The schedule, if one was chosen, or looked for, already.
@@ -130,7 +135,8 @@ impl Hunt {
         let (site, count) = points.entry((call, address, object)).or_insert_with(|| {
             let place = NAMERS.get().map_or_else(|| format!("{address:#x}"), |(place, _)| place(address));
             let site = Site { call, place };
-            // Words cost a look into the program's file: they are asked for in a run in which nothing is chosen.
+            // Words cost a look into the program's file: they are asked for in a run in which
+            // nothing is chosen.
             match NAMERS.get().filter(|_| self.schedule.is_empty()) {
                 Some((_, words)) => self.say(&format!("site {site} {object} {}", words(address))),
                 None => self.say(&format!("site {site} {object}")),
@@ -383,7 +389,8 @@ impl Cq {
         }
     }
 
-    /// A poll at `address` found a failed completion: what its undefined fields are to be filled with.
+    /// A poll at `address` found a failed completion: what its undefined fields are to be filled
+    /// with.
     pub fn hunt_failed(&self, address: usize) -> Option<u64> {
         let h = self.hunted.as_ref()?;
         let choice = h.hunt.at(Call::Error, address, self.number.into())?;
@@ -416,7 +423,8 @@ impl CompChannel {
     }
 }
 
-/// Requests of a send queue whose places are taken as on a NIC: until a completion of theirs, or of a later one, was polled.
+/// Requests of a send queue whose places are taken as on a NIC: until a completion of theirs, or of
+/// a later one, was polled.
 #[derive(Debug, Default)]
 struct Ledger {
     requests: VecDeque<u64>,
@@ -451,8 +459,8 @@ impl Qp {
         result
     }
 
-    /// A request is about to be staged. Refused if the queue is full as a NIC counts it: when the schedule
-    /// says so, and as long as completions of it are held.
+    /// A request is about to be staged. Refused if the queue is full as a NIC counts it: when the
+    /// schedule says so, and as long as completions of it are held.
     pub(crate) fn hunt_stage(&self, engine: &adverb_engine::Qp) -> Result<(), PostError> {
         let Some((h, cq)) = self.send_cq.as_ref().and_then(|cq| Some((cq.hunted.as_ref()?, cq))) else {
             return Ok(());

@@ -1,12 +1,15 @@
-//! CQN-12 by model checking: loom runs the interleavings of these threads, with what the memory model allows, on the
-//! code that production uses ([`NotifyCore`], [`EventList`]). Only the descriptor is a model: a count to sleep on.
+//! CQN-12 by model checking: loom runs the interleavings of these threads, with what the memory
+//! model allows, on the code that production uses ([`NotifyCore`], [`EventList`]). Only the
+//! descriptor is a model: a count to sleep on.
 //!
-//! A lost wake-up leaves a thread asleep with nobody to wake it, which loom reports as a deadlock. Each test names a
-//! change of the code that makes it fail; each of these was made and seen to fail.
+//! A lost wake-up leaves a thread asleep with nobody to wake it, which loom reports as a deadlock.
+//! Each test names a change of the code that makes it fail; each of these was made and seen to
+//! fail.
 //!
-//! Run by `make loom`. Each model has its bound of preemptions in an execution: switches away from a thread that could
-//! go on; switches at a lock, a sleep or an end are free. Destroying is explored without a bound; three threads with up
-//! to five preemptions, more or larger threads with three or four. `LOOM_MAX_PREEMPTIONS` takes the place of all.
+//! Run by `make loom`. Each model has its bound of preemptions in an execution: switches away from
+//! a thread that could go on; switches at a lock, a sleep or an end are free. Destroying is
+//! explored without a bound; three threads with up to five preemptions, more or larger threads with
+//! three or four. `LOOM_MAX_PREEMPTIONS` takes the place of all.
 use super::notify::{ArmSite, Closed, NotifyCore};
 use crate::event_queue::{EventList, Tokens};
 use adverb_engine::cq::arm::ArmKind;
@@ -51,8 +54,8 @@ enum Event {
     Stop,
 }
 
-/// A queue with its channel, and what was polled. `polled` and `events` are the test's own book, not part of the model:
-/// a set of work requests, one bit each, and a number.
+/// A queue with its channel, and what was polled. `polled` and `events` are the test's own book,
+/// not part of the model: a set of work requests, one bit each, and a number.
 struct World {
     cq: NotifyCore,
     channel: EventList<Event, Count>,
@@ -106,7 +109,8 @@ impl World {
         }
     }
 
-    /// The documented loop, until all of `wr_ids` were polled by anybody. (Acknowledging only counts.)
+    /// The documented loop, until all of `wr_ids` were polled by anybody. (Acknowledging only
+    /// counts.)
     fn follow(&self, kind: ArmKind, wr_ids: u64) {
         while !self.has(wr_ids) && self.get_event() == Event::Cq {
             self.cq.arm(kind, ArmSite::Unknown).unwrap();
@@ -114,7 +118,8 @@ impl World {
         }
     }
 
-    /// With all threads gone: every completion can be polled, and there is a token for each event left.
+    /// With all threads gone: every completion can be polled, and there is a token for each event
+    /// left.
     fn check_end(&self, wr_ids: u64) {
         self.poll_until_empty();
         assert!(self.has(wr_ids), "a completion was lost");
@@ -166,7 +171,8 @@ fn loom_cqn_7_an_event_finds_its_completion() {
     });
 }
 
-/// CQN-12. The first arm races too; what was there before it makes no event (CQN-3), so the loop starts with a poll.
+/// CQN-12. The first arm races too; what was there before it makes no event (CQN-3), so the loop
+/// starts with a poll.
 ///
 /// Fails if the arm is set outside of the lock, as an atomic that `push` looks at.
 #[test]
@@ -182,8 +188,8 @@ fn loom_cqn_12_two_adders_race_the_first_arm() {
     });
 }
 
-/// CQN-12. Another thread polls and takes completions from under the waiting one, which then finds the queue empty
-/// (CQN-8) and still never sleeps while one is left.
+/// CQN-12. Another thread polls and takes completions from under the waiting one, which then finds
+/// the queue empty (CQN-8) and still never sleeps while one is left.
 ///
 /// Fails if a poll stores `waiting` after it has let go of the lock.
 #[test]
@@ -200,7 +206,8 @@ fn loom_cqn_12_two_adders_and_another_poller() {
     });
 }
 
-/// CQN-12. Two threads wait on one channel and both follow the loop; each event goes to one of them (CHN-3).
+/// CQN-12. Two threads wait on one channel and both follow the loop; each event goes to one of them
+/// (CHN-3).
 ///
 /// Fails if `push` gives the token after it has let go of the list's lock.
 #[test]
@@ -222,10 +229,11 @@ fn loom_cqn_12_two_threads_follow_the_loop() {
     });
 }
 
-/// CQN-12 with CQN-2: armed for solicited completions, an ordinary one beside makes no event, the solicited one does,
-/// whatever their order.
+/// CQN-12 with CQN-2: armed for solicited completions, an ordinary one beside makes no event, the
+/// solicited one does, whatever their order.
 ///
-/// Fails if a poll stores `waiting` after it has let go of the lock, or the arm is set outside of it.
+/// Fails if a poll stores `waiting` after it has let go of the lock, or the arm is set outside of
+/// it.
 #[test]
 fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
     model(Some(5), || {
@@ -243,7 +251,8 @@ fn loom_cqn_12_solicited_arm_among_ordinary_completions() {
     });
 }
 
-/// CQN-12 with CQN-6: two threads arm for different things while completions come; *next* is never lost to *solicited*.
+/// CQN-12 with CQN-6: two threads arm for different things while completions come; *next* is never
+/// lost to *solicited*.
 ///
 /// Fails if an arm replaces the pending one instead of combining with it.
 #[test]
@@ -262,11 +271,13 @@ fn loom_cqn_12_next_and_solicited_arms_race() {
     });
 }
 
-/// CQN-12 with CHN-5 and CHN-4: destroying races an adder and a reader. After it no event is left or made, arming is
-/// refused (CQN-10), and an event that the reader got was counted as read before destroying looked.
+/// CQN-12 with CHN-5 and CHN-4: destroying races an adder and a reader. After it no event is left
+/// or made, arming is refused (CQN-10), and an event that the reader got was counted as read before
+/// destroying looked.
 ///
-/// Fails if the event is made after the queue's lock was let go, if a closed queue still adds, if events are removed
-/// before the queue is closed, or if `read` is called after the list's lock was let go.
+/// Fails if the event is made after the queue's lock was let go, if a closed queue still adds, if
+/// events are removed before the queue is closed, or if `read` is called after the list's lock was
+/// let go.
 #[test]
 fn loom_cqn_12_no_event_after_close() {
     model(None, || {
@@ -292,10 +303,11 @@ fn loom_cqn_12_no_event_after_close() {
     });
 }
 
-/// CQN-12 with NDK-2: in NDKPI a program may poll until empty first and arm after it; what came in between satisfies the arm at
-/// once. In verbs that order loses a wake-up.
+/// CQN-12 with NDK-2: in NDKPI a program may poll until empty first and arm after it; what came in
+/// between satisfies the arm at once. In verbs that order loses a wake-up.
 ///
-/// Fails if `arm_fresh` forgets what came since the last callback, or looks at it before it takes the lock.
+/// Fails if `arm_fresh` forgets what came since the last callback, or looks at it before it takes
+/// the lock.
 #[test]
 fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
     model(Some(5), || {
@@ -320,8 +332,8 @@ fn loom_cqn_12_ndk_2_polling_before_arming_is_safe_in_ndkpi() {
     });
 }
 
-/// CQN-12 with EXT-3: a persistent arm tells of every completion, so a program that only reads events and polls never sleeps
-/// beside one, and disarming races without a trace.
+/// CQN-12 with EXT-3: a persistent arm tells of every completion, so a program that only reads
+/// events and polls never sleeps beside one, and disarming races without a trace.
 ///
 /// Fails if a persistent arm goes when it fires.
 #[test]

@@ -1,5 +1,5 @@
-//! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or descriptor, so that a model checker
-//! can explore it (CQN-12, `make loom`).
+//! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or
+//! descriptor, so that a model checker can explore it (CQN-12, `make loom`).
 use crate::sync::{AtomicUsize, Mutex};
 use adverb_engine::cq::Overrun;
 use adverb_engine::cq::arm::ArmKind;
@@ -10,12 +10,14 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub struct NotifyCore {
     inner: Mutex<Inner>,
-    /// Completions waiting, so that polling an empty queue takes no lock. Stored under the lock, and before the event
-    /// of the completion: whoever arms or reads an event afterwards sees what was added before.
+    /// Completions waiting, so that polling an empty queue takes no lock. Stored under the lock,
+    /// and before the event of the completion: whoever arms or reads an event afterwards sees what
+    /// was added before.
     waiting: AtomicUsize,
 }
 
-/// Set in `waiting` once a completion was lost, so that a poll of the drained queue looks and says so.
+/// Set in `waiting` once a completion was lost, so that a poll of the drained queue looks and says
+/// so.
 const BROKEN: usize = 1 << (usize::BITS - 1);
 
 #[derive(Debug)]
@@ -91,9 +93,9 @@ impl NotifyCore {
         self.inner.lock().cq.ignore_overrun();
     }
 
-    /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first (CQN-7), both under
-    /// the lock, so that no arm, poll or close falls in between (CQN-12). `held` sees a moderated queue whose arm did
-    /// not fire. A closed queue drops the completion.
+    /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first
+    /// (CQN-7), both under the lock, so that no arm, poll or close falls in between (CQN-12).
+    /// `held` sees a moderated queue whose arm did not fire. A closed queue drops the completion.
     pub fn push(
         &self,
         completion: Completion,
@@ -159,7 +161,8 @@ impl NotifyCore {
         Ok(n)
     }
 
-    /// Shows up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how many.
+    /// Shows up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
+    /// many.
     pub fn peek(&self, max: usize, mut show: impl FnMut(&Completion)) -> usize {
         let inner = self.inner.lock();
         inner.cq.peek().take(max).map(&mut show).count()
@@ -175,7 +178,8 @@ impl NotifyCore {
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
-    /// Changes the arm with `change`, which was called at `site`. Answers how many completions are waiting.
+    /// Changes the arm with `change`, which was called at `site`. Answers how many completions are
+    /// waiting.
     fn with_arm<R>(
         &self,
         site: ArmSite,
@@ -196,13 +200,14 @@ impl NotifyCore {
         Ok(self.with_arm(site, |cq| cq.arm(kind))?.1)
     }
 
-    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3). Answers how many completions are waiting.
+    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3). Answers how many completions are
+    /// waiting.
     pub fn arm_persistent(&self, kind: ArmKind, site: ArmSite) -> Result<usize, Closed> {
         Ok(self.with_arm(site, |cq| cq.arm_persistent(kind))?.1)
     }
 
-    /// Arms the queue as NDKPI does; what is new in it satisfies the arm at once with `notify` (NDK-2). `held` sees a
-    /// moderated queue.
+    /// Arms the queue as NDKPI does; what is new in it satisfies the arm at once with `notify`
+    /// (NDK-2). `held` sees a moderated queue.
     pub fn arm_fresh(
         &self,
         kind: ArmKind,
@@ -251,7 +256,8 @@ impl NotifyCore {
         self.waiting.load(Ordering::Acquire) & BROKEN != 0
     }
 
-    /// From now on nothing is added and no event is made. Events made before are where `notify` has put them.
+    /// From now on nothing is added and no event is made. Events made before are where `notify` has
+    /// put them.
     pub fn close(&self) {
         self.inner.lock().closed = true;
     }
@@ -272,7 +278,8 @@ impl NotifyCore {
         Ok(())
     }
 
-    /// Time has come for an event that moderation held back; `after` sees the queue then, in any case.
+    /// Time has come for an event that moderation held back; `after` sees the queue then, in any
+    /// case.
     pub fn expired(
         &self,
         now: Time,

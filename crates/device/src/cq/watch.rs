@@ -1,9 +1,11 @@
-//! The lost wake-up report (EXT-4): completions lie in a queue, no event will speak of them, and nobody polls.
+//! The lost wake-up report (EXT-4): completions lie in a queue, no event will speak of them, and
+//! nobody polls.
 //!
-//! It happens to a program that does not poll until empty after it armed, or that arms after it polled, or never. The
-//! device cannot see a program sleep in an `epoll` of its own, so it looks at what it can see: after an arm over a queue that
-//! is not empty, and when a thread goes to sleep in a get-event call, it comes back after [`PATIENCE`]; if completions of then
-//! still lie there and nobody has polled meanwhile, it says so, once an arm.
+//! It happens to a program that does not poll until empty after it armed, or that arms after it
+//! polled, or never. The device cannot see a program sleep in an `epoll` of its own, so it looks at
+//! what it can see: after an arm over a queue that is not empty, and when a thread goes to sleep in
+//! a get-event call, it comes back after [`PATIENCE`]; if completions of then still lie there and
+//! nobody has polled meanwhile, it says so, once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
 use crate::node::{NEVER, Timed};
@@ -136,8 +138,8 @@ impl Cq {
 }
 
 impl CompChannel {
-    /// The queues of this channel that hold completions no event will speak of, now: whoever sleeps on the channel sleeps
-    /// beside them (EXT-4).
+    /// The queues of this channel that hold completions no event will speak of, now: whoever sleeps
+    /// on the channel sleeps beside them (EXT-4).
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         self.living().iter().filter_map(Cq::overlooked).collect()

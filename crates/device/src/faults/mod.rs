@@ -1,8 +1,9 @@
-//! Faults on demand: what a program does when packets are lost, receives are late, queue pairs fail, memory runs out.
+//! Faults on demand: what a program does when packets are lost, receives are late, queue pairs
+//! fail, memory runs out.
 //!
-//! They are asked for with [`set`], or with the environment variable `ADVERB_FAULT`, before the process first opens a
-//! device. [`Spec`] says how they are written. What was injected is counted (the line of counters at level `info` when the
-//! process ends) and says "injected" in the log.
+//! They are asked for with [`set`], or with the environment variable `ADVERB_FAULT`, before the
+//! process first opens a device. [`Spec`] says how they are written. What was injected is counted
+//! (the line of counters at level `info` when the process ends) and says "injected" in the log.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_engine::{Cause, Qpn, Time};
@@ -25,8 +26,8 @@ pub const VARIABLE: &str = "ADVERB_FAULT";
 /// What [`set`] was given. No lock: the child of a fork must not meet one that is held.
 static CHOSEN: OnceLock<Spec> = OnceLock::new();
 
-/// Asks for faults, whatever `ADVERB_FAULT` says; for none with `Spec::default()`. They begin with the first device that the
-/// process opens.
+/// Asks for faults, whatever `ADVERB_FAULT` says; for none with `Spec::default()`. They begin with
+/// the first device that the process opens.
 ///
 /// # Errors
 /// EBUSY if a device was opened already, or faults were chosen.
@@ -117,7 +118,8 @@ impl Injector {
         hides
     }
 
-    /// Counts messages that a queue pair is about to carry; the cause of its end if it has carried its last.
+    /// Counts messages that a queue pair is about to carry; the cause of its end if it has carried
+    /// its last.
     pub(crate) fn carry(&self, qp: &mut QpFaults, number: Qpn, messages: u64) -> Option<Cause> {
         if qp.kill.is_none_or(|after| messages == 0 || qp.messages < after) {
             qp.messages += messages;

@@ -86,7 +86,8 @@ fn rate(name: &str, value: &str) -> Result<Rate> {
     parts.and_then(Rate::per_billion).ok_or_else(rule)
 }
 
-/// A decimal number times ten to the power of `digits`, of which it may have so many after the point.
+/// A decimal number times ten to the power of `digits`, of which it may have so many after the
+/// point.
 fn fixed_point(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -72,7 +72,8 @@ pub struct FailCall {
 pub struct KillQp {
     /// The how manieth that the process created, from 1.
     pub nth: u32,
-    /// Messages that it carries before: requests handed over, and requests of its peer that began to arrive.
+    /// Messages that it carries before: requests handed over, and requests of its peer that began
+    /// to arrive.
     pub after: u64,
 }
 
@@ -94,8 +95,8 @@ pub struct KillQp {
 /// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair created; `@0x12345` names one by its number, none means each |
 /// | `seed=7` | other draws of the same shares |
 ///
-/// Shares have up to seven digits after the point; times are in ns, us, ms or s. `drop-psn`, `kill-qp` and `fail` may stand
-/// more than once.
+/// Shares have up to seven digits after the point; times are in ns, us, ms or s. `drop-psn`,
+/// `kill-qp` and `fail` may stand more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Faults of packets.

@@ -1,10 +1,12 @@
-//! One-sided requests performed by the initiator, in the memory of the target, against the tables that the target publishes.
+//! One-sided requests performed by the initiator, in the memory of the target, against the tables
+//! that the target publishes.
 //!
-//! The checks are those that the target's own engine makes; whatever does not pass them, or cannot be reached, is sent as a packet
-//! instead, and the target says what is wrong. So this path has no errors of its own.
+//! The checks are those that the target's own engine makes; whatever does not pass them, or cannot
+//! be reached, is sent as a packet instead, and the target says what is wrong. So this path has no
+//! errors of its own.
 //!
-//! A target that takes a key away waits until initiators are out (`waiting`): an initiator marks itself as inside first and
-//! then looks at the entry again.
+//! A target that takes a key away waits until initiators are out (`waiting`): an initiator marks
+//! itself as inside first and then looks at the entry again.
 use super::{Lanes, Peer};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
@@ -15,7 +17,8 @@ use adverb_link::shm::{KeyEntry, KeySeen, QpEntry, QpSeen};
 use adverb_memory::{Cma, HostMemory, Window, probe};
 use std::sync::Arc;
 
-/// `KeyEntry::how`: pages of the file that the owner shares; the entry's address is an offset in it.
+/// `KeyEntry::how`: pages of the file that the owner shares; the entry's address is an offset in
+/// it.
 pub(crate) const SHARED: u8 = 0;
 /// `KeyEntry::how`: the owner's private memory, reached by system calls.
 pub(crate) const PRIVATE: u8 = 1;
@@ -72,8 +75,9 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
     })
 }
 
-/// Puts the old value of an atomic where it belongs. [`Lanes::perform`] has seen that the memory is there; if the program takes
-/// it away in between the value is lost, as a NIC's would be, which writes to pages that nobody sees any more.
+/// Puts the old value of an atomic where it belongs. [`Lanes::perform`] has seen that the memory is
+/// there; if the program takes it away in between the value is lost, as a NIC's would be, which
+/// writes to pages that nobody sees any more.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
     let bytes = old.to_ne_bytes();
@@ -100,8 +104,8 @@ impl Lanes {
         if request.len == 0 || request.len > u64::from(u32::MAX) {
             return false;
         }
-        // What could fail when it is too late is left to the engine: an atomic whose old value has no place. A copy that
-        // fails halfway is asked for again as a packet, and fails there.
+        // What could fail when it is too late is left to the engine: an atomic whose old value has
+        // no place. A copy that fails halfway is asked for again as a packet, and fails there.
         let atomic = needed == Access::REMOTE_ATOMIC;
         let fits = |r: &Range| match r.kind {
             RangeKind::Mapped => true,
@@ -143,9 +147,10 @@ impl Lanes {
         }
     }
 
-    /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of its requests with it, until `f`
-    /// has returned: the payload that a record points at is not another's by then. `false`: this thread cannot say that it is at
-    /// work there, as too many others do.
+    /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of
+    /// its requests with it, until `f` has returned: the payload that a record points at is not
+    /// another's by then. `false`: this thread cannot say that it is at work there, as too many
+    /// others do.
     pub(crate) fn while_connected(&self, peer: &Peer, seen: &mut Seen, ends: Ends, f: impl FnOnce()) -> bool {
         let Some(_busy) = self.published.enter() else { return false };
         if self.open(peer, seen, ends, Access::empty()).is_some() {
@@ -154,7 +159,8 @@ impl Lanes {
         true
     }
 
-    /// The protection domain of the peer's queue pair, if that is connected to ours and allows the operation.
+    /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
+    /// operation.
     fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<PdId> {
         let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
         if !current {

@@ -1,8 +1,9 @@
 //! Where a peer's file holds memory.
 //!
-//! Whoever looks into a hole of a file by a mapping fills it, and pays for it. A peer that points at holes of its own would have
-//! its readers pay for as much as it likes (TRU-3). So the kernel is asked whether there are any; which takes a call, so what
-//! was seen without is remembered. A peer may take memory away that was seen: then it gets back what it had at most.
+//! Whoever looks into a hole of a file by a mapping fills it, and pays for it. A peer that points
+//! at holes of its own would have its readers pay for as much as it likes (TRU-3). So the kernel is
+//! asked whether there are any; which takes a call, so what was seen without is remembered. A peer
+//! may take memory away that was seen: then it gets back what it had at most.
 use adverb_memory::Window;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,8 @@ const PAGES: u64 = 16;
 /// Pieces that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Pages that were seen to be there: a bit each in the low 16 of a word, of the piece whose number plus one is in the others.
+/// Pages that were seen to be there: a bit each in the low 16 of a word, of the piece whose number
+/// plus one is in the others.
 pub(super) struct Filled(Box<[AtomicU64]>);
 
 impl Default for Filled {
@@ -23,7 +25,8 @@ impl Default for Filled {
 }
 
 impl Filled {
-    /// Are there no holes in `len` bytes (one at least) at `addr` of the file, which a window shows at `off`?
+    /// Are there no holes in `len` bytes (one at least) at `addr` of the file, which a window shows
+    /// at `off`?
     #[inline]
     pub(super) fn covers(&self, window: &Window, off: u64, addr: u64, len: u32) -> bool {
         let end = addr + u64::from(len);

@@ -1,8 +1,9 @@
 //! How two processes of a host come to share memory.
 //!
-//! Each gives the other a ring to write to, its tables, its file and a bell. The bell is made for that one peer, and given again
-//! whenever the peer is greeted again: as long as the giver keeps its end, it lives in the eyes of the peer. A greeting says which
-//! slots its sender has; those count of which the kernel says the same, so that no process is taken for another (TRU-3).
+//! Each gives the other a ring to write to, its tables, its file and a bell. The bell is made for
+//! that one peer, and given again whenever the peer is greeted again: as long as the giver keeps
+//! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
+//! count of which the kernel says the same, so that no process is taken for another (TRU-3).
 use super::{Lanes, MTU, Peer};
 use crate::node::Node;
 use adverb_link::shm::Consumer;
@@ -15,16 +16,20 @@ use std::time::{Duration, Instant};
 
 /// How long a process waits for the answer to its greeting; its peer's background thread gives it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Peers that one process is at most: one for each copy of this library that it has loaded. Each costs descriptors and memory.
+/// Peers that one process is at most: one for each copy of this library that it has loaded. Each
+/// costs descriptors and memory.
 const COPIES: usize = 4;
-/// Processes that have not answered whose answers are still waited for at most, by nobody in particular.
+/// Processes that have not answered whose answers are still waited for at most, by nobody in
+/// particular.
 const UNANSWERED: usize = 16;
-/// Slots of a greeting that the kernel is asked about at most, beside those that its sender was greeted at.
+/// Slots of a greeting that the kernel is asked about at most, beside those that its sender was
+/// greeted at.
 const ASKED: usize = 64;
 
 /// What a process has been given.
 pub(super) struct Given {
-    /// Over which connection: what another process was given that has the slot now is not taken for it.
+    /// Over which connection: what another process was given that has the slot now is not taken for
+    /// it.
     pub(super) line: LineId,
     pub(super) ring: Consumer,
     pub(super) bell: Bell,
@@ -39,7 +44,8 @@ pub(super) struct Gifts {
 }
 
 impl Gifts {
-    /// What a peer sent, if each is what it has to be; those that are mapped are looked at by whoever maps them.
+    /// What a peer sent, if each is what it has to be; those that are mapped are looked at by
+    /// whoever maps them.
     fn of(fds: Vec<OwnedFd>) -> io::Result<Self> {
         let fds = <[OwnedFd; 4]>::try_from(fds)
             .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
@@ -49,8 +55,8 @@ impl Gifts {
 }
 
 impl Node {
-    /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it if it is not known yet,
-    /// and waits for its answer.
+    /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it
+    /// if it is not known yet, and waits for its answer.
     pub(crate) fn peer_of(&self, ip: std::net::IpAddr, qpn: u32) -> Option<Arc<Peer>> {
         let lanes = self.lanes.as_ref()?;
         let slot = adverb_link::slot_of_qpn(qpn)?;
@@ -61,7 +67,8 @@ impl Node {
             if !peer.has_ended() {
                 return Some(peer);
             }
-            // Its slot may be another's by now, before the background thread has come to see its end.
+            // Its slot may be another's by now, before the background thread has come to see its
+            // end.
             self.see_end(&peer);
         }
         if self.link().owns(slot) {
@@ -114,7 +121,8 @@ impl Node {
 
     fn greet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
         {
-            // Locked until the ring is entered: the answer, or the peer's own greeting, may be here before.
+            // Locked until the ring is entered: the answer, or the peer's own greeting, may be here
+            // before.
             let mut greeted = lanes.greeted.lock();
             if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
                 return Some(peer);
@@ -147,7 +155,8 @@ impl Node {
                 return Some(peer);
             }
             if !lanes.greeted.lock().contains_key(&slot) {
-                // It has ended, and whoever has its slot next is to be asked; or another thread took its answer.
+                // It has ended, and whoever has its slot next is to be asked; or another thread
+                // took its answer.
                 return lanes.known(slot).filter(|p| !p.is_gone());
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -159,7 +168,8 @@ impl Node {
             let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
         }
         let mut greeted = lanes.greeted.lock();
-        // One that is slow may answer yet, and is not to take the bell for that of a process that has ended.
+        // One that is slow may answer yet, and is not to take the bell for that of a process that
+        // has ended.
         if lanes.refuses(slot) || greeted.len() > UNANSWERED {
             greeted.remove(&slot);
         }
@@ -250,7 +260,8 @@ impl Node {
         if hello.nonce == lanes.nonce {
             return Ok(());
         }
-        // Locked to the end: whoever greets this process meanwhile finds it known then, so that each makes one ring.
+        // Locked to the end: whoever greets this process meanwhile finds it known then, so that
+        // each makes one ring.
         let mut greeted = lanes.greeted.lock();
         let given = hello.slots.iter().find_map(|slot| greeted.remove(slot));
         let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
@@ -288,8 +299,9 @@ impl Node {
         Ok(())
     }
 
-    /// A peer has one more slot than it had, looks for one of ours that it does not know, or has lost what it was given. What
-    /// either was given anew counts from now on; what lies in the old rings is still read.
+    /// A peer has one more slot than it had, looks for one of ours that it does not know, or has
+    /// lost what it was given. What either was given anew counts from now on; what lies in the old
+    /// rings is still read.
     fn greeted_again(
         &self,
         lanes: &Lanes,

@@ -1,9 +1,12 @@
-//! The other processes of this user on this host, and this process itself, as peers that need no network.
+//! The other processes of this user on this host, and this process itself, as peers that need no
+//! network.
 //!
-//! Two processes greet each other once ([`adverb_link::Hello`]): each gives the other a ring to write to, its published
-//! tables, the file that holds its shared memory, and a bell ([`greeting`]). From then on packets between their queue pairs go
-//! through the rings ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in the
-//! peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the network as any other host.
+//! Two processes greet each other once ([`adverb_link::Hello`]): each gives the other a ring to
+//! write to, its published tables, the file that holds its shared memory, and a bell
+//! ([`greeting`]). From then on packets between their queue pairs go through the rings
+//! ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in
+//! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
+//! network as any other host.
 use adverb_link::shm::{Consumer, Published};
 use adverb_link::{Bells, Slot};
 use adverb_memory::SharedFile;
@@ -28,8 +31,8 @@ use regions::Reached;
 pub(crate) use regions::{Listed, Place};
 pub(crate) use waiting::let_fetch;
 
-/// Bytes of payload in a packet between two processes of a host: long enough that what a packet costs beside copying it is
-/// little.
+/// Bytes of payload in a packet between two processes of a host: long enough that what a packet
+/// costs beside copying it is little.
 pub(crate) const MTU: u32 = 64 << 10;
 /// Rings of a peer that are read at most: the one it writes to now, and those it was given before.
 const RINGS: usize = 4;
@@ -80,7 +83,8 @@ pub(crate) struct Lanes {
     /// One thread greets at a time.
     greeting: Mutex<()>,
     refused: Mutex<HashMap<Slot, Instant>>,
-    /// Threads that sleep until a bell rings; locked while the announcement changes, so that none takes back another's.
+    /// Threads that sleep until a bell rings; locked while the announcement changes, so that none
+    /// takes back another's.
     sleepers: Mutex<usize>,
     /// Whoever publishes something or takes it back has the turn.
     pub(crate) publishing: Mutex<()>,
@@ -90,7 +94,8 @@ impl Lanes {
     /// What a process shares with others.
     ///
     /// # Errors
-    /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over the network.
+    /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over
+    /// the network.
     pub(crate) fn new() -> std::io::Result<Self> {
         let file = SharedFile::of_process()?;
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
@@ -209,13 +214,15 @@ impl Lanes {
         peer.forget(&self.bells);
     }
 
-    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers. Only `close` is called.
+    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers. Only
+    /// `close` is called.
     pub(crate) fn close_after_fork(&self) {
         self.bells.close_after_fork();
     }
 
-    /// A thread is about to sleep until packets come, unless some wait already: it looks into the rings after this, so that
-    /// whoever writes to one in between sees the announcement. [`Lanes::awake`] ends it.
+    /// A thread is about to sleep until packets come, unless some wait already: it looks into the
+    /// rings after this, so that whoever writes to one in between sees the announcement.
+    /// [`Lanes::awake`] ends it.
     pub(crate) fn sleeps(&self) {
         let mut sleepers = self.sleepers.lock();
         *sleepers += 1;
@@ -233,8 +240,8 @@ impl Lanes {
         if *sleepers == 0 {
             self.published.set_sleeping(false);
         }
-        // For threads that still sleep it is announced anew, as each announcement is rung for once. What came before that is
-        // this thread's to take.
+        // For threads that still sleep it is announced anew, as each announcement is rung for once.
+        // What came before that is this thread's to take.
         if self.take_bells() && *sleepers > 0 {
             self.published.set_sleeping(true);
         }

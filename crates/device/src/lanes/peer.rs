@@ -24,8 +24,8 @@ const CHUNK: u64 = 1 << 30;
 
 /// Pieces that stay mapped.
 const CHUNKS: usize = 64;
-/// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its one byte is how they would have to
-/// be reached.
+/// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its
+/// one byte is how they would have to be reached.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
 /// A process that packets reach without a network.
@@ -38,7 +38,8 @@ pub(crate) struct Peer {
     own: bool,
     /// What is sent to it.
     tx: Mutex<Producer>,
-    /// The place in its ring behind the last record that points at a payload elsewhere; written by who has the lane.
+    /// The place in its ring behind the last record that points at a payload elsewhere; written by
+    /// who has the lane.
     referred: AtomicU64,
     /// What it sends, until the node's receiver has taken the rings over.
     rx: Mutex<Vec<Consumer>>,
@@ -53,7 +54,8 @@ pub(crate) struct Peer {
     chunks: Mutex<HashMap<(u64, u64), Arc<Window>>>,
     /// Where that was seen to be without holes.
     filled: Filled,
-    /// System calls that reach memory which is not shared; or why they may not. `None` of this process itself.
+    /// System calls that reach memory which is not shared; or why they may not. `None` of this
+    /// process itself.
     cma: Option<Result<Cma, CmaError>>,
     /// The bell that it rings, and nobody else.
     bell: Bell,
@@ -209,7 +211,8 @@ impl Peer {
 
     /// Has it ended, or has it left?
     pub(crate) fn has_ended(&self) -> bool {
-        // A program that polls by itself takes no bells, so that a broken one is looked for here, too.
+        // A program that polls by itself takes no bells, so that a broken one is looked for here,
+        // too.
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
         let rope = self.rope.as_end();
         let process = self.end.as_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
@@ -223,10 +226,12 @@ impl Peer {
         self.is_gone() || self.has_ended()
     }
 
-    /// Memory of its that is shared, mapped here, and where the offset `addr` of its file is in the mapping.
+    /// Memory of its that is shared, mapped here, and where the offset `addr` of its file is in the
+    /// mapping.
     pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
         let start = addr & !(CHUNK - 1);
-        // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say, up to the last there is.
+        // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say,
+        // up to the last there is.
         let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
         let mut chunks = self.chunks.lock();
         if let Some(chunk) = chunks.get(&piece) {
@@ -234,7 +239,8 @@ impl Peer {
         }
         let chunk = Arc::new(self.memory.as_ref()?.window(piece.0, piece.1).ok()?);
         if chunks.len() >= CHUNKS {
-            // Those in use stay with who uses them. A process has mappings without end no more than memory.
+            // Those in use stay with who uses them. A process has mappings without end no more than
+            // memory.
             chunks.clear();
         }
         chunks.insert(piece, chunk.clone());
@@ -254,7 +260,8 @@ impl Peer {
         may
     }
 
-    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f` looks.
+    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f`
+    /// looks.
     pub(crate) fn fetch(
         &self,
         addr: u64,
@@ -275,7 +282,8 @@ impl Peer {
         scratch.resize(MTU as usize, 0);
         let bytes = &mut scratch[..len as usize];
         let read = if shared {
-            // What it points at has holes. A look at one by a mapping would fill it, at the expense of this process.
+            // What it points at has holes. A look at one by a mapping would fill it, at the expense
+            // of this process.
             self.memory.as_ref().is_some_and(|memory| memory.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
@@ -343,9 +351,11 @@ impl Peer {
         !self.gone.swap(true, Ordering::SeqCst)
     }
 
-    /// Wakes it if it sleeps, once for each time it went to sleep. The caller has written to its ring.
+    /// Wakes it if it sleeps, once for each time it went to sleep. The caller has written to its
+    /// ring.
     pub(crate) fn ring_bell(&self) {
-        // What was written comes before the look at the announcement; the sleeper announces first and looks at the ring then.
+        // What was written comes before the look at the announcement; the sleeper announces first
+        // and looks at the ring then.
         std::sync::atomic::fence(Ordering::SeqCst);
         let sleeping = self.tables.sleeping();
         if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
@@ -359,9 +369,9 @@ fn new_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What reaches the private memory of a process, if it may: by the number of its background thread. That ends before an `exec`
-/// gives the process another memory, in which the same addresses are another program's; the number of the process would
-/// lead there.
+/// What reaches the private memory of a process, if it may: by the number of its background thread.
+/// That ends before an `exec` gives the process another memory, in which the same addresses are
+/// another program's; the number of the process would lead there.
 fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
     let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {

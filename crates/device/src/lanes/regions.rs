@@ -24,8 +24,9 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-/// Memory of the process that lies in the file, of all that is registered: for payloads that a peer may fetch itself. By first
-/// and last address in the device's own mappings, with the offset of the first byte and the number of registrations.
+/// Memory of the process that lies in the file, of all that is registered: for payloads that a peer
+/// may fetch itself. By first and last address in the device's own mappings, with the offset of the
+/// first byte and the number of registrations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached(Arc<RwLock<Regions>>);
 
@@ -39,7 +40,8 @@ pub(crate) struct Listed {
     all: Reached,
 }
 
-/// Regions looked at to find one that holds a range. Overlapping ones may hide it; then the payload is copied.
+/// Regions looked at to find one that holds a range. Overlapping ones may hide it; then the payload
+/// is copied.
 const LOOKS: usize = 4;
 
 impl Reached {
@@ -104,7 +106,8 @@ impl Lanes {
         }
     }
 
-    /// Takes a key back. Whoever uses it goes on: see [`Node::settle_memory`](crate::node::Node::settle_memory).
+    /// Takes a key back. Whoever uses it goes on: see
+    /// [`Node::settle_memory`](crate::node::Node::settle_memory).
     fn remove_key(&self, key: Key) {
         let _turn = self.publishing.lock();
         self.published.remove_key(key);

@@ -1,10 +1,11 @@
 //! Waiting for peers that are at work in memory of this process.
 //!
-//! A deregistration that has returned means that no byte arrives any more (MEM-2). An initiator marks itself as inside
-//! before it looks at a key, and takes the mark back when it has copied; so the owner, who has withdrawn the key, waits for
-//! the marks. An initiator that is stopped in the middle (a debugger, SIGSTOP, a frozen container) is waited for as long as
-//! it is stopped. Only one that could have run for a long time, and did not take its mark back, is not: no copy lasts as
-//! long, so the mark is a lie (TRU-3).
+//! A deregistration that has returned means that no byte arrives any more (MEM-2). An initiator
+//! marks itself as inside before it looks at a key, and takes the mark back when it has copied; so
+//! the owner, who has withdrawn the key, waits for the marks. An initiator that is stopped in the
+//! middle (a debugger, SIGSTOP, a frozen container) is waited for as long as it is stopped. Only
+//! one that could have run for a long time, and did not take its mark back, is not: no copy lasts
+//! as long, so the mark is a lie (TRU-3).
 use super::{Lanes, Peer};
 use crate::node::Node;
 use adverb_link::shm::Inside;
@@ -49,7 +50,8 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// Waits for all of them at once, and leaves those that were waited for in vain. Who has left is not waited for.
+/// Waits for all of them at once, and leaves those that were waited for in vain. Who has left is
+/// not waited for.
 fn wait(waits: &mut Vec<Wait<'_>>) {
     let start = Instant::now();
     for looks in 0_u64.. {
@@ -76,8 +78,8 @@ fn wait(waits: &mut Vec<Wait<'_>>) {
     }
 }
 
-/// Waits for all, each as long as it is waited for. One that stands still, or marks itself as at work for ever, is waited for in
-/// vain once and not each time.
+/// Waits for all, each as long as it is waited for. One that stands still, or marks itself as at
+/// work for ever, is waited for in vain once and not each time.
 fn wait_patiently(mut waits: Vec<Wait<'_>>, patience: Duration) {
     for wait in &mut waits {
         let stalls = wait.peer.stalls.load(Ordering::Relaxed);
@@ -98,8 +100,8 @@ fn wait_patiently(mut waits: Vec<Wait<'_>>, patience: Duration) {
 }
 
 impl Lanes {
-    /// Waits until those are out who may be inside a table of this process, as it was before a change of it, and until payloads are
-    /// fetched that records written before only point at.
+    /// Waits until those are out who may be inside a table of this process, as it was before a
+    /// change of it, and until payloads are fetched that records written before only point at.
     pub(crate) fn settle(&self, patience: Duration) {
         let peers = self.others();
         wait_patiently(

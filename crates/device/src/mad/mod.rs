@@ -1,12 +1,16 @@
-//! The door for MADs: queue pair 1 of every device of this process's machine, for one connection manager.
+//! The door for MADs: queue pair 1 of every device of this process's machine, for one connection
+//! manager.
 //!
-//! The connection manager itself is `adverb_cm`, which has no clock, socket or thread. Here are its clock, its transport and its
-//! thread: a [`MadHandler`] is called with what comes, and [`MadDoor::send`] takes what leaves. MADs travel as unreliable datagrams
-//! on UDP port 4791, as those of Linux and of NICs do; to a process of this host they go without the network where other packets do.
+//! The connection manager itself is `adverb_cm`, which has no clock, socket or thread. Here are its
+//! clock, its transport and its thread: a [`MadHandler`] is called with what comes, and
+//! [`MadDoor::send`] takes what leaves. MADs travel as unreliable datagrams on UDP port 4791, as
+//! those of Linux and of NICs do; to a process of this host they go without the network where other
+//! packets do.
 //!
-//! Several processes of a user share the port. What answers a MAD of ours brings back our communication id, whose upper
-//! [`PREFIX_BITS`] bits name the process; a request names a service id, which a process claims ([`MadDoor::claim`]). A MAD that
-//! arrives at another process is handed on; for whom nobody is there, whoever received it answers.
+//! Several processes of a user share the port. What answers a MAD of ours brings back our
+//! communication id, whose upper [`PREFIX_BITS`] bits name the process; a request names a service
+//! id, which a process claims ([`MadDoor::claim`]). A MAD that arrives at another process is handed
+//! on; for whom nobody is there, whoever received it answers.
 mod place;
 
 pub use adverb_cm::Path;
@@ -41,13 +45,15 @@ pub struct Arrival<'a> {
 
 /// What a connection manager gives the door.
 ///
-/// All calls come on the node's background thread, one at a time, with no lock of the device held: a handler may take its own
-/// locks and call whatever the device offers, but must not wait for what only that thread does. None comes from within a call of the
-/// program. Each answers when [`MadHandler::timeout`] shall be called next (`None`: as before).
+/// All calls come on the node's background thread, one at a time, with no lock of the device held:
+/// a handler may take its own locks and call whatever the device offers, but must not wait for what
+/// only that thread does. None comes from within a call of the program. Each answers when
+/// [`MadHandler::timeout`] shall be called next (`None`: as before).
 pub trait MadHandler: Send + Sync {
     /// A MAD of the connection manager for this process.
     fn mad(&self, now: Time, mad: &Arrival<'_>) -> Option<Time>;
-    /// A deadline named before has come. It may have been put off since: then there is nothing to do.
+    /// A deadline named before has come. It may have been put off since: then there is nothing to
+    /// do.
     fn timeout(&self, now: Time) -> Option<Time>;
     /// The process of this host has ended whose communication ids have this prefix.
     fn peer_gone(&self, now: Time, prefix: u32) -> Option<Time>;
@@ -125,17 +131,19 @@ impl MadDoor {
         }
     }
 
-    /// Binds a service id ([`adverb_cm::ip::service_id`] makes that of a port) at a local address, or at all of them, among the
-    /// processes of this user. Only `shared` claims share one. Opens the UDP port there.
+    /// Binds a service id ([`adverb_cm::ip::service_id`] makes that of a port) at a local address,
+    /// or at all of them, among the processes of this user. Only `shared` claims share one. Opens
+    /// the UDP port there.
     ///
     /// # Errors
-    /// EADDRINUSE if another claim is in the way: of the same address, or one of the two is of all. EADDRNOTAVAIL if the address is
-    /// not this machine's.
+    /// EADDRINUSE if another claim is in the way: of the same address, or one of the two is of all.
+    /// EADDRNOTAVAIL if the address is not this machine's.
     pub fn claim(&self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Error> {
         self.node.check_alive()?;
         self.open_ports(local)?;
         if local.is_some() {
-            // Requests may come from any address of this machine; one that cannot be had is another user's.
+            // Requests may come from any address of this machine; one that cannot be had is another
+            // user's.
             let _ = self.open_ports(None);
         }
         let bound = self
@@ -174,8 +182,8 @@ impl MadDoor {
         }
     }
 
-    /// Has [`MadHandler::peer_gone`] called when the process of this host ends that gave out this communication id. `false`: no
-    /// process of this user has it.
+    /// Has [`MadHandler::peer_gone`] called when the process of this host ends that gave out this
+    /// communication id. `false`: no process of this user has it.
     #[must_use]
     pub fn watch_peer(&self, remote_id: u32) -> bool {
         !self.is_stale() && self.node.watch_mad_peer(remote_id)
@@ -187,8 +195,8 @@ impl MadDoor {
         self.node.is_own_address(ip)
     }
 
-    /// Keeps the number of a queue pair from being given to a new one until the hold is dropped, as packets of the old connection
-    /// may still be on their way.
+    /// Keeps the number of a queue pair from being given to a new one until the hold is dropped, as
+    /// packets of the old connection may still be on their way.
     #[must_use]
     pub fn hold_qpn(&self, qpn: u32) -> QpnHold {
         self.node.hold_qpn(qpn);

@@ -21,7 +21,8 @@ pub struct Place {
     pub scope_id: u32,
 }
 
-/// The device that has a local address. `scope_id` counts for link-local addresses; 0 is any interface.
+/// The device that has a local address. `scope_id` counts for link-local addresses; 0 is any
+/// interface.
 ///
 /// # Errors
 /// EADDRNOTAVAIL if no device has it.
@@ -43,12 +44,12 @@ pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
     ))
 }
 
-/// From where a destination is reached: from `source` if one is given, else from the address that the kernel's routes choose. The
-/// unspecified destination is the loopback address, as for TCP.
+/// From where a destination is reached: from `source` if one is given, else from the address that
+/// the kernel's routes choose. The unspecified destination is the loopback address, as for TCP.
 ///
 /// # Errors
-/// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL: source and destination are of different
-/// families.
+/// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL:
+/// source and destination are of different families.
 pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Error> {
     let source = source.filter(|source| !source.ip().is_unspecified());
     if let Some(source) = source

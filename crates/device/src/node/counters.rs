@@ -24,7 +24,8 @@ pub struct NodeCounters {
     pub handed_over: AtomicU64,
     /// Packets dropped that came over the network for a queue pair whose peer reaches it without.
     pub not_from_lane: AtomicU64,
-    /// Packets for queue pair 1 dropped that are no MADs of a connection manager, or that there was no room for.
+    /// Packets for queue pair 1 dropped that are no MADs of a connection manager, or that there was
+    /// no room for.
     pub mad_refused: AtomicU64,
     /// MADs answered for processes or services that are not there.
     pub mad_for_nobody: AtomicU64,
@@ -91,8 +92,8 @@ impl Node {
         sum
     }
 
-    /// What all queue pairs of the process counted so far, those included that are gone. One that is locked for long is left
-    /// out.
+    /// What all queue pairs of the process counted so far, those included that are gone. One that
+    /// is locked for long is left out.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
         let mut sum = *self.gone.lock();
@@ -104,8 +105,8 @@ impl Node {
         sum
     }
 
-    /// Everything counted so far, by name. Each packet that came stands in one of the counters of what was dropped, by its
-    /// reason, or in one of what was taken.
+    /// Everything counted so far, by name. Each packet that came stands in one of the counters of
+    /// what was dropped, by its reason, or in one of what was taken.
     #[must_use]
     pub fn named_counters(&self) -> Vec<(&'static str, u64)> {
         let own = [

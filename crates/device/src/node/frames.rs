@@ -1,4 +1,5 @@
-//! Frames of raw packet queue pairs: from their requests to the port, and from the port into their receives.
+//! Frames of raw packet queue pairs: from their requests to the port, and from the port into their
+//! receives.
 use super::pump::copy_payload;
 use super::{Node, Tx};
 use crate::qp::{Qp, QpInner};
@@ -11,7 +12,8 @@ use adverb_memory::HostMemory;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not give a program so many at once, either.
+/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not
+/// give a program so many at once, either.
 const MOST_KEPT: usize = 4096;
 const KEPT_FOR: Duration = Duration::from_millis(100);
 

@@ -97,7 +97,8 @@ impl Node {
         }
     }
 
-    /// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the loopback interface.
+    /// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the
+    /// loopback interface.
     pub(super) fn is_looped(&self, route: &Route, path: &AddressVector) -> bool {
         matches!(route.dst.ip(), IpAddr::V6(group) if group.is_multicast())
             && Ipv6Addr::from(path.sgid.0).is_loopback()

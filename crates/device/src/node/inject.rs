@@ -1,4 +1,5 @@
-//! Where faults on request meet queue pairs: their end after so many messages, receives that look absent.
+//! Where faults on request meet queue pairs: their end after so many messages, receives that look
+//! absent.
 use super::local::takes_receive;
 use crate::faults::QpFaults;
 use crate::node::Node;

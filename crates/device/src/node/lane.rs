@@ -1,8 +1,8 @@
-//! Packets between queue pairs of one host, through shared memory: the same packets as on a network, and the same engine at both
-//! ends, without addresses, checksums or system calls.
+//! Packets between queue pairs of one host, through shared memory: the same packets as on a
+//! network, and the same engine at both ends, without addresses, checksums or system calls.
 //!
-//! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the record says where: whoever
-//! receives it copies it once, into place.
+//! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the
+//! record says where: whoever receives it copies it once, into place.
 use crate::interfaces::ip_of;
 use crate::lanes::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
@@ -20,7 +20,8 @@ use std::sync::atomic::Ordering;
 
 /// A packet; every such record has this bit.
 const PACKET: u32 = 1;
-/// Its payload is elsewhere: behind the headers stand its address, its length and how it is reached.
+/// Its payload is elsewhere: behind the headers stand its address, its length and how it is
+/// reached.
 const BY_REFERENCE: u32 = 2;
 /// Its sender cuts messages by the MTU of the lane, not by that of the path.
 const LONG: u32 = 4;
@@ -57,7 +58,8 @@ impl Node {
                 }
                 engine.direct_done(effects);
                 if len > u64::from(MTU) {
-                    // Who wants to change a key, and all who wait behind that, do not wait for a queue full of these.
+                    // Who wants to change a key, and all who wait behind that, do not wait for a
+                    // queue full of these.
                     RwLockReadGuard::bump(&mut keys);
                 }
             }
@@ -67,7 +69,8 @@ impl Node {
             let now = self.at_latest();
             inner.pumped = now;
             let (mut sent, mut pushed) = (false, false);
-            // Whoever holds the lane may have lost the processor: nobody waits for it, least of all who receives for all.
+            // Whoever holds the lane may have lost the processor: nobody waits for it, least of all
+            // who receives for all.
             let mut lane = peer.lane();
             while inner.engine.wants_output() {
                 if inner.engine.only_ack_to_send() {
@@ -131,7 +134,8 @@ impl Node {
         self.keep_timer(qp, inner);
     }
 
-    /// Writes one packet to a peer's ring. The keys are held so that the payload's memory stays registered while it is copied.
+    /// Writes one packet to a peer's ring. The keys are held so that the payload's memory stays
+    /// registered while it is copied.
     fn push(
         &self,
         lane: &mut Producer,
@@ -300,7 +304,8 @@ impl Node {
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.seen);
         let mut reached = true;
-        // A sender whose queue pair has ended may use that memory for something else by now: such a packet is dropped.
+        // A sender whose queue pair has ended may use that memory for something else by now: such a
+        // packet is dropped.
         let marked = lanes.while_connected(peer, &mut seen, ends, || {
             let Reference { addr, len, how } = *reference;
             reached = peer.fetch(addr, len, how == SHARED, scratch, |bytes| {
@@ -322,7 +327,8 @@ impl Node {
         }
     }
 
-    /// Do both directions of a connection have a lane? Then nothing that came over the network is from the peer.
+    /// Do both directions of a connection have a lane? Then nothing that came over the network is
+    /// from the peer.
     #[inline]
     pub(super) fn has_both_lanes(&self, qp: &Qp, inner: &QpInner) -> bool {
         let (Some(peer), Some(lanes)) = (&inner.peer, &self.lanes) else { return false };

@@ -1,19 +1,22 @@
 //! UC and UD between processes of one host.
 //!
-//! These transports have no acknowledgements, so nothing tells a sender that it outruns its receiver; over UDP a burst
-//! would overrun the receiver's socket buffer and be lost, which no program expects on one machine. Their packets therefore
-//! go to the owner's hand-over socket, which says when it is full: then they wait, for each process apart ([`Peer`]), so that
-//! one that is slow does not hold up what goes to others. When much waits for a process ([`MESSAGES`]) the queue pair pauses,
-//! its send queue fills, and the program waits for completions as on a network with link-level flow control. A process that
-//! takes nothing for longer ([`DEAF`]), as it is stopped in a debugger, holds up a UC queue pair, which has no other peer,
-//! and the log says so; what a UD queue pair has for it is lost from then on.
+//! These transports have no acknowledgements, so nothing tells a sender that it outruns its
+//! receiver; over UDP a burst would overrun the receiver's socket buffer and be lost, which no
+//! program expects on one machine. Their packets therefore go to the owner's hand-over socket,
+//! which says when it is full: then they wait, for each process apart ([`Peer`]), so that one that
+//! is slow does not hold up what goes to others. When much waits for a process ([`MESSAGES`]) the
+//! queue pair pauses, its send queue fills, and the program waits for completions as on a network
+//! with link-level flow control. A process that takes nothing for longer ([`DEAF`]), as it is
+//! stopped in a debugger, holds up a UC queue pair, which has no other peer, and the log says so;
+//! what a UD queue pair has for it is lost from then on.
 //!
-//! At the other end a message may come a moment before its receive is posted, as when the receiver's threads were not
-//! scheduled for a few milliseconds. It is kept for a moment ([`Stash`]) instead of being dropped at once.
+//! At the other end a message may come a moment before its receive is posted, as when the
+//! receiver's threads were not scheduled for a few milliseconds. It is kept for a moment
+//! ([`Stash`]) instead of being dropped at once.
 //!
-//! The same sockets serve reliable transports when packets of one host do not get through on port 4791 (its steering may
-//! be stale for a moment after a process has gone): what is sent again after a timeout goes to its owner directly, and so
-//! does the answer.
+//! The same sockets serve reliable transports when packets of one host do not get through on port
+//! 4791 (its steering may be stale for a moment after a process has gone): what is sent again after
+//! a timeout goes to its owner directly, and so does the answer.
 use crate::node::Node;
 use crate::qp::{Qp, QpInner};
 use adverb_engine::{QpType, Time};
@@ -30,7 +33,8 @@ pub(crate) struct Backlog {
     peers: Vec<Peer>,
     /// Messages of all of them.
     messages: usize,
-    /// Messages begun since the owners were given what waits, and whether the last one takes another packet.
+    /// Messages begun since the owners were given what waits, and whether the last one takes
+    /// another packet.
     begun: usize,
     fits: bool,
     /// A buffer to use again.
@@ -98,7 +102,8 @@ impl Deaf {
     }
 }
 
-/// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two polls.
+/// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two
+/// polls.
 const PACKETS: usize = 64;
 
 /// Messages that may wait for one process before the queue pair pauses, and for all of them.
@@ -195,7 +200,8 @@ impl Node {
         peers.is_empty()
     }
 
-    /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if it need not wait.
+    /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if
+    /// it need not wait.
     pub(super) fn stash(&self, qp: &Arc<Qp>, inner: &mut QpInner, p: &RxPacket<'_>, opcode: Opcode) -> bool {
         if !p.handed_on || qp.qp_type().is_reliable() {
             return false;
@@ -213,7 +219,8 @@ impl Node {
         if stash.packets.len() == 1 {
             self.stashed.lock().push(qp.clone());
             self.any_stashed.store(true, Ordering::Release);
-            // The program may post the receive and sleep without a look at the sockets: the thread looks again.
+            // The program may post the receive and sleep without a look at the sockets: the thread
+            // looks again.
             if self.thread_sleeps() {
                 self.wake_thread();
             }
@@ -221,7 +228,8 @@ impl Node {
         true
     }
 
-    /// Gives packets that waited to their queue pairs where receives are posted by now, or their time is up.
+    /// Gives packets that waited to their queue pairs where receives are posted by now, or their
+    /// time is up.
     pub(super) fn unstash(&self, mut give: impl FnMut(&Arc<Qp>, &mut QpInner, &RxPacket<'_>)) {
         if !self.any_stashed.load(Ordering::Acquire) {
             return;

@@ -1,4 +1,5 @@
-//! MADs on queue pair 1: from the link to the connection manager's handler, on the background thread; and back.
+//! MADs on queue pair 1: from the link to the connection manager's handler, on the background
+//! thread; and back.
 use crate::error::Error;
 use crate::interfaces;
 use crate::mad::{Arrival, MAD_LEN, MadHandler, Path};
@@ -23,9 +24,9 @@ const WAITING: usize = 4096;
 const AT_ONCE: usize = 64;
 /// A MAD that may be for anybody is given to everybody at this pace at most.
 const SPREAD: Duration = Duration::from_millis(5);
-/// How long a request waits for somebody to listen before it is answered for nobody. A client of this device has its queue pair
-/// and its route in microseconds, where a NIC takes milliseconds, and programs (perftest's `-R`) ask their server to listen
-/// without waiting until it does.
+/// How long a request waits for somebody to listen before it is answered for nobody. A client of
+/// this device has its queue pair and its route in microseconds, where a NIC takes milliseconds,
+/// and programs (perftest's `-R`) ask their server to listen without waiting until it does.
 const GRACE: Duration = Duration::from_millis(20);
 const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
     Some(opcode) => opcode,
@@ -231,7 +232,8 @@ impl Node {
         }
     }
 
-    /// Takes in a packet for queue pair 1. What it leads to is the background thread's to do, which holds no lock then.
+    /// Takes in a packet for queue pair 1. What it leads to is the background thread's to do, which
+    /// holds no lock then.
     pub(super) fn take_mad(&self, p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) {
         if !is_taken(p, headers, payload) {
             self.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
@@ -394,8 +396,9 @@ impl Node {
     /// Gives a MAD to the handler of this process.
     fn give_mad(&self, came: &Came, mad: &[u8; MAD_LEN]) -> Delivery {
         if came.unproven {
-            // Any user of this machine may have sent it. The own user's send from where a socket is: those of the interfaces are open
-            // where somebody listens, and those of peers where somebody connects.
+            // Any user of this machine may have sent it. The own user's send from where a socket
+            // is: those of the interfaces are open where somebody listens, and those of peers where
+            // somebody connects.
             log::debug!("a MAD from {} is dropped: this process has no socket there", came.src);
             self.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
             return Delivery::Done;

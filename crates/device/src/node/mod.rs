@@ -1,7 +1,9 @@
-//! What a process shares: the link, the queue pairs by number, the keys, the timers and the progress of it all.
+//! What a process shares: the link, the queue pairs by number, the keys, the timers and the
+//! progress of it all.
 //!
-//! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`] inline; one background
-//! thread sleeps in `epoll` and steps in when the program does not (see `thread`).
+//! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
+//! inline; one background thread sleeps in `epoll` and steps in when the program does not (see
+//! `thread`).
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
@@ -55,7 +57,8 @@ pub(crate) use pump::{Tx, scope_of};
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed};
 
-/// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy host may deliver late.
+/// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy
+/// host may deliver late.
 const TICK: Duration = Duration::from_millis(12);
 
 /// The time of the kernel's last tick.
@@ -107,7 +110,8 @@ pub struct Node {
     program_runs_until: AtomicU64,
     /// It was given one and has not polled since.
     event_in_hand: AtomicBool,
-    /// The background thread stays away from the sockets and will look again within a millisecond by itself.
+    /// The background thread stays away from the sockets and will look again within a millisecond
+    /// by itself.
     thread_away: AtomicBool,
     /// When the background thread will look at the timers by itself; 0 while it is awake.
     thread_sleeps_until: AtomicU64,
@@ -130,7 +134,8 @@ pub struct Node {
     pub(crate) raw_ports: crate::raw::Ports,
 }
 
-/// One place per process of a line, so that a child never meets a lock that a thread of its parent held at the fork.
+/// One place per process of a line, so that a child never meets a lock that a thread of its parent
+/// held at the fork.
 static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
 
 /// The link of the newest node, for the child handler, which may only load and close.
@@ -141,8 +146,8 @@ fn place_of(life: Life) -> usize {
 }
 
 extern "C" fn in_child_after_fork() {
-    // The parent's sockets must not live on here: they would keep the port's steering pointing at a process that
-    // does not read. Only `close` is called.
+    // The parent's sockets must not live on here: they would keep the port's steering pointing at a
+    // process that does not read. Only `close` is called.
     for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
         if let Some(lanes) = &node.lanes {
@@ -178,7 +183,8 @@ impl Node {
             return Ok(node.clone());
         }
         let node = Node::start(life)?;
-        // A node is never dropped: in a child of a child its descriptors would be somebody else's by then.
+        // A node is never dropped: in a child of a child its descriptors would be somebody else's
+        // by then.
         if let Some(old) = place.replace(node.clone()) {
             std::mem::forget(old);
         }
@@ -197,7 +203,8 @@ impl Node {
         place.as_ref().filter(|node| !node.is_stale()).cloned()
     }
 
-    /// The interfaces of this moment, with their GID tables. What has changed at open devices they are told of soon.
+    /// The interfaces of this moment, with their GID tables. What has changed at open devices they
+    /// are told of soon.
     pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let found = self.ports.look()?;
         if self.ports.any.load(Ordering::SeqCst) {
@@ -284,7 +291,8 @@ impl Node {
         Ok(node)
     }
 
-    /// Does this node belong to a parent process? Its objects are dead here: nothing may be locked or sent.
+    /// Does this node belong to a parent process? Its objects are dead here: nothing may be locked
+    /// or sent.
     #[must_use]
     #[inline]
     pub fn is_stale(&self) -> bool {
@@ -319,8 +327,8 @@ impl Node {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds, which may be a little late. Costs
-    /// a fraction of the exact time.
+    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
+    /// which may be a little late. Costs a fraction of the exact time.
     #[inline]
     pub(crate) fn at_latest(&self) -> Time {
         let passed = coarse_clock().saturating_sub(self.started_coarsely);
@@ -360,8 +368,9 @@ impl Node {
         Ok(index)
     }
 
-    /// Opens the port at a peer's address if that is an address of this machine. Its packets count only if they come from the port
-    /// there, which only this user's processes share as long as this one is among them.
+    /// Opens the port at a peer's address if that is an address of this machine. Its packets count
+    /// only if they come from the port there, which only this user's processes share as long as
+    /// this one is among them.
     ///
     /// # Errors
     /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
@@ -464,14 +473,16 @@ impl Node {
         self.timed_cqs.lock().get(&id).and_then(Weak::upgrade)
     }
 
-    /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread wakes in time.
+    /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread
+    /// wakes in time.
     pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
         if self.timers.add(at, who, old) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
             self.wake_thread();
         }
     }
 
-    /// Is the background thread asleep, or about to be? If not, it will still see what the caller has set before.
+    /// Is the background thread asleep, or about to be? If not, it will still see what the caller
+    /// has set before.
     pub(crate) fn thread_sleeps(&self) -> bool {
         fence(Ordering::SeqCst);
         self.thread_sleeps_until.load(Ordering::SeqCst) != 0
@@ -482,7 +493,8 @@ impl Node {
         adverb_link::add_token(self.wake.as_fd());
     }
 
-    /// Readable when packets have arrived: for a thread that waits for an event and drives progress itself.
+    /// Readable when packets have arrived: for a thread that waits for an event and drives progress
+    /// itself.
     pub(crate) fn packets_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }

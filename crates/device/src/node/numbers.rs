@@ -1,4 +1,5 @@
-//! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they name.
+//! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they
+//! name.
 use crate::error::Error;
 use crate::node::LinkSlot;
 use crate::qp::Qp;
@@ -18,8 +19,8 @@ pub(super) struct Numbers {
 
 struct Inner {
     slots: Vec<Block>,
-    /// Where the search for a free number starts: the one after the last given, so that a number rests as long as
-    /// possible before it names another queue pair.
+    /// Where the search for a free number starts: the one after the last given, so that a number
+    /// rests as long as possible before it names another queue pair.
     next: usize,
 }
 
@@ -49,8 +50,8 @@ impl Numbers {
         Numbers { inner: RwLock::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
     }
 
-    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes for it. Answers that, and whether
-    /// it claimed one, whose socket is new.
+    /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes
+    /// for it. Answers that, and whether it claimed one, whose socket is new.
     pub(super) fn insert(
         &self,
         link: &UdpLink,

@@ -17,14 +17,16 @@ use std::time::{Duration, Instant};
 /// Datagrams received with one call: each may be a run of 64 KiB.
 const DATAGRAMS: usize = 8;
 
-/// Packets handled before the queue pairs they touched may answer, so that acknowledgements coalesce but a sender's
-/// window does not starve.
+/// Packets handled before the queue pairs they touched may answer, so that acknowledgements
+/// coalesce but a sender's window does not starve.
 const BUDGET: usize = 64;
 
-/// So many arms without a wait of ours in between tell a program that sleeps on the descriptor by itself.
+/// So many arms without a wait of ours in between tell a program that sleeps on the descriptor by
+/// itself.
 const ARMS: u32 = 8;
 
-/// How long a program that was given an event, or has just begun to poll after it, has the sockets for itself.
+/// How long a program that was given an event, or has just begun to poll after it, has the sockets
+/// for itself.
 const RUNS: Duration = Duration::from_micros(200);
 /// The same until it begins to poll: it may have lost the processor before.
 const RUNS_LATE: Duration = Duration::from_millis(10);
@@ -34,12 +36,14 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Its pace of trying again.
 const NAP: Duration = Duration::from_micros(50);
 
-/// How much later a timeout may count if a peer on this host has not read what was written to it, and the pace of looking.
+/// How much later a timeout may count if a peer on this host has not read what was written to it,
+/// and the pace of looking.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(2);
 /// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
 const QUIET: u32 = 1024;
-/// Namely every so many receives, or when the coarse clock moved since the last look, which is looked at every few receives.
+/// Namely every so many receives, or when the coarse clock moved since the last look, which is
+/// looked at every few receives.
 const LOOK_EVERY: u32 = 1024;
 const CLOCK_EVERY: u32 = 16;
 /// Rounds of [`BUDGET`] records after which a full ring is read, and more.
@@ -94,21 +98,22 @@ impl Rx {
 }
 
 impl Node {
-    /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was anything.
-    /// Never blocks: if another thread is at it, that is as good.
+    /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was
+    /// anything. Never blocks: if another thread is at it, that is as good.
     pub fn progress(&self) -> bool {
         self.drive(RxFrom::All, false)
     }
 
-    /// As [`Node::progress`], at every socket: for a thread that something has woken. In a spin they are looked at only now and then
-    /// while peers on this host write.
+    /// As [`Node::progress`], at every socket: for a thread that something has woken. In a spin
+    /// they are looked at only now and then while peers on this host write.
     pub(crate) fn progress_after_sleep(&self) -> bool {
         self.drive(RxFrom::Every, false)
     }
 
-    /// As [`Node::progress`], for a program that polls and so comes back soon: plain ACKs are held until it posts or
-    /// polls again, so that they leave in one run with its answer and after it. The background thread, which is
-    /// known to look again within a millisecond, sends them if the program does not come back.
+    /// As [`Node::progress`], for a program that polls and so comes back soon: plain ACKs are held
+    /// until it posts or polls again, so that they leave in one run with its answer and after it.
+    /// The background thread, which is known to look again within a millisecond, sends them if the
+    /// program does not come back.
     pub(crate) fn progress_polling(&self) -> bool {
         self.drive(RxFrom::All, self.program_polls())
     }
@@ -125,8 +130,9 @@ impl Node {
         }
     }
 
-    /// As [`Node::send_what_waits`] when the process ends. It may do so in a signal handler that interrupted a call of ours: then
-    /// nobody gives back the locks of that, and what they guard is left as it is.
+    /// As [`Node::send_what_waits`] when the process ends. It may do so in a signal handler that
+    /// interrupted a call of ours: then nobody gives back the locks of that, and what they guard is
+    /// left as it is.
     pub(super) fn send_at_last(&self) {
         if self.is_stale() || !self.keys_can_be_read() {
             return;
@@ -160,9 +166,9 @@ impl Node {
         true
     }
 
-    /// The program asked for an event, so it is about to sleep: what was held back for its next poll leaves now. A
-    /// program that sleeps on the descriptor by itself (`epoll`) instead of in a get-event call needs the background
-    /// thread at the sockets.
+    /// The program asked for an event, so it is about to sleep: what was held back for its next
+    /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
+    /// get-event call needs the background thread at the sockets.
     pub(crate) fn about_to_sleep(&self) {
         if self.any_dirty.load(Ordering::Acquire) || self.any_held.load(Ordering::Relaxed) {
             self.send_what_waits();
@@ -178,9 +184,10 @@ impl Node {
         self.arms.store(0, Ordering::Relaxed);
     }
 
-    /// The program was given an event: it arms and polls next, and the background thread leaves the sockets to it for a
-    /// moment. A completion that the thread added between the two would leave an event behind for a queue that is empty
-    /// by the time it is read: legal (CQN-8), but rare on hardware, and some programs take it for an error.
+    /// The program was given an event: it arms and polls next, and the background thread leaves the
+    /// sockets to it for a moment. A completion that the thread added between the two would leave
+    /// an event behind for a queue that is empty by the time it is read: legal (CQN-8), but rare on
+    /// hardware, and some programs take it for an error.
     pub(crate) fn program_has_an_event(&self) {
         self.program_runs_until.store((self.now() + RUNS_LATE).0, Ordering::Relaxed);
         self.event_in_hand.store(true, Ordering::Relaxed);
@@ -200,7 +207,8 @@ impl Node {
         self.now().0 < self.program_runs_until.load(Ordering::Relaxed) && !self.sleeps_by_itself()
     }
 
-    /// A task of the program waits for an event without a thread of its own: only the background thread looks.
+    /// A task of the program waits for an event without a thread of its own: only the background
+    /// thread looks.
     pub(crate) fn sleeps_without_us(&self) {
         self.arms.store(ARMS + 1, Ordering::Relaxed);
         if self.program_polls() {
@@ -226,13 +234,13 @@ impl Node {
             return false;
         }
         let any = self.pump_dirty() | self.receive(from, hold);
-        // Reading the clock costs as much as the rest of an empty poll. The background thread wakes for a deadline by
-        // itself; a program that polls is in time with every few polls.
+        // Reading the clock costs as much as the rest of an empty poll. The background thread wakes
+        // for a deadline by itself; a program that polls is in time with every few polls.
         any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers())
     }
 
-    /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks at the socket that was
-    /// busy last, and [`RxFrom::Every`] after a wake-up.
+    /// Receives what has arrived and answers it. `from` is [`RxFrom::All`] in a spin, which looks
+    /// at the socket that was busy last, and [`RxFrom::Every`] after a wake-up.
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         self.receive_all(from, hold, true)
     }
@@ -266,7 +274,8 @@ impl Node {
                     return any;
                 }
                 *looked = self.at_latest();
-                // At all of them: the link counts its looks, too, and every so many of every so many would be none.
+                // At all of them: the link counts its looks, too, and every so many of every so
+                // many would be none.
                 from = RxFrom::Every;
             }
         }
@@ -288,7 +297,8 @@ impl Node {
             lanes.refresh(rings);
         }
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
-            // A ring holds so much and no more; who goes on writing to that of a process that has ended is not heard.
+            // A ring holds so much and no more; who goes on writing to that of a process that has
+            // ended is not heard.
             for _ in 0..FULL_RINGS {
                 if !self.receive_lanes(std::slice::from_mut(ring), batch) {
                     break;
@@ -304,14 +314,16 @@ impl Node {
         }
     }
 
-    /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may be old.
+    /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may
+    /// be old.
     pub(super) fn rings_hold(&self, lanes: &Lanes) -> bool {
         let mut rx = self.rx.lock();
         lanes.refresh(&mut rx.rings);
         !rx.rings.are_empty()
     }
 
-    /// Enters when the first packet is due that a fault holds, unless an earlier entry stands already.
+    /// Enters when the first packet is due that a fault holds, unless an earlier entry stands
+    /// already.
     fn keep_held_timer(&self) {
         let Some(left) = self.link.held_for() else { return };
         let at = self.now() + left;
@@ -409,8 +421,8 @@ impl Node {
         }
     }
 
-    /// Gives a packet to a queue pair; `near`: from a lane, where nothing but a receiver that is not ready has to be timed to the
-    /// microsecond.
+    /// Gives a packet to a queue pair; `near`: from a lane, where nothing but a receiver that is
+    /// not ready has to be timed to the microsecond.
     pub(super) fn handle(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner, packet: &Packet<'_>, near: bool) {
         if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
             return self.deliver(qp, inner, &mut tx.effects);
@@ -424,7 +436,8 @@ impl Node {
             let keys = self.keys.read();
             let mut source = SrqSource { node: self, qp };
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            // A request that comes in its turn needs no time, and a look at the clock costs as much as the rest of a short one.
+            // A request that comes in its turn needs no time, and a look at the clock costs as much
+            // as the rest of a short one.
             let headers = &packet.headers;
             let now = if !inner.engine.takes_time(headers) {
                 Time::ZERO
@@ -460,7 +473,8 @@ impl Node {
         }
     }
 
-    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean that a packet was lost.
+    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean
+    /// that a packet was lost.
     fn is_behind(&self, peer: &Peer) -> bool {
         peer.is_behind() || !self.rx.try_lock().is_some_and(|rx| rx.rings.are_empty())
     }
@@ -512,8 +526,8 @@ impl Node {
         any
     }
 
-    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems to be lost, and what has arrived
-    /// is to be looked at first.
+    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems
+    /// to be lost, and what has arrived is to be looked at first.
     fn timer_due(&self, qp: &Qp, at: Time, now: Time, looked: bool) -> bool {
         self.with_tx(|tx| {
             let mut inner = qp.inner.lock();
@@ -527,8 +541,8 @@ impl Node {
                 return false;
             }
             qp.timer_at.store(NEVER, Ordering::Relaxed);
-            // What is missing lies unread in one of two rings, or another thread is reading just now and was held up: nothing was
-            // lost.
+            // What is missing lies unread in one of two rings, or another thread is reading just
+            // now and was held up: nothing was lost.
             let late = || match &inner.peer {
                 Some(peer) => !peer.is_gone() && self.is_behind(peer),
                 None => self.rx.is_locked(),

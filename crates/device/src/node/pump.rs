@@ -19,7 +19,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Scratch of a thread that drives queue pairs: the staging buffer of the link and a place for effects.
+/// Scratch of a thread that drives queue pairs: the staging buffer of the link and a place for
+/// effects.
 pub(crate) struct Tx {
     batch: TxBatch,
     pub(crate) effects: Effects,
@@ -49,14 +50,14 @@ impl Node {
         let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
         match TX.try_with(|tx| tx.try_borrow_mut().ok().and_then(|mut tx| run(&mut tx))) {
             Ok(Some(result)) => result,
-            // A process that exits has taken its thread's scratch down already when what was held back is sent, or does so in a
-            // signal handler that interrupted its use.
+            // A process that exits has taken its thread's scratch down already when what was held
+            // back is sent, or does so in a signal handler that interrupted its use.
             _ => run(&mut Tx::new()).expect("not run above"),
         }
     }
 
-    /// Does everything a queue pair wants done: sends its packets, performs its key operations, delivers what came of
-    /// it, and keeps its timer.
+    /// Does everything a queue pair wants done: sends its packets, performs its key operations,
+    /// delivers what came of it, and keeps its timer.
     pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
         if let Some(Role::Pair(port)) = &qp.raw {
             return self.pump_frames(qp, inner, tx, port);
@@ -73,7 +74,8 @@ impl Node {
         let mut keys = self.keys.read();
         let mut sent = false;
         let mut paused = false;
-        // Only reliable transports recover from a receiver that is outrun, or from packets gone astray: see `local`.
+        // Only reliable transports recover from a receiver that is outrun, or from packets gone
+        // astray: see `local`.
         let reliable = qp.qp_type().is_reliable();
         let direct = Direct {
             requests: !reliable || inner.engine.is_retrying(),
@@ -132,7 +134,8 @@ impl Node {
         if !qp.dirty.swap(true, Ordering::Relaxed) {
             self.dirty.lock().extend(qp.me());
             self.any_dirty.store(true, Ordering::Release);
-            // Awake, the thread looks again by itself; asleep it may not know that there is something to do.
+            // Awake, the thread looks again by itself; asleep it may not know that there is
+            // something to do.
             if self.thread_sleeps() && !self.program_polls() {
                 self.wake_thread();
             }
@@ -157,7 +160,8 @@ impl Node {
         !waiting.is_empty()
     }
 
-    /// Stages one packet. The keys are held so that the payload's memory stays registered while it is copied.
+    /// Stages one packet. The keys are held so that the payload's memory stays registered while it
+    /// is copied.
     fn transmit(
         &self,
         direct: Direct,
@@ -223,14 +227,14 @@ impl Node {
         Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
     }
 
-    /// Moves completions to their queues and events to the context, in order. A queue that overflows fails the queue
-    /// pair.
+    /// Moves completions to their queues and events to the context, in order. A queue that
+    /// overflows fails the queue pair.
     pub(crate) fn deliver(&self, qp: &Qp, inner: &mut QpInner, effects: &mut Effects) {
         qp.publish_failure(inner);
         while !effects.is_empty() {
             if let Some(op) = effects.key_op.take() {
-                // Checked by the engine under the read lock; a race with another invalidate of the same key is the
-                // same outcome for the peer.
+                // Checked by the engine under the read lock; a race with another invalidate of the
+                // same key is the same outcome for the peer.
                 let _ = self.keys.write().apply(&op);
             }
             inner.rendezvous.extend(effects.rendezvous.drain(..));
@@ -288,8 +292,8 @@ impl Node {
     }
 }
 
-/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is not given bytes that were
-/// never there.
+/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is
+/// not given bytes that were never there.
 pub(super) fn copy_payload(
     payload: Data<'_>,
     keys: &KeyTable,

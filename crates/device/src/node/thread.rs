@@ -1,9 +1,10 @@
 //! The background thread: it takes over while the program does not look.
 //!
-//! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the program's own polling
-//! had already taken what woke it, it stays away from the sockets for a while, longer each time (up to
-//! `LONGEST_AWAY`), so that a polling program keeps its core; as soon as it finds work of its own it comes back. For a program that
-//! arms its queues and sleeps on their descriptors by itself it never stays away.
+//! It sleeps in `epoll` on the sockets and the next deadline. When it wakes and finds that the
+//! program's own polling had already taken what woke it, it stays away from the sockets for a
+//! while, longer each time (up to `LONGEST_AWAY`), so that a polling program keeps its core; as
+//! soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on
+//! their descriptors by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
 use adverb_engine::Time;
@@ -26,18 +27,21 @@ const LONGEST_AWAY: Duration = Duration::from_millis(1);
 const SPINS: u64 = 32;
 /// How long the thread goes on looking after work of its own.
 const LINGER: Duration = Duration::from_micros(30);
-/// How long it does so at most: timers, and peers that end, wait meanwhile, and a peer can see to it that there is always something.
+/// How long it does so at most: timers, and peers that end, wait meanwhile, and a peer can see to
+/// it that there is always something.
 const LONGEST_LINGER: Duration = Duration::from_millis(1);
 /// Wake-ups without lingering after it was in vain, at most.
 const MOST_SKIPPED: u32 = 256;
-/// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs that spin may have every processor.
+/// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs
+/// that spin may have every processor.
 const SLICE: Duration = Duration::from_micros(100);
 /// Pace of trying again what another process had no room for.
 const RETRY: Duration = Duration::from_micros(100);
 /// Pace of link upkeep while packets go astray.
 const UPKEEP: Duration = Duration::from_millis(100);
 
-/// Starts the thread with every signal blocked, so that the program's handlers run on its own threads.
+/// Starts the thread with every signal blocked, so that the program's handlers run on its own
+/// threads.
 pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let mut old = SigSet::empty();
     nix::sys::signal::pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
@@ -80,8 +84,9 @@ fn run(node: &Weak<Node>) {
         let polls = node.polls.load(Ordering::Relaxed);
         let polled = polls.wrapping_sub(node.last_polls.load(Ordering::Relaxed));
         if !away.is_zero() && polled >= SPINS && !node.sleeps_by_itself() {
-            // Whoever spins does all there is to do, but for a timer that it comes to late. A thread that loses the processor in the
-            // middle of the same would hold it up for a whole slice.
+            // Whoever spins does all there is to do, but for a timer that it comes to late. A
+            // thread that loses the processor in the middle of the same would hold it up for a
+            // whole slice.
             node.look_for_ends();
             node.run_timers();
             node.maintain();
@@ -95,8 +100,9 @@ fn run(node: &Weak<Node>) {
             away = away.max(FIRST_AWAY);
             continue;
         }
-        // What peers on this host write the program takes by itself as long as it polls: in a busy ring there is always something,
-        // two that take in turns get in each other's way, and a third thread that wants a processor costs one of the two.
+        // What peers on this host write the program takes by itself as long as it polls: in a busy
+        // ring there is always something, two that take in turns get in each other's way, and a
+        // third thread that wants a processor costs one of the two.
         let theirs = !away.is_zero() && polled > 0;
         let worked = node.receive_all(RxFrom::Every, false, !theirs);
         node.run_mads();
@@ -136,8 +142,8 @@ impl Node {
     }
 }
 
-/// Whether to linger: where it was in vain, less and less often. A program that waits for its memory to change needs the processor
-/// that a thread in vain looks from.
+/// Whether to linger: where it was in vain, less and less often. A program that waits for its
+/// memory to change needs the processor that a thread in vain looks from.
 #[derive(Default)]
 struct Patience {
     /// Wake-ups to go straight back to sleep from.
@@ -157,9 +163,10 @@ impl Patience {
     }
 }
 
-/// After work of its own the thread looks a little longer: more is likely to come, and a wake-up costs more than this
-/// whole stay. Answers whether something came, unless the program looks by itself meanwhile. It does not yield: the scheduler takes
-/// a yield for a wish to run later than others, and the next wake-up would then wait for a whole slice of a program that spins.
+/// After work of its own the thread looks a little longer: more is likely to come, and a wake-up
+/// costs more than this whole stay. Answers whether something came, unless the program looks by
+/// itself meanwhile. It does not yield: the scheduler takes a yield for a wish to run later than
+/// others, and the next wake-up would then wait for a whole slice of a program that spins.
 fn linger(node: &Node) -> Option<bool> {
     let polls = node.polls.load(Ordering::Relaxed);
     linger_by(
@@ -171,7 +178,8 @@ fn linger(node: &Node) -> Option<bool> {
     )
 }
 
-/// Looks until nothing has come for [`LINGER`], and no longer than [`LONGEST_LINGER`]. `None` as soon as `look` says so.
+/// Looks until nothing has come for [`LINGER`], and no longer than [`LONGEST_LINGER`]. `None` as
+/// soon as `look` says so.
 fn linger_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
     let begun = now();
     let (mut until, end) = (begun + LINGER, begun + LONGEST_LINGER);
@@ -191,7 +199,8 @@ fn waits(node: &Node) -> Option<Duration> {
         return Some(Duration::ZERO);
     }
     if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
-        // A queue pair waits for another process to take its packets, or packets wait for a receive.
+        // A queue pair waits for another process to take its packets, or packets wait for a
+        // receive.
         return Some(RETRY);
     }
     node.any_held.load(Ordering::Acquire).then_some(LONGEST_AWAY)
@@ -201,9 +210,11 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
 }
 
-/// Sleeps until the next deadline, a wake-up, news of interfaces (then it answers `true`), or (unless `away`) a packet.
+/// Sleeps until the next deadline, a wake-up, news of interfaces (then it answers `true`), or
+/// (unless `away`) a packet.
 fn sleep(node: &Node, away: Duration) -> bool {
-    // Announce first, then look at the deadlines: whoever adds one in between sees the announcement and wakes us.
+    // Announce first, then look at the deadlines: whoever adds one in between sees the announcement
+    // and wakes us.
     node.thread_sleeps_until.store(0, Ordering::SeqCst);
     let now = node.now().0;
     let next = node.timers.next();
@@ -220,7 +231,8 @@ fn sleep(node: &Node, away: Duration) -> bool {
     if node.timers.next() < next {
         return false;
     }
-    // The same with what is left for the next poll: its setter looks at the announcement after this, or is seen here.
+    // The same with what is left for the next poll: its setter looks at the announcement after
+    // this, or is seen here.
     fence(Ordering::SeqCst);
     limit = sooner(limit, waits(node));
     let asleep = away.is_zero().then(|| node.sleeps());
@@ -258,7 +270,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// TRU-3: a ring that gives records for ever keeps the thread from its other work for a moment only.
+    /// TRU-3: a ring that gives records for ever keeps the thread from its other work for a moment
+    /// only.
     #[test]
     fn whoever_always_has_something_is_left_after_a_while() {
         let clock = Cell::new(Time::ZERO);

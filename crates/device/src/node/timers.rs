@@ -1,8 +1,9 @@
 //! Deadlines of queue pairs and of moderated or watched completion queues.
 //!
-//! The queue keeps at most one entry of each, and lets it fire early: an entry whose queue pair has moved its deadline on is put
-//! back. So a data path that restarts its timer with every acknowledgement costs one atomic load. Whose entry it is remembers its
-//! time; an entry taken with another time was superseded while it was being taken, and does not count.
+//! The queue keeps at most one entry of each, and lets it fire early: an entry whose queue pair has
+//! moved its deadline on is put back. So a data path that restarts its timer with every
+//! acknowledgement costs one atomic load. Whose entry it is remembers its time; an entry taken with
+//! another time was superseded while it was being taken, and does not count.
 use adverb_engine::Time;
 use adverb_sync::Mutex;
 use std::collections::BTreeSet;
@@ -28,8 +29,8 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 pub(super) struct Timers {
     entries: Mutex<BTreeSet<(u64, Timed)>>,
-    /// Earliest entry, [`NEVER`] without one. SeqCst: the adder stores here and then reads how long the thread sleeps,
-    /// the thread does the reverse, and neither may miss the other.
+    /// Earliest entry, [`NEVER`] without one. SeqCst: the adder stores here and then reads how long
+    /// the thread sleeps, the thread does the reverse, and neither may miss the other.
     next: AtomicU64,
 }
 
@@ -43,7 +44,8 @@ impl Timers {
         self.next.load(Ordering::SeqCst)
     }
 
-    /// Enters a deadline in place of an earlier entry at `old`, if that stands; `true` if it is now the earliest.
+    /// Enters a deadline in place of an earlier entry at `old`, if that stands; `true` if it is now
+    /// the earliest.
     pub(super) fn add(&self, at: Time, who: Timed, old: u64) -> bool {
         let mut entries = self.entries.lock();
         if old != NEVER {

@@ -1,4 +1,5 @@
-//! Receive side scaling: work queues, tables of them, and queue pairs that spread frames over a table by a hash.
+//! Receive side scaling: work queues, tables of them, and queue pairs that spread frames over a
+//! table by a hash.
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::error::Error;
@@ -41,7 +42,8 @@ impl WqState {
 /// A work queue: receives, and where their completions go.
 #[derive(Debug)]
 pub struct Wq {
-    /// The receiving half of a queue pair; RESET is INIT here, so that receives can be posted before the start.
+    /// The receiving half of a queue pair; RESET is INIT here, so that receives can be posted
+    /// before the start.
     qp: Arc<Qp>,
     state: Mutex<WqState>,
     uses: Uses,
@@ -197,8 +199,8 @@ impl Drop for IndTable {
 }
 
 impl Qp {
-    /// Makes a queue pair that spreads what its flows take over the work queues of a table. It sends nothing and has no
-    /// receives and no state of its own.
+    /// Makes a queue pair that spreads what its flows take over the work queues of a table. It
+    /// sends nothing and has no receives and no state of its own.
     ///
     /// # Errors
     /// As of any raw packet queue pair.

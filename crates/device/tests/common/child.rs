@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// How long it may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the ignored test `name` of this test file in a process with these variables, and gives back what it printed.
+/// Runs the ignored test `name` of this test file in a process with these variables, and gives back
+/// what it printed.
 pub fn run(name: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]).env_remove("ADVERB_FAULT");

@@ -1,4 +1,5 @@
-//! Everything that can be wrong with a request: the same status and reason on both paths, and nothing is touched.
+//! Everything that can be wrong with a request: the same status and reason on both paths, and
+//! nothing is touched.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, remote};
 use crate::talk::Pair;

@@ -107,7 +107,8 @@ fn rounds() -> usize {
     std::env::var("ADVERB_LANES_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }
 
-/// The life of one of two that meet: its numbers, the other's numbers, and a message over each queue pair both ways.
+/// The life of one of two that meet: its numbers, the other's numbers, and a message over each
+/// queue pair both ways.
 pub fn meet() {
     let mut rig = Rig::open();
     let numbers: Vec<u32> = (0..THREADS).map(|_| rig.qp(Shape::default())).collect();
@@ -158,7 +159,8 @@ fn many_meet(p: &mut Pair) {
         }
         two.into_iter().for_each(Other::leave);
     }
-    // A process that nobody schedules for two seconds is reached over the network, which is right and rare.
+    // A process that nobody schedules for two seconds is reached over the network, which is right
+    // and rare.
     assert!(over_network * 10 <= rounds, "{over_network} of {rounds} rounds went over the network");
     p.rc();
 }

@@ -1,7 +1,8 @@
-//! Two processes of one host, over shared memory and over the network: the same operations with the same results, statuses and
-//! reasons.
+//! Two processes of one host, over shared memory and over the network: the same operations with the
+//! same results, statuses and reasons.
 //!
-//! Each case runs once on either path, in two processes that are this program again: one plays the case, the other does as it says.
+//! Each case runs once on either path, in two processes that are this program again: one plays the
+//! case, the other does as it says.
 mod errors;
 mod gone;
 mod moments;

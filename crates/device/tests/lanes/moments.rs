@@ -73,7 +73,8 @@ fn write_until_it_fails(p: &Pair, qp: usize, from: usize, op: SendOp, len: usize
     }
 }
 
-/// Once the call that takes memory away has returned no byte of it changes any more, whoever was at work in it.
+/// Once the call that takes memory away has returned no byte of it changes any more, whoever was at
+/// work in it.
 fn memory_is_deregistered_under_writes(p: &mut Pair) {
     const LEN: usize = 200_000;
     let from = p.a.region(Kind::Buffer, LEN, ALL, 0);

@@ -133,7 +133,8 @@ fn who_only_looks_at_memory_sees_writes(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-/// Nothing that changes about a queue pair while a peer is at work through it makes one addition two.
+/// Nothing that changes about a queue pair while a peer is at work through it makes one addition
+/// two.
 fn atomics_count_once_whatever_changes(p: &mut Pair) {
     const ROUNDS: usize = 20;
     const EACH: usize = 1000;

@@ -1,5 +1,5 @@
-//! One end of a test: a device with memory of every kind and queue pairs, in this process. What it does by itself it also does for
-//! the process at the other end of a pipe ([`Rig::obey`]).
+//! One end of a test: a device with memory of every kind and queue pairs, in this process. What it
+//! does by itself it also does for the process at the other end of a pipe ([`Rig::obey`]).
 use crate::talk::ROLE;
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
@@ -349,7 +349,8 @@ impl Rig {
         }
     }
 
-    /// Does memory that is nobody's else any more stay as it is? Looked at until a peer at work has had its turn many times.
+    /// Does memory that is nobody's else any more stay as it is? Looked at until a peer at work has
+    /// had its turn many times.
     fn stays(&self, region: usize, len: usize) -> bool {
         let canary = pattern(len, 0x00c0_ffee);
         self.regions[region].put(0, &canary);

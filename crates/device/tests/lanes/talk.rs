@@ -142,7 +142,8 @@ impl Pair {
         at
     }
 
-    /// Another process in the place of the other end, with as many queue pairs: places are alike from here on.
+    /// Another process in the place of the other end, with as many queue pairs: places are alike
+    /// from here on.
     pub fn renew(&mut self) {
         self.b = Other::new();
         (0..self.a.qps.len()).for_each(|_| drop(self.b.ask(&format!("qp {}", Shape::default().words()))));

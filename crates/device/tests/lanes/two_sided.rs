@@ -1,4 +1,5 @@
-//! Messages that take a receive: SEND in its variants, WRITE with immediate data, over RC, SRQ and XRC.
+//! Messages that take a receive: SEND in its variants, WRITE with immediate data, over RC, SRQ and
+//! XRC.
 use crate::cases;
 use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
 use crate::talk::Pair;
@@ -214,8 +215,8 @@ fn solicited_events(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// The peer does not look until everything is posted: its background thread alone takes messages in, and the ring is full again and
-/// again.
+/// The peer does not look until everything is posted: its background thread alone takes messages
+/// in, and the ring is full again and again.
 fn more_than_the_ring_holds(p: &mut Pair) {
     const COUNT: usize = 200;
     const LEN: usize = 16_000;

@@ -164,7 +164,8 @@ fn full(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-/// A payload that the peer has still to fetch when the call returns that takes memory or queue pair back would be one of other bytes.
+/// A payload that the peer has still to fetch when the call returns that takes memory or queue pair
+/// back would be one of other bytes.
 fn taken_back(p: &mut Pair) {
     const LEN: usize = 100_000;
     for (n, kind) in KINDS.into_iter().enumerate() {

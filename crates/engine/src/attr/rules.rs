@@ -1,4 +1,5 @@
-//! The table of `ibv_modify_qp(3)`: which attributes each transition needs and takes, for each QP type.
+//! The table of `ibv_modify_qp(3)`: which attributes each transition needs and takes, for each QP
+//! type.
 use super::{AddressVector, AttrError, AttrMask, QpAttr};
 use crate::types::{Limits, QpState, QpType};
 use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
@@ -34,8 +35,8 @@ const fn all<const N: usize>(masks: [AttrMask; N]) -> AttrMask {
     AttrMask::from_bits_truncate(bits)
 }
 
-/// One transition: for each type it exists for, the attributes it needs and those it takes besides (and besides STATE).
-/// Types that share both stand in one entry.
+/// One transition: for each type it exists for, the attributes it needs and those it takes besides
+/// (and besides STATE). Types that share both stand in one entry.
 struct Row {
     from: QpState,
     to: QpState,
@@ -58,11 +59,11 @@ const REQUEST: AttrMask = all([TIMEOUT, RETRY, RNR, SQ_PSN, RD]);
 /// What SQD → SQD may change on every connected type.
 const DRAINED: AttrMask = all([AV, ALT, ACCESS, PKEY, MIG]);
 
-/// IBTA 11.2.5.2 and `ibv_modify_qp(3)`, with the XRC halves as Linux has them. RESET and ERR can be entered from
-/// everywhere with STATE alone and are not listed.
+/// IBTA 11.2.5.2 and `ibv_modify_qp(3)`, with the XRC halves as Linux has them. RESET and ERR can
+/// be entered from everywhere with STATE alone and are not listed.
 ///
-/// Not taken anywhere: CAP (the queues' sizes are fixed, as on ConnectX) and RATE_LIMIT (Linux's table has it for raw
-/// packet QPs only).
+/// Not taken anywhere: CAP (the queues' sizes are fixed, as on ConnectX) and RATE_LIMIT (Linux's
+/// table has it for raw packet QPs only).
 const TABLE: &[Row] = &[
     Row {
         from: Reset,
@@ -145,7 +146,8 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// The attributes a transition needs and those it takes besides, or `None` if there is no such transition.
+/// The attributes a transition needs and those it takes besides, or `None` if there is no such
+/// transition.
 fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMask)> {
     if matches!(to, Reset | Error) {
         return Some((NONE, NONE));
@@ -155,13 +157,16 @@ fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<(AttrMask, AttrMa
     Some((*needed, *taken))
 }
 
-/// Checks a modify against the state machine and the device's limits and answers the state the QP will be in.
-/// Changes nothing. Without `STATE` the QP stays where it is, by the rules of that "transition" (as Linux does).
+/// Checks a modify against the state machine and the device's limits and answers the state the QP
+/// will be in. Changes nothing. Without `STATE` the QP stays where it is, by the rules of that
+/// "transition" (as Linux does).
 ///
-/// PSNs, the destination QPN and the flow label are not checked: hardware looks at their low bits, so the QP masks them.
+/// PSNs, the destination QPN and the flow label are not checked: hardware looks at their low bits,
+/// so the QP masks them.
 ///
 /// # Errors
-/// The first rule broken: `CUR_STATE`, the transition, missing attributes, surplus attributes, values.
+/// The first rule broken: `CUR_STATE`, the transition, missing attributes, surplus attributes,
+/// values.
 pub fn check_modify(
     qp_type: QpType,
     current: QpState,
@@ -223,7 +228,8 @@ fn check_values(attr: &QpAttr, mask: AttrMask, limits: &Limits) -> Result<(), At
             return Err(AttrError::BadValue { attr: "IBV_QP_AV", value: a.av.port_num.into(), rule });
         }
     }
-    // Kept for queries: RoCE has no automatic path migration, but Linux lets programs load the alternate path.
+    // Kept for queries: RoCE has no automatic path migration, but Linux lets programs load the
+    // alternate path.
     if mask.contains(ALT) {
         let alt = "IBV_QP_ALT_PATH";
         check(ALT, port_ok(a.alt_port_num, limits), alt, a.alt_port_num.into(), "no such port")?;

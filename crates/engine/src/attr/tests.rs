@@ -232,7 +232,8 @@ fn cur_state_must_be_true() {
     assert_eq!(got, Ok(QpState::Rts));
 }
 
-/// Values one beyond their rule: refused by name where the attribute is in the mask, not looked at where it is not.
+/// Values one beyond their rule: refused by name where the attribute is in the mask, not looked at
+/// where it is not.
 #[test]
 fn values() {
     use QpState::{Init, Reset, Rtr, Rts, Sqd};

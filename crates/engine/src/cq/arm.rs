@@ -1,8 +1,9 @@
 //! The arming machine of a completion queue: when does an added completion lead to an event?
 //!
-//! A pure state machine: arms and added completions go in, "fire" comes out. It never sees the ring, so what is already
-//! in the queue cannot fire anything (CQN-3). An arm is one-shot (CQN-4) unless it was asked for as persistent (EXT-3).
-//! A second arm while one is pending keeps the one that fires on more (CQN-5, CQN-6, NDK-1):
+//! A pure state machine: arms and added completions go in, "fire" comes out. It never sees the
+//! ring, so what is already in the queue cannot fire anything (CQN-3). An arm is one-shot (CQN-4)
+//! unless it was asked for as persistent (EXT-3). A second arm while one is pending keeps the one
+//! that fires on more (CQN-5, CQN-6, NDK-1):
 //!
 //! | pending \ new | Errors | Solicited | Next |
 //! |---|---|---|---|
@@ -11,8 +12,9 @@
 //! | Solicited | Solicited | Solicited | Next |
 //! | Next | Next | Next | Next |
 //!
-//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough completions that match the arm were added,
-//! or the first of them has waited long enough. The states and what moves between them:
+//! [`Moderation`] (`ibv_modify_cq`, EXT-2) holds the event back until enough completions that match
+//! the arm were added, or the first of them has waited long enough. The states and what moves
+//! between them:
 //!
 //! ```text
 //!              arm                       a completion matches, nothing holds it back
@@ -25,8 +27,8 @@
 //!                                            the n-th completion, or its time has come
 //! ```
 //!
-//! [`Arming::arm_fresh`] is NDKPI's arm, which completions that are there already may satisfy (NDK-2), and which an
-//! overrun of the queue satisfies, too.
+//! [`Arming::arm_fresh`] is NDKPI's arm, which completions that are there already may satisfy
+//! (NDK-2), and which an overrun of the queue satisfies, too.
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::time::Time;
 use core::time::Duration;
@@ -76,7 +78,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class of a completion (CQN-2). A successful send completion is never solicited, whatever its flag says.
+    /// The class of a completion (CQN-2). A successful send completion is never solicited, whatever
+    /// its flag says.
     #[must_use]
     pub fn of(completion: &Completion) -> Class {
         let receive = matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm);
@@ -90,8 +93,8 @@ impl Class {
     }
 }
 
-/// How long an event is held back. Both parts zero (the default): not at all. With one part zero the other decides
-/// alone; with both, whichever is reached first.
+/// How long an event is held back. Both parts zero (the default): not at all. With one part zero
+/// the other decides alone; with both, whichever is reached first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions until the event.
@@ -122,14 +125,14 @@ impl Arming {
         self.pending
     }
 
-    /// Asks for one event. Completions that were counted for a pending arm stay counted, as they match
-    /// the wider arm as well.
+    /// Asks for one event. Completions that were counted for a pending arm stay counted, as they
+    /// match the wider arm as well.
     pub fn arm(&mut self, kind: ArmKind) {
         self.pending = Some(self.pending.map_or(kind, |p| p.combine(kind)));
     }
 
-    /// Asks for an event for every completion that matches, or for every batch that moderation makes of them, until
-    /// [`Arming::disarm`] (EXT-3).
+    /// Asks for an event for every completion that matches, or for every batch that moderation
+    /// makes of them, until [`Arming::disarm`] (EXT-3).
     pub fn arm_persistent(&mut self, kind: ArmKind) {
         self.arm(kind);
         self.persistent = true;
@@ -149,9 +152,9 @@ impl Arming {
         self.held = 0;
     }
 
-    /// Asks for one event as NDKPI does. `fresh` completions are in the queue that came after its last callback, the
-    /// oldest of them at `since`; whatever they are, they satisfy the arm at once (NDK-2), as far as moderation lets them.
-    /// `true`: the event is due.
+    /// Asks for one event as NDKPI does. `fresh` completions are in the queue that came after its
+    /// last callback, the oldest of them at `since`; whatever they are, they satisfy the arm at
+    /// once (NDK-2), as far as moderation lets them. `true`: the event is due.
     #[must_use]
     pub fn arm_fresh(&mut self, kind: ArmKind, fresh: u32, since: Time, now: Time) -> bool {
         self.arm(kind);
@@ -224,8 +227,8 @@ impl Arming {
     }
 
     fn fire_if_due(&mut self, now: Time) -> bool {
-        // `now` may be earlier than the completions' times: an arm reads the clock, and another thread adds one before the arm takes
-        // effect.
+        // `now` may be earlier than the completions' times: an arm reads the clock, and another
+        // thread adds one before the arm takes effect.
         let due = self.held_enough() || self.deadline().is_some_and(|t| t <= now);
         if due {
             self.held = 0;

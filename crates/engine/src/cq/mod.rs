@@ -27,8 +27,8 @@ pub struct Cq {
     notified: u64,
     /// `added` at the last arm; `None` before the first (EXT-4).
     armed_at: Option<u64>,
-    /// `added` when the last event was made, by a completion or by the moderation timer; 0 before the
-    /// first. An event that NDKPI's arm makes at once does not count.
+    /// `added` when the last event was made, by a completion or by the moderation timer; 0 before
+    /// the first. An event that NDKPI's arm makes at once does not count.
     fired_at: u64,
 }
 
@@ -64,13 +64,13 @@ impl Cq {
         self.overwrites = true;
     }
 
-    /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1, CQN-2); the
-    /// completion can be polled already (CQN-7).
+    /// Adds a completion, stamped `now`. `Ok(true)`: the pending arm fired, an event is due (CQN-1,
+    /// CQN-2); the completion can be polled already (CQN-7).
     ///
     /// # Errors
     /// [`Overrun`]: the queue is full, or was full once; the completion is lost and the queue is in error. The host
-    /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the queue can still be
-    /// polled; nothing is added any more, as on a NIC.
+    /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the
+    /// queue can still be polled; nothing is added any more, as on a NIC.
     pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Overrun> {
         let is_full = self.ring.len() >= self.capacity as usize;
         if is_full && self.overwrites {
@@ -155,7 +155,8 @@ impl Cq {
     }
 
     /// Asks for a notification as NDKPI does: a completion in the queue that came after the last
-    /// [`Cq::mark_notified`] satisfies it at once (NDK-2), and so does an overrun, now or later. `true`: its event is due.
+    /// [`Cq::mark_notified`] satisfies it at once (NDK-2), and so does an overrun, now or later.
+    /// `true`: its event is due.
     #[must_use]
     pub fn arm_fresh(&mut self, kind: ArmKind, now: Time) -> bool {
         self.armed_at = Some(self.added);
@@ -167,18 +168,21 @@ impl Cq {
         self.arming.arm_fresh(kind, fresh as u32, since, now) || (self.broken && self.arming.overrun())
     }
 
-    /// The callback of NDKPI is being called: what is in the queue now is not new to it any more (NDK-2).
+    /// The callback of NDKPI is being called: what is in the queue now is not new to it any more
+    /// (NDK-2).
     pub fn mark_notified(&mut self) {
         self.notified = self.added;
     }
 
-    /// Completions that no event will speak of: those that came before the pending arm, or all if none is pending
-    /// (EXT-4). An event made and not yet read may still speak of them; the host knows.
+    /// Completions that no event will speak of: those that came before the pending arm, or all if
+    /// none is pending (EXT-4). An event made and not yet read may still speak of them; the host
+    /// knows.
     #[must_use]
     pub fn overlooked(&self) -> usize {
         match (self.armed(), self.armed_at) {
             (Some(_), Some(at)) => {
-                // The newest in the ring is number `added`, and numbers are without gaps but for purges.
+                // The newest in the ring is number `added`, and numbers are without gaps but for
+                // purges.
                 let after = usize::try_from(self.added - at).unwrap_or(usize::MAX);
                 self.ring.len().saturating_sub(after)
             }
@@ -198,14 +202,15 @@ impl Cq {
         self.arming.pending()
     }
 
-    /// Holds events back until `count` completions that match the arm were added since it, or `period` has passed since
-    /// the first of them (`ibv_modify_cq`, EXT-2). Zero leaves a part out; both zero is no moderation.
+    /// Holds events back until `count` completions that match the arm were added since it, or
+    /// `period` has passed since the first of them (`ibv_modify_cq`, EXT-2). Zero leaves a part
+    /// out; both zero is no moderation.
     pub fn set_moderation(&mut self, count: u32, period: Duration) {
         self.arming.set_moderation(Moderation { count, period });
     }
 
-    /// When [`Cq::handle_timeout`] wants to be called; `None` while no event is held back. Changes with
-    /// [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] only.
+    /// When [`Cq::handle_timeout`] wants to be called; `None` while no event is held back. Changes
+    /// with [`Cq::push`], [`Cq::handle_timeout`] and [`Cq::set_moderation`] only.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.arming.deadline()
@@ -222,7 +227,8 @@ impl Cq {
     /// Only the host knows whether that event was read.
     #[must_use]
     pub fn next_made_the_event(&self) -> bool {
-        // Numbers are without gaps but for purges, after which the answer may be off by what was purged.
+        // Numbers are without gaps but for purges, after which the answer may be off by what was
+        // purged.
         !self.ring.is_empty() && self.fired_at == self.added - self.ring.len() as u64 + 1
     }
 
@@ -243,8 +249,8 @@ impl Cq {
         Ok(())
     }
 
-    /// Removes the completions of a QP that is being destroyed or reset. An arm they satisfied has fired already; its
-    /// event then finds fewer completions, or none (CQN-8).
+    /// Removes the completions of a QP that is being destroyed or reset. An arm they satisfied has
+    /// fired already; its event then finds fewer completions, or none (CQN-8).
     pub fn purge(&mut self, qpn: Qpn) {
         self.ring.retain(|c| c.qpn != qpn);
     }

@@ -278,7 +278,8 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     assert!(!cq.arm_fresh(ArmKind::Next, T0));
 }
 
-/// Whoever arms reads the clock first, and another thread may add a completion before the arm takes effect.
+/// Whoever arms reads the clock first, and another thread may add a completion before the arm takes
+/// effect.
 #[test]
 fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
     let one = || success(1, WcOpcode::Send, false);
@@ -382,7 +383,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The naive model: remembers every arm and every completion since the last event and decides from the whole history.
+/// The naive model: remembers every arm and every completion since the last event and decides from
+/// the whole history.
 #[derive(Default)]
 struct Model {
     ring: Vec<u64>,
@@ -393,7 +395,8 @@ struct Model {
     period: u64,
     persistent: bool,
     ndk: bool,
-    /// For each completion in the ring: when it came, whether the last callback knew it, whether the last arm did.
+    /// For each completion in the ring: when it came, whether the last callback knew it, whether
+    /// the last arm did.
     facts: Vec<(u64, bool, bool)>,
 }
 

@@ -1,9 +1,10 @@
-//! Fast-registered regions: a key allocated once, and given pages by a work request (IBTA 10.6.3, NDKPI's
-//! `NdkFastRegister`).
+//! Fast-registered regions: a key allocated once, and given pages by a work request (IBTA 10.6.3,
+//! NDKPI's `NdkFastRegister`).
 //!
-//! Such a key is *free* or *registered*. A request registers the free key over a list of pages of [`PAGE`] bytes that need
-//! not lie side by side, under a new tag; an invalidate, local or by the peer, frees it. The page lists of requests that are
-//! queued wait here under a number, so that a work queue element stays small.
+//! Such a key is *free* or *registered*. A request registers the free key over a list of pages of
+//! [`PAGE`] bytes that need not lie side by side, under a new tag; an invalidate, local or by the
+//! peer, frees it. The page lists of requests that are queued wait here under a number, so that a
+//! work queue element stays small.
 use super::{Object, Region, RegionKind, checked_region, inside};
 use crate::cause::Cause;
 use crate::memory::{Memory, MemoryFault, Range, RangeKind};
@@ -72,11 +73,12 @@ impl KeyTable {
         self.insert(Object::Fast(Box::new(fast)), random)
     }
 
-    /// Keeps the pages of a request until it is performed. Lists of earlier requests that never were (flushed, or
-    /// never posted) go with the next one that is, or with the key.
+    /// Keeps the pages of a request until it is performed. Lists of earlier requests that never
+    /// were (flushed, or never posted) go with the next one that is, or with the key.
     ///
     /// # Errors
-    /// `UnknownKey`; `BadArgument` for no pages, more than the key was made for, or one that is not page-aligned.
+    /// `UnknownKey`; `BadArgument` for no pages, more than the key was made for, or one that is not
+    /// page-aligned.
     pub fn stage_pages(&mut self, mr: Key, pages: &[u64]) -> Result<PageListId, Cause> {
         let fast = self.fast_mut(mr)?;
         let bad = |rule| Err(Cause::BadArgument { what: "pages", rule });
@@ -214,8 +216,8 @@ impl Fast {
     }
 }
 
-/// Memory that also knows the pages of fast-registered regions. The host wraps its own with the key table whose lock it
-/// holds.
+/// Memory that also knows the pages of fast-registered regions. The host wraps its own with the key
+/// table whose lock it holds.
 #[derive(Clone, Copy, Debug)]
 pub struct PagedMemory<'a, M> {
     /// The keys whose check named the ranges.

@@ -84,7 +84,8 @@ pub enum KeyOp {
     },
 }
 
-/// The rights a window can carry; other bits of a bind are ignored, as ConnectX ignores them in a work request.
+/// The rights a window can carry; other bits of a bind are ignored, as ConnectX ignores them in a
+/// work request.
 const WINDOW_RIGHTS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
@@ -130,7 +131,8 @@ struct Plan {
     binding: Option<Binding>,
 }
 
-/// Keys of one device. Key indices come from the host (`random`), so that remote keys cannot be guessed.
+/// Keys of one device. Key indices come from the host (`random`), so that remote keys cannot be
+/// guessed.
 #[derive(Debug, Default)]
 pub struct KeyTable {
     slots: Slots<Object>,
@@ -157,12 +159,12 @@ impl KeyTable {
         self.len() == 0
     }
 
-    /// Registers a region. The key is `random` itself (index and tag), or one with the next free index if that index
-    /// is taken or 0. A zero-based region starts at 0, whatever `iova` says.
+    /// Registers a region. The key is `random` itself (index and tag), or one with the next free
+    /// index if that index is taken or 0. A zero-based region starts at 0, whatever `iova` says.
     ///
     /// # Errors
-    /// `BadArgument` for remote write or atomic access without local write, or for a range that wraps
-    /// around the address space; `QueueFull` when the table is full.
+    /// `BadArgument` for remote write or atomic access without local write, or for a range that
+    /// wraps around the address space; `QueueFull` when the table is full.
     pub fn register(&mut self, region: Region, random: u32) -> Result<Key, Cause> {
         let region = checked_region(region)?;
         self.insert(Object::Region { region, windows: 0 }, random)
@@ -196,8 +198,8 @@ impl KeyTable {
         self.insert(Object::Window(Window { pd, ty, binding: None }), random)
     }
 
-    /// Frees a window, unbinding it. The tag of `key` is not checked: a bind in flight may have changed
-    /// it, and the owner is not told of an invalidate.
+    /// Frees a window, unbinding it. The tag of `key` is not checked: a bind in flight may have
+    /// changed it, and the owner is not told of an invalidate.
     ///
     /// # Errors
     /// `UnknownKey` if the index names no window.
@@ -262,7 +264,8 @@ impl KeyTable {
     /// Would [`KeyTable::apply`] succeed?
     ///
     /// # Errors
-    /// The rule broken. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates: o10-37.2.26.
+    /// The rule broken. Binds: IBTA C10-72 … C10-75 and, for type 2, o10-37.2.30; invalidates:
+    /// o10-37.2.26.
     pub fn check_op(&self, op: &KeyOp) -> Result<(), Cause> {
         match *op {
             KeyOp::Bind { ref bind, pd, qpn } => self.plan_bind(bind, pd, qpn).map(drop),
@@ -274,8 +277,9 @@ impl KeyTable {
         }
     }
 
-    /// Frees the type 2 windows bound on a QP that is being destroyed: a later QP of the same number must not open
-    /// them. Looks at the whole table, but only when type 2 windows are bound at all.
+    /// Frees the type 2 windows bound on a QP that is being destroyed: a later QP of the same
+    /// number must not open them. Looks at the whole table, but only when type 2 windows are bound
+    /// at all.
     pub fn release_qp(&mut self, qpn: Qpn) {
         if self.bound_type2 == 0 {
             return;
@@ -288,8 +292,8 @@ impl KeyTable {
         }
     }
 
-    /// Unbinds all windows of a region (whatever the key's tag), so that it can be deregistered. Looks at the whole table, but
-    /// only when windows are bound to it.
+    /// Unbinds all windows of a region (whatever the key's tag), so that it can be deregistered.
+    /// Looks at the whole table, but only when windows are bound to it.
     pub fn unbind_windows(&mut self, mr: Key) {
         if self.windows_on(mr) == 0 {
             return;
@@ -303,13 +307,15 @@ impl KeyTable {
         }
     }
 
-    /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for writing.
+    /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for
+    /// writing.
     ///
-    /// An entry of length 0 names no memory and its key is not looked at: the mlx5 provider never hands such entries to
-    /// the device. The range it gives is empty and of kind `Null`.
+    /// An entry of length 0 names no memory and its key is not looked at: the mlx5 provider never
+    /// hands such entries to the device. The range it gives is empty and of kind `Null`.
     ///
     /// # Errors
-    /// `UnknownKey`, `OpNotSupported` (a window's key), `WrongPd`, `AccessDenied`, `OutOfBounds`; in this order.
+    /// `UnknownKey`, `OpNotSupported` (a window's key), `WrongPd`, `AccessDenied`, `OutOfBounds`;
+    /// in this order.
     #[inline]
     pub fn check_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Result<Range, Cause> {
         if len == 0 {
@@ -325,7 +331,8 @@ impl KeyTable {
         place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
-    /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA 9.7.4.1.5, C9-88).
+    /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA
+    /// 9.7.4.1.5, C9-88).
     ///
     /// # Errors
     /// `UnknownKey`, `WrongPd`, `WindowNotUsable`, `AccessDenied`, `OutOfBounds`; in this order.
@@ -346,7 +353,8 @@ impl KeyTable {
         place(key, owner, kind, opened, va, len)
     }
 
-    /// Checks a remote access to all that a key opens (a FLUSH of region selectivity, which ignores address and length).
+    /// Checks a remote access to all that a key opens (a FLUSH of region selectivity, which ignores
+    /// address and length).
     ///
     /// # Errors
     /// Those of [`KeyTable::check_remote`] but the bounds.
@@ -375,7 +383,8 @@ impl KeyTable {
         }
     }
 
-    /// What a remote key opens to `qpn`: the region it lies in, its kind and (start, length, host address).
+    /// What a remote key opens to `qpn`: the region it lies in, its kind and (start, length, host
+    /// address).
     #[inline]
     fn remote(
         &self,
@@ -464,16 +473,16 @@ impl KeyTable {
     }
 
     fn plan_bind(&self, bind: &MwBind, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
-        // The window is found by index alone, as ConnectX finds it: consumers that pipeline binds, or whose peer
-        // invalidated the window, hold an older tag.
+        // The window is found by index alone, as ConnectX finds it: consumers that pipeline binds,
+        // or whose peer invalidated the window, hold an older tag.
         let (_, window) = self.window_at(bind.mw)?;
         let new_key = bind.bound_key();
         if window.pd != pd {
             return Err(Cause::WrongPd { key: bind.mw });
         }
         if bind.len == 0 {
-            // Unbinds and looks at no region. IBTA o10-37.2.40 has this for type 1 alone; ConnectX takes it for type 2
-            // as well, where only the QP that bound the window may do it.
+            // Unbinds and looks at no region. IBTA o10-37.2.40 has this for type 1 alone; ConnectX
+            // takes it for type 2 as well, where only the QP that bound the window may do it.
             return match window.binding {
                 Some(b) if window.ty == MwType::Type2 && b.qpn != qpn => {
                     Err(Cause::WindowNotUsable { key: bind.mw })
@@ -487,7 +496,8 @@ impl KeyTable {
         }
         let region = self.local_region(pd, bind.mr)?;
         if region.access.contains(Access::ZERO_BASED) {
-            // The mlx5 provider and rxe refuse it: a window's addresses would name nothing the peer knows.
+            // The mlx5 provider and rxe refuse it: a window's addresses would name nothing the peer
+            // knows.
             return Err(Cause::BadArgument { what: "mr", rule: "no window on a zero-based region" });
         }
         let access = bind.access & WINDOW_RIGHTS;
@@ -515,7 +525,8 @@ impl KeyTable {
         Ok(Plan { key: new_key, binding: Some(binding) })
     }
 
-    /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and PD.
+    /// Local and remote invalidates have the same rules: a bound type 2 window, on its own QP and
+    /// PD.
     fn plan_invalidate(&self, key: Key, pd: PdId, qpn: Qpn) -> Result<Plan, Cause> {
         let window = match self.exact(key)? {
             Object::Window(window) => window,

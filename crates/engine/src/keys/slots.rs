@@ -1,4 +1,5 @@
-//! The hash table under the key table: open addressing in one `Vec`, hashed by the key index, which is random already.
+//! The hash table under the key table: open addressing in one `Vec`, hashed by the key index, which
+//! is random already.
 use crate::types::Key;
 use alloc::vec::Vec;
 use core::iter::repeat_with;
@@ -14,7 +15,8 @@ struct Slot<T> {
     value: T,
 }
 
-/// Values by key index. At most half full, so that a look-up, hit or miss, touches one or two neighbouring slots.
+/// Values by key index. At most half full, so that a look-up, hit or miss, touches one or two
+/// neighbouring slots.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Option<Slot<T>>>,
@@ -32,8 +34,8 @@ impl<T> Slots<T> {
         self.len
     }
 
-    /// Adds a value under the key `random`, or with the next free index. Index 0 is never given: programs take a key
-    /// of 0 for "none". `None`: full.
+    /// Adds a value under the key `random`, or with the next free index. Index 0 is never given:
+    /// programs take a key of 0 for "none". `None`: full.
     pub(super) fn insert(&mut self, value: T, random: u32) -> Option<Key> {
         if self.len >= MAX_KEYS as usize {
             return None;
@@ -64,7 +66,8 @@ impl<T> Slots<T> {
         self.slots[at].as_mut().map(|s| (&mut s.key, &mut s.value))
     }
 
-    /// Removes the value at the key's index and closes the gap, so that no tombstones slow down later misses.
+    /// Removes the value at the key's index and closes the gap, so that no tombstones slow down
+    /// later misses.
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
         let mut gap = self.find(key >> 8)?;
         let removed = self.slots[gap].take().map(|s| s.value);
@@ -74,7 +77,8 @@ impl<T> Slots<T> {
             at = (at + 1) & self.mask();
             let Some(slot) = &self.slots[at] else { return removed };
             let home = self.home(slot.key >> 8);
-            // The slot may move back only if its home is not between the gap (exclusive) and itself, cyclically.
+            // The slot may move back only if its home is not between the gap (exclusive) and
+            // itself, cyclically.
             let from_home = at.wrapping_sub(home) & self.mask();
             let from_gap = at.wrapping_sub(gap) & self.mask();
             if from_home >= from_gap {

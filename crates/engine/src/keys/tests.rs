@@ -341,7 +341,8 @@ fn a_region_can_take_itself_from_its_windows() {
 }
 
 proptest! {
-    /// Against a map, with indices that collide in their low bits so that probing and gap closing are exercised.
+    /// Against a map, with indices that collide in their low bits so that probing and gap closing
+    /// are exercised.
     #[test]
     fn slots_behave_as_a_map(steps in prop::collection::vec((0u32..4, 0u32..24, 0u32..3), 1..200)) {
         let mut slots = slots::Slots::default();

@@ -1,15 +1,17 @@
 //! Congestion marks and their notifications (RoCEv2 annex A17.9, RFC 3168).
 //!
-//! Packets of reliable queue pairs say that they may be marked. Whoever takes a marked one tells the sender with a
-//! congestion notification (CNP); the sender's window gives way. A requester whose READ responses are marked asks for
-//! less by itself, too, as responses have no window of their own.
+//! Packets of reliable queue pairs say that they may be marked. Whoever takes a marked one tells
+//! the sender with a congestion notification (CNP); the sender's window gives way. A requester
+//! whose READ responses are marked asks for less by itself, too, as responses have no window of
+//! their own.
 use super::{DropReason, Half, Qp};
 use crate::packet::{Data, Packet, Transmit};
 use crate::time::Time;
 use crate::types::QpState;
 use core::time::Duration;
 
-/// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion experienced is both bits.
+/// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion
+/// experienced is both bits.
 pub(super) const ECT_0: u8 = 2;
 pub(super) const ECN: u8 = 3;
 /// At most one notification in so long, as NICs do it.

@@ -41,9 +41,11 @@ reasons! {
     Sequence: "qp_drop_sequence",
     /// A response to nothing that is outstanding.
     GhostResponse: "qp_drop_ghost_response",
-    /// A response that says nothing new, about a loss that is being made good or a request that has failed.
+    /// A response that says nothing new, about a loss that is being made good or a request that has
+    /// failed.
     Stale: "qp_drop_stale_response",
-    /// Longer than the path MTU or the receive, or a FIRST or MIDDLE packet that is not exactly as long as the MTU.
+    /// Longer than the path MTU or the receive, or a FIRST or MIDDLE packet that is not exactly as
+    /// long as the MTU.
     Length: "qp_drop_length",
     /// Key, bounds or rights forbid it (UC).
     Access: "qp_drop_access",
@@ -59,8 +61,9 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of a queue pair; they wrap and are never reset while it lives.
         ///
-        /// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as executed, as an answer, as a
-        /// duplicate, with the NAK that refuses it, or with the reason why it was dropped; as long as it is kept for its turn, as such.
+        /// A packet given to [`Qp::handle_packet`](super::Qp::handle_packet) is counted once: as
+        /// executed, as an answer, as a duplicate, with the NAK that refuses it, or with the reason
+        /// why it was dropped; as long as it is kept for its turn, as such.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             drops: [u64; DropReason::COUNT],
@@ -108,7 +111,8 @@ counters! {
     duplicates,
     /// Requests that the host performed in the peer's memory by itself.
     direct,
-    /// NAKs of any kind that the responder sent, each for a packet that it refused, but for those of the next line.
+    /// NAKs of any kind that the responder sent, each for a packet that it refused, but for those
+    /// of the next line.
     naks_sent,
     /// Sequence-error NAKs sent, each for packets that did not come.
     gap_naks,

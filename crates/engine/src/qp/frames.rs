@@ -1,11 +1,13 @@
-//! Raw packet queue pairs: what they send and receive are whole Ethernet frames. The host says which frames are theirs.
+//! Raw packet queue pairs: what they send and receive are whole Ethernet frames. The host says
+//! which frames are theirs.
 use super::{Env, Qp, QpCtx, RecvSource};
 use crate::memory::Memory;
 use crate::qp::DropReason;
 use crate::types::{QpState, QpType};
 
 impl Qp {
-    /// A raw packet queue pair sends frames of at most so many bytes, header included, without the check sequence.
+    /// A raw packet queue pair sends frames of at most so many bytes, header included, without the
+    /// check sequence.
     #[must_use]
     pub fn with_frames(mut self, max: u32) -> Self {
         self.requester.set_frame(max);

@@ -1,4 +1,5 @@
-//! What a queue pair keeps on account of its peer's packets: for tests that send it anything at all.
+//! What a queue pair keeps on account of its peer's packets: for tests that send it anything at
+//! all.
 use super::Qp;
 use crate::time::Time;
 use adverb_wire::Psn;

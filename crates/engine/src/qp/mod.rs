@@ -49,8 +49,9 @@ pub struct QpConfig {
     pub uses_srq: bool,
     /// Path MTU of the port: the longest UD message (the `path_mtu` attribute is not set on UD).
     pub port_mtu: PathMtu,
-    /// Bytes a requester keeps unacknowledged at most, so that it does not overrun the socket buffers on the way
-    /// ([`QpConfig::MAX_INFLIGHT`] is a good value). Responses to reads are counted by the same measure.
+    /// Bytes a requester keeps unacknowledged at most, so that it does not overrun the socket
+    /// buffers on the way ([`QpConfig::MAX_INFLIGHT`] is a good value). Responses to reads are
+    /// counted by the same measure.
     pub max_inflight: u32,
     /// Operations that end are noted for completion counters.
     pub counted: bool,
@@ -74,8 +75,9 @@ pub(crate) struct QpCtx<'a> {
 pub(crate) enum Verdict {
     /// It goes on.
     Ok,
-    /// It goes to ERR. The receive at fault is completed already and a NAK, if due, is queued in the responder, which
-    /// is polled for it in ERR too. The frame flushes the rest and raises `event`.
+    /// It goes to ERR. The receive at fault is completed already and a NAK, if due, is queued in
+    /// the responder, which is polled for it in ERR too. The frame flushes the rest and raises
+    /// `event`.
     Fatal { cause: Arc<Cause>, event: Option<QpEvent> },
 }
 
@@ -241,7 +243,8 @@ impl Qp {
         self.first_error.as_ref()
     }
 
-    /// Changes attributes and state. On refusal nothing changed. A move to ERR flushes into `effects`.
+    /// Changes attributes and state. On refusal nothing changed. A move to ERR flushes into
+    /// `effects`.
     pub fn modify(
         &mut self,
         attr: &QpAttr,
@@ -251,8 +254,8 @@ impl Qp {
         effects: &mut Effects,
     ) -> Result<(), AttrError> {
         let from = self.attr.state;
-        // Programs set the attributes of a whole connection on either half of an XRC one; those of the half that is not
-        // there are passed over, as the kernel does.
+        // Programs set the attributes of a whole connection on either half of an XRC one; those of
+        // the half that is not there are passed over, as the kernel does.
         let mask = mask
             - match self.config.qp_type {
                 QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
@@ -362,8 +365,8 @@ impl Qp {
         self
     }
 
-    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK. [`Qp::take_turn`] is to be asked
-    /// afterwards.
+    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
+    /// [`Qp::take_turn`] is to be asked afterwards.
     pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,
@@ -400,7 +403,8 @@ impl Qp {
             self.established = true;
             env.effects.events.push(QpEvent::CommEst);
         }
-        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens memory to it.
+        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens
+        // memory to it.
         if let Some(xrc) = packet.headers.xrceth
             && self.config.qp_type == QpType::XrcRecv
             && let Some(pd) = env.srq.pd(xrc.srqn)
@@ -417,8 +421,8 @@ impl Qp {
     pub fn has_kept(&self) -> bool {
         !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
     }
-    /// The next packet that came early and whose turn it is. The host asks after each packet that it gave to
-    /// [`Qp::handle_packet`], and gives this one next, until there is none.
+    /// The next packet that came early and whose turn it is. The host asks after each packet that
+    /// it gave to [`Qp::handle_packet`], and gives this one next, until there is none.
     #[inline]
     pub fn take_turn(&mut self, now: Time) -> Option<Kept> {
         if !self.has_kept() {
@@ -446,8 +450,8 @@ impl Qp {
         if bth.dest_qpn != self.config.qpn && !multicast {
             return Err(DropReason::DestQpn);
         }
-        // The only entry of the P_Key table is the default partition, as a full member: it talks to full and limited
-        // members alike (IBTA 10.9.3).
+        // The only entry of the P_Key table is the default partition, as a full member: it talks to
+        // full and limited members alike (IBTA 10.9.3).
         if bth.pkey & 0x7fff != 0x7fff {
             return Err(DropReason::PKey);
         }
@@ -477,9 +481,9 @@ impl Qp {
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
-        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the data
-        // sooner. It does not wait for a message of several packets: the peer would get the answer to
-        // its request, with an event, before the request itself completes.
+        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the
+        // data sooner. It does not wait for a message of several packets: the peer would get the
+        // answer to its request, with an event, before the request itself completes.
         let ack_last = sends && self.responder.only_ack_waits() && !self.requester.is_at_long_message();
         if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
             self.last_packet = Half::Responder;
@@ -509,13 +513,15 @@ impl Qp {
         }
         Output::Idle
     }
-    /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes (but on UD), and as many as the
-    /// host takes may be on their way. Before the first request after RESET only.
+    /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes
+    /// (but on UD), and as many as the host takes may be on their way. Before the first request
+    /// after RESET only.
     pub fn leave_network(&mut self, mtu: u32) {
         self.requester.leave_network(&self.config, mtu);
     }
-    /// The peer's process has ended, as the host knows: unfinished requests and later ones fail with `IBV_WC_RETRY_EXC_ERR` at once
-    /// instead of after their timeouts. Receives stay posted, as with a peer that is merely silent. Until RESET.
+    /// The peer's process has ended, as the host knows: unfinished requests and later ones fail
+    /// with `IBV_WC_RETRY_EXC_ERR` at once instead of after their timeouts. Receives stay posted,
+    /// as with a peer that is merely silent. Until RESET.
     pub fn peer_gone(&mut self, effects: &mut Effects) {
         if self.config.qp_type.is_reliable() {
             self.requester.peer_gone(&ctx!(self));
@@ -524,9 +530,10 @@ impl Qp {
             }
         }
     }
-    /// The oldest send request, if the host may perform it in the peer's memory by itself: it is one-sided, nothing before it
-    /// is on its way, and nothing is wrong with its own side. If the host did so it reports with [`Qp::direct_done`];
-    /// otherwise the request goes by [`Qp::poll_output`], which finds out what is wrong.
+    /// The oldest send request, if the host may perform it in the peer's memory by itself: it is
+    /// one-sided, nothing before it is on its way, and nothing is wrong with its own side. If the
+    /// host did so it reports with [`Qp::direct_done`]; otherwise the request goes by
+    /// [`Qp::poll_output`], which finds out what is wrong.
     pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
         self.requester.direct(&ctx!(self), keys)
     }
@@ -550,16 +557,16 @@ impl Qp {
     pub fn has_unacknowledged(&self) -> bool {
         self.requester.has_unacknowledged()
     }
-    /// Does nothing but a plain ACK wait to be sent? It may be delayed for a moment, so that it leaves
-    /// together with what the program sends next.
+    /// Does nothing but a plain ACK wait to be sent? It may be delayed for a moment, so that it
+    /// leaves together with what the program sends next.
     #[must_use]
     pub fn only_ack_waits(&self) -> bool {
         self.responder.only_ack_waits()
     }
-    /// Does a READ of the peer's still have to take its payload, which a later request could change?
-    /// The host sends the waiting responses before it gives the queue pair such a request. Verbs order
-    /// a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the payload of a short
-    /// READ first, and programs rely on it.
+    /// Does a READ of the peer's still have to take its payload, which a later request could
+    /// change? The host sends the waiting responses before it gives the queue pair such a request.
+    /// Verbs order a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the
+    /// payload of a short READ first, and programs rely on it.
     #[must_use]
     pub fn owes_read(&self) -> bool {
         self.responder.owes_read()
@@ -569,7 +576,8 @@ impl Qp {
     pub fn holds_ack(&self) -> bool {
         self.hold_ack
     }
-    /// While set, [`Qp::poll_output`] delays a plain ACK. The host is responsible for clearing it soon.
+    /// While set, [`Qp::poll_output`] delays a plain ACK. The host is responsible for clearing it
+    /// soon.
     pub fn hold_ack(&mut self, hold: bool) {
         self.hold_ack = hold;
     }
@@ -615,7 +623,8 @@ impl Qp {
         self.requester.handle_timeout(&ctx!(self), now, &mut self.counters);
         self.settle(effects);
     }
-    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes, QP_FATAL.
+    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes,
+    /// QP_FATAL.
     pub fn fail(&mut self, cause: Cause, effects: &mut Effects) {
         if matches!(self.attr.state, QpState::Reset | QpState::Err) {
             return;
@@ -667,7 +676,8 @@ impl Qp {
         self.responder.flush(&self.config, &cause, effects, &mut self.counters);
         effects.events.extend(event);
         if self.config.uses_srq {
-            // It takes no more from the SRQ; what it had taken is completed above (IBTA 11.6.3.1.3).
+            // It takes no more from the SRQ; what it had taken is completed above (IBTA
+            // 11.6.3.1.3).
             effects.events.push(QpEvent::LastWqeReached);
         }
     }

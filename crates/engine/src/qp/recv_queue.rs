@@ -1,5 +1,5 @@
-//! The receive queue of a queue pair without SRQ: a ring whose scatter/gather entries live in one slab, so that a post
-//! allocates nothing once the ring has been around.
+//! The receive queue of a queue pair without SRQ: a ring whose scatter/gather entries live in one
+//! slab, so that a post allocates nothing once the ring has been around.
 use crate::cause::Cause;
 use crate::types::PdId;
 use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
@@ -18,7 +18,8 @@ pub(crate) struct RecvQueue {
     pd: PdId,
     depth: u32,
     max_sge: u32,
-    /// Slots grow to `depth` as they are first used: an idle queue pair of a thousand costs no memory.
+    /// Slots grow to `depth` as they are first used: an idle queue pair of a thousand costs no
+    /// memory.
     entries: Vec<Entry>,
     slab: Vec<Sge>,
     head: u32,

@@ -25,7 +25,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 
-/// Packets that one half of a queue pair keeps, their bytes, and how far ahead of the gap they may be.
+/// Packets that one half of a queue pair keeps, their bytes, and how far ahead of the gap they may
+/// be.
 pub(super) const MOST: usize = 64;
 const MOST_BYTES: usize = MOST * (4096 + size_of::<Kept>());
 pub(super) const REACH: i32 = 1024;
@@ -33,8 +34,8 @@ pub(super) const REACH: i32 = 1024;
 const LONGEST: u64 = 10_000_000;
 /// Lateness of less, in nanoseconds, is none.
 const SHORTEST: u64 = 1000;
-/// A packet that came twice may have been sent three times and then says nothing of lateness. So one
-/// such packet makes the wait at most twice as long plus this, in nanoseconds.
+/// A packet that came twice may have been sent three times and then says nothing of lateness. So
+/// one such packet makes the wait at most twice as long plus this, in nanoseconds.
 const STEP: u64 = 16_000;
 /// Part by which the wait shrinks when packets are less late, and when one is lost.
 const EARLIER: u64 = 64;
@@ -150,15 +151,15 @@ pub(super) struct Reorder {
     bytes: usize,
     memory: Option<Arc<ReorderMemory>>,
     gap: Option<Gap>,
-    /// The last packet that was reported missing and came, and how late it was: if it comes again, it
-    /// had not been lost.
+    /// The last packet that was reported missing and came, and how late it was: if it comes again,
+    /// it had not been lost.
     doubt: Option<(Psn, u64)>,
     /// How late packets are, in nanoseconds.
     late: u64,
     /// Something came early, and not all that follows from it has been done.
     busy: bool,
-    /// Set when a gap was filled and the packets behind it are still to be handled: whether the other
-    /// side had been told of the gap.
+    /// Set when a gap was filled and the packets behind it are still to be handled: whether the
+    /// other side had been told of the gap.
     was_told: Option<bool>,
 }
 
@@ -212,8 +213,8 @@ impl Reorder {
         let before = core::mem::replace(&mut gap.early, psn);
         let tell = if gap.told { Tell::Again } else { Tell::Gap };
         if gap.told && gap.due.is_none() {
-            // On a path that keeps the order, a packet with a PSN not above the one before it was sent
-            // again.
+            // On a path that keeps the order, a packet with a PSN not above the one before it was
+            // sent again.
             let anew = if wait.is_zero() { !before.precedes(psn) } else { kept == Place::Again };
             if !anew {
                 return Tell::Nothing;

@@ -1,5 +1,5 @@
-//! The send queue: a ring of work queue elements with slabs for their lists and inline bytes, all made with the queue
-//! pair, so that posting allocates nothing.
+//! The send queue: a ring of work queue elements with slabs for their lists and inline bytes, all
+//! made with the queue pair, so that posting allocates nothing.
 use crate::attr::AddressVector;
 use crate::cause::Cause;
 use crate::completion::WcOpcode;
@@ -17,7 +17,8 @@ pub(crate) struct Wqe {
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
     pub(crate) xrc_srqn: u32,
-    /// Bytes of the message; more than 32 bits can be asked for and is refused when it is processed.
+    /// Bytes of the message; more than 32 bits can be asked for and is refused when it is
+    /// processed.
     pub(crate) len: u64,
     /// Entries of the scatter/gather list.
     pub(crate) sges: u16,
@@ -43,7 +44,8 @@ impl Wqe {
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.op, SendOp::LocalInv(_) | SendOp::BindMw(_) | SendOp::FastReg(_))
     }
-    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and ATOMIC WRITE and FLUSH of annex A19.
+    /// Answered by more than an ACK (IBTA 9.7.2.1.1): READ, atomics, and ATOMIC WRITE and FLUSH of
+    /// annex A19.
     pub(crate) fn needs_response(&self) -> bool {
         match self.op {
             SendOp::Read(_)
@@ -175,7 +177,8 @@ impl SendQueue {
         let depth = config.cap.max_send_wr;
         let slots = if depth == 0 { 0 } else { depth.next_power_of_two() as usize };
         let max_sge = config.cap.max_send_sge as usize;
-        // The eight bytes of an atomic write are always copied at the post, whatever room for inline data was asked for.
+        // The eight bytes of an atomic write are always copied at the post, whatever room for
+        // inline data was asked for.
         let max_inline = (config.cap.max_inline_data as usize).max(8);
         let dests = if config.qp_type == QpType::Ud { slots } else { 0 };
         let no_dest = UdDest { av: AddressVector::default(), qpn: 0, qkey: 0 };
@@ -277,8 +280,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// What a post refuses: wrong for the queue pair whatever its keys. Keys and lengths are looked at when the
-    /// request is processed, and fail it with a completion (IBTA 11.4.1.1).
+    /// What a post refuses: wrong for the queue pair whatever its keys. Keys and lengths are looked
+    /// at when the request is processed, and fail it with a completion (IBTA 11.4.1.1).
     fn check(&self, config: &QpConfig, state: QpState, wr: &SendWr<'_>) -> Result<(), Cause> {
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(Cause::WrongState { op: "post send", state });

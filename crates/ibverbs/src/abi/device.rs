@@ -37,7 +37,8 @@ c_types! {
         _dummy2: *mut c_void,
     }
 
-    /// A device as programs see it. Allocate a [`DeviceCell`], not this: provider libraries read the word behind it.
+    /// A device as programs see it. Allocate a [`DeviceCell`], not this: provider libraries read
+    /// the word behind it.
     #[derive(Clone, Copy)]
     struct ibv_device {
         _ops: _ibv_device_ops,
@@ -223,13 +224,14 @@ c_types! {
     }
 }
 
-/// What `ibv_query_port@IBVERBS_1.1` may write: [`ibv_port_attr`] up to and with `flags`, padded, in bytes.
+/// What `ibv_query_port@IBVERBS_1.1` may write: [`ibv_port_attr`] up to and with `flags`, padded,
+/// in bytes.
 pub const COMPAT_PORT_ATTR_SIZE: usize = 48;
 
 /// A device in memory: the public part and the word behind it.
 ///
-/// `libmlx5` and `libefa` compare that word with their own tables to find out whether a device is theirs. It is null
-/// here, so that they answer "not mine" and do not read past the end.
+/// `libmlx5` and `libefa` compare that word with their own tables to find out whether a device is
+/// theirs. It is null here, so that they answer "not mine" and do not read past the end.
 #[repr(C)]
 pub struct DeviceCell {
     /// The public part; programs hold its address.

@@ -1,4 +1,5 @@
-//! Flow rules. The device steers by QP number alone and offers none; the layouts are needed to say so.
+//! Flow rules. The device steers by QP number alone and offers none; the layouts are needed to say
+//! so.
 
 use core::ffi::c_void;
 

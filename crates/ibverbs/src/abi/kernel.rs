@@ -1,4 +1,5 @@
-//! Layouts that the stock `librdmacm` passes through this library: the kernel's QP attributes and path records.
+//! Layouts that the stock `librdmacm` passes through this library: the kernel's QP attributes and
+//! path records.
 
 use core::ffi::c_int;
 

@@ -1,4 +1,5 @@
-//! The two macros that define the mirrors and, from the same text, the tables the layout test reads.
+//! The two macros that define the mirrors and, from the same text, the tables the layout test
+//! reads.
 
 /// Defines `repr(C)` structs and unions and a `LAYOUTS` table of their sizes and offsets.
 ///
@@ -12,8 +13,8 @@ macro_rules! c_types {
             #[repr(C)]
             pub $kind $name { $( $(#[$fmeta])* pub $field: $ty ),* }
 
-            // SAFETY: integers, raw pointers, optional function pointers and arrays and unions of these: all
-            // zero bytes is a value of every field.
+            // SAFETY: integers, raw pointers, optional function pointers and arrays and unions of
+            // these: all zero bytes is a value of every field.
             unsafe impl $crate::abi::Plain for $name {}
         )*
 
@@ -54,7 +55,8 @@ macro_rules! c_field_name {
     };
 }
 
-/// Defines groups of constants, a type alias for each group, and a `CONSTANTS` table of names and values.
+/// Defines groups of constants, a type alias for each group, and a `CONSTANTS` table of names and
+/// values.
 macro_rules! c_enums {
     ($( $(#[$meta:meta])* $name:ident : $ty:ty { $( $value:ident = $expr:expr ),* $(,)? } )*) => {
         $(

@@ -1,12 +1,13 @@
 //! Mirrors of the public types and constants of `infiniband/verbs.h`, as of rdma-core 65.
 //!
-//! Names are those of the header, so that a reader can look them up and the layout test can compare them.
+//! Names are those of the header, so that a reader can look them up and the layout test can compare
+//! them.
 //!
-//! **Size rules.** A program may have been compiled with any header since version 17. The types only ever grew:
-//! [`verbs_context`] at its front (programs find a slot by its distance from the embedded [`ibv_context`]), the
-//! others at their end. What we allocate has the newest size; what the program allocates is written only as far as
-//! the size it passes, or its `comp_mask`, says. `ibv_query_port@IBVERBS_1.1` passes neither and gets
-//! [`COMPAT_PORT_ATTR_SIZE`] bytes.
+//! **Size rules.** A program may have been compiled with any header since version 17. The types
+//! only ever grew: [`verbs_context`] at its front (programs find a slot by its distance from the
+//! embedded [`ibv_context`]), the others at their end. What we allocate has the newest size; what
+//! the program allocates is written only as far as the size it passes, or its `comp_mask`, says.
+//! `ibv_query_port@IBVERBS_1.1` passes neither and gets [`COMPAT_PORT_ATTR_SIZE`] bytes.
 #![allow(non_camel_case_types, reason = "the names are the header's")]
 
 pub mod constants;

@@ -1,4 +1,5 @@
-//! Work queues, indirection tables and flow counters. None of them is offered; the layouts are needed to say so.
+//! Work queues, indirection tables and flow counters. None of them is offered; the layouts are
+//! needed to say so.
 
 use core::ffi::{c_int, c_void};
 

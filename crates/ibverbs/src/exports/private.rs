@@ -1,7 +1,7 @@
 //! What stands behind the private names: commands to a kernel driver that does not exist.
 //!
-//! Each function serves names with different parameters. It takes none itself, which the C calling convention of the
-//! supported machines allows: the caller passes and removes them.
+//! Each function serves names with different parameters. It takes none itself, which the C calling
+//! convention of the supported machines allows: the caller passes and removes them.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -28,7 +28,8 @@ pub extern "C" fn zero() -> c_uint {
     0
 }
 
-/// For functions that return nothing. Among them the registration of a provider: it has no hardware to drive here.
+/// For functions that return nothing. Among them the registration of a provider: it has no hardware
+/// to drive here.
 pub extern "C" fn nothing() {}
 
 /// Version 1.1's registration of a provider, empty since rdma-core 15.

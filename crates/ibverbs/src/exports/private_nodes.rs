@@ -1,6 +1,7 @@
-//! The private names, by the nodes that have them. No program calls them, except `ibv_query_gid_type`,
-//! `ibv_wr_opcode_str` and, as they are loaded, the provider libraries `verbs_register_driver_N`: `libmlx5` and
-//! `libefa`, which perftest and others link to, need them all to exist.
+//! The private names, by the nodes that have them. No program calls them, except
+//! `ibv_query_gid_type`, `ibv_wr_opcode_str` and, as they are loaded, the provider libraries
+//! `verbs_register_driver_N`: `libmlx5` and `libefa`, which perftest and others link to, need them
+//! all to exist.
 //!
 //! Names recur under several nodes. The newest one is the default version, which `dlsym` finds.
 

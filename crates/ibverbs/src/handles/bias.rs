@@ -1,10 +1,10 @@
 //! Entering an object without an atomic read-modify-write, for the thread that uses it most.
 //!
 //! A place for objects belongs to one thread once that thread alone has used it for a while. The
-//! owner counts its stays in a word that only the owner writes, with plain loads and stores. What an atomic
-//! operation would order, whoever destroys the object orders instead: after the object is marked
-//! dead, membarrier(2) makes every thread of the process pass a full barrier. Then either the owner's
-//! count shows that it is inside, or its next look shows it that the object is dead.
+//! owner counts its stays in a word that only the owner writes, with plain loads and stores. What
+//! an atomic operation would order, whoever destroys the object orders instead: after the object is
+//! marked dead, membarrier(2) makes every thread of the process pass a full barrier. Then either
+//! the owner's count shows that it is inside, or its next look shows it that the object is dead.
 //!
 //! A thread is known by its thread pointer. A thread that has ended is not inside, so a later one
 //! with the same pointer may go on as the owner.

@@ -123,7 +123,8 @@ impl<K: Kind> Slot<K> {
     pub(super) fn pin_again(&self) {
         self.life.word.fetch_add(1, Ordering::Relaxed);
     }
-    /// Gives the place to this thread, which has a pin, unless the object is dead or the place another's.
+    /// Gives the place to this thread, which has a pin, unless the object is dead or the place
+    /// another's.
     #[cold]
     fn own(&self) {
         let Life { word, bias, .. } = &self.life;
@@ -151,16 +152,18 @@ impl<K: Kind> Slot<K> {
             self.try_end();
         }
     }
-    /// Ends our part of a dead object if nobody is inside. Everybody who leaves such an object comes here, so the last one does.
+    /// Ends our part of a dead object if nobody is inside. Everybody who leaves such an object
+    /// comes here, so the last one does.
     #[cold]
     fn try_end(&'static self) {
         let Life { word, bias, .. } = &self.life;
         let now = word.load(Ordering::Acquire);
-        // With an owner, a thread is here after `kill` has passed its barrier, as that one holds a pin until then; or is the
-        // owner itself.
+        // With an owner, a thread is here after `kill` has passed its barrier, as that one holds a
+        // pin until then; or is the owner itself.
         let free = now & (LIVE | ENDED | PINS) == 0 && !bias.is_inside();
         if free && word.compare_exchange(now, now | ENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            // SAFETY: the object is dead, so no pin is added any more, and there is none; only one thread sets the bit.
+            // SAFETY: the object is dead, so no pin is added any more, and there is none; only one
+            // thread sets the bit.
             unsafe { (*self.inner.get()).assume_init_drop() };
             K::slab().retire(self);
         }
@@ -176,7 +179,8 @@ impl<K: Kind> Slot<K> {
     pub(super) fn kill(&self) {
         let before = self.life.word.fetch_and(!(LIVE | ENDING), Ordering::AcqRel);
         if before & OWNED != 0 && !self.life.bias.is_own() && !bias::barrier() {
-            // Without the barrier nobody knows whether the owner is inside: our part stays for ever.
+            // Without the barrier nobody knows whether the owner is inside: our part stays for
+            // ever.
             self.life.word.fetch_or(ENDED, Ordering::AcqRel);
         }
     }
@@ -225,7 +229,8 @@ impl<K: Kind> Reserved<K> {
         let slot = self.slot;
         core::mem::forget(self);
         let life = &slot.life;
-        // SAFETY: the slot is in no list, dead and without pins: only this thread writes these parts.
+        // SAFETY: the slot is in no list, dead and without pins: only this thread writes these
+        // parts.
         unsafe {
             slot.visible().write(visible);
             (*slot.inner.get()).write(inner);
@@ -254,13 +259,15 @@ static NO_FORK: Mutex<()> = Mutex::new(());
 /// The thread that forks, between the handlers below; 0: none.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Before the first object: has forks wait for [`NO_FORK`], and looks for a leak checker. Nobody gets past it before that is
-/// done.
+/// Before the first object: has forks wait for [`NO_FORK`], and looks for a leak checker. Nobody
+/// gets past it before that is done.
 fn prepare() {
     static PREPARED: AtomicBool = AtomicBool::new(false);
-    /// A lock for each process of a line: a child does not wait for a thread of its parent, but prepares once more.
+    /// A lock for each process of a line: a child does not wait for a thread of its parent, but
+    /// prepares once more.
     static PREPARING: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
-    // Registered twice, where a process forked while it prepared, they lock and unlock once all the same.
+    // Registered twice, where a process forked while it prepared, they lock and unlock once all the
+    // same.
     extern "C" fn before() {
         if FORKING.load(Ordering::Relaxed) != this_thread() {
             core::mem::forget(NO_FORK.lock());
@@ -303,8 +310,8 @@ struct Lists<K: Kind> {
     fresh: (usize, usize),
 }
 
-/// Slots in a row, each of which names the next: nothing is allocated under the locks, for which a fork waits with the locks of
-/// the allocator.
+/// Slots in a row, each of which names the next: nothing is allocated under the locks, for which a
+/// fork waits with the locks of the allocator.
 struct Queue<K: Kind> {
     first: Option<&'static Slot<K>>,
     last: Option<&'static Slot<K>>,

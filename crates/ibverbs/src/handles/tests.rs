@@ -174,8 +174,8 @@ impl Handle for WatchedVisible {
     type Object = Watched;
 }
 
-/// Threads use an object, one of them as the owner of its place, while another destroys it: none is inside when our part
-/// ends, and it ends.
+/// Threads use an object, one of them as the owner of its place, while another destroys it: none is
+/// inside when our part ends, and it ends.
 #[test]
 fn cqn_10_objects_are_destroyed_while_threads_use_them() {
     let count = Arc::new(AtomicUsize::new(0));

@@ -1,5 +1,5 @@
-//! Fork protection. A NIC writes to physical pages and needs copy-on-write turned off; this device writes through the
-//! process's own mapping, so nothing has to be done and nothing can be too late.
+//! Fork protection. A NIC writes to physical pages and needs copy-on-write turned off; this device
+//! writes through the process's own mapping, so nothing has to be done and nothing can be too late.
 
 use core::ffi::{c_int, c_void};
 

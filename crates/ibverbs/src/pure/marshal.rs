@@ -1,4 +1,5 @@
-//! Translations between the kernel's structures and the header's, which the stock `librdmacm` asks of this library.
+//! Translations between the kernel's structures and the header's, which the stock `librdmacm` asks
+//! of this library.
 
 use crate::abi::*;
 
@@ -28,8 +29,9 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
     unsafe { dst.write((&*src).into()) }
 }
 
-/// QP attributes: kernel to header. `qp_state` and `rate_limit` are left alone: the kernel's structure answers "which
-/// attributes lead to the state asked for", and the caller sets the state itself.
+/// QP attributes: kernel to header. `qp_state` and `rate_limit` are left alone: the kernel's
+/// structure answers "which attributes lead to the state asked for", and the caller sets the state
+/// itself.
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const ib_uverbs_qp_attr) {
     // SAFETY: the caller passes two valid structures.
     let (dst, kern) = unsafe { (&mut *dst, &*src) };

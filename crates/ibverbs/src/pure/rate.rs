@@ -15,7 +15,8 @@ const fn rate(code: ibv_rate, mult: c_int, mbps: c_int) -> Rate {
     Rate { code, mult, mbps }
 }
 
-/// Lanes of SDR, DDR and QDR count raw bits; from FDR on the figure is the signalling rate, hence the odd numbers.
+/// Lanes of SDR, DDR and QDR count raw bits; from FDR on the figure is the signalling rate, hence
+/// the odd numbers.
 const RATES: [Rate; 23] = [
     rate(IBV_RATE_2_5_GBPS, 1, 2_500),
     rate(IBV_RATE_5_GBPS, 2, 5_000),

@@ -18,7 +18,8 @@ use crate::errno;
 const DEVICES: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
 
-/// The content of a file of the devices' own virtual sysfs tree, `None` for a path that is not in it.
+/// The content of a file of the devices' own virtual sysfs tree, `None` for a path that is not in
+/// it.
 pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
     let text = if let Ok(below) = path.strip_prefix(DEVICES) {
         let mut parts = below.components();
@@ -44,7 +45,8 @@ pub fn virtual_file(path: &Path) -> Option<Vec<u8>> {
     Some(format!("{text}\n").into_bytes())
 }
 
-/// Reads a file of sysfs, the virtual tree first, into `buf`; the number of bytes, or an errno value.
+/// Reads a file of sysfs, the virtual tree first, into `buf`; the number of bytes, or an errno
+/// value.
 pub fn read(path: &Path, buf: &mut [u8]) -> Result<usize, c_int> {
     if let Some(content) = virtual_file(path) {
         let len = content.len().min(buf.len());
@@ -56,7 +58,8 @@ pub fn read(path: &Path, buf: &mut [u8]) -> Result<usize, c_int> {
     read.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// Where sysfs is mounted: `SYSFS_PATH` without trailing slashes, unless the program is set-uid, else `/sys`.
+/// Where sysfs is mounted: `SYSFS_PATH` without trailing slashes, unless the program is set-uid,
+/// else `/sys`.
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -83,8 +86,8 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: size_t,
 ) -> c_int {
-    // SAFETY: the caller passes two strings and a buffer of `size` bytes; the buffer may be uninitialised in C's
-    // eyes only, any byte is a `u8`.
+    // SAFETY: the caller passes two strings and a buffer of `size` bytes; the buffer may be
+    // uninitialised in C's eyes only, any byte is a `u8`.
     let (dir, file, buf) = unsafe {
         (CStr::from_ptr(dir), CStr::from_ptr(file), core::slice::from_raw_parts_mut(buf.cast::<u8>(), size))
     };

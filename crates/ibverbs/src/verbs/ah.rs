@@ -82,7 +82,8 @@ fn route_back(context: &Context, port: u8, area: &[u8; 40]) -> Result<ibv_global
     context.check_port(port)?;
     let ipv4 = &area[IPV4_AT..];
     let is_v4 = if area[0] >> 4 == 6 {
-        // The first nibble may be chance in bytes that mean nothing: an IPv4 header with a right checksum decides.
+        // The first nibble may be chance in bytes that mean nothing: an IPv4 header with a right
+        // checksum decides.
         ipv4[0] == IPV4_PLAIN && checksum(ipv4) == 0
     } else if ipv4[0] >> 4 == 4 {
         true
@@ -151,8 +152,8 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     }
 }
 
-/// The Ethernet address behind a GID, as far as this host knows it, and its VLAN (0xffff: none). 0, or a negative errno
-/// value. Our own packets find their way without it.
+/// The Ethernet address behind a GID, as far as this host knows it, and its VLAN (0xffff: none). 0,
+/// or a negative errno value. Our own packets find their way without it.
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,
     attr: *mut ibv_ah_attr,

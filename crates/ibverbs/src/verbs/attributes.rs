@@ -1,4 +1,5 @@
-//! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its clock.
+//! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its
+//! clock.
 use super::device::set_text;
 use super::tags::MAX_TAG_OPS;
 use super::wq::HASH_XOR;
@@ -73,8 +74,8 @@ fn attributes(context: &Context) -> ibv_device_attr {
     a.max_qp_rd_atom = limits.max_rd_atomic.into();
     a.max_res_rd_atom = MAX_QP * c_int::from(limits.max_rd_atomic);
     a.max_qp_init_rd_atom = limits.max_rd_atomic.into();
-    // The CPU's own atomics: atomic towards everything on this machine.
-    // Of a program's own memory no more than that holds: the kernel copies words of it, under a lock of the process.
+    // The CPU's own atomics: atomic towards everything on this machine. Of a program's own memory
+    // no more than that holds: the kernel copies words of it, under a lock of the process.
     a.atomic_cap = IBV_ATOMIC_HCA;
     a.max_raw_ethy_qp = MANY;
     a.max_mw = MAX_KEYS;

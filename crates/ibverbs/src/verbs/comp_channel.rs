@@ -35,7 +35,8 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 
 /// Waits for an event and answers its CQ (CHN-1, CHN-2, CHN-7).
 ///
-/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as `req_notify_cq` does.
+/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as
+/// `req_notify_cq` does.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(

@@ -30,7 +30,8 @@ const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNOR
 /// Completions with these carry the time of their coming.
 const TIMESTAMPS: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
+/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
+/// drivers.
 pub const RESOURCE_CQ: u64 = 0xadb0_0001;
 
 /// What a CQ is made of beyond what every CQ has.
@@ -110,7 +111,8 @@ pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     init_attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the program's attributes; fields beyond those of version 17 are looked at as `comp_mask` says.
+    // SAFETY: the program's attributes; fields beyond those of version 17 are looked at as
+    // `comp_mask` says.
     match unsafe { create_ex(context, init_attr) } {
         Ok(cq) => cq.cast(),
         Err(e) => failed_null("ibv_create_cq_ex", &e),
@@ -120,7 +122,8 @@ pub unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// Valid attributes.
 unsafe fn create_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> Result<*mut ibv_cq, Error> {
-    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter than ours.
+    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter
+    // than ours.
     let (cqe, vector, wc_flags, mask) =
         unsafe { ((*attr).cqe, (*attr).comp_vector, (*attr).wc_flags, (*attr).comp_mask) };
     if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
@@ -202,7 +205,8 @@ fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     Ok(())
 }
 
-/// Slot `modify_cq`: moderation (EXT-2): an event after `cq_count` completions or `cq_period` microseconds.
+/// Slot `modify_cq`: moderation (EXT-2): an event after `cq_count` completions or `cq_period`
+/// microseconds.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     let modify = || {
         let obj = live(cq)?;

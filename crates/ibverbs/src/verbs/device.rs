@@ -1,4 +1,5 @@
-//! Devices: the list, opening and closing. Attributes are in [`super::attributes`], ports and GIDs in [`super::port`].
+//! Devices: the list, opening and closing. Attributes are in [`super::attributes`], ports and GIDs
+//! in [`super::port`].
 pub use super::attributes::{ibv_query_device, query_device_ex, query_rt_values};
 pub use super::port::{
     _ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_pkey_index, ibv_query_gid, ibv_query_gid_type,
@@ -19,7 +20,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-// SAFETY: the pointers in it are null or (`_ops`) never followed; nothing in it changes after it was made.
+// SAFETY: the pointers in it are null or (`_ops`) never followed; nothing in it changes after it
+// was made.
 unsafe impl Send for DeviceObj {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceObj {}
@@ -79,8 +81,8 @@ fn current() -> Result<Vec<&'static DeviceObj>, Error> {
     Ok(now)
 }
 
-/// The devices of this process, null-terminated; `num_devices` may be null. A machine without a usable network
-/// interface has none: the list is empty then, and the log says why.
+/// The devices of this process, null-terminated; `num_devices` may be null. A machine without a
+/// usable network interface has none: the list is empty then, and the log says why.
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     logging::init();
     let set_count = |n: usize| {
@@ -215,7 +217,8 @@ pub(super) fn make_context(
     Ok(handle)
 }
 
-/// Closes a device. Objects the program did not destroy stay with the process until it ends, as in rdma-core.
+/// Closes a device. Objects the program did not destroy stay with the process until it ends, as in
+/// rdma-core.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     done("ibv_close_device", live(context).and_then(|obj| obj.end()).map(|obj| obj.finish()))
 }

@@ -1,7 +1,7 @@
 //! Memory regions over descriptors, and descriptors of device memory.
 //!
-//! What device memory is exported as has no bytes of its own, as with the kernel's: it cannot be mapped, only registered,
-//! and that in the process it is of.
+//! What device memory is exported as has no bytes of its own, as with the kernel's: it cannot be
+//! mapped, only registered, and that in the process it is of.
 use super::import::{enter_mr, inode};
 use super::mr::access_of;
 use super::{failed_minus_one, failed_null};

@@ -1,5 +1,6 @@
-//! DMA handles: hints on where a device's transfers are to go in the caches of a processor. Here the processor itself
-//! copies, so a hint changes nothing; it is checked as a device checks it, and regions keep it.
+//! DMA handles: hints on where a device's transfers are to go in the caches of a processor. Here
+//! the processor itself copies, so a hint changes nothing; it is checked as a device checks it, and
+//! regions keep it.
 use super::{done, failed_null, import};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
@@ -59,7 +60,8 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
     if has(IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) && mem_type > IBV_TPH_MEM_TYPE_PM {
         return Err(Error::invalid(format!("tph_mem_type is {mem_type}"), "it is not known"));
     }
-    // A handle is one for its processing hint (PCI Express 6.2); processor and type of memory may be left out.
+    // A handle is one for its processing hint (PCI Express 6.2); processor and type of memory may
+    // be left out.
     if !has(IBV_DMAH_INIT_ATTR_MASK_PH) || attr.ph > MAX_PH {
         return Err(Error::invalid("ph", "a processing hint of 0 to 3 is needed"));
     }

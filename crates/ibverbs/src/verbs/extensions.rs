@@ -20,7 +20,8 @@ pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
     let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let n = obj.cq.peek(max, |c| {
-        // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most as often.
+        // SAFETY: the program passes room for `num_entries`, and `peek` calls this at most as
+        // often.
         unsafe {
             out.write(wc_of(c));
             out = out.add(1);
@@ -29,11 +30,13 @@ pub unsafe extern "C" fn adverb_peek_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
     n as c_int
 }
 
-/// Arms, once or until it is taken back (EXT-3); hands its return address on, as `ibv_req_notify_cq` does (EXT-4).
+/// Arms, once or until it is taken back (EXT-3); hands its return address on, as
+/// `ibv_req_notify_cq` does (EXT-4).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn adverb_notify_cq(cq: *mut ibv_cq, kind: c_uint, flags: c_uint) -> c_int {
-    // The three arguments stay where they are; the fourth takes the return address; the callee returns to it.
+    // The three arguments stay where they are; the fourth takes the return address; the callee
+    // returns to it.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rcx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]

@@ -19,7 +19,8 @@ fn none<T>(call: &str, what: *const T) -> c_int {
     failed(call, &Error::invalid(format!("{what:p}"), "this library made no such object"))
 }
 
-/// The answer of a call that is not offered: EINVAL if its handle is none, else why it is not offered.
+/// The answer of a call that is not offered: EINVAL if its handle is none, else why it is not
+/// offered.
 fn refused<H: Handle, T>(call: &str, handle: *mut H, why: Error) -> *mut T {
     failed_null(call, &live(handle).err().unwrap_or(why))
 }

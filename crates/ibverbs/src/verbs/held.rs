@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 thread_local! {
-    /// What this thread waits on. Here and not on its stack, so that it goes with a thread that is cancelled, also where a
-    /// build that aborts on panics runs no destructors of the stack.
+    /// What this thread waits on. Here and not on its stack, so that it goes with a thread that is
+    /// cancelled, also where a build that aborts on panics runs no destructors of the stack.
     static HELD: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
 }
 

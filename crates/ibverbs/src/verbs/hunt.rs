@@ -1,5 +1,6 @@
-//! The data path of a program that is hunted (`adverb hunt`): the same calls, with the place in the program that makes them.
-//! Programs that are not have the plain ones in their tables, and pay nothing.
+//! The data path of a program that is hunted (`adverb hunt`): the same calls, with the place in the
+//! program that makes them. Programs that are not have the plain ones in their tables, and pay
+//! nothing.
 use super::{notify, poll, post};
 use crate::abi::*;
 use crate::handles::hot;
@@ -61,7 +62,8 @@ unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address
     found
 }
 
-/// Of a failed completion `wr_id`, `status`, `qp_num` and `vendor_err` are defined and nothing else.
+/// Of a failed completion `wr_id`, `status`, `qp_num` and `vendor_err` are defined and nothing
+/// else.
 fn scramble(wc: &mut ibv_wc, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
     // A kind of request that it was not, now and then of the other direction.

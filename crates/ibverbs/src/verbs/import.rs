@@ -1,8 +1,8 @@
 //! Handles, and objects taken over by them.
 //!
-//! In rdma-core several contexts may stand on one open device file, and objects are named by handles within it. Here the
-//! file is a number: `cmd_fd` is an empty memory file whose inode leads to it. A file is known to its own process only:
-//! objects of another process cannot be taken over.
+//! In rdma-core several contexts may stand on one open device file, and objects are named by
+//! handles within it. Here the file is a number: `cmd_fd` is an empty memory file whose inode leads
+//! to it. A file is known to its own process only: objects of another process cannot be taken over.
 use super::{device, dm, failed_null};
 use crate::abi::*;
 use crate::handles::{Handle, Origin, live, reserve};

@@ -33,7 +33,8 @@ fn is_level(value: &str) -> bool {
     value.trim().is_empty() || value.trim().parse::<LevelFilter>().is_ok()
 }
 
-/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger already.
+/// Installs the sink, once, unless the program (a Rust program that links this crate) has a logger
+/// already.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

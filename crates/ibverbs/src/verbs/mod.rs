@@ -1,4 +1,5 @@
-//! The C entry points, by object: exported functions (`ibv_…`) and those that contexts and objects point to.
+//! The C entry points, by object: exported functions (`ibv_…`) and those that contexts and objects
+//! point to.
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the verb's manual page")]
 #![allow(clippy::too_many_arguments, reason = "the signatures are the header's")]
 

@@ -1,4 +1,5 @@
-//! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in [`super::dmabuf`].
+//! Memory regions. Buffers of `ibv_alloc_buf` are in [`super::buf`], descriptors in
+//! [`super::dmabuf`].
 pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 
 use super::dmah::InUse;

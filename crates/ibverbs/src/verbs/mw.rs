@@ -29,7 +29,8 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
     Ok(place.fill(visible, MwObj { mw }, origin))
 }
 
-/// Slot `bind_mw`: windows of type 1. Posts a bind request whose key is the window's with the next tag.
+/// Slot `bind_mw`: windows of type 1. Posts a bind request whose key is the window's with the next
+/// tag.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, mw_bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: the program's request.
     done("ibv_bind_mw", bind(qp, mw, unsafe { &*mw_bind }))

@@ -5,8 +5,8 @@ use adverb_device::interfaces::{self, Interface, ip_of, is_link_local};
 use nix::errno::Errno;
 use std::net::IpAddr;
 
-/// The Ethernet address behind a GID: of an interface of this host, of the kernel's ARP table, or that a link-local
-/// address was made of.
+/// The Ethernet address behind a GID: of an interface of this host, of the kernel's ARP table, or
+/// that a link-local address was made of.
 pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
     let ip = ip_of(gid);
     if let Some(own) = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip)) {
@@ -22,7 +22,8 @@ pub(super) fn mac_of(via: &Interface, gid: &Gid) -> Result<[u8; 6], Error> {
     found.ok_or_else(|| Error::new(Errno::EHOSTUNREACH, format!("no Ethernet address of {ip} is known")))
 }
 
-/// Looks an address up in the text of `/proc/net/arp`: IP, type, flags, hardware address, mask, interface.
+/// Looks an address up in the text of `/proc/net/arp`: IP, type, flags, hardware address, mask,
+/// interface.
 fn from_arp(table: &str, ip: IpAddr, interface: &str) -> Option<[u8; 6]> {
     const COMPLETE: u32 = 2;
     table.lines().skip(1).find_map(|line| {

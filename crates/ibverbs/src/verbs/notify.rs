@@ -5,12 +5,13 @@ use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
 use core::ffi::c_int;
 
-/// Slot `req_notify_cq`: hands its return address on, which is the place in the program that arms, so that the report of
-/// a lost wake-up can name it (EXT-4).
+/// Slot `req_notify_cq`: hands its return address on, which is the place in the program that arms,
+/// so that the report of a lost wake-up can name it (EXT-4).
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // The first two arguments stay where they are; the third takes the return address; the callee returns to it.
+    // The first two arguments stay where they are; the third takes the return address; the callee
+    // returns to it.
     #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {arm}", arm = sym arm);
     #[cfg(target_arch = "aarch64")]
@@ -42,7 +43,8 @@ pub fn site_before(return_address: usize) -> ArmSite {
     return_address.checked_sub(1).map_or(ArmSite::Unknown, ArmSite::Code)
 }
 
-/// An address in the program's code, in words: file and offset, the function, the line if the program says.
+/// An address in the program's code, in words: file and offset, the function, the line if the
+/// program says.
 pub fn name_code(address: usize) -> String {
     let mut text = module_of(address);
     backtrace::resolve(address as *mut _, |symbol| {

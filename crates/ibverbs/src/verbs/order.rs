@@ -1,8 +1,10 @@
 //! Tells ThreadSanitizer that a completion comes after the posts before it.
 //!
-//! A program may give memory from one of its threads to another by these alone: one fills a buffer and posts, the other polls and uses
-//! the buffer again. ThreadSanitizer follows the locks that a program calls. It does not see those in here, and would report a race.
-//! So in a program that has its run-time library each post counts as a release of one word, and each completion as an acquisition of it.
+//! A program may give memory from one of its threads to another by these alone: one fills a buffer
+//! and posts, the other polls and uses the buffer again. ThreadSanitizer follows the locks that a
+//! program calls. It does not see those in here, and would report a race. So in a program that has
+//! its run-time library each post counts as a release of one word, and each completion as an
+//! acquisition of it.
 use core::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -19,7 +19,8 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
     let Ok(max) = usize::try_from(num_entries) else { return -errno::code(libc::EINVAL) };
     let mut out = wc;
     let polled = obj.cq.poll(max, |c| {
-        // SAFETY: the program passes room for `num_entries`, and `poll` calls this at most as often.
+        // SAFETY: the program passes room for `num_entries`, and `poll` calls this at most as
+        // often.
         unsafe {
             out.write(wc_of(&c));
             out = out.add(1);
@@ -102,7 +103,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     rc
 }
 
-/// Gives what is there; with an event that is not read yet, less, once ([`adverb_device::Cq::poll_next`]).
+/// Gives what is there; with an event that is not read yet, less, once
+/// ([`adverb_device::Cq::poll_next`]).
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let obj = match session(cq, this_thread()) {
         Some(obj) if obj.is_live() => obj,
@@ -165,7 +167,8 @@ unsafe fn present(
     if polled.is_err() {
         return errno::code(libc::EIO);
     }
-    // SAFETY: the caller's promise: the visible fields are written through the raw handle, the rest by its only user.
+    // SAFETY: the caller's promise: the visible fields are written through the raw handle, the rest
+    // by its only user.
     unsafe {
         *obj.said_empty.get() = taken.is_none();
         let Some(c) = taken else { return libc::ENOENT };

@@ -18,7 +18,8 @@ const PHYS_LINK_UP: u8 = 5;
 const SYSFS_V1: u32 = 0;
 const SYSFS_ROCE_V2: u32 = 1;
 
-/// IBTA codes of (link width, lane speed) that come nearest to a speed in Mbit/s, as RoCE drivers report them.
+/// IBTA codes of (link width, lane speed) that come nearest to a speed in Mbit/s, as RoCE drivers
+/// report them.
 pub(crate) fn link_codes(mbit: u32) -> (u8, u32) {
     const X1: u8 = 1;
     const X4: u8 = 2;
@@ -185,7 +186,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
 }
 
-/// All valid rows of the GID table; their number, or a negative errno value. Too little room for all is `-EINVAL`.
+/// All valid rows of the GID table; their number, or a negative errno value. Too little room for
+/// all is `-EINVAL`.
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -226,8 +228,8 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     written as isize
 }
 
-/// The type of a GID as sysfs counts them: 0 for IB and RoCE v1 (and an empty entry), 1 for RoCE v2. Private to
-/// rdma-core, which calls it from its programs.
+/// The type of a GID as sysfs counts them: 0 for IB and RoCE v1 (and an empty entry), 1 for RoCE
+/// v2. Private to rdma-core, which calls it from its programs.
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port_num: u8,

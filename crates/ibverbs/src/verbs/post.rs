@@ -8,7 +8,8 @@ use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use core::ffi::c_int;
 
-/// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway, entry by entry.
+/// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
+/// entry by entry.
 const MAX_INLINE_SGES: usize = 64;
 
 // The engine's entry is laid out as the header's.
@@ -18,7 +19,8 @@ const _: () = {
     assert!(core::mem::offset_of!(Sge, lkey) == core::mem::offset_of!(ibv_sge, lkey));
 };
 
-/// Slot `post_send`: the chain is handed over at once (DEF-2); on failure what came before the bad request was.
+/// Slot `post_send`: the chain is handed over at once (DEF-2); on failure what came before the bad
+/// request was.
 pub unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -35,7 +37,8 @@ pub unsafe extern "C" fn post_send(
     };
     let is_ud = obj.qp.qp_type() == QpType::Ud;
     super::order::posted();
-    // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed over with these.
+    // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed
+    // over with these.
     let _alone = Alone::on(&obj);
     let mut chain = match obj.qp.send_chain() {
         Ok(chain) => chain,

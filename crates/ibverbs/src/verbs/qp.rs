@@ -1,4 +1,5 @@
-//! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and [`super::wr_api`].
+//! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
+//! [`super::wr_api`].
 use super::{done, failed, failed_null, import, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
@@ -14,7 +15,8 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use std::sync::Arc;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
+/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
+/// drivers.
 const RESOURCE_QP: u64 = 0xadb0_0002;
 
 /// `send_ops_flags` that a queue pair type offers.
@@ -41,8 +43,8 @@ const fn send_ops(qp_type: QpType) -> u64 {
     }
 }
 
-/// Queue pairs that can have several handles, by address, and each handle. Events name the oldest that lives: the one of
-/// the context they come from, as long as there is one.
+/// Queue pairs that can have several handles, by address, and each handle. Events name the oldest
+/// that lives: the one of the context they come from, as long as there is one.
 static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// Creates a QP.
@@ -89,7 +91,8 @@ pub unsafe extern "C" fn create_qp_ex(
 unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     let owner = live(context)?;
     let file = owner.file.number();
-    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter than ours.
+    // SAFETY: the caller's promise. No reference to the whole: an old program's struct is shorter
+    // than ours.
     unsafe {
         let mask = (*attr).comp_mask;
         let has = |bit| mask & bit != 0;
@@ -229,8 +232,8 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
 const SGE_BYTES: u32 = 16;
 
 fn cap_in(c: &ibv_qp_cap) -> QpCap {
-    // As on NICs and in rxe: a request has room for its elements, and inline data may lie there, whatever was asked for.
-    // `rdma_xclient` sends sixteen bytes without having asked.
+    // As on NICs and in rxe: a request has room for its elements, and inline data may lie there,
+    // whatever was asked for. `rdma_xclient` sends sixteen bytes without having asked.
     let room = c.max_send_sge.min(adverb_device::device::MAX_INLINE / SGE_BYTES) * SGE_BYTES;
     QpCap {
         max_send_wr: c.max_send_wr,
@@ -448,7 +451,8 @@ unsafe fn gid_in(gid: *const ibv_gid) -> Gid {
 /// Why there are no options of enhanced connection establishment.
 const NO_ECE: &str = "enhanced connection establishment is not offered";
 
-/// Sets the options of enhanced connection establishment: the device has none. EOPNOTSUPP, as where a NIC's driver has none.
+/// Sets the options of enhanced connection establishment: the device has none. EOPNOTSUPP, as where
+/// a NIC's driver has none.
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     if let Err(e) = live(qp) {
         return failed("ibv_set_ece", &e);
@@ -460,7 +464,8 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
     failed("ibv_set_ece", &Error::unsupported(NO_ECE))
 }
 
-/// The options of enhanced connection establishment: EOPNOTSUPP, by which programs know that there are none.
+/// The options of enhanced connection establishment: EOPNOTSUPP, by which programs know that there
+/// are none.
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
     match live(qp) {
         Err(e) => failed("ibv_query_ece", &e),

@@ -8,7 +8,8 @@ use crate::objects::SrqObj;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
 
-/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors' drivers.
+/// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
+/// drivers.
 pub const RESOURCE_SRQ: u64 = 0xadb0_0003;
 
 /// What makes an SRQ one of another type than the basic one.

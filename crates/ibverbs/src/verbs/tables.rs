@@ -20,7 +20,8 @@ pub fn context_ops() -> ibv_context_ops {
     }
 }
 
-/// A context with both tables filled; device, descriptors, vectors and mutex are the caller's to set.
+/// A context with both tables filled; device, descriptors, vectors and mutex are the caller's to
+/// set.
 pub fn verbs_context() -> verbs_context {
     let mut context = ibv_context::zeroed();
     context.ops = context_ops();

@@ -73,7 +73,8 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
 
 /// Pointer `read_tm_info` of extended CQs.
 pub(super) unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: readers are called between start and end, by the thread that polls; the program passes a place.
+    // SAFETY: readers are called between start and end, by the thread that polls; the program
+    // passes a place.
     unsafe {
         let (tag, priv_) = current(cq, |_, c| c.tag());
         info.write(ibv_wc_tm_info { tag, priv_ });

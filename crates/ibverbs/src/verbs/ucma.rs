@@ -1,5 +1,5 @@
-//! `/dev/infiniband/rdma_cm` for librdmacm.so.1 and the preloaded object of the same build: open, write and close of the
-//! file. Programs poll the descriptor as they would the kernel's.
+//! `/dev/infiniband/rdma_cm` for librdmacm.so.1 and the preloaded object of the same build: open,
+//! write and close of the file. Programs poll the descriptor as they would the kernel's.
 use super::held::hold;
 use adverb_device::Errno;
 use adverb_link::Uncancelled;
@@ -18,14 +18,15 @@ impl Memory for Program {
     }
 }
 
-/// Has the kernel copy between `ours` and an address of the program, which may be any number (EFAULT).
+/// Has the kernel copy between `ours` and an address of the program, which may be any number
+/// (EFAULT).
 fn copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) -> Result<(), Errno> {
     let vec = |address: u64| libc::iovec { iov_base: address as *mut c_void, iov_len: len };
     let (local, remote) = (vec(ours), vec(theirs));
     // As wide as a register each: what the last one leaves free on the stack would be flags.
     let (one, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
-    // SAFETY: the kernel checks every address. It writes to `ours` as the caller lent it (reading), or to the place that
-    // the program named for the response (writing).
+    // SAFETY: the kernel checks every address. It writes to `ours` as the caller lent it (reading),
+    // or to the place that the program named for the response (writing).
     let copied = unsafe {
         libc::syscall(
             call,
@@ -47,14 +48,17 @@ fn copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) -> Result<(), Er
     }
 }
 
-/// Where a filter of system calls forbids the kernel's copy, a plain one serves: a wrong address ends the program.
+/// Where a filter of system calls forbids the kernel's copy, a plain one serves: a wrong address
+/// ends the program.
 fn plain_copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) {
     let (from, to) = if call == libc::SYS_process_vm_readv { (theirs, ours) } else { (ours, theirs) };
-    // SAFETY: `ours` is a slice of this length; the program vouches for its own address, as for any C call.
+    // SAFETY: `ours` is a slice of this length; the program vouches for its own address, as for any
+    // C call.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len) }
 }
 
-/// Opens the file: its descriptor, or a negative errno value. `O_NONBLOCK` and `O_CLOEXEC` of `flags` count.
+/// Opens the file: its descriptor, or a negative errno value. `O_NONBLOCK` and `O_CLOEXEC` of
+/// `flags` count.
 pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
     let _uncancelled = Uncancelled::begin();
     super::logging::init();

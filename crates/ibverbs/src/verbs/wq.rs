@@ -1,4 +1,5 @@
-//! Receive side scaling: work queues, indirection tables, and queue pairs that spread frames over them.
+//! Receive side scaling: work queues, indirection tables, and queue pairs that spread frames over
+//! them.
 
 use core::ffi::c_int;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The extended posting interface: `ibv_wr_start` … `ibv_wr_complete`.
 //!
-//! Requests are staged one by one and handed over by `ibv_wr_complete`, or forgotten by `ibv_wr_abort` (DEF-2). As the
-//! setters come after the operation, a request is staged when the next one begins or the chain ends.
+//! Requests are staged one by one and handed over by `ibv_wr_complete`, or forgotten by
+//! `ibv_wr_abort` (DEF-2). As the setters come after the operation, a request is staged when the
+//! next one begins or the chain ends.
 use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
@@ -105,7 +106,8 @@ pub fn extend(c: &mut ibv_qp_ex) {
 pub struct Alone<'a>(Option<&'a QpObj>);
 
 impl<'a> Alone<'a> {
-    /// Waits for the others, unless this thread has a chain open itself: that is the program's error, but no reason to hang.
+    /// Waits for the others, unless this thread has a chain open itself: that is the program's
+    /// error, but no reason to hang.
     #[inline]
     pub fn on(obj: &'a Live<QpObj>) -> Self {
         let waits = obj.extended && obj.holder() != this_thread();
@@ -357,7 +359,8 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: size_t, list: *const ibv_sge) {
-    // SAFETY: used between start and complete; the program passes `count` entries, laid out as ours.
+    // SAFETY: used between start and complete; the program passes `count` entries, laid out as
+    // ours.
     unsafe {
         let sges = slice(list.cast::<Sge>(), count);
         with_builder(qp, |b| {

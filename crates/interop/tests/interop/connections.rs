@@ -1,4 +1,5 @@
-//! Connections by address between the kernel's connection manager and ours: Debian's rdmacm-utils, and perftest's `-R`.
+//! Connections by address between the kernel's connection manager and ours: Debian's rdmacm-utils,
+//! and perftest's `-R`.
 
 use std::time::Duration;
 
@@ -130,8 +131,9 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
     let rows = PERFTEST.iter().filter(|(name, _)| by_length(true, PERFTEST_SHORT.contains(name)));
     for &(name, lines) in rows {
-        // This perftest resolves addresses as those of IPv4 alone. Its client connects a second time, to a server that listens anew:
-        // one in the machine is too late for a client on this side, which is refused (reason 8).
+        // This perftest resolves addresses as those of IPv4 alone. Its client connects a second
+        // time, to a server that listens anew: one in the machine is too late for a client on this
+        // side, which is refused (reason 8).
         let (family, ends) = (Family::V4, FROM_RXE);
         let (case, row) = (format!("connections/{name}"), format!("{name} -R"));
         cases.push(counted(case, row, ends, family, move || figures(lines, ends, family)));

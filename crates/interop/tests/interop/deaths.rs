@@ -32,7 +32,8 @@ pub fn push(cases: &mut Vec<Trial>) {
     }
 }
 
-/// Both talk without end until one is killed with all that it started; the other says what it hears.
+/// Both talk without end until one is killed with all that it started; the other says what it
+/// hears.
 fn killed(dies: End, ends: Ends, family: Family) -> Verdict {
     let mut took = Vec::new();
     for _ in 0..TRIES {

@@ -1,7 +1,9 @@
-//! Faults on purpose: both ends must see what they see when both are rxe, or what the table says instead and why.
+//! Faults on purpose: both ends must see what they see when both are rxe, or what the table says
+//! instead and why.
 //!
-//! Each row runs three times: rxe with itself (in the full run), so that the table is checked against the kernel and not against memory, then with us
-//! on either side. `c/faults.h` says what each fault is.
+//! Each row runs three times: rxe with itself (in the full run), so that the table is checked
+//! against the kernel and not against memory, then with us on either side. `c/faults.h` says what
+//! each fault is.
 
 use std::time::Duration;
 
@@ -15,7 +17,8 @@ use crate::{counted, peer};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What the requester and the responder say: statuses of completions in order, and the queue pair's state.
+/// What the requester and the responder say: statuses of completions in order, and the queue pair's
+/// state.
 type Seen = (&'static str, &'static str);
 
 /// One fault.
@@ -135,7 +138,8 @@ const LATE: &[Row] = &[
     row("late_receive_long", BOTH_ARRIVE),
     row("late_receive_write_imm", BOTH_ARRIVE),
 ];
-/// RNR timer codes: 0.01, 0.64, 10.24 and 491.52 ms, and 0, which is the longest with 655.36 ms (IBTA table 45).
+/// RNR timer codes: 0.01, 0.64, 10.24 and 491.52 ms, and 0, which is the longest with 655.36 ms
+/// (IBTA table 45).
 const TIMERS: &[&str] = &["1", "12", "20", "31", "0"];
 
 pub fn push(cases: &mut Vec<Trial>) {

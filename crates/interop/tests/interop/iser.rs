@@ -1,6 +1,8 @@
-//! A user of connections in the kernel as the peer: its iSCSI target over RDMA (LIO, `ib_isert`), and Debian's libiscsi on this side.
+//! A user of connections in the kernel as the peer: its iSCSI target over RDMA (LIO, `ib_isert`),
+//! and Debian's libiscsi on this side.
 //!
-//! Each byte is seen by both: the target's disk is a file in the machine, whose sum is compared with that of ours.
+//! Each byte is seen by both: the target's disk is a file in the machine, whose sum is compared
+//! with that of ours.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

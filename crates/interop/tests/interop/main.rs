@@ -1,4 +1,5 @@
-//! Everything against Linux soft-RoCE: programs of Debian, every operation with every byte checked, faults on purpose.
+//! Everything against Linux soft-RoCE: programs of Debian, every operation with every byte checked,
+//! faults on purpose.
 #![forbid(unsafe_code)]
 
 mod connections;
@@ -49,14 +50,14 @@ fn main() -> ExitCode {
 const AWAY: Duration = Duration::from_millis(250);
 /// … but over a long case only if it was so much of its time: one in …
 const SHARE: u32 = 4;
-/// What a requester says whose peer did not answer in time, in the words of the programs and of our log. Nothing else is put down
-/// to the machine: an end that hangs, or wrong bytes, fail at once.
+/// What a requester says whose peer did not answer in time, in the words of the programs and of our
+/// log. Nothing else is put down to the machine: an end that hangs, or wrong bytes, fail at once.
 const RETRIES_RAN_OUT: [&str; 3] = ["transport retry counter exceeded", "RETRY_EXC_ERR", "RetryExcErr"];
 /// How often a case is begun again because the machine was away.
 const AGAIN: u32 = 2;
 
-/// A case that counts in the closing table. One whose retries run out while the machine waits for a processor is repeated, and
-/// says so: an emulated machine that is not scheduled answers nobody.
+/// A case that counts in the closing table. One whose retries run out while the machine waits for a
+/// processor is repeated, and says so: an emulated machine that is not scheduled answers nobody.
 fn counted(
     name: String,
     row: String,

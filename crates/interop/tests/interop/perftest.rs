@@ -12,7 +12,8 @@ use libtest_mimic::Trial;
 use crate::counted;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Few enough messages in flight over UC and UD that none is lost: perftest would wait for it for ever.
+/// Few enough messages in flight over UC and UD that none is lost: perftest would wait for it for
+/// ever.
 const FULL: &[(&str, &str)] = &[
     ("ib_send_bw", "-n 300"),
     ("ib_send_bw", "-n 100 -e"),
@@ -80,7 +81,8 @@ fn perftest(program: &str, flags: &str, ends: Ends, family: Family) -> Verdict {
     let outcome = ends.run_ok(
         |end| {
             let place = end.place(family)?;
-            // A timeout of 1 s at the first retry: the emulated machine may be away for longer than the default 67 ms.
+            // A timeout of 1 s at the first retry: the emulated machine may be away for longer than
+            // the default 67 ms.
             let mut args = words(format!("-F -d {} -x {} -u 18", place.device, place.gid));
             args.extend(words(flags));
             Ok(end.program(program, &args))

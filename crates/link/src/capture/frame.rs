@@ -18,7 +18,8 @@ pub(crate) struct Flow {
     pub(crate) hop_limit: u8,
 }
 
-/// Appends an IP packet with `payload` (in two parts) as its UDP payload and `id` as the identification of IPv4.
+/// Appends an IP packet with `payload` (in two parts) as its UDP payload and `id` as the
+/// identification of IPv4.
 pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) {
     let len = UDP_LEN + payload[0].len() + payload[1].len();
     let hop_limit = if flow.hop_limit == 0 { HOP_LIMIT } else { flow.hop_limit };
@@ -55,7 +56,8 @@ pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) 
     out.extend_from_slice(&(len as u16).to_be_bytes());
     out.extend_from_slice(&[0; 2]);
     payload.iter().for_each(|part| out.extend_from_slice(part));
-    // The pseudo-header ends with protocol and length. A sum of zero is sent as ones: zero says "none".
+    // The pseudo-header ends with protocol and length. A sum of zero is sent as ones: zero says
+    // "none".
     let pseudo = [0, PROTOCOL_UDP, (len >> 8) as u8, len as u8];
     let checksum = match sum.add(&pseudo).add(&out[start..]).finish() {
         0 => 0xffff,
@@ -76,7 +78,8 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes; an odd one counts as the upper half of a word, so only the last part may have one.
+    /// Adds bytes; an odd one counts as the upper half of a word, so only the last part may have
+    /// one.
     fn add(self, bytes: &[u8]) -> Self {
         let (words, odd) = bytes.as_chunks::<2>();
         let sum: u64 = words.iter().map(|w| u64::from(u16::from_be_bytes(*w))).sum();

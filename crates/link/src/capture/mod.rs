@@ -1,13 +1,15 @@
 //! What crosses the link, as a file that Wireshark reads.
 //!
-//! Every packet of a queue pair, sent or received, is recorded as an IP packet: addresses, ports, traffic class, hop
-//! limit and IPv4 identification as on the wire, checksums right, the ICRC at its end. A packet that travels between
-//! processes of this host without the network has no such headers; it gets those it would have had. A comment says which
-//! way a packet went and what befell it.
+//! Every packet of a queue pair, sent or received, is recorded as an IP packet: addresses, ports,
+//! traffic class, hop limit and IPv4 identification as on the wire, checksums right, the ICRC at
+//! its end. A packet that travels between processes of this host without the network has no such
+//! headers; it gets those it would have had. A comment says which way a packet went and what befell
+//! it.
 //!
-//! What was recorded is written when a run was sent or a batch received, so that little is missing when the process is
-//! killed. The kernel may cut that write short then, between two pages: the last packet of a file may be cut, which readers
-//! say and survive, and all before it is whole. A file that cannot be written ends its capture with a line in the log and nothing else.
+//! What was recorded is written when a run was sent or a batch received, so that little is missing
+//! when the process is killed. The kernel may cut that write short then, between two pages: the
+//! last packet of a file may be cut, which readers say and survive, and all before it is whole. A
+//! file that cannot be written ends its capture with a line in the log and nothing else.
 
 mod frame;
 mod pcapng;
@@ -47,8 +49,9 @@ struct Inner {
 }
 
 impl Capture {
-    /// Creates a file and begins a capture. An existing file is never written to: then the process's number is put before
-    /// the extension. `limit` is the largest size of a file in bytes; the capture ends before it.
+    /// Creates a file and begins a capture. An existing file is never written to: then the
+    /// process's number is put before the extension. `limit` is the largest size of a file in
+    /// bytes; the capture ends before it.
     ///
     /// # Errors
     /// What the system said when the file was created.
@@ -81,12 +84,14 @@ impl Capture {
         self.dirty.store(true, Relaxed);
     }
 
-    /// Records a packet without its ICRC that crosses or has crossed to another process directly; the ICRC is made up.
+    /// Records a packet without its ICRC that crosses or has crossed to another process directly;
+    /// the ICRC is made up.
     pub(crate) fn sent_directly(&self, flow: &Flow, packet: &[u8]) {
         self.put(Direction::Sent, "sent to its process directly", flow, 0, packet);
     }
 
-    /// Records a packet that has arrived, its ICRC stripped; `id` is the IPv4 identification that made it right.
+    /// Records a packet that has arrived, its ICRC stripped; `id` is the IPv4 identification that
+    /// made it right.
     pub(crate) fn received(&self, flow: &Flow, id: u16, packet: &[u8], comment: &str) {
         self.put(Direction::Received, comment, flow, id, packet);
     }
@@ -159,8 +164,8 @@ impl fmt::Debug for Capture {
     }
 }
 
-/// Removes the file of an earlier capture, so that a new one may have its name. One that somebody still writes stays: the
-/// new one then takes another name.
+/// Removes the file of an earlier capture, so that a new one may have its name. One that somebody
+/// still writes stays: the new one then takes another name.
 ///
 /// # Errors
 /// What is there is no capture, or the system's refusal. Nothing was removed.

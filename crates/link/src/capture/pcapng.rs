@@ -1,5 +1,5 @@
-//! Blocks of a capture file (pcapng, draft-ietf-opsawg-pcapng): a section, one interface, packets. Little-endian; the
-//! section header says so.
+//! Blocks of a capture file (pcapng, draft-ietf-opsawg-pcapng): a section, one interface, packets.
+//! Little-endian; the section header says so.
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -50,7 +50,8 @@ fn end_of_options(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
 }
 
-/// What a file begins with: a section of unknown length and its one interface, times in nanoseconds.
+/// What a file begins with: a section of unknown length and its one interface, times in
+/// nanoseconds.
 pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     block(out, SECTION, |out| {
         out.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());

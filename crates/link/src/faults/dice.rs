@@ -47,7 +47,8 @@ fn mix(value: u64) -> u64 {
 /// Byte of the BTH that the ICRC does not cover (FECN, BECN and reserved bits).
 const UNCOVERED: usize = 4;
 
-/// A copy of a packet, BTH through ICRC, with one bit flipped: the one `draw` names, which the ICRC covers.
+/// A copy of a packet, BTH through ICRC, with one bit flipped: the one `draw` names, which the ICRC
+/// covers.
 pub(crate) fn flipped(packet: &[u8], draw: u64) -> Vec<u8> {
     let mut copy = packet.to_vec();
     let mut at = (draw >> 3) as usize % copy.len();

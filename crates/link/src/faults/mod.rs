@@ -1,16 +1,18 @@
 //! Faults on request: packets that arrive are dropped, repeated, reordered, delayed or damaged.
 //!
-//! Faults strike where packets enter, after the ICRC was checked and before the queue pair sees them, whichever way
-//! they came: over UDP, or from another process of this host directly. Whoever has no rules pays one branch a packet.
+//! Faults strike where packets enter, after the ICRC was checked and before the queue pair sees
+//! them, whichever way they came: over UDP, or from another process of this host directly. Whoever
+//! has no rules pays one branch a packet.
 //!
 //! # What repeats
 //!
-//! Whether a packet is hit depends on the seed, on the queue pair it is for (by the order of creation in its process, as
-//! numbers are random), on whether it is a request or a response, and on how many of these the queue pair was sent before:
-//! not on the clock and not on threads. So the k-th request that reaches the n-th queue pair meets the same fate in every
-//! run. Which packet is the k-th is the program's doing, and the protocol's: retransmissions after a timeout, and
-//! acknowledgements that coalesce, shift the count. Exchanges without either (UC and UD from one sender; RC in lockstep)
-//! repeat exactly.
+//! Whether a packet is hit depends on the seed, on the queue pair it is for (by the order of
+//! creation in its process, as numbers are random), on whether it is a request or a response, and
+//! on how many of these the queue pair was sent before: not on the clock and not on threads. So the
+//! k-th request that reaches the n-th queue pair meets the same fate in every run. Which packet is
+//! the k-th is the program's doing, and the protocol's: retransmissions after a timeout, and
+//! acknowledgements that coalesce, shift the count. Exchanges without either (UC and UD from one
+//! sender; RC in lockstep) repeat exactly.
 
 mod dice;
 mod queue;

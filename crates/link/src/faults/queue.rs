@@ -37,8 +37,8 @@ impl Queue {
         due
     }
 
-    /// Sets a packet aside until `passes` later ones have passed; answers until when at most. Behind a line of delayed
-    /// packets its time counts from the end of the line.
+    /// Sets a packet aside until `passes` later ones have passed; answers until when at most.
+    /// Behind a line of delayed packets its time counts from the end of the line.
     pub(super) fn set_aside(&mut self, due: u64, passes: u64, packets: Copies) -> u64 {
         let due = self.line.back().map_or(due, |(last, _)| due.max(*last));
         self.aside.push(Aside { due, passes, packets });

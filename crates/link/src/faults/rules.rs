@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// How many of a number of packets: parts in a billion, so that hundredths of a percent and less are exact.
+/// How many of a number of packets: parts in a billion, so that hundredths of a percent and less
+/// are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u32);
 
@@ -61,14 +62,16 @@ pub struct DropPsn {
 pub struct PacketFaults {
     /// What the draws begin with.
     pub seed: u64,
-    /// All but the drops by PSN end with that many requests, and that many responses, that reached a queue pair. The last
-    /// acknowledgement of a program that goes away is never sent again, so losing it fails a peer that waits for it.
+    /// All but the drops by PSN end with that many requests, and that many responses, that reached
+    /// a queue pair. The last acknowledgement of a program that goes away is never sent again, so
+    /// losing it fails a peer that waits for it.
     pub first: Option<u64>,
     /// Dropped.
     pub drop: Rate,
     /// Delivered twice.
     pub dup: Rate,
-    /// Held until one to three later packets of the same queue pair have passed (or, if none follows, 2 ms).
+    /// Held until one to three later packets of the same queue pair have passed (or, if none
+    /// follows, 2 ms).
     pub reorder: Rate,
     /// One bit flipped before the ICRC is checked, so that the check drops them.
     pub corrupt: Rate,

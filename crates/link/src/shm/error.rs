@@ -14,7 +14,8 @@ pub enum ShmError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// What a peer sent is not a descriptor of shared memory, or its size or pages may still be changed.
+    /// What a peer sent is not a descriptor of shared memory, or its size or pages may still be
+    /// changed.
     #[error("the peer's descriptor is not sealed shared memory (seals {found:#x}, needed {expected:#x})")]
     NotSealed {
         /// The seals it must have (`F_SEAL_*`).
@@ -50,7 +51,8 @@ pub enum ShmError {
     },
 }
 
-/// The other side of a ring wrote what no producer or consumer writes. The ring is of no use any more.
+/// The other side of a ring wrote what no producer or consumer writes. The ring is of no use any
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the peer broke the ring it shares with this process")]
 pub struct Broken;

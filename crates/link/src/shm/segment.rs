@@ -9,9 +9,11 @@ use libc::{c_int, off_t};
 
 use super::ShmError;
 
-/// Nobody changes the size, so that no access within it ever meets its end; nobody takes or adds seals.
+/// Nobody changes the size, so that no access within it ever meets its end; nobody takes or adds
+/// seals.
 pub(super) const FIXED: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-/// As [`FIXED`]; and but for mappings that exist nobody writes or punches holes, so that what is there stays there.
+/// As [`FIXED`]; and but for mappings that exist nobody writes or punches holes, so that what is
+/// there stays there.
 pub(super) const READ_ONLY: c_int = FIXED | libc::F_SEAL_FUTURE_WRITE;
 /// The size of the smallest huge page of any machine.
 pub(super) const SMALLEST_HUGE_PAGE: usize = 64 << 10;
@@ -22,8 +24,8 @@ fn check(doing: &'static str, result: c_int) -> Result<c_int, ShmError> {
     if result < 0 { Err(ShmError::Os { doing, source: io::Error::last_os_error() }) } else { Ok(result) }
 }
 
-/// The system call itself: the function of this name may be the preload's, which counts what programs ask of their memory, and this is
-/// none of theirs.
+/// The system call itself: the function of this name may be the preload's, which counts what
+/// programs ask of their memory, and this is none of theirs.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -114,7 +116,8 @@ pub(super) struct Mapping {
     process: u32,
 }
 
-// SAFETY: plain memory; who accesses it through `as_ptr` says why that is sound from several threads.
+// SAFETY: plain memory; who accesses it through `as_ptr` says why that is sound from several
+// threads.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -147,7 +150,8 @@ impl Mapping {
             Access::Read => libc::MADV_POPULATE_READ,
             Access::Write => libc::MADV_POPULATE_WRITE,
         };
-        // SAFETY: the range is the mapping's; populating changes no content. Before Linux 5.14 it does nothing.
+        // SAFETY: the range is the mapping's; populating changes no content. Before Linux 5.14 it
+        // does nothing.
         unsafe { madvise(self.at, self.len, advice) };
     }
 

@@ -2,11 +2,12 @@
 //!
 //! # Two rules
 //!
-//! Loads of words that a process has mapped read-only are `Relaxed`, with a fence behind them where order matters: of all
-//! atomic loads these alone are certain to write nothing.
+//! Loads of words that a process has mapped read-only are `Relaxed`, with a fence behind them where
+//! order matters: of all atomic loads these alone are certain to write nothing.
 //!
-//! Where one side writes A and reads B, while the other writes B and reads A, and one of them must see the other's write,
-//! both have a full barrier in between ([`enter_barrier`], [`full_barrier`]).
+//! Where one side writes A and reads B, while the other writes B and reads A, and one of them must
+//! see the other's write, both have a full barrier in between ([`enter_barrier`],
+//! [`full_barrier`]).
 #[cfg(not(all(test, loom)))]
 pub(super) use std::sync::atomic::{AtomicU64, fence};
 

@@ -24,8 +24,9 @@ macro_rules! declare {
     };
 }
 
-// A cancelled thread unwinds through its callers. Where panics abort, a call that may unwind is made to abort, too, but
-// one of "C" is not: the thread then goes through the callers without running their destructors.
+// A cancelled thread unwinds through its callers. Where panics abort, a call that may unwind is
+// made to abort, too, but one of "C" is not: the thread then goes through the callers without
+// running their destructors.
 #[cfg(panic = "unwind")]
 declare!("C-unwind");
 #[cfg(not(panic = "unwind"))]
@@ -77,8 +78,8 @@ impl Drop for Again {
     }
 }
 
-/// Waits until one of two descriptors is readable or the time is over. Here a thread can be cancelled if it could outside
-/// of [`Uncancelled`].
+/// Waits until one of two descriptors is readable or the time is over. Here a thread can be
+/// cancelled if it could outside of [`Uncancelled`].
 ///
 /// # Errors
 /// EINTR after a signal, ENOMEM.

@@ -9,7 +9,8 @@ use std::ptr;
 /// `IPV6_MULTICAST_ALL` (linux/in6.h, since 4.20).
 const IPV6_MULTICAST_ALL: c_int = 29;
 
-/// Makes a socket member of a multicast group on an interface, and of no other that other sockets have joined.
+/// Makes a socket member of a multicast group on an interface, and of no other that other sockets
+/// have joined.
 pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(v4) => {
@@ -27,7 +28,8 @@ pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<(
                 ipv6mr_interface: interface,
             };
             set_value(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
-            // Kernels before 4.20 do not know it: a copy too many then, where two interfaces have the group.
+            // Kernels before 4.20 do not know it: a copy too many then, where two interfaces have
+            // the group.
             let _ = set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
             Ok(())
         }

@@ -20,7 +20,8 @@ pub(crate) fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
     table.adopt(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
 }
 
-/// Takes connections at the name it is bound to from now on. The kernel notes whose process this is.
+/// Takes connections at the name it is bound to from now on. The kernel notes whose process this
+/// is.
 pub(crate) fn listen(fd: &Fd, backlog: c_int) -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::listen(fd.raw(), backlog) }).map(drop)
@@ -44,8 +45,8 @@ pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     table.adopt(fd)
 }
 
-/// The user and the process at the other end of a connection: who called `listen`, or `connect`. The kernel noted both when
-/// the connection was made, and they stay.
+/// The user and the process at the other end of a connection: who called `listen`, or `connect`.
+/// The kernel noted both when the connection was made, and they stay.
 pub(crate) fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     let mut ids = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as socklen_t;
@@ -56,7 +57,8 @@ pub(crate) fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     Ok((ids.uid, ids.pid))
 }
 
-/// Takes nothing more in. What has arrived can still be read; whoever goes on writing is told that nobody is there.
+/// Takes nothing more in. What has arrived can still be read; whoever goes on writing is told that
+/// nobody is there.
 pub(crate) fn take_no_more(fd: &Fd) {
     // SAFETY: plain integers. It fails only where the connection has ended.
     unsafe { libc::shutdown(fd.raw(), libc::SHUT_RD) };
@@ -122,7 +124,8 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     for_each_control(&header, |level, kind, data| {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             for fd in data.chunks_exact(4).map(first_int) {
-                // SAFETY: the kernel has just made the descriptor for this process, and nobody else knows it.
+                // SAFETY: the kernel has just made the descriptor for this process, and nobody else
+                // knows it.
                 fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
@@ -142,7 +145,8 @@ pub(crate) fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
     watch_for(any.raw(), fd.raw(), libc::EPOLLIN, token)
 }
 
-/// Adds a descriptor to be told of by `token` when it has one of the events, or its other end is gone.
+/// Adds a descriptor to be told of by `token` when it has one of the events, or its other end is
+/// gone.
 pub(crate) fn watch_for(any: RawFd, fd: RawFd, events: c_int, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
     // SAFETY: the event is read during the call.
@@ -166,8 +170,8 @@ pub(crate) fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
     Ok((ours?, theirs?))
 }
 
-/// Is it one end of an `AF_UNIX` stream? Calls on sockets of other kinds may wait for a lock that whoever else has the socket
-/// holds for as long as it likes.
+/// Is it one end of an `AF_UNIX` stream? Calls on sockets of other kinds may wait for a lock that
+/// whoever else has the socket holds for as long as it likes.
 pub(crate) fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     let is = |name, wanted| {
         let mut value: c_int = 0;
@@ -180,7 +184,8 @@ pub(crate) fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     is(libc::SO_DOMAIN, libc::AF_UNIX) && is(libc::SO_TYPE, libc::SOCK_STREAM)
 }
 
-/// Sends one byte and waits for nothing, whatever flags the socket has; no cancellation point. A full socket is no loss.
+/// Sends one byte and waits for nothing, whatever flags the socket has; no cancellation point. A
+/// full socket is no loss.
 pub(crate) fn send_byte(fd: BorrowedFd<'_>) {
     let byte = 1_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -189,7 +194,8 @@ pub(crate) fn send_byte(fd: BorrowedFd<'_>) {
     unsafe { libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), &raw const byte, 1_usize, flags, nowhere, 0) };
 }
 
-/// Takes what bytes there are, up to a bound, and waits for none; no cancellation point. `Some(0)`: the other end is gone.
+/// Takes what bytes there are, up to a bound, and waits for none; no cancellation point. `Some(0)`:
+/// the other end is gone.
 pub(crate) fn take_bytes(fd: &Fd) -> Option<usize> {
     let mut bytes = [MaybeUninit::<u8>::uninit(); 256];
     let (at, nothing) = (bytes.as_mut_ptr(), ptr::null_mut::<libc::sockaddr>());

@@ -66,8 +66,8 @@ impl InterfaceNews {
         Ok(InterfaceNews(socket))
     }
 
-    /// Takes what has been told; `false` if nothing was. What it says is asked for anew: some of it may be lost, and a
-    /// stranger may have sent it.
+    /// Takes what has been told; `false` if nothing was. What it says is asked for anew: some of it
+    /// may be lost, and a stranger may have sent it.
     pub fn take(&self) -> bool {
         let mut some = false;
         for _ in 0..MOST {

@@ -102,7 +102,8 @@ pub(crate) fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed
     Ok(whole.then_some(Framed { len, leaving, vlan }))
 }
 
-/// The VLAN tag of a `struct tpacket_auxdata`: status, length, captured, two offsets, tag, type of the tag.
+/// The VLAN tag of a `struct tpacket_auxdata`: status, length, captured, two offsets, tag, type of
+/// the tag.
 fn tag_of(data: &[u8]) -> Option<(u16, u16)> {
     let status = u32::from_ne_bytes(*data.first_chunk()?);
     let half = |at: usize| data.get(at..)?.first_chunk().map(|b| u16::from_ne_bytes(*b));

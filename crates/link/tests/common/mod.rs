@@ -172,7 +172,8 @@ pub fn slot_name(slot: Slot) -> String {
     format!("adverb-{}-{slot}", nix::unistd::geteuid())
 }
 
-/// A connection, or a listener, at an abstract name, made without the link: what any program can make.
+/// A connection, or a listener, at an abstract name, made without the link: what any program can
+/// make.
 pub struct Line(pub OwnedFd);
 
 impl Line {

@@ -1,8 +1,9 @@
 //! `madvise`, answered for the file's pages as for private memory.
 //!
-//! On private memory `MADV_DONTNEED` makes zeroes of the pages, and allocators count on it; on shared memory it does
-//! nothing of the kind. So the preload of `adverb run` has the program's advice come here first. It runs under the locks
-//! of allocators: it takes the table's lock alone, and allocates nothing.
+//! On private memory `MADV_DONTNEED` makes zeroes of the pages, and allocators count on it; on
+//! shared memory it does nothing of the kind. So the preload of `adverb run` has the program's
+//! advice come here first. It runs under the locks of allocators: it takes the table's lock alone,
+//! and allocates nothing.
 use super::SharedFile;
 use crate::maps::Vma;
 use crate::sys::{self, At};
@@ -10,9 +11,11 @@ use std::ffi::c_int;
 
 /// `MADV_DONTNEED_LOCKED`.
 const DONTNEED_LOCKED: c_int = 24;
-/// `MADV_GUARD_INSTALL` (Linux 6.13): the pages go, and what is there when the guard goes is zeroes.
+/// `MADV_GUARD_INSTALL` (Linux 6.13): the pages go, and what is there when the guard goes is
+/// zeroes.
 const GUARD_INSTALL: c_int = 102;
-/// Ranges that are told apart at a fork: more than one for each block. Room that nobody touches costs nothing.
+/// Ranges that are told apart at a fork: more than one for each block. Room that nobody touches
+/// costs nothing.
 const RANGES: usize = 1 << 14;
 
 /// What a child gets of a range.
@@ -24,8 +27,8 @@ pub(super) enum InChild {
     Zeroes,
 }
 
-/// What the program asked for its children, by where the memory is in the file: a mapping that is moved takes it along. The
-/// newest word on a page counts.
+/// What the program asked for its children, by where the memory is in the file: a mapping that is
+/// moved takes it along. The newest word on a page counts.
 #[derive(Debug)]
 pub(super) struct Advised(Vec<(u64, u64, InChild)>);
 
@@ -52,7 +55,8 @@ impl Advised {
         }
     }
 
-    /// When there is no room a child gets a copy of what it should not have: nothing that it counts on.
+    /// When there is no room a child gets a copy of what it should not have: nothing that it counts
+    /// on.
     fn add(&mut self, start: u64, end: u64, what: InChild) {
         if self.0.len() < self.0.capacity() {
             self.0.push((start, end, what));
@@ -138,7 +142,8 @@ impl SharedFile {
     fn zero(&self, vma: &Vma) {
         if vma.is_of(self.id) {
             if sys::punch(self.raw_fd(), vma.offset, vma.end - vma.start).is_err() {
-                // SAFETY: the program gave up the contents. By way of the mapping, where the descriptor is gone.
+                // SAFETY: the program gave up the contents. By way of the mapping, where the
+                // descriptor is gone.
                 let _ = unsafe { sys::advise(vma.start, vma.end - vma.start, libc::MADV_REMOVE) };
             }
         } else {
@@ -150,7 +155,8 @@ impl SharedFile {
         }
     }
 
-    /// Takes the file's parts of a range apart from the others, which are the kernel's to answer for.
+    /// Takes the file's parts of a range apart from the others, which are the kernel's to answer
+    /// for.
     fn advise_parts(&self, start: u64, end: u64, advice: c_int, raw: impl Fn(u64, u64) -> c_int) -> c_int {
         let mut errno = 0;
         let mut at = start;

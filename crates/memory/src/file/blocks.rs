@@ -1,13 +1,14 @@
 //! Blocks: page-aligned allocations of the program that are made of the file's pages from birth.
 //!
-//! A block stays its allocator's. It is handed out by the allocator that the program has, of whole pages, and only then
-//! are its pages replaced by the file's, before the program knows the address. It goes back the same way: its pages
-//! become ordinary ones, and then its allocator frees it; one that is registered stays until its last registration ends.
-//! So an allocator never has pages of the file to hand out, and whichever way a program frees a block, past us or not, its
-//! allocator finds memory of its own.
+//! A block stays its allocator's. It is handed out by the allocator that the program has, of whole
+//! pages, and only then are its pages replaced by the file's, before the program knows the address.
+//! It goes back the same way: its pages become ordinary ones, and then its allocator frees it; one
+//! that is registered stays until its last registration ends. So an allocator never has pages of
+//! the file to hand out, and whichever way a program frees a block, past us or not, its allocator
+//! finds memory of its own.
 //!
-//! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here allocates or frees while
-//! it holds the table's lock.
+//! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here
+//! allocates or frees while it holds the table's lock.
 use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
@@ -36,9 +37,11 @@ pub(super) struct Block {
     pub alias: u64,
     /// Registrations that stand on it.
     pub holds: u32,
-    /// A key was made for it: a peer may hold a window on its range, which nobody else gets any more.
+    /// A key was made for it: a peer may hold a window on its range, which nobody else gets any
+    /// more.
     pub exposed: bool,
-    /// Its program has freed it while it was registered: its allocator gets it when the last registration ends.
+    /// Its program has freed it while it was registered: its allocator gets it when the last
+    /// registration ends.
     pub owed: bool,
     /// It was freed past us: what is at its address may be another's.
     pub gone: bool,
@@ -204,11 +207,12 @@ impl Drop for Hold {
 }
 
 impl SharedFile {
-    /// Makes fresh memory of the program's a block: its pages become pages of the file. `false`: it stays as it is.
+    /// Makes fresh memory of the program's a block: its pages become pages of the file. `false`: it
+    /// stays as it is.
     ///
     /// # Safety
-    /// The range is whole pages of memory that was just allocated, of which nobody but the caller knows, and which is
-    /// private and anonymous; its contents are lost.
+    /// The range is whole pages of memory that was just allocated, of which nobody but the caller
+    /// knows, and which is private and anonymous; its contents are lost.
     pub unsafe fn share_fresh(&'static self, start: u64, len: u64) -> bool {
         if !self.sharing.load(Ordering::Acquire) || self.is_stale() || len == 0 {
             return false;
@@ -235,7 +239,8 @@ impl SharedFile {
         true
     }
 
-    /// Bytes of the block that begins at an address; 0 if none does. One at least where a child misses one of its parent's.
+    /// Bytes of the block that begins at an address; 0 if none does. One at least where a child
+    /// misses one of its parent's.
     #[must_use]
     pub fn block_at(&'static self, start: u64) -> u64 {
         let table = self.table();
@@ -245,15 +250,16 @@ impl SharedFile {
         }
     }
 
-    /// Is there nothing at an address, in a process that descends from one that had this file, or another? A child that no
-    /// handler saw has no page of its parent's blocks, and its allocator is not to look at one.
+    /// Is there nothing at an address, in a process that descends from one that had this file, or
+    /// another? A child that no handler saw has no page of its parent's blocks, and its allocator
+    /// is not to look at one.
     pub(crate) fn is_missing(&self, start: u64) -> bool {
         self.life.is_child() && !sys::is_mapped(start)
     }
 
-    /// The memory that begins at an address is about to be freed; `usable` is what its allocator says of its bytes. If it
-    /// is a block its pages become ordinary ones. `false`: it is registered, or could not be changed, and is not to be
-    /// freed: its allocator gets it later.
+    /// The memory that begins at an address is about to be freed; `usable` is what its allocator
+    /// says of its bytes. If it is a block its pages become ordinary ones. `false`: it is
+    /// registered, or could not be changed, and is not to be freed: its allocator gets it later.
     pub fn release(&'static self, start: u64, usable: u64) -> bool {
         if self.is_stale() {
             return true;
@@ -276,7 +282,8 @@ impl SharedFile {
     /// Makes a block's pages private ones, and forgets the block.
     fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
-        // Nothing of it can be elsewhere, short of a second mapping that the program made of a whole block.
+        // Nothing of it can be elsewhere, short of a second mapping that the program made of a
+        // whole block.
         let whole = self.maps_straight(&block, block.start, block.end());
         let mut failed = false;
         // What the program has mapped there itself stays.
@@ -299,8 +306,9 @@ impl SharedFile {
         true
     }
 
-    /// Copies the beginning of a block to new memory, of which it touches what it must; answers how many bytes that were.
-    /// None, if the program has mapped something else there, or the descriptor is gone.
+    /// Copies the beginning of a block to new memory, of which it touches what it must; answers how
+    /// many bytes that were. None, if the program has mapped something else there, or the
+    /// descriptor is gone.
     pub fn copy_touched(&'static self, start: u64, to: u64, len: u64) -> u64 {
         let table = self.table();
         let Some(at) = table.beginning(start) else { return 0 };
@@ -325,14 +333,16 @@ impl SharedFile {
         offset.is_some_and(|offset| self.table().within(offset).is_some_and(|block| block.holds > 0))
     }
 
-    /// A thread or a child is to run on memory: it becomes private, unless it is registered, and keeps its contents.
+    /// A thread or a child is to run on memory: it becomes private, unless it is registered, and
+    /// keeps its contents.
     pub fn run_on(&'static self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         let table = self.table();
         for block in table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0) {
             self.each_own(block.start, block.end(), |vma| {
                 let from = Some((self.raw_fd(), vma.offset));
-                // SAFETY: the same bytes at the same place; what is written from here on no peer sees, and none has a key.
+                // SAFETY: the same bytes at the same place; what is written from here on no peer
+                // sees, and none has a key.
                 let _ = unsafe {
                     sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, from)
                 };
@@ -357,7 +367,8 @@ impl SharedFile {
         }
         if block.alias == 0 {
             let from = Some((self.raw_fd(), block.offset));
-            // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes contents.
+            // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes
+            // contents.
             unsafe {
                 let alias =
                     sys::map(At::Anywhere, block.len, RW, libc::MAP_SHARED, from).map_err(Private::Kernel)?;

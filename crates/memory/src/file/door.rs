@@ -1,7 +1,8 @@
 //! The preload's door: how its stand-ins for functions of the C library come to be answered here.
 //!
-//! The preload of `adverb run` hands the program's page-aligned allocations out, and sees its `free`, `madvise` and
-//! `fork`. It knows nothing of the file; it calls the functions that are left with it here.
+//! The preload of `adverb run` hands the program's page-aligned allocations out, and sees its
+//! `free`, `madvise` and `fork`. It knows nothing of the file; it calls the functions that are left
+//! with it here.
 use super::{SharedFile, advice, fork, remap};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Once;
@@ -16,8 +17,8 @@ pub struct Hooks {
     pub share: extern "C" fn(start: u64, len: u64),
     /// Bytes of the block that begins here, or 0.
     pub block: extern "C" fn(start: u64) -> u64,
-    /// The block that begins here is about to be freed; its allocator says that `usable` bytes are its. 0: it is not to be
-    /// freed now, the device does so later.
+    /// The block that begins here is about to be freed; its allocator says that `usable` bytes are
+    /// its. 0: it is not to be freed now, the device does so later.
     pub release: extern "C" fn(start: u64, usable: u64) -> c_int,
     /// `madvise`: answers the errno, 0 for success.
     pub advise: extern "C" fn(addr: u64, len: usize, advice: c_int) -> c_int,
@@ -25,15 +26,19 @@ pub struct Hooks {
     pub advise_many: extern "C" fn(*const libc::iovec, usize, c_int) -> isize,
     /// `mremap`: answers the address, or a negative errno.
     pub remap: extern "C" fn(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64,
-    /// Memory that a thread or a child is to run on, or a byte of it: is no block any more. Its contents stay.
+    /// Memory that a thread or a child is to run on, or a byte of it: is no block any more. Its
+    /// contents stay.
     pub run_on: extern "C" fn(start: u64, len: u64),
-    /// Copies the beginning of a block to new memory; what was never touched takes no memory there either.
+    /// Copies the beginning of a block to new memory; what was never touched takes no memory there
+    /// either.
     pub copy: extern "C" fn(start: u64, to: u64, len: u64),
-    /// Is this an address of a block that is registered? What runs there is to fork on another stack. 1: it is.
+    /// Is this an address of a block that is registered? What runs there is to fork on another
+    /// stack. 1: it is.
     pub is_held: extern "C" fn(addr: u64) -> c_int,
     /// May the process fork? The errno if not.
     pub may_fork: extern "C" fn() -> c_int,
-    /// What stands around a fork that calls no handlers: before it, after it in the parent, and in the child.
+    /// What stands around a fork that calls no handlers: before it, after it in the parent, and in
+    /// the child.
     pub before_fork: extern "C" fn(),
     /// See `before_fork`.
     pub after_fork_parent: extern "C" fn(),
@@ -44,7 +49,8 @@ pub struct Hooks {
 /// Of [`Hooks`].
 pub const VERSION: u32 = 4;
 
-/// The preload's function that takes the hooks, and answers by its allocator's `free`; null if it does not take them.
+/// The preload's function that takes the hooks, and answers by its allocator's `free`; null if it
+/// does not take them.
 const DOOR: &CStr = c"adverb_memory_hooks";
 
 static HOOKS: Hooks = Hooks {
@@ -64,8 +70,8 @@ static HOOKS: Hooks = Hooks {
     after_fork_child: fork::in_child,
 };
 
-/// Leaves the hooks with the preload, if there is one and its functions are those that the program calls; answers whether
-/// they are there.
+/// Leaves the hooks with the preload, if there is one and its functions are those that the program
+/// calls; answers whether they are there.
 pub(super) fn open() -> bool {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -106,7 +112,8 @@ fn object(at: *mut c_void) -> Option<*mut c_void> {
 
 extern "C" fn share(start: u64, len: u64) {
     if let Some(file) = SharedFile::outside() {
-        // SAFETY: the preload calls this with memory that it allocated just now, before anybody else knows of it.
+        // SAFETY: the preload calls this with memory that it allocated just now, before anybody
+        // else knows of it.
         unsafe { file.share_fresh(start, len) };
     }
 }

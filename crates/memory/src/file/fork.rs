@@ -1,9 +1,10 @@
 //! What a child of `fork` sees.
 //!
-//! Mappings of the file are not inherited (`MADV_DONTFORK`): a child that is made past every handler of ours has no such
-//! pages, so it can never write to its parent's. In a child of `fork` copies are made before `fork` returns there, and
-//! the parent waits for them: nothing that the forking thread does afterwards is in them. (Other threads' writes of that
-//! time may be, as with any fork.) What was not touched is not copied. From then on the child's memory is ordinary.
+//! Mappings of the file are not inherited (`MADV_DONTFORK`): a child that is made past every
+//! handler of ours has no such pages, so it can never write to its parent's. In a child of `fork`
+//! copies are made before `fork` returns there, and the parent waits for them: nothing that the
+//! forking thread does afterwards is in them. (Other threads' writes of that time may be, as with
+//! any fork.) What was not touched is not copied. From then on the child's memory is ordinary.
 use super::advice::InChild;
 use super::{SharedFile, door};
 use crate::sys::{self, At, RW};
@@ -12,8 +13,8 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room that nobody touches costs
-/// nothing.
+/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room
+/// that nobody touches costs nothing.
 pub(super) const PIECES: usize = 1 << 17;
 
 /// A mapping of the file as of the fork.
@@ -28,8 +29,9 @@ pub(super) struct Piece {
     beside: u64,
 }
 
-/// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork all the same. -1 for none;
-/// its inode tells it from what a program, which closes all it finds, put in its place. Changed under the table's lock.
+/// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork
+/// all the same. -1 for none; its inode tells it from what a program, which closes all it finds,
+/// put in its place. Changed under the table's lock.
 static READER: AtomicI32 = AtomicI32::new(-1);
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 static PIPE: AtomicU64 = AtomicU64::new(0);
@@ -37,21 +39,24 @@ static PIPE: AtomicU64 = AtomicU64::new(0);
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Set between `before` and what follows the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
-/// Signals that the forking thread did not take before the fork; none are taken until the child has its memory, whose handlers
-/// may look at it. Written and read by who has the table.
+/// Signals that the forking thread did not take before the fork; none are taken until the child has
+/// its memory, whose handlers may look at it. Written and read by who has the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Has every fork call the functions below, from the first call on, and `child` in the child after them.
+/// Has every fork call the functions below, from the first call on, and `child` in the child after
+/// them.
 ///
-/// The preload sees to it where there is one: its handlers were registered before all others. So they take the table last
-/// before a fork, and wait for nobody while they have it, and a child has its memory before a handler of the program runs.
+/// The preload sees to it where there is one: its handlers were registered before all others. So
+/// they take the table last before a fork, and wait for nobody while they have it, and a child has
+/// its memory before a handler of the program runs.
 pub(crate) fn register(child: Option<extern "C" fn()>) {
     static DONE: AtomicBool = AtomicBool::new(false);
     if let Some(child) = child {
         CHILD.store(child as *mut (), Ordering::Release);
     }
     if !door::open() && !DONE.swap(true, Ordering::SeqCst) {
-        // SAFETY: functions that live as long as the library, which is never unloaded; the child's is async-signal-safe.
+        // SAFETY: functions that live as long as the library, which is never unloaded; the child's
+        // is async-signal-safe.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     }
 }
@@ -67,7 +72,8 @@ pub(super) extern "C" fn may_fork() -> c_int {
         return 0;
     }
     keep_stack(file);
-    // The lock alone: what allocates under it waits for an allocator that waits, in another thread's fork, for the lock.
+    // The lock alone: what allocates under it waits for an allocator that waits, in another
+    // thread's fork, for the lock.
     let table = file.table();
     let piped = has_pipe();
     drop(table);
@@ -87,8 +93,8 @@ pub(super) extern "C" fn may_fork() -> c_int {
     libc::ENOMEM
 }
 
-/// Before `fork`, in the thread that forks. An allocator's own handler may have run before, which holds all its locks: nothing is
-/// allocated here.
+/// Before `fork`, in the thread that forks. An allocator's own handler may have run before, which
+/// holds all its locks: nothing is allocated here.
 pub(super) extern "C" fn before() {
     let Some(file) = SharedFile::outside() else { return };
     let mut table = file.table();
@@ -109,7 +115,8 @@ pub(super) extern "C" fn before() {
                 beside: 0,
             };
             if (vma.start..vma.end).contains(&here) {
-                // A fork past the preload's `fork`, which has seen to it otherwise, and may allocate for it.
+                // A fork past the preload's `fork`, which has seen to it otherwise, and may
+                // allocate for it.
                 keep(file, &piece);
                 return;
             }
@@ -181,8 +188,8 @@ fn fill_from_beside(piece: &Piece) {
     }
 }
 
-/// The forking thread runs on this memory, so the child needs it at its first instruction: it becomes private, which the
-/// kernel copies as any other. It is no block any more.
+/// The forking thread runs on this memory, so the child needs it at its first instruction: it
+/// becomes private, which the kernel copies as any other. It is no block any more.
 fn keep_stack(file: &SharedFile) {
     let here = 0_u8;
     let here = (&raw const here) as u64;
@@ -224,8 +231,9 @@ fn make_private(file: &SharedFile, piece: &Piece) {
     };
 }
 
-/// The kernel finds the waiters of a futex that is not private by its place in the file, or by its address where the memory
-/// is private. Those that wait by the place, as who joins a thread does, look again, and wait by the address from then on.
+/// The kernel finds the waiters of a futex that is not private by its place in the file, or by its
+/// address where the memory is private. Those that wait by the place, as who joins a thread does,
+/// look again, and wait by the address from then on.
 fn wake_waiters(piece: &Piece, beside: u64) {
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let text = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
@@ -351,7 +359,8 @@ fn copy(fd: RawFd, piece: &Piece) {
     }
 }
 
-/// Copies what the file holds to fresh memory of as many bytes; holes are left out. `false`: not all could be had.
+/// Copies what the file holds to fresh memory of as many bytes; holes are left out. `false`: not
+/// all could be had.
 pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
     let file_end = offset + len;
     let mut at = offset;
@@ -379,9 +388,11 @@ pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
     true
 }
 
-/// Puts something harmless in place of the descriptors that belong to the parent, under the same numbers.
+/// Puts something harmless in place of the descriptors that belong to the parent, under the same
+/// numbers.
 fn replace(file: &SharedFile) {
-    // SAFETY: a new descriptor, copied over ours, which keep their numbers so that nobody closes another's.
+    // SAFETY: a new descriptor, copied over ours, which keep their numbers so that nobody closes
+    // another's.
     unsafe {
         let nothing = libc::eventfd(0, libc::EFD_CLOEXEC);
         if nothing >= 0 {
@@ -414,6 +425,7 @@ fn close(fd: RawFd) {
 
 fn unlock(file: &SharedFile) {
     file.owner.store(0, Ordering::Relaxed);
-    // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and forgot the guard.
+    // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and
+    // forgot the guard.
     unsafe { file.table.force_unlock() };
 }

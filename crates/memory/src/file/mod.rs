@@ -2,12 +2,15 @@
 //!
 //! There is one sparse file a process. Memory gets there in two ways, and never by being moved:
 //!
-//! * **Pages of our own** ([`Pages::shared`](crate::Pages::shared)): device memory, buffers of the native API.
-//! * **Blocks of the program**: page-aligned allocations (`posix_memalign` and its like) that the preload of `adverb run`
-//!   hands out. A block is made of the file's pages before the program sees its address ([`SharedFile::share_fresh`]), so
-//!   no byte is ever copied or lost on the way, and its whole life passes through us.
+//! * **Pages of our own** ([`Pages::shared`](crate::Pages::shared)): device memory, buffers of the
+//!   native API.
+//! * **Blocks of the program**: page-aligned allocations (`posix_memalign` and its like) that the
+//!   preload of `adverb run` hands out. A block is made of the file's pages before the program sees
+//!   its address ([`SharedFile::share_fresh`]), so no byte is ever copied or lost on the way, and
+//!   its whole life passes through us.
 //!
-//! All else stays where it is. Peers reach it by `process_vm_readv` and `process_vm_writev` ([`Cma`](crate::Cma)).
+//! All else stays where it is. Peers reach it by `process_vm_readv` and `process_vm_writev`
+//! ([`Cma`](crate::Cma)).
 //!
 //! # A block is as private memory is
 //!
@@ -22,8 +25,8 @@
 //! | frees or reallocates it | ordinary memory, given back to its allocator, whose block it always was: when its last registration ends |
 //! | unmaps it while it is registered | as with a NIC, keys go on opening the old pages, until they are deregistered |
 //!
-//! The device itself reaches a registered block by a mapping of its own ([`Placed::addr`]), which no call of the program
-//! takes away (MEM-4).
+//! The device itself reaches a registered block by a mapping of its own ([`Placed::addr`]), which
+//! no call of the program takes away (MEM-4).
 mod advice;
 mod blocks;
 mod door;
@@ -65,8 +68,9 @@ pub struct SharedFile {
     sharing: AtomicBool,
     /// The process that it belongs to: no child, however it was made, takes it for its own.
     life: Life,
-    /// The thread that has the table, 0 for none: what it allocates or frees meanwhile is no block. A variable of each
-    /// thread's own would be allocated when it is first looked at, under locks of the allocator that asks.
+    /// The thread that has the table, 0 for none: what it allocates or frees meanwhile is no block.
+    /// A variable of each thread's own would be allocated when it is first looked at, under locks
+    /// of the allocator that asks.
     owner: AtomicUsize,
     /// Where the next pages of our own go.
     next_own: AtomicU64,
@@ -150,7 +154,8 @@ impl SharedFile {
                 Ok(made)
             }
             Err(other) => {
-                // SAFETY: leaked above and seen by nobody else; whatever is in `CURRENT` is never freed.
+                // SAFETY: leaked above and seen by nobody else; whatever is in `CURRENT` is never
+                // freed.
                 unsafe {
                     drop(Box::from_raw(new));
                     Ok(&*other)
@@ -211,20 +216,22 @@ impl SharedFile {
         })
     }
 
-    /// Has page-aligned allocations of the program come from the file from now on, if a preload hands them out.
+    /// Has page-aligned allocations of the program come from the file from now on, if a preload
+    /// hands them out.
     pub fn share_allocations(&'static self, on: bool) {
         self.sharing.store(on, Ordering::Release);
     }
 
-    /// The descriptor, for a peer. Whoever has it may keep windows on what is registered from now on.
+    /// The descriptor, for a peer. Whoever has it may keep windows on what is registered from now
+    /// on.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         PEERS.store(true, Ordering::Relaxed);
         self.fd.as_fd()
     }
 
-    /// The descriptor if it is the file's still, -1 if not: a program that closes all descriptors closes this one, too, and the
-    /// number may be that of a file of its own.
+    /// The descriptor if it is the file's still, -1 if not: a program that closes all descriptors
+    /// closes this one, too, and the number may be that of a file of its own.
     fn raw_fd(&self) -> RawFd {
         let fd = self.fd.as_raw_fd();
         let is_ours = sys::identity(fd)
@@ -257,7 +264,8 @@ impl SharedFile {
         Held { resident, own: self.own.load(Ordering::Relaxed), blocks }
     }
 
-    /// At least `len` zeroed bytes in the file, aligned to `align`: pages that come when they are touched.
+    /// At least `len` zeroed bytes in the file, aligned to `align`: pages that come when they are
+    /// touched.
     pub(crate) fn pages(&'static self, len: usize, align: usize) -> Result<OwnPages, Errno> {
         let page = crate::page_size();
         if !align.is_power_of_two() || self.is_stale() {
@@ -273,7 +281,8 @@ impl SharedFile {
         made
     }
 
-    /// Counts `len` bytes more, if the machine can hold them with all that was made before and not touched yet.
+    /// Counts `len` bytes more, if the machine can hold them with all that was made before and not
+    /// touched yet.
     fn reserve(&self, len: u64) -> Result<(), Errno> {
         /// So many bytes are made without a question.
         const STEP: u64 = 16 << 20;
@@ -294,14 +303,16 @@ impl SharedFile {
 
     fn map_own(&'static self, len: u64, align: u64) -> Result<OwnPages, Errno> {
         let page = crate::page_size();
-        // A place in the file is never given twice: a peer may still hold a window on it. Behind it is a page's gap.
+        // A place in the file is never given twice: a peer may still hold a window on it. Behind it
+        // is a page's gap.
         let offset = self.next_own.fetch_add(len + page, Ordering::Relaxed);
         if offset.checked_add(len).is_none_or(|end| end > BLOCKS_FROM) {
             self.next_own.fetch_sub(len + page, Ordering::Relaxed);
             return Err(Errno::ENOMEM);
         }
         let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
-        // SAFETY: a new mapping at an address of the kernel's choice; the parts that are cut off are its own.
+        // SAFETY: a new mapping at an address of the kernel's choice; the parts that are cut off
+        // are its own.
         unsafe {
             let at =
                 sys::map(At::Anywhere, room, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE, None)?;

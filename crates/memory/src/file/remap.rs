@@ -1,8 +1,9 @@
 //! `mremap`, answered for the file's pages as for private memory.
 //!
-//! A mapping of a file that grows shows what lies behind in the file: pages that were cut off before, or those of a neighbour
-//! that it was split from. One that is moved and stays (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows
-//! zeroes in either case. So the preload of `adverb run` has the program's calls come here first.
+//! A mapping of a file that grows shows what lies behind in the file: pages that were cut off
+//! before, or those of a neighbour that it was split from. One that is moved and stays
+//! (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows zeroes in either case. So
+//! the preload of `adverb run` has the program's calls come here first.
 use super::blocks::Block;
 use super::fork::fill;
 use super::{BLOCKS_FROM, SharedFile};
@@ -47,8 +48,8 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
 }
 
 impl SharedFile {
-    /// Sees to it that a mapping that grows shows zeroes behind its end: nothing lies there in the file any more, or, where
-    /// something must stay, the mapping is made private first.
+    /// Sees to it that a mapping that grows shows zeroes behind its end: nothing lies there in the
+    /// file any more, or, where something must stay, the mapping is made private first.
     fn make_room(&'static self, addr: u64, old: u64, new: u64) {
         let mut first = None;
         let _ = self.maps.walk(addr, addr + old, |vma| {
@@ -84,7 +85,8 @@ impl SharedFile {
     /// Replaces a mapping of the file by private memory with the same bytes, in one step.
     fn make_private(&self, vma: &Vma) {
         let len = vma.end - vma.start;
-        // SAFETY: new memory, which goes over the program's own when it has the same bytes, or goes again.
+        // SAFETY: new memory, which goes over the program's own when it has the same bytes, or goes
+        // again.
         unsafe {
             let Ok(new) = sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) else { return };
             let filled = if vma.is_of(self.id) {

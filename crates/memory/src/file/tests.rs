@@ -113,7 +113,8 @@ fn mem_1_new_memory_has_the_bytes_and_the_holes() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-1: what was cut off or split from a block before is not there when it grows, and what a move leaves behind is zero.
+/// MEM-1: what was cut off or split from a block before is not there when it grows, and what a move
+/// leaves behind is zero.
 #[test]
 fn mem_1_growth_and_moves_by_the_preload_show_zeroes() {
     let (file, _one) = file();
@@ -145,7 +146,8 @@ fn mem_1_growth_and_moves_by_the_preload_show_zeroes() {
     }
 }
 
-/// MEM-1: advice that gives pages up leaves zeroes; advice that private memory does not know changes nothing.
+/// MEM-1: advice that gives pages up leaves zeroes; advice that private memory does not know
+/// changes nothing.
 #[test]
 fn mem_1_pages_given_up_are_zeroes() {
     let (file, _one) = file();
@@ -169,7 +171,8 @@ fn mem_1_pages_given_up_are_zeroes() {
     free(file, start, 4 * PAGE);
 }
 
-/// MEM-5: what is freed is given back, registered ranges when their registration ends, whatever other threads do.
+/// MEM-5: what is freed is given back, registered ranges when their registration ends, whatever
+/// other threads do.
 #[test]
 fn mem_5_freed_memory_goes_back_to_the_machine() {
     let (file, _one) = file();
@@ -189,7 +192,8 @@ fn mem_5_freed_memory_goes_back_to_the_machine() {
     let kept = file.place(two, len).unwrap();
     free(file, one, len);
     assert_eq!(file.held().resident - before.resident, len);
-    // Freed by its program while it is registered: it stays for the keys that open it, and goes with them.
+    // Freed by its program while it is registered: it stays for the keys that open it, and goes
+    // with them.
     free(file, two, len);
     assert_eq!(file.held().resident - before.resident, len);
     let mut byte = [0];
@@ -259,7 +263,8 @@ fn in_child(child: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// MEM-6: a child has its own copy as of the fork, of blocks and of pages of our own, wherever the program moved them.
+/// MEM-6: a child has its own copy as of the fork, of blocks and of pages of our own, wherever the
+/// program moved them.
 #[test]
 fn mem_6_a_child_has_a_copy_of_its_own() {
     let (file, _one) = file();

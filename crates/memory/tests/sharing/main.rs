@@ -1,7 +1,7 @@
 //! A program's memory as its peers reach it.
 //!
-//! Each case is a process of its own, with one thread at first, started from this same program: what it does to threads, signals,
-//! limits and `fork` concerns nobody else.
+//! Each case is a process of its own, with one thread at first, started from this same program:
+//! what it does to threads, signals, limits and `fork` concerns nobody else.
 #![allow(unsafe_code, reason = "it maps and unmaps memory under the crate's hands")]
 mod peers;
 mod world;

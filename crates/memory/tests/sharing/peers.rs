@@ -1,4 +1,5 @@
-//! The other side: windows into a peer's memory, copies through the kernel, and peers that mean harm.
+//! The other side: windows into a peer's memory, copies through the kernel, and peers that mean
+//! harm.
 use crate::world::*;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Range};
@@ -172,7 +173,8 @@ fn the_last_byte_comes_last() {
     assert_eq!(torn, None);
 }
 
-/// The same without luck: the message ends on a page that cannot be written at first. When the write comes to it, the rest is there.
+/// The same without luck: the message ends on a page that cannot be written at first. When the
+/// write comes to it, the rest is there.
 fn the_last_byte_waits_for_the_rest() {
     static PAGE_2: AtomicU64 = AtomicU64::new(0);
     static START: AtomicU64 = AtomicU64::new(0);
@@ -261,7 +263,8 @@ fn registered_memory_straight_to_a_peer() {
     assert_eq!(memory[5000..], filled(2)[5000..]);
 }
 
-/// The owner takes the pages away, writes to them and tries to shrink the file while a peer uses its window.
+/// The owner takes the pages away, writes to them and tries to shrink the file while a peer uses
+/// its window.
 fn a_peer_that_means_harm() {
     let memory: &[u8] = block(64);
     let placed = place(memory);
@@ -364,7 +367,8 @@ fn through_the_kernel() {
     });
 }
 
-/// More pieces than one call takes, of different sizes on both sides, empty ones too; and a fault in the middle.
+/// More pieces than one call takes, of different sizes on both sides, empty ones too; and a fault
+/// in the middle.
 fn through_the_kernel_in_pieces() {
     let memory = filled(16);
     let local = pages(16);

@@ -62,7 +62,8 @@ pub fn filled(n: usize) -> &'static mut [u8] {
     memory
 }
 
-/// Gives up root, where that is what the case runs as: then there is no `userfaultfd` that handles the kernel's faults.
+/// Gives up root, where that is what the case runs as: then there is no `userfaultfd` that handles
+/// the kernel's faults.
 pub fn become_nobody() {
     // SAFETY: this process has one thread.
     unsafe {
@@ -97,7 +98,8 @@ pub fn ended(child: libc::pid_t) -> i32 {
 
 /// Runs `work` in a child of `fork`; its answer.
 pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child only does what the case says, and ends without running anything of its parent's.
+    // SAFETY: the child only does what the case says, and ends without running anything of its
+    // parent's.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -108,7 +110,8 @@ pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
     ended(child)
 }
 
-/// A copy of the file's descriptor, as a peer would get it. A child of `fork` inherits it, but not the file as its own.
+/// A copy of the file's descriptor, as a peer would get it. A child of `fork` inherits it, but not
+/// the file as its own.
 pub fn handed_over() -> OwnedFd {
     file().fd().as_fd().try_clone_to_owned().expect("a descriptor")
 }

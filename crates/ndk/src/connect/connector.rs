@@ -24,10 +24,12 @@ use std::time::Instant;
 
 mod drive;
 
-/// One end of a connection: made by the consumer to connect, or by a listener for each connection asked for.
+/// One end of a connection: made by the consumer to connect, or by a listener for each connection
+/// asked for.
 ///
-/// The queue pair takes receives from its creation on, and initiator requests once [`Connector::complete_connect`] or the
-/// completion of [`Connector::accept`] has succeeded. It cannot be closed while it is connecting or connected.
+/// The queue pair takes receives from its creation on, and initiator requests once
+/// [`Connector::complete_connect`] or the completion of [`Connector::accept`] has succeeded. It
+/// cannot be closed while it is connecting or connected.
 #[derive(Clone)]
 pub struct Connector(pub(super) Arc<ConnectorInner>);
 
@@ -70,8 +72,8 @@ impl Connector {
         }))
     }
 
-    /// That of a connection somebody asks for; takes the id and its token over. `antecedents` are the adapter and the
-    /// listener.
+    /// That of a connection somebody asks for; takes the id and its token over. `antecedents` are
+    /// the adapter and the listener.
     pub(super) fn requested(
         adapter: &Adapter,
         antecedents: Vec<Hold>,
@@ -92,18 +94,21 @@ impl Connector {
         connector
     }
 
-    /// Calls `destination` from `source` (port 0: one of the ephemeral ports) and asks for a connection of `qp`. Always pending
-    /// unless it fails in line; completed when the peer has accepted, and then it is for [`Connector::complete_connect`]
-    /// or [`Connector::reject`]. A connector whose attempt failed may try again.
+    /// Calls `destination` from `source` (port 0: one of the ephemeral ports) and asks for a
+    /// connection of `qp`. Always pending unless it fails in line; completed when the peer has
+    /// accepted, and then it is for [`Connector::complete_connect`] or [`Connector::reject`]. A
+    /// connector whose attempt failed may try again.
     ///
     /// # Errors
     /// In line or through `completion`: `CONNECTION_REFUSED` (nobody listens, or the peer refused:
-    /// [`Connector::get_connection_data`] has its private data), `IO_TIMEOUT`, `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`;
-    /// `SHARING_VIOLATION`, `INVALID_ADDRESS`, `TOO_MANY_ADDRESSES` of the local address,
-    /// `ADDRESS_ALREADY_EXISTS` of the combination; `CONNECTION_ACTIVE` if the connector or the queue pair is connected or
-    /// connecting, `CONNECTION_INVALID` if the queue pair was flushed, `INVALID_PARAMETER` for more private data than
-    /// [`MAX_CALLER_DATA`], addresses of two families or a queue pair of another adapter;
-    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
+    /// [`Connector::get_connection_data`] has its private data), `IO_TIMEOUT`,
+    /// `NETWORK_UNREACHABLE`, `HOST_UNREACHABLE`; `SHARING_VIOLATION`, `INVALID_ADDRESS`,
+    /// `TOO_MANY_ADDRESSES` of the local address, `ADDRESS_ALREADY_EXISTS` of the combination;
+    /// `CONNECTION_ACTIVE` if the connector or the queue pair is connected or connecting,
+    /// `CONNECTION_INVALID` if the queue pair was flushed, `INVALID_PARAMETER` for more private
+    /// data than [`MAX_CALLER_DATA`], addresses of two families or a queue pair of another adapter;
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; `CANCELLED` if the connector is closed
+    /// meanwhile.
     pub fn connect(
         &self,
         qp: &Qp,
@@ -125,11 +130,12 @@ impl Connector {
         })
     }
 
-    /// As [`Connector::connect`], from the address of a shared endpoint. The endpoint's close is pending until the
-    /// connector is closed.
+    /// As [`Connector::connect`], from the address of a shared endpoint. The endpoint's close is
+    /// pending until the connector is closed.
     ///
     /// # Errors
-    /// As [`Connector::connect`]; `ADDRESS_ALREADY_EXISTS` if a connection between the endpoint and `destination` exists.
+    /// As [`Connector::connect`]; `ADDRESS_ALREADY_EXISTS` if a connection between the endpoint and
+    /// `destination` exists.
     pub fn connect_with_shared_endpoint(
         &self,
         qp: &Qp,
@@ -150,12 +156,13 @@ impl Connector {
         })
     }
 
-    /// Completes the connection after the peer accepted it. `on_disconnect` is called once when the peer leaves or is lost,
-    /// unless this side disconnects first.
+    /// Completes the connection after the peer accepted it. `on_disconnect` is called once when the
+    /// peer leaves or is lost, unless this side disconnects first.
     ///
     /// # Errors
-    /// In line or through `completion`: `CONNECTION_ABORTED` if the accepting side has given up meanwhile,
-    /// `CONNECTION_INVALID` if the queue pair is not connecting or was flushed, `DELETE_PENDING`.
+    /// In line or through `completion`: `CONNECTION_ABORTED` if the accepting side has given up
+    /// meanwhile, `CONNECTION_INVALID` if the queue pair is not connecting or was flushed,
+    /// `DELETE_PENDING`.
     pub fn complete_connect(
         &self,
         on_disconnect: Option<DisconnectEvent>,
@@ -172,15 +179,16 @@ impl Connector {
         })
     }
 
-    /// Accepts the connection a listener's event brought. Always pending unless it fails in line; completed when the
-    /// initiator has completed the connection. `on_disconnect` is as for [`Connector::complete_connect`].
+    /// Accepts the connection a listener's event brought. Always pending unless it fails in line;
+    /// completed when the initiator has completed the connection. `on_disconnect` is as for
+    /// [`Connector::complete_connect`].
     ///
     /// # Errors
-    /// In line or through `completion`: `CONNECTION_ABORTED` if the initiator has given up, `IO_TIMEOUT` if it does not
-    /// complete the connection, `CONNECTION_INVALID` if there is no request to accept or the queue pair was flushed,
-    /// `CONNECTION_ACTIVE` if the queue pair is connected, `INVALID_PARAMETER` for more private data than
-    /// [`MAX_CALLEE_DATA`] or a queue pair of another adapter; `DELETE_PENDING`; `CANCELLED` if the connector is closed
-    /// meanwhile.
+    /// In line or through `completion`: `CONNECTION_ABORTED` if the initiator has given up,
+    /// `IO_TIMEOUT` if it does not complete the connection, `CONNECTION_INVALID` if there is no
+    /// request to accept or the queue pair was flushed, `CONNECTION_ACTIVE` if the queue pair is
+    /// connected, `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`] or a queue
+    /// pair of another adapter; `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
     pub fn accept(
         &self,
         qp: &Qp,
@@ -213,8 +221,9 @@ impl Connector {
     /// Refuses: the connection a listener's event brought, or the one the peer has accepted.
     ///
     /// # Errors
-    /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to refuse,
-    /// `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`], `DELETE_PENDING`.
+    /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to
+    /// refuse, `INVALID_PARAMETER` for more private data than [`MAX_CALLEE_DATA`],
+    /// `DELETE_PENDING`.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), NtStatus> {
         let _hold = self.0.life.hold()?;
         check_data(private_data, MAX_CALLEE_DATA)?;
@@ -227,7 +236,8 @@ impl Connector {
         let _ = self.0.drive(|link, out| link.handshake.reject(Reason::INVALID_SERVICE_ID, Vec::new(), out));
     }
 
-    /// The effective read limits and the private data that the peer sent with its connect, accept or reject.
+    /// The effective read limits and the private data that the peer sent with its connect, accept
+    /// or reject.
     ///
     /// # Errors
     /// `CONNECTION_INVALID` while the peer has said nothing.
@@ -253,12 +263,14 @@ impl Connector {
         self.0.link.lock().peer_address.ok_or(NtStatus::CONNECTION_INVALID)
     }
 
-    /// Ends the connection: what was deferred is handed over, the peer is told, and when it has answered what is still
-    /// outstanding here is cancelled. Done in line if the peer has left already.
+    /// Ends the connection: what was deferred is handed over, the peer is told, and when it has
+    /// answered what is still outstanding here is cancelled. Done in line if the peer has left
+    /// already.
     ///
     /// # Errors
-    /// In line or through `completion`: `CONNECTION_INVALID` if there is no connection, `IO_TIMEOUT` if the peer does not
-    /// answer (the connection has ended all the same), `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
+    /// In line or through `completion`: `CONNECTION_INVALID` if there is no connection,
+    /// `IO_TIMEOUT` if the peer does not answer (the connection has ended all the same),
+    /// `DELETE_PENDING`; `CANCELLED` if the connector is closed meanwhile.
     pub fn disconnect(
         &self,
         completion: impl FnOnce(Result<(), NtStatus>) + Send + 'static,
@@ -279,8 +291,8 @@ impl Connector {
         }
     }
 
-    /// Closes it: a request that is pending completes with `CANCELLED`, a connection ends without a word (the peer sees it
-    /// disconnected) and what is outstanding on its queue pair is cancelled.
+    /// Closes it: a request that is pending completes with `CANCELLED`, a connection ends without a
+    /// word (the peer sees it disconnected) and what is outstanding on its queue pair is cancelled.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.
@@ -329,7 +341,8 @@ impl Drop for Asker {
     }
 }
 
-/// Begins a request that pends unless it fails in line. `start` takes what was asked if it gets it going.
+/// Begins a request that pends unless it fails in line. `start` takes what was asked if it gets it
+/// going.
 fn begin(
     hold: Hold,
     completion: Completion<()>,

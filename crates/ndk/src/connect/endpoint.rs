@@ -1,9 +1,11 @@
-//! Local endpoints: addresses with a port that one listener, one connector or one shared endpoint has for itself.
+//! Local endpoints: addresses with a port that one listener, one connector or one shared endpoint
+//! has for itself.
 //!
-//! An endpoint is released when everything that refers to it is closed: a listener and all connectors it brought, a
-//! shared endpoint and all connectors that connected over it. Until then no other can have its address and port. The
-//! connection manager alone does not say so: a closed listener's port is free for the next one while its connections live,
-//! and ids of a shared endpoint must share a port. Hence a claim beside the ids: an abstract name of the network
+//! An endpoint is released when everything that refers to it is closed: a listener and all
+//! connectors it brought, a shared endpoint and all connectors that connected over it. Until then
+//! no other can have its address and port. The connection manager alone does not say so: a closed
+//! listener's port is free for the next one while its connections live, and ids of a shared
+//! endpoint must share a port. Hence a claim beside the ids: an abstract name of the network
 //! namespace, exclusive while somebody holds it, gone with its process.
 use crate::status::NtStatus;
 use adverb_device::interfaces::{gid_of, is_link_local};
@@ -16,7 +18,8 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 
-/// Ports that a provider chooses from when the consumer names none (RFC 6335, as the pages of NDKPI say).
+/// Ports that a provider chooses from when the consumer names none (RFC 6335, as the pages of NDKPI
+/// say).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// A local address with its port, held exclusively.
@@ -29,12 +32,13 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes an address of the adapter, with port 0 a free port of it other than that of `avoid`. Answers an id bound to
-    /// it, too, whose events `signal` is told of; others of the endpoint may have the port if it is `shared`.
+    /// Takes an address of the adapter, with port 0 a free port of it other than that of `avoid`.
+    /// Answers an id bound to it, too, whose events `signal` is told of; others of the endpoint may
+    /// have the port if it is `shared`.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if it is none of the adapter's, `SHARING_VIOLATION` if it is taken, `TOO_MANY_ADDRESSES` if all
-    /// ephemeral ports are, `INSUFFICIENT_RESOURCES`.
+    /// `INVALID_ADDRESS` if it is none of the adapter's, `SHARING_VIOLATION` if it is taken,
+    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`.
     pub(crate) fn open(
         context: &Context,
         address: SocketAddr,

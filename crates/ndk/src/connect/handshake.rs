@@ -1,4 +1,5 @@
-//! The states of one connection, without ids, queue pairs or clocks: calls, messages and the time go in, actions come out.
+//! The states of one connection, without ids, queue pairs or clocks: calls, messages and the time
+//! go in, actions come out.
 //!
 //! ```text
 //! initiator                                    listener's side
@@ -13,8 +14,9 @@
 //!                                                   Ended        (disconnect of its own)
 //! ```
 //!
-//! A peer that leaves with DISCONNECT does not flush what is outstanding here; the consumer's own disconnect, flush or
-//! close does. A peer that is lost flushes at once: its queue pair cannot be expected to answer.
+//! A peer that leaves with DISCONNECT does not flush what is outstanding here; the consumer's own
+//! disconnect, flush or close does. A peer that is lost flushes at once: its queue pair cannot be
+//! expected to answer.
 use super::message::{Message, Offer, ReadLimits, Reason};
 use crate::status::NtStatus;
 use std::time::{Duration, Instant};
@@ -141,7 +143,8 @@ impl Handshake {
         self.limits
     }
 
-    /// The effective read limits and the peer's private data, of its request, its reply or its refusal.
+    /// The effective read limits and the peer's private data, of its request, its reply or its
+    /// refusal.
     pub(crate) fn connection_data(&self) -> Option<(ReadLimits, &[u8])> {
         match (&self.refusal, &self.peer) {
             (Some(data), _) => Some((ReadLimits::default(), data)),
@@ -197,7 +200,8 @@ impl Handshake {
     /// May the request be answered?
     ///
     /// # Errors
-    /// `CONNECTION_ABORTED` if the initiator has given up, `CONNECTION_INVALID` if there is no request to answer.
+    /// `CONNECTION_ABORTED` if the initiator has given up, `CONNECTION_INVALID` if there is no
+    /// request to answer.
     pub(crate) fn check_requested(&self) -> Result<(), NtStatus> {
         match self.state {
             State::Requested => Ok(()),
@@ -221,7 +225,8 @@ impl Handshake {
     /// Refuses: the listener's side a request, the initiator a reply.
     ///
     /// # Errors
-    /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to refuse.
+    /// `CONNECTION_ABORTED` if the peer has given up, `CONNECTION_INVALID` if there is nothing to
+    /// refuse.
     pub(crate) fn reject(
         &mut self,
         reason: Reason,
@@ -241,7 +246,8 @@ impl Handshake {
     /// May the initiator complete the connection?
     ///
     /// # Errors
-    /// `CONNECTION_ABORTED` if the accepting side has given up, `CONNECTION_INVALID` if the queue pair is not connecting.
+    /// `CONNECTION_ABORTED` if the accepting side has given up, `CONNECTION_INVALID` if the queue
+    /// pair is not connecting.
     pub(crate) fn check_replied(&self) -> Result<(), NtStatus> {
         match self.state {
             State::Replied => Ok(()),

@@ -9,8 +9,8 @@ use adverb_ucma::ids::{self, End, Event, Id};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// First byte of the private data of a DREQ: the connector was closed, or its queue pair failed. Whoever does not know it sees a
-/// disconnect.
+/// First byte of the private data of a DREQ: the connector was closed, or its queue pair failed.
+/// Whoever does not know it sees a disconnect.
 const GIVEN_UP: u8 = 1;
 /// Retries of the transport and after RNR that the peer is asked for; 7 is for ever.
 const RETRIES: u8 = 7;
@@ -53,7 +53,8 @@ impl Drop for Pair {
     }
 }
 
-/// The id of a connection. Dropped, it ends what stands: the peer finds this end lost unless it was told otherwise.
+/// The id of a connection. Dropped, it ends what stands: the peer finds this end lost unless it was
+/// told otherwise.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) worker: Arc<Worker>,
@@ -78,7 +79,8 @@ pub(super) enum Incoming {
 }
 
 impl Line {
-    /// Says it. What the connection manager answers by itself, or what [`Line::establish`] has said, is said already.
+    /// Says it. What the connection manager answers by itself, or what [`Line::establish`] has
+    /// said, is said already.
     ///
     /// # Errors
     /// `CONNECTION_ABORTED` if the peer has given up; what [`remote_failure`] names.
@@ -153,7 +155,8 @@ fn values(offer: &Offer, own: &Own) -> ids::Offer {
     }
 }
 
-/// An offer of the peer. (Depths of an event are those of this end: what the peer sends, this end answers.)
+/// An offer of the peer. (Depths of an event are those of this end: what the peer sends, this end
+/// answers.)
 pub(super) fn offer_of(offer: ids::Offer) -> Offer {
     let limits =
         ReadLimits { inbound: offer.initiator_depth.into(), outbound: offer.responder_resources.into() };

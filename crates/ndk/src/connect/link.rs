@@ -75,7 +75,8 @@ impl Link {
         })
     }
 
-    /// Has the queue pair receive and sends the reply: the initiator may send as soon as it has that.
+    /// Has the queue pair receive and sends the reply: the initiator may send as soon as it has
+    /// that.
     pub(super) fn answer(
         &mut self,
         limits: ReadLimits,

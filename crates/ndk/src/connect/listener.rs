@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Requests that the worker has not come to, and connect events whose callback has not returned, at most each: beyond, callers
-/// wait, or are refused.
+/// Requests that the worker has not come to, and connect events whose callback has not returned, at
+/// most each: beyond, callers wait, or are refused.
 const BACKLOG: u32 = 1024;
 
 /// Takes connections asked for at an address.
@@ -49,8 +49,8 @@ struct Listened {
 }
 
 impl Adapter {
-    /// Creates a listener. `on_connect` is called with a connector for each connection asked for, which the consumer accepts
-    /// or rejects, and closes in any case.
+    /// Creates a listener. `on_connect` is called with a connector for each connection asked for,
+    /// which the consumer accepts or rejects, and closes in any case.
     ///
     /// # Errors
     /// `DELETE_PENDING`, `INSUFFICIENT_RESOURCES`; in line or through `completion`.
@@ -83,9 +83,10 @@ impl Listener {
     /// Listens at an address of the adapter, with port 0 at one of its free ephemeral ports.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port is taken,
-    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INVALID_DEVICE_STATE` if it listens already,
-    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port
+    /// is taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INVALID_DEVICE_STATE` if it
+    /// listens already, `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through
+    /// `completion`.
     pub fn listen(
         &self,
         address: SocketAddr,
@@ -104,14 +105,14 @@ impl Listener {
         state.endpoint.as_ref().map(|e| e.address()).ok_or(NtStatus::INVALID_DEVICE_STATE)
     }
 
-    /// With `pause` there are no connect events, and connections asked for are refused as if nobody listened
-    /// (`NdkControlConnectEvents`); without, there are again.
+    /// With `pause` there are no connect events, and connections asked for are refused as if nobody
+    /// listened (`NdkControlConnectEvents`); without, there are again.
     pub fn control_connect_events(&self, pause: bool) {
         self.0.paused.store(pause, Ordering::SeqCst);
     }
 
-    /// Closes it: no connection is taken any more, at once. Pending until the connectors of its connections are closed and
-    /// its callbacks have returned; its address is free then.
+    /// Closes it: no connection is taken any more, at once. Pending until the connectors of its
+    /// connections are closed and its callbacks have returned; its address is free then.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.

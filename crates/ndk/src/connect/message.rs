@@ -1,5 +1,5 @@
-//! What two ends say to each other, as values: REQ, REP, RTU, REJ, DREQ and DREP of the connection manager (IBTA 12.6), as far
-//! as NDKPI knows of them.
+//! What two ends say to each other, as values: REQ, REP, RTU, REJ, DREQ and DREP of the connection
+//! manager (IBTA 12.6), as far as NDKPI knows of them.
 pub(crate) use adverb_ucma::ids::RejectReason as Reason;
 
 /// How many reads may be in progress on a queue pair (`InboundReadLimit`, `OutboundReadLimit`).

@@ -32,11 +32,12 @@ impl Tokens for Nobody {
 }
 
 impl Adapter {
-    /// Creates a shared endpoint on an address of the adapter, with port 0 on one of its free ephemeral ports.
+    /// Creates a shared endpoint on an address of the adapter, with port 0 on one of its free
+    /// ephemeral ports.
     ///
     /// # Errors
-    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port is taken,
-    /// `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`,
+    /// `INVALID_ADDRESS` if the address is none of the adapter's, `SHARING_VIOLATION` if the port
+    /// is taken, `TOO_MANY_ADDRESSES` if all ephemeral ports are, `INSUFFICIENT_RESOURCES`,
     /// `DELETE_PENDING`; in line or through `completion`.
     pub fn create_shared_endpoint(
         &self,
@@ -66,7 +67,8 @@ impl SharedEndpoint {
         self.0.address
     }
 
-    /// Closes it: pending until the connectors connected over it are closed. Its address is free then.
+    /// Closes it: pending until the connectors connected over it are closed. Its address is free
+    /// then.
     ///
     /// # Errors
     /// `DELETE_PENDING` for a second close.

@@ -1,7 +1,8 @@
 //! The thread that serves the ids of an adapter's connections, all of them, and their deadlines.
 //!
-//! It runs no callback of the consumer's: those go to the adapter's dispatcher. A source is locked by its own methods, and
-//! may call the registry while it is; the registry's lock is never held while a source or an id is called.
+//! It runs no callback of the consumer's: those go to the adapter's dispatcher. A source is locked
+//! by its own methods, and may call the registry while it is; the registry's lock is never held
+//! while a source or an id is called.
 use crate::status::NtStatus;
 use adverb_sync::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap};
@@ -121,7 +122,8 @@ impl Worker {
         token
     }
 
-    /// Enters the source of a token, until [`Worker::remove`], and has it look at what may have come already.
+    /// Enters the source of a token, until [`Worker::remove`], and has it look at what may have
+    /// come already.
     pub(crate) fn enter(&self, token: u64, source: Arc<dyn Source>) {
         if let Some(entry) = self.state.lock().sources.get_mut(&token) {
             entry.source = Some(source);

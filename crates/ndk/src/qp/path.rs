@@ -9,7 +9,8 @@ use adverb_device::engine::{AttrMask, Gid, PathMtu, QpAttr, QpState};
 const ACK_TIMEOUT: u8 = 14;
 /// Transmissions beyond the first.
 const RETRIES: u8 = 7;
-/// A peer without a receive is waited for without end, as the RDMA connection manager has it by default.
+/// A peer without a receive is waited for without end, as the RDMA connection manager has it by
+/// default.
 const RNR_RETRIES: u8 = 7;
 /// Delay of a RNR NAK: 0.01 ms.
 const MIN_RNR_TIMER: u8 = 1;
@@ -40,8 +41,8 @@ impl Qp {
     /// Ready to receive: packets of the peer are taken.
     ///
     /// # Errors
-    /// `INVALID_PARAMETER` for a path that cannot be or a queue pair that was flushed, and what opening the local address
-    /// brings.
+    /// `INVALID_PARAMETER` for a path that cannot be or a queue pair that was flushed, and what
+    /// opening the local address brings.
     pub(crate) fn to_rtr(&self, path: &PeerPath) -> Result<(), NtStatus> {
         let context = self.device().context();
         let ah = AhAttr {

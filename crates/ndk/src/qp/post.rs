@@ -34,15 +34,15 @@ impl Qp {
     /// Sends a message.
     ///
     /// # Errors
-    /// `CONNECTION_INVALID`, `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER` (flags, entries, inline data),
-    /// `ACCESS_VIOLATION` (a logical address that is not mapped). No completion follows then, and all that was deferred
-    /// before is handed over (DEF-3, DEF-4).
+    /// `CONNECTION_INVALID`, `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER`
+    /// (flags, entries, inline data), `ACCESS_VIOLATION` (a logical address that is not mapped). No
+    /// completion follows then, and all that was deferred before is handed over (DEF-3, DEF-4).
     pub fn send(&self, request_context: u64, sgl: &[Sge<'_>], flags: OpFlags) -> Result<(), NtStatus> {
         self.initiate(|qp| qp.transfer(request_context, OperationType::Send, SendOp::Send, sgl, flags, SEND))
     }
 
-    /// Sends a message that invalidates a token of the peer's when it is received (NDK-6). A token that cannot be
-    /// invalidated ends the connection.
+    /// Sends a message that invalidates a token of the peer's when it is received (NDK-6). A token
+    /// that cannot be invalidated ends the connection.
     ///
     /// # Errors
     /// As [`Qp::send`].
@@ -73,8 +73,8 @@ impl Qp {
         self.initiate(|qp| qp.transfer(request_context, OperationType::Write, op, sgl, flags, WRITE))
     }
 
-    /// Reads the peer's memory; with [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`] the token of the first entry is invalid when it
-    /// has succeeded.
+    /// Reads the peer's memory; with [`OpFlags::RDMA_READ_LOCAL_INVALIDATE`] the token of the first
+    /// entry is invalid when it has succeeded.
     ///
     /// # Errors
     /// As [`Qp::send`].
@@ -94,12 +94,13 @@ impl Qp {
         }
     }
 
-    /// Binds a window to `length` bytes at `address` of a registered region; the window's new token is known at once. The
-    /// window must not be bound when the request is processed.
+    /// Binds a window to `length` bytes at `address` of a registered region; the window's new token
+    /// is known at once. The window must not be bound when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (a writable window on a region that is not), `INVALID_PARAMETER` (bytes outside the
-    /// region), `INVALID_DEVICE_STATE` (the region is not registered).
+    /// As [`Qp::send`]; `ACCESS_VIOLATION` (a writable window on a region that is not),
+    /// `INVALID_PARAMETER` (bytes outside the region), `INVALID_DEVICE_STATE` (the region is not
+    /// registered).
     pub fn bind(
         &self,
         request_context: u64,
@@ -120,13 +121,14 @@ impl Qp {
         })
     }
 
-    /// Registers `length` bytes over adapter pages, from byte `fbo` of the first, named by addresses from
-    /// `base_virtual_address` on; the new token is known at once. The region must be invalid when the request is processed.
+    /// Registers `length` bytes over adapter pages, from byte `fbo` of the first, named by
+    /// addresses from `base_virtual_address` on; the new token is known at once. The region must be
+    /// invalid when the request is processed.
     ///
     /// # Errors
-    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access, and the region was not prepared for it), `INVALID_PARAMETER`
-    /// (pages that are not mapped, too many, too short; a base address whose offset in a page is not `fbo`),
-    /// `INVALID_DEVICE_STATE` (the region was not prepared).
+    /// As [`Qp::send`]; `ACCESS_VIOLATION` (remote access, and the region was not prepared for it),
+    /// `INVALID_PARAMETER` (pages that are not mapped, too many, too short; a base address whose
+    /// offset in a page is not `fbo`), `INVALID_DEVICE_STATE` (the region was not prepared).
     #[allow(clippy::too_many_arguments, reason = "the parameters of NdkFastRegister")]
     pub fn fast_register(
         &self,
@@ -156,8 +158,8 @@ impl Qp {
         })
     }
 
-    /// Invalidates the token of a fast-registered region or of a window. If that is not valid when the request is processed,
-    /// it fails with a completion.
+    /// Invalidates the token of a fast-registered region or of a window. If that is not valid when
+    /// the request is processed, it fails with a completion.
     ///
     /// # Errors
     /// As [`Qp::send`]; `INVALID_PARAMETER` for a region of [`Mr::register`].
@@ -177,11 +179,13 @@ impl Qp {
         })
     }
 
-    /// Queues a receive. It needs no connection; after a flush or disconnect it completes with `CANCELLED`.
+    /// Queues a receive. It needs no connection; after a flush or disconnect it completes with
+    /// `CANCELLED`.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER` (too many entries), `INVALID_DEVICE_REQUEST` (it
-    /// receives from a shared receive queue), `ACCESS_VIOLATION` (a logical address that is not mapped). No completion follows.
+    /// `INSUFFICIENT_RESOURCES` (the queue is full), `INVALID_PARAMETER` (too many entries),
+    /// `INVALID_DEVICE_REQUEST` (it receives from a shared receive queue), `ACCESS_VIOLATION` (a
+    /// logical address that is not mapped). No completion follows.
     pub fn receive(&self, request_context: u64, sgl: &[Sge<'_>]) -> Result<(), NtStatus> {
         if self.0.has_srq {
             return Err(NtStatus::INVALID_DEVICE_REQUEST);
@@ -191,8 +195,8 @@ impl Qp {
         self.device().post_recv(&wr).map_err(|e| status_of_post(&e))
     }
 
-    /// Runs an initiator request. One that fails in line ends the chain: what was deferred before it is handed over
-    /// before the failure is returned (DEF-4).
+    /// Runs an initiator request. One that fails in line ends the chain: what was deferred before
+    /// it is handed over before the failure is returned (DEF-4).
     fn initiate(&self, request: impl FnOnce(&Qp) -> Result<(), NtStatus>) -> Result<(), NtStatus> {
         let result = if self.0.link.load(Ordering::Acquire) == CONNECTED {
             request(self)
@@ -310,7 +314,8 @@ impl Qp {
         self.post(&ticket, &[empty, invalidate], flags)
     }
 
-    /// A flush completes both halves at the device: the completion queue gets room for that when it is needed first.
+    /// A flush completes both halves at the device: the completion queue gets room for that when it
+    /// is needed first.
     fn make_room_for_halves(&self) -> Result<(), NtStatus> {
         if !self.0.room_for_halves.load(Ordering::Relaxed) {
             let more = self.0.sizes.initiator_queue_depth;

@@ -8,7 +8,8 @@ use crate::real::{errno, set_errno};
 /// Descriptors from this number on are none of these.
 const MOST: usize = 1 << 16;
 
-/// The library's descriptor behind each of the program's, plus one; 0 is none. Pages of it that are not used take no memory.
+/// The library's descriptor behind each of the program's, plus one; 0 is none. Pages of it that are
+/// not used take no memory.
 static TABLE: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 
 /// Whether there has ever been one: all calls pass straight through until then.

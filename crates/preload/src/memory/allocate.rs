@@ -1,4 +1,5 @@
-//! Page-aligned allocations are handed out in whole pages, which the device may share. What is freed or reallocated is shown to it.
+//! Page-aligned allocations are handed out in whole pages, which the device may share. What is
+//! freed or reallocated is shown to it.
 
 use core::ffi::{c_int, c_void};
 
@@ -8,7 +9,8 @@ use super::functions::{
 use super::hooks::{Hooks, hooks, page};
 use crate::real::{errno, real, set_errno};
 
-/// Bytes to ask an allocator for, so that the memory is whole pages: if it is aligned to a page, and the device is there.
+/// Bytes to ask an allocator for, so that the memory is whole pages: if it is aligned to a page,
+/// and the device is there.
 fn whole(align: usize, size: usize) -> Option<(&'static Hooks, usize)> {
     let hooks = hooks()?;
     let page = page();
@@ -18,7 +20,8 @@ fn whole(align: usize, size: usize) -> Option<(&'static Hooks, usize)> {
     Some((hooks, size.checked_next_multiple_of(page)?))
 }
 
-/// An allocation by `make`, which takes the number of bytes: of whole pages where the device may share it.
+/// An allocation by `make`, which takes the number of bytes: of whole pages where the device may
+/// share it.
 fn allocate(align: usize, size: usize, make: impl Fn(usize) -> *mut c_void) -> *mut c_void {
     let Some((hooks, len)) = whole(align, size) else { return make(size) };
     let got = make(len);
@@ -90,7 +93,8 @@ pub unsafe extern "C" fn adverb_preload_posix_memalign(
         return unsafe { real(to, align, size) };
     };
     let mut got = core::ptr::null_mut();
-    // SAFETY: the caller's arguments, but for a place of our own: nobody else knows of the memory yet.
+    // SAFETY: the caller's arguments, but for a place of our own: nobody else knows of the memory
+    // yet.
     let error = unsafe { real(&raw mut got, align, len) };
     if error == 0 {
         if !got.is_null() && got.addr().is_multiple_of(page()) {
@@ -107,8 +111,8 @@ fn no_memory() -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// The hooks, if the device shares a block that begins at an address, and what its allocator says of its bytes: a block may
-/// have been freed past us, and what is there now be another allocation.
+/// The hooks, if the device shares a block that begins at an address, and what its allocator says
+/// of its bytes: a block may have been freed past us, and what is there now be another allocation.
 fn block(at: *mut c_void) -> Option<(&'static Hooks, usize)> {
     if !at.addr().is_multiple_of(4096) || at.is_null() {
         return None;
@@ -146,7 +150,8 @@ unsafe fn release(at: *mut c_void) {
             return;
         }
     }
-    // A call that comes while the function is looked up frees nothing: the look-up needs little, and once.
+    // A call that comes while the function is looked up frees nothing: the look-up needs little,
+    // and once.
     if let Some(real) = real!(FREE: fn(*mut c_void)) {
         // SAFETY: the caller's argument.
         unsafe { real(at) }

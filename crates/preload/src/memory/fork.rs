@@ -1,4 +1,5 @@
-//! Forks, in all their forms, with the device's handlers around them; and memory that threads and children run on.
+//! Forks, in all their forms, with the device's handlers around them; and memory that threads and
+//! children run on.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -26,7 +27,8 @@ pub unsafe extern "C" fn adverb_preload_fork() -> c_int {
     }) as c_int
 }
 
-/// The function of this name, which calls no handlers; those of the device's memory are called all the same.
+/// The function of this name, which calls no handlers; those of the device's memory are called all
+/// the same.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -86,8 +88,9 @@ unsafe extern "C" fn begin(begin: *mut c_void) -> c_int {
     }
 }
 
-/// The function of this name: without `CLONE_VM` it is a fork on another stack. The arguments behind the fourth are there if
-/// the flags ask for them; where C passes none, what is read here is passed on and not looked at.
+/// The function of this name: without `CLONE_VM` it is a fork on another stack. The arguments
+/// behind the fourth are there if the flags ask for them; where C passes none, what is read here is
+/// passed on and not looked at.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -125,8 +128,8 @@ pub unsafe extern "C" fn adverb_preload_clone(
     pid
 }
 
-/// The function of this name: a thread's stack, with what the C library keeps there, is looked at by it in every child before
-/// any handler runs.
+/// The function of this name: a thread's stack, with what the C library keeps there, is looked at
+/// by it in every child before any handler runs.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -169,9 +172,10 @@ unsafe extern "C" fn after_fork_child() {
     }
 }
 
-/// Registers our handlers, once. An allocator may be registering its own, under its locks: no name is looked up here that the C
-/// library has not, which would allocate a message. (Another C library's programs have no device that leaves hooks.)
-/// They have to be the first that are registered: those run last before a fork, and first after.
+/// Registers our handlers, once. An allocator may be registering its own, under its locks: no name
+/// is looked up here that the C library has not, which would allocate a message. (Another C
+/// library's programs have no device that leaves hooks.) They have to be the first that are
+/// registered: those run last before a fork, and first after.
 pub fn register_handlers() {
     static DONE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
     if DONE.swap(true, Ordering::AcqRel) {
@@ -185,7 +189,8 @@ pub fn register_handlers() {
     }
 }
 
-/// The function of this name, by which glibc's `pthread_atfork` registers: no handler comes before ours.
+/// The function of this name, by which glibc's `pthread_atfork` registers: no handler comes before
+/// ours.
 ///
 /// # Safety
 /// That of the C library's function.

@@ -14,8 +14,8 @@ pub struct Hooks {
     pub share: extern "C" fn(start: u64, len: u64),
     /// Bytes of the block that begins here, or 0.
     pub block: extern "C" fn(start: u64) -> u64,
-    /// The block that begins here is about to be freed; its allocator says that `usable` bytes are its. 0: it is not to be
-    /// freed now, the device does so later.
+    /// The block that begins here is about to be freed; its allocator says that `usable` bytes are
+    /// its. 0: it is not to be freed now, the device does so later.
     pub release: extern "C" fn(start: u64, usable: u64) -> c_int,
     /// `madvise`: answers the errno, 0 for success.
     pub advise: extern "C" fn(addr: u64, len: usize, advice: c_int) -> c_int,
@@ -23,15 +23,19 @@ pub struct Hooks {
     pub advise_many: extern "C" fn(*const libc::iovec, usize, c_int) -> isize,
     /// `mremap`: answers the address, or a negative errno.
     pub remap: extern "C" fn(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64,
-    /// Memory that a thread or a child is to run on, or a byte of it: is no block any more. Its contents stay.
+    /// Memory that a thread or a child is to run on, or a byte of it: is no block any more. Its
+    /// contents stay.
     pub run_on: extern "C" fn(start: u64, len: u64),
-    /// Copies the beginning of a block to new memory; what was never touched takes no memory there either.
+    /// Copies the beginning of a block to new memory; what was never touched takes no memory there
+    /// either.
     pub copy: extern "C" fn(start: u64, to: u64, len: u64),
-    /// Is this an address of a block that is registered? What runs there is to fork on another stack. 1: it is.
+    /// Is this an address of a block that is registered? What runs there is to fork on another
+    /// stack. 1: it is.
     pub is_held: extern "C" fn(addr: u64) -> c_int,
     /// May the process fork? The errno if not.
     pub may_fork: extern "C" fn() -> c_int,
-    /// What stands around a fork that calls no handlers: before it, after it in the parent, and in the child.
+    /// What stands around a fork that calls no handlers: before it, after it in the parent, and in
+    /// the child.
     pub before_fork: extern "C" fn(),
     /// See `before_fork`.
     pub after_fork_parent: extern "C" fn(),
@@ -49,15 +53,16 @@ static PAGE: AtomicUsize = AtomicUsize::new(0);
 
 /// What the device left.
 pub fn hooks() -> Option<&'static Hooks> {
-    // SAFETY: null, or a structure that lives as long as the process: its library is never unloaded.
+    // SAFETY: null, or a structure that lives as long as the process: its library is never
+    // unloaded.
     unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
 }
 
 /// Leaves hooks, once; answers by the allocator's `free`, or null if they are of another version.
 ///
 /// # Safety
-/// The structure and its functions live as long as the process; the functions may be called at any time, in any thread,
-/// under any lock of the program.
+/// The structure and its functions live as long as the process; the functions may be called at any
+/// time, in any thread, under any lock of the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adverb_preload_adverb_memory_hooks(hooks: *const Hooks) -> *mut c_void {
     // SAFETY: the caller's promise; every version begins with its number.

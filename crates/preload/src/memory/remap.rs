@@ -1,4 +1,5 @@
-//! Growing and moving of mappings goes by way of the device. (The bodies are functions apart: see `advise`.)
+//! Growing and moving of mappings goes by way of the device. (The bodies are functions apart: see
+//! `advise`.)
 
 use core::ffi::{c_int, c_void};
 
@@ -6,8 +7,8 @@ use super::functions::MREMAP;
 use super::hooks::hooks;
 use crate::real::{errno, real, set_errno};
 
-/// The function of this name. The fifth argument is there if the flags ask for it; where C passes none, what is read here is
-/// passed on and not looked at.
+/// The function of this name. The fifth argument is there if the flags ask for it; where C passes
+/// none, what is read here is passed on and not looked at.
 ///
 /// # Safety
 /// That of the C library's function.

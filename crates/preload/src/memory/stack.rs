@@ -1,7 +1,7 @@
 //! A stack for a fork, where the thread that forks runs on memory that peers write to.
 //!
-//! Such memory is the device's file, which a child does not have at its first instruction. So the fork runs elsewhere, and
-//! comes back when the child has its copies, the stack among them.
+//! Such memory is the device's file, which a child does not have at its first instruction. So the
+//! fork runs elsewhere, and comes back when the child has its copies, the stack among them.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

@@ -61,8 +61,8 @@ unsafe extern "C" fn early() -> *mut c_void {
 /// Bytes of the arguments of `clone3` in its first version.
 const CLONE_ARGS: usize = 64;
 
-/// The function of this name. Calls that nobody wants to see go on to the C library's function with all registers and the
-/// stack as they came: `vfork` and `clone` return twice.
+/// The function of this name. Calls that nobody wants to see go on to the C library's function with
+/// all registers and the stack as they came: `vfork` and `clone` return twice.
 ///
 /// # Safety
 /// That of the C library's function.
@@ -87,7 +87,8 @@ pub unsafe extern "C" fn adverb_preload_syscall() {
         "test esi, {shares}",
         "jnz 3f",
         "jmp 2f",
-        // clone3 with neither flag and no stack is one, too; programs that ask whether the call is there name no arguments.
+        // clone3 with neither flag and no stack is one, too; programs that ask whether the call is
+        // there name no arguments.
         "5:",
         "cmp edi, {clone3}",
         "jne 3f",

@@ -1,4 +1,5 @@
-//! The commands of the kernel's connection manager for programs (`rdma/rdma_user_cm.h`, version 4): bodies and answers.
+//! The commands of the kernel's connection manager for programs (`rdma/rdma_user_cm.h`, version 4):
+//! bodies and answers.
 //!
 //! Each goes behind a header of eight bytes ([`super::super::command`]).
 

@@ -1,4 +1,5 @@
-//! The macro that defines the mirrors and, from the same text, the table that the layout test reads.
+//! The macro that defines the mirrors and, from the same text, the table that the layout test
+//! reads.
 
 /// Defines `repr(C)` structs and unions and a table `LAYOUTS` of those that name their C type.
 ///

@@ -1,4 +1,5 @@
-//! The types of `infiniband/verbs.h` and `infiniband/sa.h` that are used here; objects as far as they are looked at.
+//! The types of `infiniband/verbs.h` and `infiniband/sa.h` that are used here; objects as far as
+//! they are looked at.
 
 use core::ffi::{c_int, c_void};
 

@@ -53,7 +53,8 @@ pub(super) struct Process {
     prefix: u32,
     pub endpoint: Endpoint,
     pub mine: BTreeMap<Id, Mine>,
-    /// Queue pair numbers: free ones, those that rest, and those in use with the connection they are used for.
+    /// Queue pair numbers: free ones, those that rest, and those in use with the connection they
+    /// are used for.
     free: VecDeque<u32>,
     resting: Vec<u32>,
     pub users: BTreeMap<u32, usize>,

@@ -1,14 +1,18 @@
-//! Worlds of the connection manager: programs on several hosts that connect, accept, refuse, hang up and forget while the
-//! network loses, repeats, delays and parts and processes die; and an oracle that knows both ends of every connection.
+//! Worlds of the connection manager: programs on several hosts that connect, accept, refuse, hang
+//! up and forget while the network loses, repeats, delays and parts and processes die; and an
+//! oracle that knows both ends of every connection.
 //!
-//! A [`Config`] is drawn from a seed, and decides on all. The oracle checks, when it happens or in the end:
+//! A [`Config`] is drawn from a seed, and decides on all. The oracle checks, when it happens or in
+//! the end:
 //!
 //! - each command has one outcome, and nobody waits for ever: in the end every endpoint is empty;
-//! - both ends of a connection end the same way: what one takes for made the other has made or given up in words, nothing
-//!   ends that nobody has ended, and words of a farewell are those of the other end;
+//! - both ends of a connection end the same way: what one takes for made the other has made or
+//!   given up in words, nothing ends that nobody has ended, and words of a farewell are those of
+//!   the other end;
 //! - no communication id is given out twice;
-//! - no queue pair number is given to another connection while packets of the old one may come: programs send data as long
-//!   as they think that a connection stands, and none of it ever meets another connection.
+//! - no queue pair number is given to another connection while packets of the old one may come:
+//!   programs send data as long as they think that a connection stands, and none of it ever meets
+//!   another connection.
 mod host;
 mod net;
 mod oracle;

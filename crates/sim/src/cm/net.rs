@@ -1,4 +1,5 @@
-//! What is on its way between hosts: MADs, of which anything may become, and packets of connections, which come late at most.
+//! What is on its way between hosts: MADs, of which anything may become, and packets of
+//! connections, which come late at most.
 use super::Config;
 use crate::rng::Rng;
 use adverb_cm::{MAD_LEN, Path, Time};

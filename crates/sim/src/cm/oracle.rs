@@ -59,8 +59,8 @@ impl End {
     }
 }
 
-/// An attempt to connect: the end that asked, and each request that came of it at the other. A request that comes
-/// again after all is over is one more.
+/// An attempt to connect: the end that asked, and each request that came of it at the other. A
+/// request that comes again after all is over is one more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub active: End,
@@ -70,7 +70,8 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// The ends could not agree, as one of them died or could not be reached for all of the protocol's time.
+    /// The ends could not agree, as one of them died or could not be reached for all of the
+    /// protocol's time.
     pub fn is_torn(&self) -> bool {
         self.active.is_torn() || self.passive.iter().any(End::is_torn)
     }

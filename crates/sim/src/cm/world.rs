@@ -32,7 +32,8 @@ pub(super) const PREFIX_BITS: u8 = 10;
 const BEGIN_US: u64 = 20_000_000;
 /// Then the network heals and programs end what they have.
 const WINDING_UP: Time = Time(200_000_000_000);
-/// The protocol's longest wait, seven retries of the longest service timeout among them, is over by then.
+/// The protocol's longest wait, seven retries of the longest service timeout among them, is over by
+/// then.
 const END: Duration = Duration::from_secs(3600);
 /// More events mean that something never comes to rest.
 const MAX_EVENTS: u64 = 200_000;
@@ -197,7 +198,8 @@ impl World {
         Ok(())
     }
 
-    /// Gives a MAD to the process whose id it brings back, or that offers the service; else its host answers.
+    /// Gives a MAD to the process whose id it brings back, or that offers the service; else its
+    /// host answers.
     fn deliver(&mut self, path: Path, mad: &[u8; MAD_LEN]) -> Check {
         let host = host_of(path.local);
         let way = route(mad).map_err(|e| Violation(format!("a MAD that is none: {e}")))?;

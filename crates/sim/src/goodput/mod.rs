@@ -1,8 +1,10 @@
-//! How fast a connection is over a network that loses: one transfer between two queue pairs under virtual time.
+//! How fast a connection is over a network that loses: one transfer between two queue pairs under
+//! virtual time.
 //!
-//! Unlike a [`World`](crate::World) this has no oracle of every step, so that it can carry megabytes; in the end all bytes are
-//! compared. A [`Path`] has a rate, a way that takes time, and a router with room for a number of packets, which drops what
-//! comes beyond and may mark before. The hosts take no time, so the figures are the protocol's own.
+//! Unlike a [`World`](crate::World) this has no oracle of every step, so that it can carry
+//! megabytes; in the end all bytes are compared. A [`Path`] has a rate, a way that takes time, and
+//! a router with room for a number of packets, which drops what comes beyond and may mark before.
+//! The hosts take no time, so the figures are the protocol's own.
 //!
 //! ```
 //! use adverb_sim::goodput::{Path, Transfer, Verb, measure};

@@ -20,7 +20,8 @@ pub struct Path {
     pub rate: u64,
     /// Time there and back of a packet of no bytes, in nanoseconds.
     pub round_trip: u64,
-    /// Added to the way of each packet at random, in nanoseconds, so that packets overtake each other.
+    /// Added to the way of each packet at random, in nanoseconds, so that packets overtake each
+    /// other.
     pub jitter: u64,
     /// Packets the router has room for.
     pub room: usize,

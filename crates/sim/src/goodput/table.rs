@@ -33,7 +33,8 @@ fn weather() -> [Weather; 12] {
     ]
 }
 
-/// Half of each way is jitter, between nothing and twice its mean: the round trip is the same on average.
+/// Half of each way is jitter, between nothing and twice its mean: the round trip is the same on
+/// average.
 fn jittered(p: Path) -> Path {
     Path { round_trip: p.round_trip / 2, jitter: p.round_trip / 2, ..p }
 }

@@ -1,4 +1,5 @@
-//! Completions: one for each request that wants one and for each receive, in order, and each with a reason.
+//! Completions: one for each request that wants one and for each receive, in order, and each with a
+//! reason.
 use super::responder::{Fatal, Received};
 use super::{Check, Op, Violation, ensure};
 use crate::world::{PD, QPN, World, XRC_SRQN};
@@ -79,7 +80,8 @@ impl World {
         };
         ensure!(reason, "request {} ({:?}) fails with {status:?} without a reason", op.id, op.op);
         let answered = op.is_answered() && !matches!(op.op, SendOp::AtomicWrite(_));
-        // The answer to a request that was executed may be lost, or an RNR NAK of an earlier attempt come late.
+        // The answer to a request that was executed may be lost, or an RNR NAK of an earlier
+        // attempt come late.
         let unaware = matches!(status, WcStatus::RetryExcErr | WcStatus::RnrRetryExcErr);
         let harmless = unaware || answered && status == WcStatus::LocProtErr;
         ensure!(
@@ -96,7 +98,8 @@ impl World {
         let f = &self.config.faults;
         let up = matches!(peer.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         if up && self.net.calm_since.is_some_and(|t| op.sent_at > t) {
-            // The last try met no obstacle; but a READ asked for again whose key has gone is passed over in silence.
+            // The last try met no obstacle; but a READ asked for again whose key has gone is passed
+            // over in silence.
             return self.is_gone(self.ends[q].peer, op);
         }
         !up || self.net.harmed > 0 || !self.config.is_lossless() || f.jitter > 0 || f.duplicate > 0

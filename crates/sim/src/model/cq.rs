@@ -1,4 +1,5 @@
-//! A naive completion queue: it keeps the arms asked for and the completions since, and decides by looking at them.
+//! A naive completion queue: it keeps the arms asked for and the completions since, and decides by
+//! looking at them.
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Completion, Time, WcOpcode, WcStatus};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! The oracle: what each end of a link must do, worked out anew and naively. It knows the requests in order of posting, and
-//! from that what every packet, write to memory, and completion has to be.
+//! The oracle: what each end of a link must do, worked out anew and naively. It knows the requests
+//! in order of posting, and from that what every packet, write to memory, and completion has to be.
 use adverb_engine::{QpType, SendFlags, SendOp, Sge, Time, WcOpcode, WcStatus};
 use std::collections::VecDeque;
 
@@ -160,7 +160,8 @@ pub(crate) struct Flow {
     pub(crate) committed: usize,
     pub(crate) started: usize,
     pub(crate) head: usize,
-    /// Requests before the last move from SQE to RTS: what was left of a message then is not sent any more.
+    /// Requests before the last move from SQE to RTS: what was left of a message then is not sent
+    /// any more.
     pub(crate) resumed: usize,
     /// A request failed: the rest is flushed.
     pub(crate) failed: bool,

@@ -1,4 +1,5 @@
-//! What a request packet must do at its responder: worked out before the engine sees the packet, compared afterwards.
+//! What a request packet must do at its responder: worked out before the engine sees the packet,
+//! compared afterwards.
 use super::keys::Pieces;
 use super::{Check, Op, Recv, ensure, merged, slice_sges, spread};
 use crate::memory::Touch;
@@ -235,8 +236,8 @@ impl World {
         }
     }
 
-    /// Fills a receive from byte `from` on, into `expect`; `false`: its memory cannot be written. Entries before a hole
-    /// are filled, but none if a key is wrong.
+    /// Fills a receive from byte `from` on, into `expect`; `false`: its memory cannot be written.
+    /// Entries before a hole are filled, but none if a key is wrong.
     fn fill(&self, end: &End, recv: &Recv, from: u64, data: &[u8], expect: &mut Expect) -> bool {
         let device = &self.devices[end.device];
         let mut parts = Vec::new();

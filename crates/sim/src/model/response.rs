@@ -18,7 +18,8 @@ fn status_of(code: NakCode) -> WcStatus {
 }
 
 impl World {
-    /// A response leaves queue pair `q`: it acknowledges only what was executed, and refuses only what was refused.
+    /// A response leaves queue pair `q`: it acknowledges only what was executed, and refuses only
+    /// what was refused.
     pub(crate) fn check_response(&mut self, q: usize, headers: &Headers) -> Check<Meta> {
         let end = &self.ends[q];
         let peer = end.peer;
@@ -64,7 +65,8 @@ impl World {
         Ok(meta)
     }
 
-    /// A congestion notification leaves queue pair `q`: only if a packet came marked, and it says nothing else.
+    /// A congestion notification leaves queue pair `q`: only if a packet came marked, and it says
+    /// nothing else.
     pub(crate) fn check_notification(&mut self, q: usize, headers: &Headers, payload: &[u8]) -> Check<Meta> {
         let end = &mut self.ends[q];
         let marked = std::mem::replace(&mut end.marked, false);
@@ -113,7 +115,8 @@ impl World {
         keys.remote(who, rkey, Access::REMOTE_READ, va.wrapping_add(skip), n as u32).is_none()
     }
 
-    /// A response was handled by requester `q`: it may have placed the next bytes of the answer, nothing else.
+    /// A response was handled by requester `q`: it may have placed the next bytes of the answer,
+    /// nothing else.
     pub(crate) fn check_placed(&mut self, q: usize, meta: &Meta, payload: &[u8], stale: bool) -> Check {
         let device = self.ends[q].device;
         let mut wrote = Vec::new();

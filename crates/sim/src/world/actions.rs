@@ -5,7 +5,8 @@ use crate::program::Action;
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::time::Duration;
 
-/// Between the PSNs of one connection and the next of the same queue pairs, so that late copies are told apart.
+/// Between the PSNs of one connection and the next of the same queue pairs, so that late copies are
+/// told apart.
 const PSN_GAP: u64 = 1 << 20;
 
 impl World {
@@ -158,7 +159,8 @@ impl World {
         self.epochs[link] += 1;
         for q in [2 * link, 2 * link + 1] {
             self.reset(q)?;
-            // Unreliable transports take any first packet: late ones must not reach the new connection.
+            // Unreliable transports take any first packet: late ones must not reach the new
+            // connection.
             if !self.ends[q].is_reliable() {
                 self.net.purge(q);
             }

@@ -1,5 +1,5 @@
-//! The end of a run: with the network whole and receives posted, everything must come to an end in good order, and
-//! nothing may be left over.
+//! The end of a run: with the network whole and receives posted, everything must come to an end in
+//! good order, and nothing may be left over.
 use super::World;
 use crate::model::{Check, ensure};
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};

@@ -1,5 +1,5 @@
-//! The host's part: packets out and in, timers, key operations, completions to their queues. As the device does it, but
-//! each step is watched.
+//! The host's part: packets out and in, timers, key operations, completions to their queues. As the
+//! device does it, but each step is watched.
 use super::{PD, QPN, Queue, SharedQueue, World};
 use crate::model::{Check, Expect, Op, Rx, Violation, ensure};
 use crate::net::{CE, Flying, gid};

@@ -1,4 +1,5 @@
-//! A world: devices, queue pairs and a network under virtual time, driven by a program and watched by the oracle.
+//! A world: devices, queue pairs and a network under virtual time, driven by a program and watched
+//! by the oracle.
 use crate::config::Config;
 use crate::memory::{Arena, SHARED, Touch};
 use crate::model::keys::Keys;
@@ -26,8 +27,9 @@ pub(crate) const QPN: Qpn = 0x100;
 /// Number of the XRC SRQ of device 0; the others follow.
 pub(crate) const XRC_SRQN: u32 = 0x300;
 pub(crate) const QKEY: u32 = 0x1111;
-/// Events that an action, and the winding up, may take: far more than any needs. Not a whole run: programs let hundreds of
-/// milliseconds pass, and who finds no receive asks again every 10 µs for as long as it is told to.
+/// Events that an action, and the winding up, may take: far more than any needs. Not a whole run:
+/// programs let hundreds of milliseconds pass, and who finds no receive asks again every 10 µs for
+/// as long as it is told to.
 const MAX_EVENTS: u64 = 100_000;
 
 /// A shared receive queue, and what it must hold.
@@ -79,7 +81,8 @@ pub(crate) struct Device {
     pub(crate) read_only: Key,
     pub(crate) foreign: Key,
     pub(crate) volatile: Option<Key>,
-    /// On-demand regions of the whole arena, locally, and of the shared area, whose last page has a hole.
+    /// On-demand regions of the whole arena, locally, and of the shared area, whose last page has a
+    /// hole.
     pub(crate) on_demand: [Key; 2],
     pub(crate) windows: [Key; 2],
     pub(crate) fast: [Key; 2],
@@ -176,7 +179,8 @@ impl World {
         self
     }
 
-    /// Runs a program and then winds up: the network heals, receives are posted, everything must end.
+    /// Runs a program and then winds up: the network heals, receives are posted, everything must
+    /// end.
     #[must_use]
     pub fn run(mut self, program: &Program) -> Report {
         let mut at = 0;

@@ -66,8 +66,9 @@ fn split(addr: u64, len: u32, count: u32, lkey: Key, rng: &mut Rng) -> Vec<Sge> 
 }
 
 impl World {
-    /// Most requests are to succeed: one that the state of its key now forbids becomes another. Those that go astray on
-    /// purpose stay, and those fail as well whose key changes before their turn.
+    /// Most requests are to succeed: one that the state of its key now forbids becomes another.
+    /// Those that go astray on purpose stay, and those fail as well whose key changes before their
+    /// turn.
     fn sensible(&self, q: usize, p: &Post) -> Post {
         let mut p = p.clone();
         if p.beyond {
@@ -171,7 +172,8 @@ impl World {
         let own = &self.devices[self.ends[q].device];
         let (mut lkey, mut addr, mut shaky) = (own.all, own.arena.alloc(&made.data), false);
         if matches!(made.op, SendOp::Read(_)) && p.solicited {
-            // The flag means nothing on a READ; here it says that the answer goes to the shared area.
+            // The flag means nothing on a READ; here it says that the answer goes to the shared
+            // area.
             let key = own.key(KeyChoice::Fast((p.at % 2) as u8));
             if let Some((start, size)) = own.naive.span(key).filter(|(_, size)| *size >= made.len) {
                 (lkey, addr, shaky) = (key, start + (size - made.len) / 2, true);

@@ -30,7 +30,8 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The first channel has a thread of its own, an epoll watches the next two, and two threads share the last.
+    /// The first channel has a thread of its own, an epoll watches the next two, and two threads
+    /// share the last.
     pub fn four(channels: &[Arc<CompChannel>], board: &Arc<Board>) -> Vec<Consumer> {
         let consumer = |channels: &[Arc<CompChannel>], by_epoll, alone| Consumer {
             board: board.clone(),

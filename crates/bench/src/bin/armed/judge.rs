@@ -13,8 +13,8 @@ use super::track::{Board, Track, Traffic};
 const STUCK: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Has the producers stop after `count` events and waits until they have and all that was posted was polled. `false`: it
-/// never was.
+/// Has the producers stop after `count` events and waits until they have and all that was posted
+/// was polled. `false`: it never was.
 pub fn watch(board: &Board, count: u64, producing: &AtomicBool, ended: impl Fn() -> bool) -> bool {
     let (mut last, mut since) = ((0, 0), Instant::now());
     loop {
@@ -47,7 +47,8 @@ fn missing(board: &Board, track: &Track) {
     }
 }
 
-/// Reads what events are left: at most one of a racing CQ, whose completion a poll took first (CQN-8).
+/// Reads what events are left: at most one of a racing CQ, whose completion a poll took first
+/// (CQN-8).
 pub fn quiet(board: &Board, channels: &[Arc<CompChannel>], patience: Duration) {
     let mut left = vec![0; board.tracks.len()];
     for channel in channels {

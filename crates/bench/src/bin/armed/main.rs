@@ -1,22 +1,26 @@
 //! Armed notifications by the million, each accounted for.
 //!
-//! `armed [--count N]` reads N completion events (ten million unless told otherwise) of 64 CQs over four channels in
-//! four threads, prints how it went, and ends with status 1 if anything was lost, duplicated or out of order.
+//! `armed [--count N]` reads N completion events (ten million unless told otherwise) of 64 CQs over
+//! four channels in four threads, prints how it went, and ends with status 1 if anything was lost,
+//! duplicated or out of order.
 //!
-//! **What is exercised.** Every completion is made by the device from a posted request, in three ways ([`stream`]): a
-//! quarter of the CQs carries SENDs between two queue pairs over the wire path (real packets on UDP port 4791), the others
-//! local operations, which are quicker: binds of a memory window, which succeed, and requests flushed by a queue pair
-//! in ERR, which fail. Half of the CQs run in *lockstep* (one completion an arm, the next posted when the CQ was armed
-//! and drained again, so that events and completions must be equal in number), half *racing* (up to eight completions
-//! under way, added while the CQ is armed and polled). Arms are for the next, a solicited and a failed completion in turn
-//! where the traffic fires them. The consumers follow *get → acknowledge → arm → poll until empty*; one sleeps in the
-//! get-event call of a channel of its own, one in an epoll over two channels, two share a channel ([`consumer`]).
+//! **What is exercised.** Every completion is made by the device from a posted request, in three
+//! ways ([`stream`]): a quarter of the CQs carries SENDs between two queue pairs over the wire path
+//! (real packets on UDP port 4791), the others local operations, which are quicker: binds of a
+//! memory window, which succeed, and requests flushed by a queue pair in ERR, which fail. Half of
+//! the CQs run in *lockstep* (one completion an arm, the next posted when the CQ was armed and
+//! drained again, so that events and completions must be equal in number), half *racing* (up to
+//! eight completions under way, added while the CQ is armed and polled). Arms are for the next, a
+//! solicited and a failed completion in turn where the traffic fires them. The consumers follow
+//! *get → acknowledge → arm → poll until empty*; one sleeps in the get-event call of a channel of
+//! its own, one in an epoll over two channels, two share a channel ([`consumer`]).
 //!
-//! **What is judged.** Each request has a number that must be polled next in its CQ: nothing lost, doubled or out of
-//! order. A lost wake-up leaves completions in an armed CQ for ever: no progress for ten seconds is a loss, and the queues
-//! concerned are named. A doubled event shows in lockstep as an event without a completion, elsewhere as events that
-//! outnumber arms or completions, or as an event with none polled before or after it. In the end every queue must be empty
-//! and destroying it must not wait, so every event read was acknowledged exactly once.
+//! **What is judged.** Each request has a number that must be polled next in its CQ: nothing lost,
+//! doubled or out of order. A lost wake-up leaves completions in an armed CQ for ever: no progress
+//! for ten seconds is a loss, and the queues concerned are named. A doubled event shows in lockstep
+//! as an event without a completion, elsewhere as events that outnumber arms or completions, or as
+//! an event with none polled before or after it. In the end every queue must be empty and
+//! destroying it must not wait, so every event read was acknowledged exactly once.
 #![forbid(unsafe_code)]
 
 mod consumer;
@@ -78,7 +82,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes everything, runs until so many events were read and all that was posted is polled, and judges.
+/// Makes everything, runs until so many events were read and all that was posted is polled, and
+/// judges.
 fn run(count: u64) -> Result<bool> {
     let world = World::open(4096)?;
     let channels = (0..CHANNELS)

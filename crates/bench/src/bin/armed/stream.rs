@@ -1,4 +1,5 @@
-//! Threads that post: each stream of requests fills one CQ, or two with a message that is sent and received.
+//! Threads that post: each stream of requests fills one CQ, or two with a message that is sent and
+//! received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +88,8 @@ pub fn parts(streams: Vec<Stream>, threads: usize) -> Vec<Vec<Stream>> {
     parts
 }
 
-/// Posts what there is room for, stream by stream, until it is told to stop; gives the streams back.
+/// Posts what there is room for, stream by stream, until it is told to stop; gives the streams
+/// back.
 pub fn produce(streams: Vec<Stream>, producing: &AtomicBool, board: &Board) -> Vec<Stream> {
     let mut turn = 0u64;
     while producing.load(Ordering::Relaxed) {
@@ -146,7 +148,8 @@ impl Stream {
         Ok(n > 0)
     }
 
-    /// The last message of a stream asks for a solicited event: those before it may lie in a CQ that is armed for one.
+    /// The last message of a stream asks for a solicited event: those before it may lie in a CQ
+    /// that is armed for one.
     fn finish(&self, board: &Board) -> Result<()> {
         let racing = !board.tracks[self.cq].lockstep;
         if self.is_wire() && racing { self.chain(board, 1, true) } else { Ok(()) }

@@ -150,8 +150,8 @@ impl Board {
         self.told.lock().clone()
     }
 
-    /// A completion came out of its CQ. The queue hands them out one at a time and in order, whoever polls, so the
-    /// number is the next one or something is lost, doubled or out of order.
+    /// A completion came out of its CQ. The queue hands them out one at a time and in order,
+    /// whoever polls, so the number is the next one or something is lost, doubled or out of order.
     pub fn polled(&self, track: &Track, completion: &Completion) {
         let expected = track.polled.fetch_add(1, Ordering::AcqRel);
         if completion.wr_id != expected {

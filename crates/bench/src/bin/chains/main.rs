@@ -1,11 +1,15 @@
-//! What deferring is worth: chains of small requests, posted one by one and as one hand-over (DEF-2, DEF-8).
+//! What deferring is worth: chains of small requests, posted one by one and as one hand-over
+//! (DEF-2, DEF-8).
 //!
-//! `chains [--ms DURATION]` measures chains of 1, 8, 32 and 128 eight-byte WRITEs on the wire path to another process,
-//! which looks on asleep. A chain is timed from its first post until the completion of its last request, the only one
-//! that asks for one. For every length and way it prints five lines `chain_LENGTH_WAY_WHAT value unit`:
+//! `chains [--ms DURATION]` measures chains of 1, 8, 32 and 128 eight-byte WRITEs on the wire path
+//! to another process, which looks on asleep. A chain is timed from its first post until the
+//! completion of its last request, the only one that asks for one. For every length and way it
+//! prints five lines `chain_LENGTH_WAY_WHAT value unit`:
 //!
-//! - `ns`: nanoseconds a request, to the completion; `post_ns`: until the posting calls have returned;
-//! - `handovers`, `calls`, `packets`: hand-overs, send system calls and packets of a chain, from the device's counters.
+//! - `ns`: nanoseconds a request, to the completion; `post_ns`: until the posting calls have
+//!   returned;
+//! - `handovers`, `calls`, `packets`: hand-overs, send system calls and packets of a chain, from
+//!   the device's counters.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

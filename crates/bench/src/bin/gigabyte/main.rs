@@ -1,11 +1,14 @@
 //! A gigabyte between two processes under each fault, every byte checked.
 //!
-//! `gigabyte [--mib N] [--short | --fault FAULT] [--write FILE]` moves N MiB (1024 unless told otherwise) by RDMA Write, Send and Read for each kind of
-//! weather ([`WEATHER`]; `--short`: only the worst; `--fault`: only what it says, as `ADVERB_FAULT` does), prints a table of goodput, and ends with status 1 if a byte was wrong, a
-//! request failed, or a fault was asked for and never struck. `--write` puts the table between its markers in FILE.
+//! `gigabyte [--mib N] [--short | --fault FAULT] [--write FILE]` moves N MiB (1024 unless told
+//! otherwise) by RDMA Write, Send and Read for each kind of weather ([`WEATHER`]; `--short`: only
+//! the worst; `--fault`: only what it says, as `ADVERB_FAULT` does), prints a table of goodput, and
+//! ends with status 1 if a byte was wrong, a request failed, or a fault was asked for and never
+//! struck. `--write` puts the table between its markers in FILE.
 //!
-//! Two processes of this program, over the wire path, meet over TCP; one message is a MiB, sixteen are under way
-//! ([`transfer`]). The receiver compares each byte with what the place in the stream demands ([`pattern`]).
+//! Two processes of this program, over the wire path, meet over TCP; one message is a MiB, sixteen
+//! are under way ([`transfer`]). The receiver compares each byte with what the place in the stream
+//! demands ([`pattern`]).
 #![forbid(unsafe_code)]
 
 mod pattern;

@@ -1,5 +1,5 @@
-//! The stream's bytes: each eight of them depend on their place alone, and no two places near each other are alike, so that bytes that are
-//! lost, doubled, late or in the wrong place show.
+//! The stream's bytes: each eight of them depend on their place alone, and no two places near each
+//! other are alike, so that bytes that are lost, doubled, late or in the wrong place show.
 
 /// The eight bytes at word `n` of the stream (the finaliser of SplitMix64).
 fn word(n: u64) -> [u8; 8] {

@@ -1,8 +1,9 @@
 //! The two ends of a transfer.
 //!
-//! The stream goes through a ring of [`SLOTS`] messages at either end. Whoever has filled a slot for the other to take, or has
-//! taken one and checked it, says so by immediate data with the message's number, so that a slot is filled again only when it was
-//! checked. By Write and Send the client has the stream, by Read the server; the client moves the bytes.
+//! The stream goes through a ring of [`SLOTS`] messages at either end. Whoever has filled a slot
+//! for the other to take, or has taken one and checked it, says so by immediate data with the
+//! message's number, so that a slot is filled again only when it was checked. By Write and Send the
+//! client has the stream, by Read the server; the client moves the bytes.
 use std::fmt;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -216,7 +217,8 @@ impl End {
     }
 }
 
-/// Tells how it went, and stays until told to go: the other end may still wait for an answer that was lost.
+/// Tells how it went, and stays until told to go: the other end may still wait for an answer that
+/// was lost.
 fn part(outcome: &Outcome) -> Result<()> {
     println!("{outcome}");
     std::io::stdin().read_to_end(&mut Vec::new())?;

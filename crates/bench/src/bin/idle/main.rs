@@ -1,7 +1,8 @@
 //! What connected queue pairs cost that have nothing to do.
 //!
-//! `idle [--qps N] [--seconds S]` connects N RC queue pairs (a thousand) between two processes, sends messages over each to
-//! and fro, and looks on for S seconds (sixty) while both sleep on armed CQs. Prints, of both processes together,
+//! `idle [--qps N] [--seconds S]` connects N RC queue pairs (a thousand) between two processes,
+//! sends messages over each to and fro, and looks on for S seconds (sixty) while both sleep on
+//! armed CQs. Prints, of both processes together,
 //!
 //! - `idle_cpu`: seconds of `utime` and `stime` in `/proc/PID/stat`, which counts in hundredths;
 //! - `idle_clock`: the same by the processes' own clocks of processor time;

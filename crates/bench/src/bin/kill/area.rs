@@ -1,4 +1,5 @@
-//! Memory of one end: for each queue pair what it sends, receives, reads and is written, with guards between that nobody is to touch.
+//! Memory of one end: for each queue pair what it sends, receives, reads and is written, with
+//! guards between that nobody is to touch.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ pub const SLOTS: usize = 4;
 
 const ROOM: usize = 104 << 10;
 const GUARD: usize = 4096;
-/// What is sent or written, what reads bring, receives; then what is written here, what is read here, and a counter.
+/// What is sent or written, what reads bring, receives; then what is written here, what is read
+/// here, and a counter.
 const PARTS: usize = 3 * SLOTS + 3;
 const ACCESS: Access =
     Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
@@ -167,7 +169,8 @@ impl Area {
         Remote { va: other.va + part.offset(qp) as u64, ..other }
     }
 
-    /// Nobody has touched what lies between, nor what is only read, and what was written is the peer's.
+    /// Nobody has touched what lies between, nor what is only read, and what was written is the
+    /// peer's.
     ///
     /// # Errors
     /// What is not as it should be.

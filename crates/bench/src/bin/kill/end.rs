@@ -1,4 +1,5 @@
-//! One end of a connection that is to be broken: its objects, and how the two ends get to know each other.
+//! One end of a connection that is to be broken: its objects, and how the two ends get to know each
+//! other.
 
 use std::sync::Arc;
 
@@ -55,7 +56,8 @@ impl End {
         line_of(&all)
     }
 
-    /// Connects with the end that said `line`, calls `connected`, and does what there is to do until that is gone.
+    /// Connects with the end that said `line`, calls `connected`, and does what there is to do
+    /// until that is gone.
     ///
     /// # Errors
     /// What is wrong.

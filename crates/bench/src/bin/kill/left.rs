@@ -10,7 +10,8 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Sockets that have our names, by their inodes: another process may use a name again, an inode is one socket's.
+/// Sockets that have our names, by their inodes: another process may use a name again, an inode is
+/// one socket's.
 ///
 /// # Errors
 /// When the kernel does not tell.
@@ -76,8 +77,8 @@ impl Own {
         })
     }
 
-    /// As it is once this process has seen that others have ended: the least of several looks, or the first that is no
-    /// more than `enough`.
+    /// As it is once this process has seen that others have ended: the least of several looks, or
+    /// the first that is no more than `enough`.
     ///
     /// # Errors
     /// When the kernel does not tell.

@@ -1,10 +1,13 @@
-//! Processes killed in the middle of what they do, one after the other; the one they did it with survives them.
+//! Processes killed in the middle of what they do, one after the other; the one they did it with
+//! survives them.
 //!
-//! `kill [--rounds N] [--seed N]`. In each round a new process connects with this one over several queue pairs; both send, write,
-//! read and count in each other's memory as fast as they can, some threads polling, some asleep. At a moment that the seed decides the
-//! other is killed (SIGKILL). This one has to notice, to get one completion for each request, to find every result right and
-//! no byte changed that nobody was to write, and to go on with a process that lives all the while. In the end nothing is left of the dead.
-//! A seed decides the same moments again; what the processors made of them is theirs.
+//! `kill [--rounds N] [--seed N]`. In each round a new process connects with this one over several
+//! queue pairs; both send, write, read and count in each other's memory as fast as they can, some
+//! threads polling, some asleep. At a moment that the seed decides the other is killed (SIGKILL).
+//! This one has to notice, to get one completion for each request, to find every result right and
+//! no byte changed that nobody was to write, and to go on with a process that lives all the while.
+//! In the end nothing is left of the dead. A seed decides the same moments again; what the
+//! processors made of them is theirs.
 #![forbid(unsafe_code)]
 
 mod area;
@@ -35,7 +38,8 @@ const RUNNING: &str = "running";
 /// Rounds until what this process has is as it is to stay.
 const WARM: usize = 10;
 
-/// Processes killed in the middle of what they do, one after the other; the one they did it with survives them
+/// Processes killed in the middle of what they do, one after the other; the one they did it with
+/// survives them
 #[derive(Parser)]
 struct Options {
     /// Processes to kill

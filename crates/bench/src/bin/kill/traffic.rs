@@ -1,4 +1,5 @@
-//! Traffic of one end over some queue pairs with one CQ: random requests, each result looked at, until the peer is gone.
+//! Traffic of one end over some queue pairs with one CQ: random requests, each result looked at,
+//! until the peer is gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

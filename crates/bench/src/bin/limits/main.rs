@@ -1,8 +1,10 @@
-//! What the machine and its kernel can do without any RDMA: the figures that the device's are set beside.
+//! What the machine and its kernel can do without any RDMA: the figures that the device's are set
+//! beside.
 //!
-//! `limits [--ms DURATION] [NAME...]` measures the named limits, or all, and prints one line for each:
-//! `name value unit`. Both ends of a pair are processes of their own, pinned to different processors. `shm_*` are measured by
-//! the C program `c/shm.c`, which is compiled when they are asked for.
+//! `limits [--ms DURATION] [NAME...]` measures the named limits, or all, and prints one line for
+//! each: `name value unit`. Both ends of a pair are processes of their own, pinned to different
+//! processors. `shm_*` are measured by the C program `c/shm.c`, which is compiled when they are
+//! asked for.
 #![forbid(unsafe_code)]
 
 mod shm;
@@ -126,7 +128,8 @@ fn wake(fd: &mut File, count: u64) -> Result<()> {
     fd.write_all(&count.to_ne_bytes()).map_err(|e| format!("write: {e}"))
 }
 
-/// Half of the median round trip between two processes that sleep in `read` of an eventfd, or in `epoll_wait` before.
+/// Half of the median round trip between two processes that sleep in `read` of an eventfd, or in
+/// `epoll_wait` before.
 fn eventfd(cpus: Cpus, by_epoll: bool, time: Duration) -> Result<f64> {
     let kind = if by_epoll { "eventfd_epoll" } else { "eventfd" };
     let (mut there, back, child) = pair::eventfds(cpus.there, kind)?;

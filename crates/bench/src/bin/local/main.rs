@@ -1,7 +1,9 @@
-//! The same-host table of BENCHMARKS.md: unmodified perftest between two processes of one host, beside what their memory
-//! allows and beside UCX, in the same run; completion events; what a thousand idle queue pairs cost, and how it all scales.
+//! The same-host table of BENCHMARKS.md: unmodified perftest between two processes of one host,
+//! beside what their memory allows and beside UCX, in the same run; completion events; what a
+//! thousand idle queue pairs cost, and how it all scales.
 //!
-//! `local [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test, `$ADVERB_PATH` the path it takes.
+//! `local [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test,
+//! `$ADVERB_PATH` the path it takes.
 #![forbid(unsafe_code)]
 
 mod plan;

@@ -8,7 +8,8 @@ const LATENCY: &[usize] = &[8, 64, 512, 4096, 65536];
 const STREAM: &[usize] = &[8, 512, 4096, 65536, 1 << 20, 8 << 20];
 /// Of atomics.
 const WORD: &[usize] = &[8];
-/// Ways of UCX between two processes of one host: shared memory of its own, and system calls that copy as well.
+/// Ways of UCX between two processes of one host: shared memory of its own, and system calls that
+/// copy as well.
 pub const TRANSPORTS: [&str; 2] = ["posix", "posix,cma"];
 
 /// A program of perftest and what stands beside it.
@@ -61,8 +62,8 @@ pub const COMPARED: [Compared; 7] = [
     },
 ];
 
-/// Programs that are measured once more with memory that peers do not map, and their sizes; beside them the test of UCX whose
-/// long messages are copied by the kernel.
+/// Programs that are measured once more with memory that peers do not map, and their sizes; beside
+/// them the test of UCX whose long messages are copied by the kernel.
 pub const PRIVATE: [&str; 3] = ["ib_write_bw", "ib_read_bw", "ib_send_bw"];
 /// Sizes of these.
 pub const PRIVATE_SIZES: [usize; 3] = [4096, 65536, 1 << 20];

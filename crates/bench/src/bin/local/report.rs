@@ -16,8 +16,8 @@ const SMALL: usize = 4096;
 /// Bytes that a connected queue pair may take.
 const QP_BYTES: f64 = 8192.0;
 
-/// A comparison: its name, the value, what it is divided by (the best of these), the bar, and whether the divisor is a limit
-/// of the machine.
+/// A comparison: its name, the value, what it is divided by (the best of these), the bar, and
+/// whether the divisor is a limit of the machine.
 struct Ratio {
     name: &'static str,
     of: Key,
@@ -159,7 +159,8 @@ fn events(samples: &Samples<Key>) -> String {
     format!("### Same host: events\n\n{}\n", table(&rows))
 }
 
-/// Memory that peers reach by `process_vm_*`, beside memory that they map and UCX's copies by the kernel.
+/// Memory that peers reach by `process_vm_*`, beside memory that they map and UCX's copies by the
+/// kernel.
 fn private(samples: &Samples<Key>) -> String {
     let (test, tls) = BY_KERNEL;
     let ucx = ucx_name(test, tls);

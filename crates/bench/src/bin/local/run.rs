@@ -88,7 +88,8 @@ fn measured(
             Figures::Stream { messages, .. } => messages,
         },
     };
-    // Of a ping-pong it is half a round trip, of the others the run is half as long, which does no harm.
+    // Of a ping-pong it is half a round trip, of the others the run is half as long, which does no
+    // harm.
     let rate = if latency { 0.5 / known } else { known };
     let found = run(iterations(rate, place.time, MOST[usize::from(latency)]))?;
     let key = |unit| Key::new(name, size, unit);
@@ -142,7 +143,8 @@ pub struct Onces {
 pub struct Once(String);
 
 impl Once {
-    /// Runs it. After a failure, which is kept, there are the figures that it printed before: each was verified first.
+    /// Runs it. After a failure, which is kept, there are the figures that it printed before: each
+    /// was verified first.
     pub fn run(program: &str, args: &[&str], limit: Duration, failures: &mut Vec<String>) -> Self {
         Self::of(program, own(program, args).and_then(|p| p.run(limit)), failures)
     }

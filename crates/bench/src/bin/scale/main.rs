@@ -1,13 +1,16 @@
-//! How the device scales: many connected RC queue pairs between two processes, and processes that are fully meshed.
+//! How the device scales: many connected RC queue pairs between two processes, and processes that
+//! are fully meshed.
 //!
-//! `scale [--short] [--qps N] [--processes N] [pair] [mesh]` takes ten thousand queue pairs and 64 processes, `--short` 500 and
+//! `scale [--short] [--qps N] [--processes N] [pair] [mesh]` takes ten thousand queue pairs and 64
+//! processes, `--short` 500 and
 //! 12. It prints `name value unit`:
 //!
-//! - `pair_*` ([`pairs`]): memory of a queue pair and of a pair of processes, and how the latency of SENDs and WRITEs of eight
-//!   bytes grows with the number of queue pairs they take turns on;
+//! - `pair_*` ([`pairs`]): memory of a queue pair and of a pair of processes, and how the latency
+//!   of SENDs and WRITEs of eight bytes grows with the number of queue pairs they take turns on;
 //! - `mesh_*` ([`mesh`]): memory and descriptors of a process, and how long it takes.
 //!
-//! Every message is verified where it arrives, every written word at the end; a loss ends the program with status 1.
+//! Every message is verified where it arrives, every written word at the end; a loss ends the
+//! program with status 1.
 #![forbid(unsafe_code)]
 
 mod mesh;

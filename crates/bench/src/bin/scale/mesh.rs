@@ -1,4 +1,5 @@
-//! Processes of which every two are connected: each sends to every other, asleep on its CQ while there is nothing to do.
+//! Processes of which every two are connected: each sends to every other, asleep on its CQ while
+//! there is nothing to do.
 //!
 //! | figure | what it is |
 //! |---|---|
@@ -48,8 +49,8 @@ pub fn measure(processes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The queue pairs of a process lead to the others in their order, from the one after itself, so that not all begin with the
-/// same one.
+/// The queue pairs of a process lead to the others in their order, from the one after itself, so
+/// that not all begin with the same one.
 fn connect(members: &mut [Member]) -> Result<()> {
     let all = members.len();
     ask_all(members, "cq")?;

@@ -21,7 +21,8 @@ use crate::{memory, timed};
 const BYTES: usize = 8;
 /// Messages over every queue pair before anything is measured.
 const WARM: u64 = 4;
-/// Requests of a process that are under way at a time: so many fit into the sockets' buffers on the wire path.
+/// Requests of a process that are under way at a time: so many fit into the sockets' buffers on the
+/// wire path.
 const WINDOW: usize = 64;
 
 type Ends = [Member; 2];

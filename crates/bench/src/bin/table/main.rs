@@ -1,5 +1,6 @@
-//! The tables of BENCHMARKS.md: unmodified perftest on the wire path, completion events and deferred chains, beside the
-//! machine's own limits in the same run; and ten million armed notifications.
+//! The tables of BENCHMARKS.md: unmodified perftest on the wire path, completion events and
+//! deferred chains, beside the machine's own limits in the same run; and ten million armed
+//! notifications.
 //!
 //! `table [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
 #![forbid(unsafe_code)]

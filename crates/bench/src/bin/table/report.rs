@@ -7,7 +7,8 @@ use adverb_bench::series::{Samples, Series};
 
 use super::plan::{Armed, BANDWIDTH, CHAINS, IPERF, Key, LATENCY, LIMITS, SIZES, SMALL_MTU, WAKES, WAYS};
 
-/// A comparison: its name, the value, what it is divided by (the largest of these), the bar and its direction.
+/// A comparison: its name, the value, what it is divided by (the largest of these), the bar and its
+/// direction.
 struct Ratio {
     name: &'static str,
     of: Key,
@@ -122,7 +123,8 @@ fn raw(samples: &Samples<Key>) -> String {
     format!("### The machine's limits\n\n{}\n", raw_table("limit", &names, samples))
 }
 
-/// Wake-ups beside what the kernel needs for the same without RDMA, and the notifications that were accounted for.
+/// Wake-ups beside what the kernel needs for the same without RDMA, and the notifications that were
+/// accounted for.
 fn notification(samples: &Samples<Key>, armed: Option<&Armed>) -> String {
     let names = ["cq_wake", "eventfd_wake", "udp_block", "cq_wake_epoll", "eventfd_epoll", "udp_epoll"];
     let mut text = format!("### Notification\n\n{}\n", raw_table("wake-up of a process", &names, samples));

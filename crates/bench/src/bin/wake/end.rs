@@ -122,7 +122,8 @@ impl End {
         Ok(())
     }
 
-    /// The length of the next message. Sleeps for its event: get, acknowledge, arm, poll until empty.
+    /// The length of the next message. Sleeps for its event: get, acknowledge, arm, poll until
+    /// empty.
     pub fn receive(&mut self) -> Result<usize> {
         while self.arrived.is_empty() {
             let cq = self.event()?;

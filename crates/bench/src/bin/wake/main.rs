@@ -1,8 +1,10 @@
-//! Completion events between two processes on the wire path: what a sleeping program's wake-up costs.
+//! Completion events between two processes on the wire path: what a sleeping program's wake-up
+//! costs.
 //!
-//! `wake [--ms DURATION] [NAME...]` prints `name value unit` as `limits` does, whose `eventfd_*` and `udp_*` are the same
-//! ping-pong without RDMA. Each end sleeps until the completion event of an 8-byte message, acknowledges it, arms, polls
-//! until empty and sends the answer. Both ends are processes of their own, pinned to different processors.
+//! `wake [--ms DURATION] [NAME...]` prints `name value unit` as `limits` does, whose `eventfd_*`
+//! and `udp_*` are the same ping-pong without RDMA. Each end sleeps until the completion event of
+//! an 8-byte message, acknowledges it, arms, polls until empty and sends the answer. Both ends are
+//! processes of their own, pinned to different processors.
 #![forbid(unsafe_code)]
 
 mod end;
@@ -18,7 +20,8 @@ use end::{End, PING, STOP};
 /// By name, and whether both ends sleep in an epoll of their own instead of in the get-event call.
 const WAKES: [(&str, bool); 2] = [("cq_wake", false), ("cq_wake_epoll", true)];
 
-/// Completion events between two processes on the wire path: what a sleeping program's wake-up costs
+/// Completion events between two processes on the wire path: what a sleeping program's wake-up
+/// costs
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

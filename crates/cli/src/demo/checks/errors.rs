@@ -6,7 +6,8 @@ use adverb_device::AsyncEvent;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{QpState, SendOp, WcOpcode, WcStatus};
 
-/// A write with a key that does not exist: the peer refuses it, both queue pairs end in error, what is behind it is flushed.
+/// A write with a key that does not exist: the peer refuses it, both queue pairs end in error, what
+/// is behind it is flushed.
 pub fn bad_rkey(w: &mut World) -> Checked {
     let mut end = w.connected(Kind::Rc)?;
     let mut cause = String::new();

@@ -1,5 +1,5 @@
-//! The checks. Both processes run the same function side by side and meet at every [`World::sync`]; what it answers is
-//! printed by the first.
+//! The checks. Both processes run the same function side by side and meet at every [`World::sync`];
+//! what it answers is printed by the first.
 mod errors;
 mod notify;
 mod one_sided;

@@ -69,7 +69,8 @@ fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
     }
 }
 
-/// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the way.
+/// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the
+/// way.
 #[test]
 fn trust_what_is_not_the_users_alone_is_passed_over() {
     let place = shared("squatted");

@@ -1,4 +1,5 @@
-//! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5, 9.7.6, 9.7.7).
+//! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5,
+//! 9.7.6, 9.7.7).
 use super::{Place, Requester};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
@@ -74,7 +75,8 @@ impl Requester {
         self.reads.front().map_or(self.una, |read| read.next)
     }
 
-    /// Takes out a response that was kept for now; those kept for something that is over are dropped.
+    /// Takes out a response that was kept for now; those kept for something that is over are
+    /// dropped.
     #[cold]
     pub(crate) fn take_turn(&mut self, now: Time, counters: &mut Counters) -> Option<Kept> {
         while let Some(headers) = self.reorder.first() {
@@ -188,8 +190,8 @@ impl Requester {
         {
             return Some(read.next);
         }
-        // After a restart the requests from the cursor on are not in `reads`, yet answers to their first sending may
-        // still come.
+        // After a restart the requests from the cursor on are not in `reads`, yet answers to their
+        // first sending may still come.
         let mut idx = self.cur.idx;
         while idx < self.next_start {
             let wqe = self.sq.wqe(idx);
@@ -205,8 +207,9 @@ impl Requester {
         None
     }
 
-    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it really got to, and whether
-    /// it told something. It may pass over a request whose response is missing.
+    /// An ACK (also that in a NAK) for everything up to, not including `end`; answers where it
+    /// really got to, and whether it told something. It may pass over a request whose response is
+    /// missing.
     fn ack_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, end: u64) -> (u64, bool) {
         let to = self.first_unanswered(end - 1).unwrap_or(end);
         (to, self.progress(env, to))
@@ -221,7 +224,8 @@ impl Requester {
         if told { Ok(()) } else { Err(STALE) }
     }
 
-    /// As [`Requester::ack_before`]. If a NAK passes over a response, that was lost: an implied NAK (IBTA 9.7.7.2.2).
+    /// As [`Requester::ack_before`]. If a NAK passes over a response, that was lost: an implied NAK
+    /// (IBTA 9.7.7.2.2).
     fn nak_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> (u64, Taken) {
         let (reached, progress) = self.ack_before(env, psn);
         let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.now, false);
@@ -231,7 +235,8 @@ impl Requester {
         (reached, if progress || lost { Ok(()) } else { Err(STALE) })
     }
 
-    /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet was lost `again`.
+    /// Restarts at `psn` after a loss, once until there is progress or a timer fires, or the packet
+    /// was lost `again`.
     fn restart(&mut self, psn: u64, now: Time, again: bool) -> bool {
         if self.recovering == Some(psn) && !(again && self.probe.may_answer(now)) {
             return false;

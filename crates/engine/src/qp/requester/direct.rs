@@ -1,8 +1,9 @@
-//! One-sided requests that the host performs by itself, where it reaches the peer's memory: no packet, no PSN.
+//! One-sided requests that the host performs by itself, where it reaches the peer's memory: no
+//! packet, no PSN.
 //!
-//! Only the oldest request may go this way, and only while nothing before it is on its way, so order within the queue pair
-//! holds. Whatever is irregular about a request (a key, a length, a state) is left to the packet path, whose checks and
-//! errors are those of a network.
+//! Only the oldest request may go this way, and only while nothing before it is on its way, so
+//! order within the queue pair holds. Whatever is irregular about a request (a key, a length, a
+//! state) is left to the packet path, whose checks and errors are those of a network.
 use super::send::MAX_MSG;
 use super::{Cursor, Requester};
 use crate::effects::Effects;

@@ -1,8 +1,8 @@
 //! The requester: everything about the send queue (IBTA 9.7.2 to 9.7.7, 9.8.3).
 //!
-//! PSNs are kept *unwrapped* in 64 bits: the low 24 bits are those on the wire, and a PSN from the wire is placed at
-//! or after the oldest unacknowledged one. Order is then plain comparison. The flow window and the cost of a packet
-//! are explained in `window`.
+//! PSNs are kept *unwrapped* in 64 bits: the low 24 bits are those on the wire, and a PSN from the
+//! wire is placed at or after the oldest unacknowledged one. Order is then plain comparison. The
+//! flow window and the cost of a packet are explained in `window`.
 use crate::attr::QpAttr;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
@@ -75,7 +75,8 @@ struct ReadReq {
     fresh: bool,
 }
 
-/// A request that cannot go on. It fails when everything before it has completed, so that completions stay in order.
+/// A request that cannot go on. It fails when everything before it has completed, so that
+/// completions stay in order.
 #[derive(Debug)]
 pub(crate) struct Failure {
     idx: u64,
@@ -145,7 +146,8 @@ pub(crate) struct Requester {
     mtu: u64,
     timeout: Option<Duration>,
     reliable: bool,
-    /// Packets of READ response asked for at a time at most, and how many such parts share the window.
+    /// Packets of READ response asked for at a time at most, and how many such parts share the
+    /// window.
     read_part: u64,
     parts: u64,
     /// Where READ requests ended that were given up to be sent again, and whether they were fresh.
@@ -207,7 +209,8 @@ impl Requester {
         }
     }
 
-    /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between overflows. Until RESET.
+    /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between
+    /// overflows. Until RESET.
     pub(crate) fn leave_network(&mut self, config: &QpConfig, mtu: u32) {
         if !matches!(config.qp_type, QpType::Ud | QpType::RawPacket) {
             self.own_mtu = Some(mtu);
@@ -235,8 +238,8 @@ impl Requester {
         self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone
     }
 
-    /// Does the next packet belong to a message of several packets, ask for several (READ), or belong to
-    /// a rendezvous, whose request is acknowledged before its final message comes?
+    /// Does the next packet belong to a message of several packets, ask for several (READ), or
+    /// belong to a rendezvous, whose request is acknowledged before its final message comes?
     pub(crate) fn is_at_long_message(&self) -> bool {
         self.cur.idx < self.sq.posted && {
             let wqe = self.sq.wqe(self.cur.idx);
@@ -327,7 +330,8 @@ impl Requester {
         self.failure.as_ref().is_some_and(|f| f.idx == idx)
     }
 
-    /// Completes the failed request, if its turn has come, and answers why. The caller flushes the rest.
+    /// Completes the failed request, if its turn has come, and answers why. The caller flushes the
+    /// rest.
     pub(crate) fn take_failure(&mut self, config: &QpConfig, effects: &mut Effects) -> Option<Arc<Cause>> {
         let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
         let wqe = self.sq.wqe(failure.idx);
@@ -348,8 +352,8 @@ impl Requester {
         Some(failure.cause)
     }
 
-    /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What is only staged
-    /// stays, for the commit.
+    /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What
+    /// is only staged stays, for the commit.
     pub(crate) fn flush(
         &mut self,
         config: &QpConfig,
@@ -444,7 +448,8 @@ impl Requester {
                 }
                 self.retire(config, effects);
             }
-            // "Memory management operation error" in IBTA's words, of binds and invalidates alike (11.6.2).
+            // "Memory management operation error" in IBTA's words, of binds and invalidates alike
+            // (11.6.2).
             Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
         }
     }

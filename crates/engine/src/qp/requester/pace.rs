@@ -1,4 +1,5 @@
-//! How fast the requester goes when the network loses: early restarts, smaller READs, congestion notifications.
+//! How fast the requester goes when the network loses: early restarts, smaller READs, congestion
+//! notifications.
 use super::{ReadReq, Requester, window};
 use crate::attr::QpAttr;
 use crate::qp::QpConfig;
@@ -33,15 +34,17 @@ impl Requester {
         self.window.congested(self.mtu, self.una, self.high);
     }
 
-    /// How many packets of READ response to ask for at a time: two such parts keep the path busy, if two are allowed.
+    /// How many packets of READ response to ask for at a time: two such parts keep the path busy,
+    /// if two are allowed.
     pub(super) fn start_parts(&mut self, config: &QpConfig, attr: &QpAttr) {
         self.parts = if attr.max_rd_atomic == 1 { 1 } else { 2 };
         let most = u64::from(config.max_inflight) / self.parts / (self.mtu + window::OVERHEAD);
         self.read_part = most.max(1);
     }
 
-    /// Packets of the next part at most: a share of the window. A retry may ask for the rest of an earlier request, not for
-    /// more (IBTA 9.7.5.1.4): it ends where one that was asked for before did, or earlier.
+    /// Packets of the next part at most: a share of the window. A retry may ask for the rest of an
+    /// earlier request, not for more (IBTA 9.7.5.1.4): it ends where one that was asked for before
+    /// did, or earlier.
     pub(super) fn part(&self) -> u64 {
         let psn = self.cur.psn;
         let window = self.window.packets(self.mtu);
@@ -49,14 +52,15 @@ impl Requester {
             return (window / self.parts).clamp(1, self.read_part);
         }
         let end = self.asked.iter().map(|(end, _)| *end).find(|end| *end > psn).unwrap_or(self.high);
-        // All of the rest if it fits, since then only what follows it waits. A quarter of the window
-        // stays free for routers that cannot buffer a burst.
+        // All of the rest if it fits, since then only what follows it waits. A quarter of the
+        // window stays free for routers that cannot buffer a burst.
         (window * 3 / 4).clamp(1, end - psn)
     }
 
-    /// Must the cursor wait for the part just asked for, as both were one request before? A responder may keep of a request
-    /// only what was last asked for again, and from then on drop what begins before that (rxe does). So parts of one request go
-    /// one after the other: none ever begins before one that was asked for earlier.
+    /// Must the cursor wait for the part just asked for, as both were one request before? A
+    /// responder may keep of a request only what was last asked for again, and from then on drop
+    /// what begins before that (rxe does). So parts of one request go one after the other: none
+    /// ever begins before one that was asked for earlier.
     pub(super) fn waits_for_part(&self) -> bool {
         let psn = self.cur.psn;
         self.cur.at > 0

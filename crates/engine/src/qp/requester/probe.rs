@@ -1,10 +1,13 @@
-//! Before the local ACK timeout: what tells a loss that draws no NAK, and when a second NAK is not an echo of the first.
+//! Before the local ACK timeout: what tells a loss that draws no NAK, and when a second NAK is not
+//! an echo of the first.
 //!
-//! The timeout T counts in tens of milliseconds, while a round trip takes some microseconds. Who waits for T whenever the last
-//! packet of a burst, its ACK, or a packet sent again is lost has no throughput left at a loss of a few percent. So the
-//! requester measures round trips, and after several of them without an answer it sends again from the oldest unacknowledged
-//! packet, little at first. To the responder this is a retry like others, and a duplicate if only the answer was
-//! lost. It does not count against `retry_cnt`: that many timeouts T still pass before the request fails.
+//! The timeout T counts in tens of milliseconds, while a round trip takes some microseconds. Who
+//! waits for T whenever the last packet of a burst, its ACK, or a packet sent again is lost has no
+//! throughput left at a loss of a few percent. So the requester measures round trips, and after
+//! several of them without an answer it sends again from the oldest unacknowledged packet, little
+//! at first. To the responder this is a retry like others, and a duplicate if only the answer was
+//! lost. It does not count against `retry_cnt`: that many timeouts T still pass before the request
+//! fails.
 use crate::time::Time;
 use core::time::Duration;
 
@@ -86,7 +89,8 @@ impl Probe {
         self.shortest = self.shortest.min(took);
     }
 
-    /// The peer told of a loss, so it goes back to an earlier packet. A packet sent twice is no measure (Karn).
+    /// The peer told of a loss, so it goes back to an earlier packet. A packet sent twice is no
+    /// measure (Karn).
     pub(super) fn restarted(&mut self, now: Time, timeout: Option<Duration>) {
         self.sent = 0;
         self.again(now, timeout);

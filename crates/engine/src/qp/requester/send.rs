@@ -20,7 +20,8 @@ use adverb_wire::{
 const FRAME_HEADER: u64 = 14;
 /// Longest message (IBTA 9.7.7.1).
 pub(super) const MAX_MSG: u64 = 1 << 31;
-/// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA 9.7.2).
+/// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA
+/// 9.7.2).
 const MAX_OUTSTANDING: u64 = 1 << (Psn::BITS - 1);
 
 pub(crate) const fn transport_of(qp_type: QpType) -> Transport {
@@ -87,7 +88,8 @@ impl Requester {
         }
         loop {
             let idx = self.cur.idx;
-            // The cursor may have passed a request whose last packet could not be read: nothing after it begins.
+            // The cursor may have passed a request whose last packet could not be read: nothing
+            // after it begins.
             if idx == self.sq.posted || self.failure.as_ref().is_some_and(|f| f.idx <= idx) {
                 return Step::Idle;
             }
@@ -161,14 +163,15 @@ impl Requester {
         &self.sq.dest(self.prepared_idx).av
     }
 
-    /// Gives a request its PSNs, if it may begin now; checks what can be checked before its first packet.
+    /// Gives a request its PSNs, if it may begin now; checks what can be checked before its first
+    /// packet.
     fn start_request(&mut self, ctx: &QpCtx<'_>, idx: u64) -> bool {
         if ctx.attr.state != QpState::Rts {
             return false; // SQD starts nothing new (IBTA 10.3.1.5).
         }
         let wqe = self.sq.wqe(idx);
-        // A fence waits for READs and atomics (IBTA 10.8.3.3). An invalidate waits for everything before it: what it
-        // takes away may be needed to send again.
+        // A fence waits for READs and atomics (IBTA 10.8.3.3). An invalidate waits for everything
+        // before it: what it takes away may be needed to send again.
         if wqe.flags.contains(SendFlags::FENCE) && !self.reads.is_empty()
             || matches!(wqe.op, SendOp::LocalInv(_)) && self.sq.head != idx
         {
@@ -237,8 +240,8 @@ impl Requester {
         let mut ack_req = false;
         if self.reliable {
             let in_flight = self.in_flight(wqe.pos, wqe.first);
-            // If the window gave way after they left, none of those on their way may ask for an ACK. Then one more leaves and
-            // asks, or nothing would move until a timeout.
+            // If the window gave way after they left, none of those on their way may ask for an
+            // ACK. Then one more leaves and asks, or nothing would move until a timeout.
             if !self.window.admits(in_flight, n + OVERHEAD) && self.answer_is_due() {
                 return None;
             }
@@ -280,8 +283,8 @@ impl Requester {
         Some(())
     }
 
-    /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so that no more is on
-    /// its way than the window allows.
+    /// A READ request. A long READ is asked for in parts, as a retry would ask for its rest, so
+    /// that no more is on its way than the window allows.
     fn read_request(&mut self, ctx: &QpCtx<'_>, idx: u64, remote: &Remote) -> Option<()> {
         if self.reads.len() >= usize::from(ctx.attr.max_rd_atomic.max(1)) || self.waits_for_part() {
             return None;

@@ -1,20 +1,23 @@
 //! The flow window: how much may be unacknowledged.
 //!
-//! RoCE counts on a lossless network and has no window of its own but the end-to-end credits, which say nothing of
-//! bytes. Here packets cross socket buffers and routers, which drop. The window grows with acknowledgements and gives way
-//! to losses as TCP's does (RFC 5681, once for all losses of a window as in RFC 6582), up to `QpConfig::max_inflight`. To
-//! congestion notifications it gives way by how many there are, as DCQCN's rate does: `alpha` follows the share of round trips
+//! RoCE counts on a lossless network and has no window of its own but the end-to-end credits, which
+//! say nothing of bytes. Here packets cross socket buffers and routers, which drop. The window
+//! grows with acknowledgements and gives way to losses as TCP's does (RFC 5681, once for all losses
+//! of a window as in RFC 6582), up to `QpConfig::max_inflight`. To congestion notifications it
+//! gives way by how many there are, as DCQCN's rate does: `alpha` follows the share of round trips
 //! that were notified of.
 
-/// What a packet costs a socket buffer beside its payload: headers and the kernel's bookkeeping (about a `sk_buff`).
+/// What a packet costs a socket buffer beside its payload: headers and the kernel's bookkeeping
+/// (about a `sk_buff`).
 pub(super) const OVERHEAD: u64 = 768;
 /// Where it starts.
 const INITIAL: u64 = 64 * 1024;
-/// Packets it has after a silence, and at least after a loss: few enough for a small router, enough that a loss is mostly followed by
-/// a packet that tells of it.
+/// Packets it has after a silence, and at least after a loss: few enough for a small router, enough
+/// that a loss is mostly followed by a packet that tells of it.
 const RESTART: u64 = 2;
 const LEAST: u64 = 4;
-/// Packets of a long message between two that ask for an ACK, at most; at least two in a window ask.
+/// Packets of a long message between two that ask for an ACK, at most; at least two in a window
+/// ask.
 const ACK_REQ_EVERY: u64 = 16;
 /// `alpha` of all round trips.
 const ALPHA_ONE: u64 = 1024;
@@ -31,7 +34,8 @@ pub(super) struct Window {
     recovered: u64,
     /// What it was before a silence, until it is known what the silence meant.
     before: Option<(u64, u64)>,
-    /// How much congestion there is, in parts of [`ALPHA_ONE`]; counts from the first notification on.
+    /// How much congestion there is, in parts of [`ALPHA_ONE`]; counts from the first notification
+    /// on.
     alpha: u64,
     notified: bool,
     /// Up to here lasts the round trip in hand; was it notified of?
@@ -67,8 +71,8 @@ impl Window {
     pub(super) fn admits(&self, in_flight: u64, cost: u64) -> bool {
         in_flight == 0 || in_flight + cost <= self.size
     }
-    /// `acked` was acknowledged, up to the PSN `una`. `beyond`: it includes packets that were to be sent
-    /// again and have not been sent again yet.
+    /// `acked` was acknowledged, up to the PSN `una`. `beyond`: it includes packets that were to be
+    /// sent again and have not been sent again yet.
     pub(super) fn progress(&mut self, acked: u64, mtu: u64, una: u64, high: u64, beyond: bool) {
         if let Some((size, threshold)) = self.before.take()
             && beyond

@@ -49,8 +49,8 @@ impl Active {
         Ok(())
     }
 
-    /// Writes `data`, for which there must be room, behind what is filled already. Nothing is written unless every
-    /// byte of it may be.
+    /// Writes `data`, for which there must be room, behind what is filled already. Nothing is
+    /// written unless every byte of it may be.
     pub(super) fn place<M: Memory + ?Sized>(
         &mut self,
         keys: &KeyTable,
@@ -62,7 +62,8 @@ impl Active {
         let mut rest = data;
         let mut checked = false;
         while let Some(p) = pieces.next() {
-            // A packet that spans entries is checked as a whole first; the usual one is checked only once.
+            // A packet that spans entries is checked as a whole first; the usual one is checked
+            // only once.
             if !checked && pieces.left > 0 {
                 self.check(keys, data.len())?;
             }

@@ -1,5 +1,6 @@
-//! SEND and RDMA WRITE, one packet at a time: what RC, UC and XRC have in common. Whoever calls has checked the PSN,
-//! the order of opcodes and the length of the packet; a refusal is a NAK on one transport and a drop on the other.
+//! SEND and RDMA WRITE, one packet at a time: what RC, UC and XRC have in common. Whoever calls has
+//! checked the PSN, the order of opcodes and the length of the packet; a refusal is a NAK on one
+//! transport and a drop on the other.
 use super::Responder;
 use super::inbound::Active;
 use crate::cause::Cause;
@@ -49,8 +50,9 @@ pub(super) enum Message {
     Write { va: u64, rkey: Key, len: u32, received: u32 },
 }
 
-/// The QP's own access flags come before any key (IBTA 10.7.2.2). An operation that the QP is not set up for is an invalid request,
-/// as an opcode is that nobody knows (IBTA 9.9.3, "unsupported or reserved opcode"); only keys and regions give access errors.
+/// The QP's own access flags come before any key (IBTA 10.7.2.2). An operation that the QP is not
+/// set up for is an invalid request, as an opcode is that nobody knows (IBTA 9.9.3, "unsupported or
+/// reserved opcode"); only keys and regions give access errors.
 pub(super) fn check_qp_access(ctx: &QpCtx<'_>, needed: Access) -> Result<(), Refusal> {
     if ctx.attr.access.contains(needed) {
         Ok(())
@@ -169,7 +171,8 @@ impl Responder {
             self.take_receive(ctx, env, packet, false)?;
         }
         let (va, rkey, len, before, base) = if let Some(reth) = packet.headers.reth {
-            // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA 9.7.4.1.5).
+            // The whole range before the first byte; a WRITE of no bytes has no key to check (IBTA
+            // 9.7.4.1.5).
             let base = if reth.len > 0 {
                 let whole =
                     env.keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_WRITE, reth.va, reth.len);
@@ -245,8 +248,9 @@ impl Responder {
         if let Some(deth) = h.deth {
             c.src_qpn = deth.src_qpn;
             c.flags |= WcFlags::GRH;
-            // What the 40 bytes hold (annex A17.4.5.1 wants a flag for it), where mlx5 says it and programs such as UCX look: a UDP
-            // header (8) behind IPv4 (2) or IPv6 (1). A service level RoCE has not.
+            // What the 40 bytes hold (annex A17.4.5.1 wants a flag for it), where mlx5 says it and
+            // programs such as UCX look: a UDP header (8) behind IPv4 (2) or IPv6 (1). A service
+            // level RoCE has not.
             c.sl = if packet.src.ipv4().is_some() && packet.dst.ipv4().is_some() { 0xa } else { 0x9 };
         }
         if let Some(tagged) = &active.wqe.tagged {
@@ -275,7 +279,8 @@ impl Responder {
     }
 }
 
-/// Says at its first packet that a message of several has matched: what other messages match comes after that.
+/// Says at its first packet that a message of several has matched: what other messages match comes
+/// after that.
 #[cold]
 fn announce(active: &Active, config: &QpConfig, effects: &mut Effects) {
     if let Some(tagged) = active.wqe.tagged.as_ref().filter(|t| t.kind == TagKind::Eager) {

@@ -1,7 +1,7 @@
 //! The responder: executes what the peer asks for, and answers.
 //!
-//! A packet that fails any check never touches memory. On reliable transports it draws a NAK; elsewhere it is dropped
-//! and counted. Answers wait in [`responses`] until the host asks for them.
+//! A packet that fails any check never touches memory. On reliable transports it draws a NAK;
+//! elsewhere it is dropped and counted. Answers wait in [`responses`] until the host asks for them.
 use super::recv_queue::RecvQueue;
 use super::reorder::{Reorder, Tell};
 use super::{Counters, DropReason, Env, QpConfig, QpCtx, RecvSource, Verdict};
@@ -51,7 +51,8 @@ pub(crate) struct Responder {
     awaiting_retry: bool,
     /// Packets that came before `expected`.
     pub(super) reorder: Reorder,
-    /// The last packet of a SEND or WRITE that was executed: an ACK for a duplicate goes up to it (IBTA C9-105).
+    /// The last packet of a SEND or WRITE that was executed: an ACK for a duplicate goes up to it
+    /// (IBTA C9-105).
     executed: Option<Psn>,
     /// The message whose packets are arriving.
     message: Option<Message>,
@@ -127,7 +128,8 @@ impl Responder {
         Err(PostError::Invalid(Cause::OpNotSupported { op: "posting a receive", on }))
     }
 
-    /// Takes a request of the queue pair's transport, in RTR or a later state that receives; the frame has checked that.
+    /// Takes a request of the queue pair's transport, in RTR or a later state that receives; the
+    /// frame has checked that.
     pub(crate) fn handle_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -141,7 +143,8 @@ impl Responder {
             counters.drop(DropReason::Malformed);
             return Verdict::Ok;
         }
-        // The host takes one invalidation a step. A second one before it did so counts as lost; the peer sends it again.
+        // The host takes one invalidation a step. A second one before it did so counts as lost; the
+        // peer sends it again.
         if h.ieth.is_some() && env.effects.key_op.is_some() {
             counters.drop(DropReason::State);
             return Verdict::Ok;
@@ -217,9 +220,9 @@ impl Responder {
     }
 
     /// The request that ended the connection, or one before it, has come again: the answer was lost
-    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the peer
-    /// would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any packet. An
-    /// ACK carries no result, so only SENDs and WRITEs get one.
+    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the
+    /// peer would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any
+    /// packet. An ACK carries no result, so only SENDs and WRITEs get one.
     pub(crate) fn end_again(
         &mut self,
         ctx: &QpCtx<'_>,

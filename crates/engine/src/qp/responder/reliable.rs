@@ -1,4 +1,5 @@
-//! RC and the target side of XRC (IBTA 9.7, annex A14): PSN order, NAKs, duplicates, READ, atomics, FLUSH.
+//! RC and the target side of XRC (IBTA 9.7, annex A14): PSN order, NAKs, duplicates, READ, atomics,
+//! FLUSH.
 use super::messages::{MAX_MESSAGE, Message, Refusal, check_qp_access};
 use super::responses::{Body, Response, packets};
 use super::{Responder, SavedAtomic, fatal};
@@ -237,7 +238,8 @@ impl Responder {
         self.respond_to(self.expected, Body::Nak(syndrome), false);
     }
 
-    /// The connection ends. The receive in hand tells the consumer; without one an event does (IBTA 9.9.3).
+    /// The connection ends. The receive in hand tells the consumer; without one an event does (IBTA
+    /// 9.9.3).
     pub(super) fn fail(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -325,7 +327,8 @@ impl Responder {
             .keys
             .check_remote(ctx.config.pd, ctx.config.qpn, rkey, needed, va, 8)
             .map_err(Refusal::access)?;
-        // A region may start at any byte, its address space at another: what must be aligned is the memory itself.
+        // A region may start at any byte, its address space at another: what must be aligned is the
+        // memory itself.
         if at.addr % 8 != 0 {
             let cause = Cause::Misaligned { va: at.addr };
             return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
@@ -381,7 +384,8 @@ impl Responder {
         Ok(())
     }
 
-    /// What earlier packets placed is globally visible already, so that a FLUSH has only to be allowed and answered.
+    /// What earlier packets placed is globally visible already, so that a FLUSH has only to be
+    /// allowed and answered.
     fn flush_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         ctx: &QpCtx<'_>,
@@ -402,7 +406,8 @@ impl Responder {
         }
         check_qp_access(ctx, needed)?;
         self.check_resources(ctx, packet)?;
-        // Selectivity 1 is the whole region: address and length say nothing then, but the key must still be good.
+        // Selectivity 1 is the whole region: address and length say nothing then, but the key must
+        // still be good.
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
         if feth.selectivity == 0 {
             env.keys.check_remote(pd, qpn, reth.rkey, needed, reth.va, reth.len).map_err(Refusal::access)?;
@@ -414,7 +419,8 @@ impl Responder {
         Ok(())
     }
 
-    /// A request that was executed before (IBTA 9.7.5.1.4): answered again, never executed again but for READ.
+    /// A request that was executed before (IBTA 9.7.5.1.4): answered again, never executed again
+    /// but for READ.
     fn repeat(&mut self, ctx: &QpCtx<'_>, class: Class, packet: &Packet<'_>, counters: &mut Counters) {
         let psn = packet.headers.bth.psn;
         let answered = match class {
@@ -444,8 +450,8 @@ impl Responder {
         }
     }
 
-    /// Is there room for one more answer to a duplicate? A flood of duplicates gets no more answers than
-    /// requests in order would.
+    /// Is there room for one more answer to a duplicate? A flood of duplicates gets no more answers
+    /// than requests in order would.
     fn repeats_left(&self, ctx: &QpCtx<'_>) -> bool {
         self.responses.resources(true) < usize::from(ctx.attr.max_dest_rd_atomic)
     }
@@ -461,9 +467,10 @@ impl Responder {
         room
     }
 
-    /// The PSN and code of the NAK that answers a READ which is asked for again after the connection has
-    /// ended. At the PSN where the connection ended the NAK would also acknowledge all responses before
-    /// it (IBTA 9.7.7.2.2), so a requester that lost one of them would ask again for ever.
+    /// The PSN and code of the NAK that answers a READ which is asked for again after the
+    /// connection has ended. At the PSN where the connection ended the NAK would also acknowledge
+    /// all responses before it (IBTA 9.7.7.2.2), so a requester that lost one of them would ask
+    /// again for ever.
     pub(super) fn refuse_read(
         &self,
         ctx: &QpCtx<'_>,
@@ -485,8 +492,9 @@ impl Responder {
             .map(|_| (bth.psn, NakCode::RemoteAccess))
     }
 
-    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made. What fails then is refused, but it
-    /// ends nothing: a copy that the network kept may name memory long gone, and whoever sent it takes no notice.
+    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made. What
+    /// fails then is refused, but it ends nothing: a copy that the network kept may name memory
+    /// long gone, and whoever sent it takes no notice.
     fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
         let Some(reth) = packet.headers.reth else { return false };
         let psn = packet.headers.bth.psn;

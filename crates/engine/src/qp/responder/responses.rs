@@ -1,7 +1,8 @@
-//! Answers waiting to be sent, in PSN order: acknowledges, READ responses packet by packet, atomic results.
+//! Answers waiting to be sent, in PSN order: acknowledges, READ responses packet by packet, atomic
+//! results.
 //!
-//! Any answer also acknowledges everything before it (IBTA 9.7.5.1.2). So an ACK stays only while nothing comes after
-//! it, and a burst of requests draws one ACK.
+//! Any answer also acknowledges everything before it (IBTA 9.7.5.1.2). So an ACK stays only while
+//! nothing comes after it, and a burst of requests draws one ACK.
 use crate::cause::Cause;
 use crate::keys::KeyTable;
 use crate::memory::{Range, RangeKind};
@@ -44,8 +45,9 @@ pub(super) struct Response {
     /// Of its next packet.
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// Answers a repeated request. If it fails the connection goes on: the request was performed before,
-    /// and the repetition may be an old copy from the network. The peer gets the NAK all the same.
+    /// Answers a repeated request. If it fails the connection goes on: the request was performed
+    /// before, and the repetition may be an old copy from the network. The peer gets the NAK all
+    /// the same.
     pub(super) duplicate: bool,
     pub(super) body: Body,
 }
@@ -153,7 +155,8 @@ impl Responses {
         self.queue.back().is_some_and(Response::is_nak)
     }
 
-    /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it remains.
+    /// The request that an unsent sequence or RNR NAK asks for has come: only the acknowledge in it
+    /// remains.
     pub(super) fn revoke_nak(&mut self) {
         if let Some(r) = self.queue.back_mut()
             && r.is_nak()
@@ -165,8 +168,8 @@ impl Responses {
         }
     }
 
-    /// Takes out the READs whose remaining packets lie in the `n` from `psn` on, as they are asked for anew; was one of
-    /// them not a duplicate itself?
+    /// Takes out the READs whose remaining packets lie in the `n` from `psn` on, as they are asked
+    /// for anew; was one of them not a duplicate itself?
     pub(super) fn restart_reads(&mut self, psn: Psn, n: u32) -> bool {
         let mut original = false;
         self.queue.retain(|r| {
@@ -186,13 +189,15 @@ impl Responses {
         self.insert(Response { psn, msn, duplicate: false, body });
     }
 
-    /// The PSN of the READ response handed out last and whether it answers a duplicate, if it carries payload.
+    /// The PSN of the READ response handed out last and whether it answers a duplicate, if it
+    /// carries payload.
     pub(super) fn failed_read(&self) -> Option<(Psn, bool)> {
         let p = self.prepared.as_ref()?;
         (p.payload[0].len > 0).then_some((p.headers.bth.psn, p.duplicate))
     }
 
-    /// A repeated READ whose memory is gone is refused from the response on that was handed out last.
+    /// A repeated READ whose memory is gone is refused from the response on that was handed out
+    /// last.
     pub(super) fn refuse_repeated(&mut self, psn: Psn, msn: u32, code: NakCode) {
         if let Some(r) = self.queue.front()
             && r.psn == psn.next()

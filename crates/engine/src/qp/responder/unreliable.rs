@@ -1,5 +1,5 @@
-//! UC and UD (IBTA 9.8): nothing is answered. What cannot be taken is dropped, and the receive that was waiting for it
-//! serves the next message.
+//! UC and UD (IBTA 9.8): nothing is answered. What cannot be taken is dropped, and the receive that
+//! was waiting for it serves the next message.
 use super::Responder;
 use super::messages::Refusal;
 use super::reliable::{Class, check_length, check_sequence};
@@ -124,7 +124,8 @@ impl Responder {
     }
 }
 
-/// The area before a datagram's payload (annex A17.4.5.1): the IP header it came with, as far as it is known here.
+/// The area before a datagram's payload (annex A17.4.5.1): the IP header it came with, as far as it
+/// is known here.
 fn grh_area(packet: &Packet<'_>) -> [u8; GRH_LEN] {
     let pad = usize::from(packet.headers.bth.pad);
     let ip_payload = UDP_LEN + packet.headers.len() + packet.payload.len() + pad + ICRC_LEN;

@@ -94,8 +94,9 @@ fn the_window_gives_way_once_a_round_trip_and_comes_back() {
     assert!(at_once(&mut p) > half);
 }
 
-/// A notification comes in the middle of a burst, and more is on its way than the smaller window holds. Every 16th packet asks
-/// for an ACK: if none did, the next one leaves all the same, and asks.
+/// A notification comes in the middle of a burst, and more is on its way than the smaller window
+/// holds. Every 16th packet asks for an ACK: if none did, the next one leaves all the same, and
+/// asks.
 #[test]
 fn a_window_that_gives_way_never_leaves_silence() {
     for (burst, more) in [(15, 1), (20, 0)] {

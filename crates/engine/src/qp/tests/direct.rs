@@ -126,7 +126,8 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     assert_eq!(statuses(&p.sides[0].sends()), [(2, WcStatus::Success)]);
 }
 
-/// A host that could not perform it lets it go as a packet; then it is not offered again, nor what follows.
+/// A host that could not perform it lets it go as a packet; then it is not offered again, nor what
+/// follows.
 #[test]
 fn what_goes_as_a_packet_is_not_offered_again() {
     let mut p = rc();
@@ -178,7 +179,8 @@ fn states_and_transports_that_have_none() {
     assert!(!is_offered(&mut p, 0));
 }
 
-/// Whatever is wrong with a request's own side goes the way of packets, and fails there as on a network.
+/// Whatever is wrong with a request's own side goes the way of packets, and fails there as on a
+/// network.
 #[test]
 fn what_is_wrong_is_left_to_the_packet_path() {
     let region = |pd, access, len| Region { pd, access, iova: 0, len, addr: BASE, kind: RegionKind::Mapped };

@@ -61,7 +61,8 @@ fn memory_that_vanishes_fails_the_request() {
     }
 }
 
-/// Found by the simulator: a request before it unacknowledged, one whose memory had vanished let the next one begin.
+/// Found by the simulator: a request before it unacknowledged, one whose memory had vanished let
+/// the next one begin.
 #[test]
 fn nothing_begins_after_memory_that_vanished() {
     for qp_type in [QpType::Rc, QpType::Uc] {

@@ -1,5 +1,5 @@
-//! Packets from outside the connection, in numbers, while a transfer runs: each is dropped for its reason, touches nothing and
-//! costs nothing, and the transfer does not notice.
+//! Packets from outside the connection, in numbers, while a transfer runs: each is dropped for its
+//! reason, touches nothing and costs nothing, and the transfer does not notice.
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
@@ -64,7 +64,8 @@ fn forgeries(p: &Pair) -> Vec<Forgery> {
     let alien = if t == QpType::Uc { Transport::Rc } else { Transport::Uc };
     let opcode = Opcode::new(alien, Operation::SendOnly).unwrap();
     add(DropReason::Transport, peer, Headers::new(Bth { opcode, ..good.bth }));
-    // A congestion notification has no PSN to check; from the peer's own address it is believed (and slows the sender down).
+    // A congestion notification has no PSN to check; from the peer's own address it is believed
+    // (and slows the sender down).
     let cnp = Headers::new(Bth { opcode: Opcode::CNP, ..good.bth });
     if t.is_reliable() {
         add(DropReason::Source, gid(7), cnp);
@@ -194,7 +195,8 @@ fn requests_ahead_of_the_window_draw_one_nak() {
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
 }
 
-/// A key of another protection domain, or one that is made up, from the peer itself: the connection ends, memory is as it was.
+/// A key of another protection domain, or one that is made up, from the peer itself: the connection
+/// ends, memory is as it was.
 #[test]
 fn a_wrong_key_touches_nothing() {
     for (operation, other_pd) in [Operation::WriteOnly, Operation::ReadRequest, Operation::FetchAdd]

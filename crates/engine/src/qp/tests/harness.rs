@@ -1,5 +1,6 @@
-//! Two queue pairs, each with an arena, a key table and an SRQ, and a network in between that a test can tell to drop,
-//! repeat or hold back packets. Packets cross as bytes, so that headers and opcodes must agree.
+//! Two queue pairs, each with an arena, a key table and an SRQ, and a network in between that a
+//! test can tell to drop, repeat or hold back packets. Packets cross as bytes, so that headers and
+//! opcodes must agree.
 use crate::attr::{AddressVector, AttrMask, QpAttr, QpCap};
 use crate::keys::{PagedMemory, Region, RegionKind};
 use crate::memory::{Range, RangeKind};

@@ -88,7 +88,8 @@ fn nothing_but_the_lane_limits_what_is_on_its_way() {
     assert_eq!(successes(&mut p, 0), [1]);
 }
 
-/// One end knows the lane, the other does not yet: each cuts its own messages, and answers as the request was cut.
+/// One end knows the lane, the other does not yet: each cuts its own messages, and answers as the
+/// request was cut.
 #[test]
 fn each_side_cuts_its_own_messages() {
     let mut p = pair(&[0], setup());

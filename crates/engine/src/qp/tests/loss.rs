@@ -147,15 +147,17 @@ fn heavy_random_loss_only_costs_time() {
     }
 }
 
-/// What a responder knows of a READ that it answered: its packets, and where what was last asked for of it begins.
+/// What a responder knows of a READ that it answered: its packets, and where what was last asked
+/// for of it begins.
 struct Resource {
     psn: core::ops::Range<u32>,
     from: u64,
     end: u64,
 }
 
-/// A network that loses `percent` of the packets, before a responder that answers a READ again only from where it was last asked
-/// for or later, and drops what begins before that, as rxe 6.1 does. PSNs must not wrap.
+/// A network that loses `percent` of the packets, before a responder that answers a READ again only
+/// from where it was last asked for or later, and drops what begins before that, as rxe 6.1 does.
+/// PSNs must not wrap.
 fn forgetful(seed: u64, percent: u64, mut expected: u32) -> Box<dyn FnMut(&Flying) -> Fate> {
     let mut resources: Vec<Resource> = Vec::new();
     let mut dice = dice(seed);
@@ -456,7 +458,8 @@ fn a_late_ack_does_not_stand_for_a_lost_response() {
         answers.iter().map(Flying::op).collect::<Vec<_>>(),
         [Operation::ReadResponseOnly, Operation::Acknowledge]
     );
-    // The response is lost; the timer restarts at the READ; then the ACK of the WRITE behind it comes.
+    // The response is lost; the timer restarts at the READ; then the ACK of the WRITE behind it
+    // comes.
     p.advance(Duration::from_millis(68));
     p.inject(&answers[1]);
     assert!(p.sides[0].completions.is_empty(), "{:?}", p.sides[0].completions);
@@ -480,8 +483,8 @@ fn each_message_has_its_own_rnr_retries() {
     assert_eq!(p.sides[0].qp.counters().rnr_naks, 4);
 }
 
-/// A NAK that ends the connection is as easily lost as any packet: the request that comes again draws it again, so that the
-/// requester hears the reason and not just a timeout.
+/// A NAK that ends the connection is as easily lost as any packet: the request that comes again
+/// draws it again, so that the requester hears the reason and not just a timeout.
 #[test]
 fn a_final_nak_that_was_lost_is_sent_again() {
     type Case = (&'static str, WcStatus, fn(&mut Pair));
@@ -519,7 +522,8 @@ fn a_final_nak_that_was_lost_is_sent_again() {
             assert_eq!(p.sides[1].qp.state(), QpState::Err, "{what}");
         }
     }
-    // What else comes in ERR draws nothing, and neither does anything after the consumer's own move there.
+    // What else comes in ERR draws nothing, and neither does anything after the consumer's own move
+    // there.
     let mut p = Pair::new(small());
     let now = p.now;
     p.sides[1].modify(&QpAttr { state: QpState::Err, ..QpAttr::default() }, AttrMask::STATE, now).unwrap();
@@ -530,7 +534,8 @@ fn a_final_nak_that_was_lost_is_sent_again() {
     assert_eq!(p.sides[0].sends()[0].status, WcStatus::RetryExcErr);
 }
 
-/// A READ of five packets whose memory goes away when `sent` responses have left, the `lost`th of which (0: none) is lost.
+/// A READ of five packets whose memory goes away when `sent` responses have left, the `lost`th of
+/// which (0: none) is lost.
 fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
     let mut p = Pair::new(small());
     let to = p.sides[1].remote(0);
@@ -559,8 +564,9 @@ fn read_what_goes(what: &str, sent: usize, lost: usize) -> Pair {
 const GONE: [(&str, WcStatus); 2] =
     [("deregistered", WcStatus::RemAccessErr), ("vanished", WcStatus::RemOpErr)];
 
-/// The memory of a READ goes away while it is answered, and a response before the NAK was lost: the READ comes again, and hears why
-/// it fails. A NAK at the place of the first would say that everything before it was received.
+/// The memory of a READ goes away while it is answered, and a response before the NAK was lost: the
+/// READ comes again, and hears why it fails. A NAK at the place of the first would say that
+/// everything before it was received.
 #[test]
 fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
     for (what, status) in GONE {
@@ -575,8 +581,9 @@ fn a_read_that_is_refused_half_way_hears_why_whatever_was_lost() {
     }
 }
 
-/// The memory of a READ goes away when all of it was answered, and a response was lost. Whoever asks again hears why there is no
-/// answer any more; the connection of the responder stands, to which the request had succeeded.
+/// The memory of a READ goes away when all of it was answered, and a response was lost. Whoever
+/// asks again hears why there is no answer any more; the connection of the responder stands, to
+/// which the request had succeeded.
 #[test]
 fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
     for (what, status) in GONE {
@@ -590,7 +597,8 @@ fn a_read_asked_again_of_memory_that_is_gone_is_refused() {
     }
 }
 
-/// A copy of an old READ that the network kept names memory that is gone: it is refused, and nobody takes notice.
+/// A copy of an old READ that the network kept names memory that is gone: it is refused, and nobody
+/// takes notice.
 #[test]
 fn an_old_read_of_memory_that_is_gone_disturbs_nobody() {
     let mut p = Pair::new(small());

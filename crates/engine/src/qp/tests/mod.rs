@@ -1,4 +1,5 @@
-//! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that waits.
+//! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that
+//! waits.
 mod congestion;
 mod direct;
 mod ends;

@@ -109,7 +109,8 @@ fn the_tail_is_sent_again_before_the_timeout_and_costs_no_retry() {
     }
 }
 
-/// Probes come less and less often, and the failure when the formula says: `retry_cnt` + 1 timeouts after the last progress.
+/// Probes come less and less often, and the failure when the formula says: `retry_cnt` + 1 timeouts
+/// after the last progress.
 #[test]
 fn probes_do_not_count() {
     for retry_cnt in [0, 2, 7] {
@@ -201,7 +202,8 @@ fn asked(p: &Pair) -> Vec<(u64, u32)> {
     reads.map(|f| f.headers.reth.map(|r| (r.va - BASE, r.len)).unwrap()).collect()
 }
 
-/// After losses READs are asked for in smaller parts, and none of these reaches beyond the end of an earlier request.
+/// After losses READs are asked for in smaller parts, and none of these reaches beyond the end of
+/// an earlier request.
 #[test]
 fn reads_shrink_with_the_window_and_keep_their_ends() {
     const LEN: usize = 60 * 1024;

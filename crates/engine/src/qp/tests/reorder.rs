@@ -1,4 +1,5 @@
-//! Packets that come before earlier ones: kept for their turn, within bounds, and told of when they are not late but lost.
+//! Packets that come before earlier ones: kept for their turn, within bounds, and told of when they
+//! are not late but lost.
 use super::harness::*;
 use super::loss::small;
 use super::responder_world::{Request, TARGET, World};

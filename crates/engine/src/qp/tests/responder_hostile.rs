@@ -1,4 +1,5 @@
-//! Arbitrary packets, in every state, against every type: no panic, no byte outside the registered ranges, no growth.
+//! Arbitrary packets, in every state, against every type: no panic, no byte outside the registered
+//! ranges, no growth.
 use super::responder_world::*;
 use crate::types::{Gid, QpState, QpType};
 use adverb_wire::*;
@@ -7,7 +8,8 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-/// What an arbitrary packet is made of; addresses and keys are near the good ones, so that some get through.
+/// What an arbitrary packet is made of; addresses and keys are near the good ones, so that some get
+/// through.
 #[derive(Clone, Debug)]
 struct Raw {
     opcode: u8,

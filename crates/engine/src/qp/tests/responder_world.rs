@@ -278,7 +278,8 @@ impl World {
         Request { headers, payload: Vec::new() }
     }
 
-    /// Posts a receive of these lengths, one buffer after the other; answers its id and the first address.
+    /// Posts a receive of these lengths, one buffer after the other; answers its id and the first
+    /// address.
     pub(super) fn recv(&mut self, at: u64, lens: &[u32]) -> u64 {
         let mut addr = BUFFERS + at;
         let sges: Vec<Sge> = lens

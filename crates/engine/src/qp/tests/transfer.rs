@@ -233,7 +233,8 @@ fn windows_bind_and_go_in_the_order_of_posting() {
     );
 }
 
-/// A fast registration over pages that do not lie side by side, then everything through its key, in one chain.
+/// A fast registration over pages that do not lie side by side, then everything through its key, in
+/// one chain.
 #[test]
 fn def_2_def_6_fast_registration_and_what_uses_it_go_as_one_chain() {
     let mut p = Pair::new(Setup::new(QpType::Rc));
@@ -450,8 +451,8 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
     assert_eq!(p.sides[0].sends().len() + p.sides[0].events.len(), 1);
 }
 
-/// The ACK of a request rides behind a short answer, but goes before a long one: whoever asked is not to hear of the answer long before
-/// its own request completes.
+/// The ACK of a request rides behind a short answer, but goes before a long one: whoever asked is
+/// not to hear of the answer long before its own request completes.
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
     for (len, ack_first) in [(1000, false), (5000, true)] {

@@ -19,8 +19,8 @@ const LIBRARIES: [&str; 4] = ["libibverbs.so", "librdmacm.so", "libadverb_preloa
 pub enum Side {
     /// The kernel's `rxe0`, whose loopback never leaves the driver.
     Rxe,
-    /// The drop-in libraries, every packet on the network. Rxe holds UDP port 4791 of its network namespace, so they get one of their
-    /// own.
+    /// The drop-in libraries, every packet on the network. Rxe holds UDP port 4791 of its network
+    /// namespace, so they get one of their own.
     Wire,
     /// The same as it is without being told: two processes of one host.
     Host,
@@ -48,7 +48,8 @@ pub fn install(adverb: &Path) -> Result<(), String> {
 fn needs(file: &Path) -> Result<(), String> {
     let out = Command::new("ldd").arg(file).output().map_err(|e| format!("ldd: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    // `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`. What ldd finds amiss with the system's libibverbs is no such line.
+    // `NAME => FILE (ADDRESS)`, or `FILE (ADDRESS)`. What ldd finds amiss with the system's
+    // libibverbs is no such line.
     let file_of = |line: &'_ str| {
         let (file, _) = line.split_once(" (0x")?;
         let file = file.rsplit("=> ").next()?.trim();
@@ -94,7 +95,8 @@ fn line_of(side: Side, line: &str) -> Result<Finished, String> {
     Ok(out)
 }
 
-/// Connections that two processes of cmtime make a second, so many at once: from the addresses to the last one established.
+/// Connections that two processes of cmtime make a second, so many at once: from the addresses to
+/// the last one established.
 pub fn connections(side: Side, count: u32) -> Result<f64, String> {
     let port = next_port();
     let (run, host) = start_of(side);

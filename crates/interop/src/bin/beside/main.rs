@@ -1,9 +1,10 @@
-//! rxe and Adverb side by side in one virtual machine: the same programs, two processes each, first on `rxe0`, then on the
-//! drop-in libraries over the machine's loopback interface (wire), then as they are on one host. Prints a table with ratios, each
-//! the median of those within a round. perftest's figures, and the connections a second of the connection managers.
+//! rxe and Adverb side by side in one virtual machine: the same programs, two processes each, first
+//! on `rxe0`, then on the drop-in libraries over the machine's loopback interface (wire), then as
+//! they are on one host. Prints a table with ratios, each the median of those within a round.
+//! perftest's figures, and the connections a second of the connection managers.
 //!
-//! usage: beside [--rounds N] [--write FILE]; 3 rounds, and no file. `$ADVERB` names the command to measure. Where KVM does not boot
-//! the machine is emulated: then only the ratios mean something.
+//! usage: beside [--rounds N] [--write FILE]; 3 rounds, and no file. `$ADVERB` names the command to
+//! measure. Where KVM does not boot the machine is emulated: then only the ratios mean something.
 #![forbid(unsafe_code)]
 
 mod machine;

@@ -1,8 +1,9 @@
-//! The ring by model checking: loom runs the interleavings of a producer and a consumer, with what the memory model
-//! allows, on the code that production uses. Only the memory is a model: few cells, whose bodies loom watches, so that a
-//! body that is written while it is read fails.
+//! The ring by model checking: loom runs the interleavings of a producer and a consumer, with what
+//! the memory model allows, on the code that production uses. Only the memory is a model: few
+//! cells, whose bodies loom watches, so that a body that is written while it is read fails.
 //!
-//! Each test names changes of the code that make it fail; each of these was made and seen to fail. Run by `make loom`.
+//! Each test names changes of the code that make it fail; each of these was made and seen to fail.
+//! Run by `make loom`.
 use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer};
 use crate::shm::sync::AtomicU64;
 use loom::cell::UnsafeCell;
@@ -113,8 +114,8 @@ fn crosses(cells: usize, lengths: &'static [usize]) {
 
 /// Short records around a ring that is full again and again.
 ///
-/// Fails if the header is stored relaxed; if it is read relaxed; if `consumed` is stored relaxed before the body was
-/// read; if the header behind a record is not cleared.
+/// Fails if the header is stored relaxed; if it is read relaxed; if `consumed` is stored relaxed
+/// before the body was read; if the header behind a record is not cleared.
 #[test]
 fn loom_ring_short_records_fill_it_and_go_round() {
     crosses(4, &[8, 8, 8, 8, 8]);
@@ -122,7 +123,8 @@ fn loom_ring_short_records_fill_it_and_go_round() {
 
 /// Records of two cells leave bytes like headers behind, and a skip before the end.
 ///
-/// Fails if the header behind a record is not cleared; if the skip is stored before the record it leads to, or relaxed.
+/// Fails if the header behind a record is not cleared; if the skip is stored before the record it
+/// leads to, or relaxed.
 #[test]
 fn loom_ring_a_skip_leads_to_a_record() {
     crosses(8, &[100, 8, 100, 8, 100, 8]);

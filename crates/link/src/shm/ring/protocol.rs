@@ -1,5 +1,5 @@
-//! What producer and consumer do to the cells of a ring, wherever the cells are: in a segment, or in a model checker's
-//! memory.
+//! What producer and consumer do to the cells of a ring, wherever the cells are: in a segment, or
+//! in a model checker's memory.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -15,11 +15,13 @@ const TAG_BITS: u32 = 24;
 /// Bits 56 and up of a header word say what begins there; 0 is nothing.
 const RECORD: u64 = 1;
 const SKIP: u64 = 2;
-/// Header words cleared in advance, at one go. One makes a record that goes to and fro 10 % quicker, and a stream of short
-/// ones half as fast: stores to lines in a row reach them in parallel, stores to and fro one by one.
+/// Header words cleared in advance, at one go. One makes a record that goes to and fro 10 %
+/// quicker, and a stream of short ones half as fast: stores to lines in a row reach them in
+/// parallel, stores to and fro one by one.
 const AHEAD: u64 = 8;
 
-/// The memory of a ring. Positions count cells from the beginning of time; an index is a position modulo `count`.
+/// The memory of a ring. Positions count cells from the beginning of time; an index is a position
+/// modulo `count`.
 pub(super) trait Cells {
     /// How many there are, a power of two.
     fn count(&self) -> u64;
@@ -39,8 +41,8 @@ fn cells_for(len: usize) -> u64 {
     (len + HEADER).div_ceil(CELL) as u64
 }
 
-/// Longest body in a ring of `count` cells: with it in the worst place, the skip and the cleared cell behind still fit
-/// into an empty ring.
+/// Longest body in a ring of `count` cells: with it in the worst place, the skip and the cleared
+/// cell behind still fit into an empty ring.
 pub(super) const fn max_body(count: u64) -> usize {
     (count as usize / 2) * CELL - HEADER
 }
@@ -127,8 +129,8 @@ impl<M: Cells> Writer<M> {
         self.head
     }
 
-    /// Has the consumer read all that was written before the position, as far as it has said? One that broke the ring reads nothing
-    /// more.
+    /// Has the consumer read all that was written before the position, as far as it has said? One
+    /// that broke the ring reads nothing more.
     pub(super) fn has_read(&mut self, position: u64) -> bool {
         if self.consumed >= position {
             return true;

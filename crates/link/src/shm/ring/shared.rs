@@ -15,7 +15,8 @@ const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");
 const CONSUMED: usize = 64;
 /// Where the cells begin.
 pub(super) const DATA: usize = 4096;
-/// Cells of a ring: with 256 KiB it stays in a processor's cache with all that the program has there.
+/// Cells of a ring: with 256 KiB it stays in a processor's cache with all that the program has
+/// there.
 const COUNT: u64 = 4096;
 
 /// The memory of a ring of `N` cells in this process.
@@ -58,8 +59,9 @@ impl<const N: u64> Shared<N> {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at <= Self::LEN - 8);
-        // SAFETY: within the mapping and aligned (asserted); while the reference lives nobody of this process accesses
-        // the word but by atomics: bodies are lent by `write` and `read` only, from `&mut self` or to the one reader.
+        // SAFETY: within the mapping and aligned (asserted); while the reference lives nobody of
+        // this process accesses the word but by atomics: bodies are lent by `write` and `read`
+        // only, from `&mut self` or to the one reader.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().add(at).cast()) }
     }
 
@@ -93,19 +95,21 @@ impl<const N: u64> Cells for Shared<N> {
     #[inline]
     fn write<R>(&mut self, index: u64, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         let at = self.body(index, len);
-        // SAFETY: `len` bytes of the mapping (asserted in `body`). This process has no other reference into the mapping
-        // while `self` is borrowed. The consumer does not read there before the record is published. A peer that breaks
-        // the rules changes bytes while they are written: `fill` only writes, and nothing reads them back here.
+        // SAFETY: `len` bytes of the mapping (asserted in `body`). This process has no other
+        // reference into the mapping while `self` is borrowed. The consumer does not read there
+        // before the record is published. A peer that breaks the rules changes bytes while they are
+        // written: `fill` only writes, and nothing reads them back here.
         fill(unsafe { slice::from_raw_parts_mut(at, len) })
     }
 
     #[inline]
     fn read<R>(&self, index: u64, len: usize, f: impl FnOnce(&[u8]) -> R) -> R {
         let at = self.body(index, len);
-        // SAFETY: `len` bytes of the mapping (asserted in `body`), which this process never writes. The producer does not
-        // write there before they are released. A peer that breaks the rules changes bytes while they are read: where
-        // they are and how many was decided from a copy of the header, no decision here rests on them, and `f` is told to
-        // take them out by one copy (`Consumer::take`).
+        // SAFETY: `len` bytes of the mapping (asserted in `body`), which this process never writes.
+        // The producer does not write there before they are released. A peer that breaks the rules
+        // changes bytes while they are read: where they are and how many was decided from a copy of
+        // the header, no decision here rests on them, and `f` is told to take them out by one copy
+        // (`Consumer::take`).
         f(unsafe { slice::from_raw_parts(at, len) })
     }
 }
@@ -122,10 +126,11 @@ impl Producer {
         Ok(Producer(Writer::new(Shared::open(&fd)?)))
     }
 
-    /// Puts a record in: `fill` writes all of the body's `len` bytes, or gives false, and nothing was put in.
+    /// Puts a record in: `fill` writes all of the body's `len` bytes, or gives false, and nothing
+    /// was put in.
     ///
-    /// What `fill` leaves unwritten are bytes of older records. Err: the consumer published what it cannot have read; the
-    /// ring is of no use any more.
+    /// What `fill` leaves unwritten are bytes of older records. Err: the consumer published what it
+    /// cannot have read; the ring is of no use any more.
     #[inline]
     pub fn push(
         &mut self,
@@ -141,7 +146,8 @@ impl Producer {
         self.0.position()
     }
 
-    /// Has the consumer read all records before such a place? It says so when it finds the ring empty, or has read much.
+    /// Has the consumer read all records before such a place? It says so when it finds the ring
+    /// empty, or has read much.
     pub fn has_read(&mut self, position: u64) -> bool {
         self.0.has_read(position)
     }
@@ -151,7 +157,8 @@ impl Producer {
         self.0.is_read()
     }
 
-    /// Whether a record with a body of `len` bytes would find room. Err: as from [`push`](Producer::push).
+    /// Whether a record with a body of `len` bytes would find room. Err: as from
+    /// [`push`](Producer::push).
     #[inline]
     pub fn has_room(&mut self, len: usize) -> Result<bool, Broken> {
         self.0.has_room(len)
@@ -168,7 +175,8 @@ impl Consumer {
         Ok((Consumer(Reader::new(shared)), fd))
     }
 
-    /// Whether nothing has come: one load of a line that stays in this processor's cache until something comes.
+    /// Whether nothing has come: one load of a line that stays in this processor's cache until
+    /// something comes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -176,15 +184,16 @@ impl Consumer {
 
     /// Gives the next record to `f`: its tag and its body.
     ///
-    /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies out what it decides on, and
-    /// decides on the copy. Err: the producer broke the ring; it is of no use any more.
+    /// The body lies in the ring, and a hostile producer may change it at any time. So `f` copies
+    /// out what it decides on, and decides on the copy. Err: the producer broke the ring; it is of
+    /// no use any more.
     #[inline]
     pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
         self.0.take(f)
     }
 
-    /// Tells the producer of all that was read. It is told by itself every eighth of the ring, and when
-    /// [`take`](Consumer::take) finds nothing.
+    /// Tells the producer of all that was read. It is told by itself every eighth of the ring, and
+    /// when [`take`](Consumer::take) finds nothing.
     #[inline]
     pub fn release(&mut self) {
         self.0.release();

@@ -97,7 +97,8 @@ proptest! {
         prop_assert_eq!(reader.take(|_, _| ()), Ok(None));
     }
 
-    /// Whatever stands where a header is expected: a record within the ring, or an error that stays.
+    /// Whatever stands where a header is expected: a record within the ring, or an error that
+    /// stays.
     #[test]
     fn any_header_is_a_record_or_breaks_the_ring(
         kind in prop_oneof![0..4u64, any::<u8>().prop_map(u64::from)],
@@ -127,7 +128,8 @@ proptest! {
         }
     }
 
-    /// Whatever the consumer says it has read, the producer overwrites nothing that it may not have.
+    /// Whatever the consumer says it has read, the producer overwrites nothing that it may not
+    /// have.
     #[test]
     fn any_progress_is_possible_or_breaks_the_ring(
         progress in prop_oneof![0..40u64, any::<u64>()],
@@ -231,7 +233,8 @@ fn a_broken_ring_is_broken_for_good() {
     }
 }
 
-/// Cells whose control words have another value at every look: what a peer achieves who writes between any two instructions.
+/// Cells whose control words have another value at every look: what a peer achieves who writes
+/// between any two instructions.
 struct Fickle {
     words: Vec<AtomicU64>,
     body: Vec<u8>,
@@ -279,8 +282,9 @@ fn header() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// TRU-3: each word is read once. A reader whose words change between any two looks takes records that lie within the
-    /// ring, with two looks at most for each, or finds the ring broken for good.
+    /// TRU-3: each word is read once. A reader whose words change between any two looks takes
+    /// records that lie within the ring, with two looks at most for each, or finds the ring broken
+    /// for good.
     #[test]
     fn words_that_change_between_two_looks_break_nothing(
         values in proptest::collection::vec(prop_oneof![9 => header(), 1 => Just(0)], 1..60),

@@ -7,13 +7,15 @@ use crate::shm::sync::{AtomicU64, fence, load_acquire};
 
 /// Words of values an entry has.
 pub(super) const WORDS: usize = 7;
-/// How often a reader that meets a writer looks again. A writer needs some nanoseconds, or was stopped or killed.
+/// How often a reader that meets a writer looks again. A writer needs some nanoseconds, or was
+/// stopped or killed.
 const ATTEMPTS: u32 = if cfg!(all(test, loom)) { 2 } else { 128 };
 
 /// A cache line. (Of `N` words in a model, where each word has many histories.)
 #[repr(C, align(64))]
 pub(super) struct Entry<const N: usize = WORDS> {
-    /// Odd while the owner writes; 0 in an entry that was never written. Does not come round within a life time.
+    /// Odd while the owner writes; 0 in an entry that was never written. Does not come round within
+    /// a life time.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
@@ -45,7 +47,8 @@ impl<const N: usize> Entry<N> {
         self.words[0].load(Relaxed)
     }
 
-    /// The values, all of one write, and the sequence they had. None: the owner is in the middle of a write.
+    /// The values, all of one write, and the sequence they had. None: the owner is in the middle of
+    /// a write.
     pub(super) fn read(&self) -> Option<([u64; N], u64)> {
         for _ in 0..ATTEMPTS {
             let sequence = load_acquire(&self.sequence);

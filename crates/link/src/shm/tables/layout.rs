@@ -18,7 +18,8 @@ pub(super) const MARKS: usize = 256;
 pub struct Identity {
     /// Its number, in its own PID name space.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (`/proc/PID/stat`): with the number it is one process for good.
+    /// When it started, in clock ticks since boot (`/proc/PID/stat`): with the number it is one
+    /// process for good.
     pub start_time: u64,
     /// Random; no other tables have it.
     pub nonce: u64,
@@ -31,8 +32,8 @@ pub struct QpEntry {
     pub qpn: u32,
     /// The number of the queue pair it is connected to.
     pub peer_qpn: u32,
-    /// The [`Identity::nonce`] of the process that has that one: a number alone may be of a process that took over the
-    /// slot of one that died. 0 if not known.
+    /// The [`Identity::nonce`] of the process that has that one: a number alone may be of a process
+    /// that took over the slot of one that died. 0 if not known.
     pub peer_nonce: u64,
     /// Its protection domain, as a number of its process.
     pub pd: u32,
@@ -57,9 +58,11 @@ pub struct KeyEntry {
     pub len: u64,
     /// Where its range begins, as an address of its process.
     pub addr: u64,
-    /// How a peer reaches the memory: 0 by mapping its pages, 1 by `process_vm_writev` and `process_vm_readv`.
+    /// How a peer reaches the memory: 0 by mapping its pages, 1 by `process_vm_writev` and
+    /// `process_vm_readv`.
     pub how: u8,
-    /// The only queue pair that may use it (a window of type 2); 0 for all of the protection domain.
+    /// The only queue pair that may use it (a window of type 2); 0 for all of the protection
+    /// domain.
     pub qpn: u32,
 }
 
@@ -98,7 +101,8 @@ pub(super) fn qp_index(qpn: u32) -> usize {
     qpn as usize % QPS
 }
 
-/// Where the bucket of a key begins. Its upper 24 bits are random, the lower eight its consumer's choice.
+/// Where the bucket of a key begins. Its upper 24 bits are random, the lower eight its consumer's
+/// choice.
 pub(super) fn bucket(key: u32) -> usize {
     let hash = (key >> 8).wrapping_mul(0x9e37_79b1) >> (u32::BITS - BUCKETS.ilog2());
     hash as usize * WAYS

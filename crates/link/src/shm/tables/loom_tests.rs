@@ -1,7 +1,8 @@
 //! Entries and marks by model checking, on the code that production uses.
 //!
-//! Each test names changes of the code that make it fail; each of these was made and seen to fail. Run by `make loom`.
-//! Loom knows fences of sequential consistency, not such accesses, and takes the way of `enter_barrier` that has a fence.
+//! Each test names changes of the code that make it fail; each of these was made and seen to fail.
+//! Run by `make loom`. Loom knows fences of sequential consistency, not such accesses, and takes
+//! the way of `enter_barrier` that has a fence.
 use super::entry::Entry;
 use super::marks::{Mark, quiet};
 use crate::shm::sync::{AtomicU64, full_barrier};
@@ -62,8 +63,8 @@ impl World {
 
 /// Memory taken back is used by nobody, once its owner has waited.
 ///
-/// Fails without the barrier of `enter`, or that of `quiet`; if `leave` is relaxed; without the fence at the end of `quiet`; if `quiet`
-/// waits for nobody.
+/// Fails without the barrier of `enter`, or that of `quiet`; if `leave` is relaxed; without the
+/// fence at the end of `quiet`; if `quiet` waits for nobody.
 #[test]
 fn loom_marks_hold_the_owner_until_the_last_use() {
     model(4, || {
@@ -103,7 +104,8 @@ fn loom_marks_are_counted_before_they_are_set() {
 
 /// What a reader gets is of one write.
 ///
-/// Fails without the fence of `write`, without that of `read`, or if the last store of `write` is relaxed.
+/// Fails without the fence of `write`, without that of `read`, or if the last store of `write` is
+/// relaxed.
 #[test]
 fn loom_entries_are_read_whole() {
     model(3, || {
@@ -122,8 +124,8 @@ fn loom_entries_are_read_whole() {
     });
 }
 
-/// A process that says it sleeps and then looks once more misses nothing: either it sees what was sent, or the sender
-/// sees it asleep.
+/// A process that says it sleeps and then looks once more misses nothing: either it sees what was
+/// sent, or the sender sees it asleep.
 ///
 /// Fails without the barrier of `set_sleeping`, or that of `sleeping`.
 #[test]

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::shm::sync::{AtomicU64, enter_barrier, fence, full_barrier};
 
-/// A thread's mark, in a line of its own: odd while the thread uses what others have published. Never goes back.
+/// A thread's mark, in a line of its own: odd while the thread uses what others have published.
+/// Never goes back.
 #[repr(C, align(64))]
 pub(super) struct Mark(AtomicU64);
 
@@ -15,8 +16,8 @@ impl Mark {
         Mark(AtomicU64::new(0))
     }
 
-    /// Sets the mark, which is not set. What is read of tables from here on is at least as new as any write to them that
-    /// was followed by a [`quiet`] which did not see this mark.
+    /// Sets the mark, which is not set. What is read of tables from here on is at least as new as
+    /// any write to them that was followed by a [`quiet`] which did not see this mark.
     #[inline]
     pub(super) fn enter(&self) {
         enter_barrier(&self.0);
@@ -37,7 +38,8 @@ impl Mark {
 pub(super) struct Set(Vec<(usize, u64)>);
 
 impl Set {
-    /// Those that are set now. The barrier stands behind what the caller wrote to its tables before.
+    /// Those that are set now. The barrier stands behind what the caller wrote to its tables
+    /// before.
     pub(super) fn now(used: &AtomicU64, marks: &[Mark]) -> Self {
         full_barrier();
         let used = usize::try_from(used.load(Relaxed)).unwrap_or(usize::MAX).min(marks.len());
@@ -45,7 +47,8 @@ impl Set {
         Set(words.filter(|(_, word)| !word.is_multiple_of(2)).collect())
     }
 
-    /// Has each of them been taken away since? What those threads did happened before what comes next then.
+    /// Has each of them been taken away since? What those threads did happened before what comes
+    /// next then.
     pub(super) fn is_over(&mut self, marks: &[Mark]) -> bool {
         self.0.retain(|&(at, seen)| marks[at].0.load(Relaxed) == seen);
         fence(Acquire);
@@ -53,8 +56,8 @@ impl Set {
     }
 }
 
-/// Waits until each mark set at the call has been taken away. `pause` is called between two looks, with the number of looks so far,
-/// and ends the wait by false.
+/// Waits until each mark set at the call has been taken away. `pause` is called between two looks,
+/// with the number of looks so far, and ends the wait by false.
 pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32) -> bool) -> bool {
     let mut set = Set::now(used, marks);
     let mut looks = 0;

@@ -18,7 +18,8 @@ const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
 const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
 const LEN: usize = FIXED + SLOTS * size_of::<Entry>();
-/// No huge page divides the size, so that no file of huge pages has it: those can run out, which is a signal.
+/// No huge page divides the size, so that no file of huge pages has it: those can run out, which is
+/// a signal.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
 const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
 
@@ -51,7 +52,8 @@ struct Head {
 pub(super) struct Memory {
     map: Mapping,
     fd: OwnedFd,
-    /// A bit for each granule of entries that is known to have its pages. The seals let nobody take them away again.
+    /// A bit for each granule of entries that is known to have its pages. The seals let nobody take
+    /// them away again.
     allocated: Box<[AtomicU64]>,
 }
 
@@ -97,8 +99,8 @@ impl Memory {
 
     #[inline]
     fn fixed(&self) -> &Fixed {
-        // SAFETY: the mapping begins with it, aligned to a page and large enough (asserted above); all of it is atomics, so
-        // any bytes are a value, and others may change them.
+        // SAFETY: the mapping begins with it, aligned to a page and large enough (asserted above);
+        // all of it is atomics, so any bytes are a value, and others may change them.
         unsafe { &*self.map.as_ptr().cast::<Fixed>() }
     }
 
@@ -121,7 +123,8 @@ impl Memory {
     #[inline]
     pub(super) fn entry(&self, slot: usize) -> &Entry {
         assert!(slot < SLOTS);
-        // SAFETY: within the mapping and aligned, as the mapping and `FIXED` are; all of it is atomics.
+        // SAFETY: within the mapping and aligned, as the mapping and `FIXED` are; all of it is
+        // atomics.
         unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
     }
 
@@ -145,10 +148,12 @@ impl Memory {
         &self.fixed().sleeping.0
     }
 
-    /// Any word of the segment, as a hostile owner has them at hand. For the owner alone: peers cannot write.
+    /// Any word of the segment, as a hostile owner has them at hand. For the owner alone: peers
+    /// cannot write.
     pub(super) fn any_word(&self, index: usize) -> &AtomicU64 {
         let index = index % (LEN / 8);
-        // SAFETY: within the mapping and aligned; all of it is atomics. The owner has mapped it for writing.
+        // SAFETY: within the mapping and aligned; all of it is atomics. The owner has mapped it for
+        // writing.
         unsafe { AtomicU64::from_ptr(self.map.as_ptr().cast::<u64>().add(index)) }
     }
 

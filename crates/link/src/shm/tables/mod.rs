@@ -1,15 +1,16 @@
 //! Tables of a process's queue pairs and keys, which its peers read.
 //!
-//! An entry is a cache line: a sequence word, odd while the owner writes, and the values. A reader copies the values and
-//! believes them if the sequence was even and stayed the same. Who has seen an entry once needs one load to know that it
-//! is still so ([`KeySeen`]).
+//! An entry is a cache line: a sequence word, odd while the owner writes, and the values. A reader
+//! copies the values and believes them if the sequence was even and stayed the same. Who has seen
+//! an entry once needs one load to know that it is still so ([`KeySeen`]).
 //!
 //! # Taking back what peers may be using
 //!
-//! A peer's thread marks that it is about to use an entry, looks at the entry, uses the memory, and takes its mark away.
-//! The owner makes the entry invalid, and waits until each mark that it sees set has changed once. Either the owner sees
-//! the mark or the peer sees the invalid entry, as both put a full barrier between their write and their look. The marks
-//! of a process are in its own segment, so nobody else can set or hold them.
+//! A peer's thread marks that it is about to use an entry, looks at the entry, uses the memory, and
+//! takes its mark away. The owner makes the entry invalid, and waits until each mark that it sees
+//! set has changed once. Either the owner sees the mark or the peer sees the invalid entry, as both
+//! put a full barrier between their write and their look. The marks of a process are in its own
+//! segment, so nobody else can set or hold them.
 
 mod entry;
 #[cfg(not(all(test, loom)))]
@@ -35,7 +36,8 @@ pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]
 pub use published::{Busy, Published};
 
-/// Where in a segment of tables the words are that a peer reads: for a hostile owner (`crate::foreign`).
+/// Where in a segment of tables the words are that a peer reads: for a hostile owner
+/// (`crate::foreign`).
 #[cfg(not(all(test, loom)))]
 pub(crate) mod words {
     use super::entry::WORDS;

@@ -33,7 +33,8 @@ impl PeerTables {
         Ok(PeerTables { memory, identity })
     }
 
-    /// Which process it says it is. The number is to be compared with what the kernel says of its socket.
+    /// Which process it says it is. The number is to be compared with what the kernel says of its
+    /// socket.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -73,41 +74,45 @@ impl PeerTables {
         None
     }
 
-    /// Whether the key is still as it was when [`key`](Self::key) of these tables gave `seen`: one load.
+    /// Whether the key is still as it was when [`key`](Self::key) of these tables gave `seen`: one
+    /// load.
     #[inline]
     pub fn key_unchanged(&self, seen: &KeySeen) -> bool {
         self.memory.entry(seen.slot).is_unchanged(seen.sequence)
     }
 
-    /// Whether the queue pair is still as it was when [`qp`](Self::qp) of these tables gave `seen`: one load.
+    /// Whether the queue pair is still as it was when [`qp`](Self::qp) of these tables gave `seen`:
+    /// one load.
     #[inline]
     pub fn qp_unchanged(&self, seen: &QpSeen) -> bool {
         self.memory.entry(seen.slot).is_unchanged(seen.sequence)
     }
 
-    /// Whether the process sleeps: odd. To be asked after something was put where it looks before it sleeps; has the barrier
-    /// which that needs.
+    /// Whether the process sleeps: odd. To be asked after something was put where it looks before
+    /// it sleeps; has the barrier which that needs.
     #[inline]
     pub fn sleeping(&self) -> u32 {
         full_barrier();
         self.memory.sleeping().load(Relaxed)
     }
 
-    /// The threads of that process that are within [`enter`](super::Published::enter) now: for whoever waits for several processes at
-    /// once.
+    /// The threads of that process that are within [`enter`](super::Published::enter) now: for
+    /// whoever waits for several processes at once.
     pub fn inside(&self) -> Inside {
         Inside(marks::Set::now(self.memory.used(), self.memory.marks()))
     }
 
-    /// Have they all left it since? With an entry made invalid before they were looked for, nobody there uses it then.
+    /// Have they all left it since? With an entry made invalid before they were looked for, nobody
+    /// there uses it then.
     pub fn are_out(&self, inside: &mut Inside) -> bool {
         inside.0.is_over(self.memory.marks())
     }
 
-    /// Waits until every thread of that process which was within [`enter`](super::Published::enter) at the call has left it.
+    /// Waits until every thread of that process which was within [`enter`](super::Published::enter)
+    /// at the call has left it.
     ///
-    /// With an entry made invalid before the call, nobody there uses it behind the call. False: `patience` ran out, or
-    /// `gone`, asked now and then, said that the process is no more.
+    /// With an entry made invalid before the call, nobody there uses it behind the call. False:
+    /// `patience` ran out, or `gone`, asked now and then, said that the process is no more.
     pub fn wait_quiet(&self, patience: Duration, mut gone: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
         marks::quiet(self.memory.used(), self.memory.marks(), |looks| {

@@ -15,8 +15,9 @@ use crate::shm::{ShmError, segment};
 
 /// What this process publishes.
 ///
-/// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp), [`set_key`](Self::set_key), [`remove_key`](Self::remove_key),
-/// [`set_sleeping`](Self::set_sleeping)) take turns by a lock of their caller's.
+/// Writers ([`set_qp`](Self::set_qp), [`remove_qp`](Self::remove_qp), [`set_key`](Self::set_key),
+/// [`remove_key`](Self::remove_key), [`set_sleeping`](Self::set_sleeping)) take turns by a lock of
+/// their caller's.
 pub struct Published {
     inner: Arc<Inner>,
 }
@@ -58,14 +59,14 @@ impl Published {
         self.inner.identity
     }
 
-    /// Says which thread lives as long as this program, and no longer than that: an `exec` ends it before it replaces the
-    /// program.
+    /// Says which thread lives as long as this program, and no longer than that: an `exec` ends it
+    /// before it replaces the program.
     pub fn set_thread(&self, thread: u32) {
         self.inner.memory.thread().store(thread.into(), Relaxed);
     }
 
-    /// Publishes a queue pair under the low 14 bits of its number. False: there is no memory for it, or another with the same
-    /// low bits is published, and it is not published.
+    /// Publishes a queue pair under the low 14 bits of its number. False: there is no memory for
+    /// it, or another with the same low bits is published, and it is not published.
     pub fn set_qp(&self, entry: &QpEntry) -> bool {
         let slot = layout::qp_index(entry.qpn);
         let memory = &self.inner.memory;
@@ -89,14 +90,16 @@ impl Published {
         QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
     }
 
-    /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory, and it is not published.
+    /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory,
+    /// and it is not published.
     pub fn set_key(&self, entry: &KeyEntry) -> bool {
         let Some(slot) = self.find(entry.key, true) else { return false };
         self.inner.memory.entry(slot).write(&entry.to_words());
         true
     }
 
-    /// Takes a key back. Who uses it already goes on: see [`PeerTables::wait_quiet`](super::PeerTables::wait_quiet).
+    /// Takes a key back. Who uses it already goes on: see
+    /// [`PeerTables::wait_quiet`](super::PeerTables::wait_quiet).
     pub fn remove_key(&self, key: u32) {
         if let Some(slot) = self.find(key, false) {
             self.inner.memory.entry(slot).write(&VACANT);
@@ -121,11 +124,13 @@ impl Published {
         free
     }
 
-    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it sleeps. Said again while it
-    /// sleeps, it is a new announcement, for which peers wake it once more.
+    /// Says whether the process sleeps and must be woken; gives back the new sequence, odd while it
+    /// sleeps. Said again while it sleeps, it is a new announcement, for which peers wake it once
+    /// more.
     ///
-    /// Whoever has said that it sleeps looks once more whether something has come, and then sleeps: either it finds what a
-    /// peer has sent, or that peer finds it asleep ([`PeerTables::sleeping`](super::PeerTables::sleeping)).
+    /// Whoever has said that it sleeps looks once more whether something has come, and then sleeps:
+    /// either it finds what a peer has sent, or that peer finds it asleep
+    /// ([`PeerTables::sleeping`](super::PeerTables::sleeping)).
     pub fn set_sleeping(&self, on: bool) -> u32 {
         let word = self.inner.memory.sleeping();
         let mut sequence = word.load(Relaxed);
@@ -156,8 +161,9 @@ impl Published {
         });
     }
 
-    /// Marks that the calling thread uses tables or memory of others until the result is dropped. What it looks up behind
-    /// this stays usable that long. None: as many threads as there are marks use them already.
+    /// Marks that the calling thread uses tables or memory of others until the result is dropped.
+    /// What it looks up behind this stays usable that long. None: as many threads as there are
+    /// marks use them already.
     #[inline]
     pub fn enter(&self) -> Option<Busy<'_>> {
         let inner = &*self.inner;

@@ -85,7 +85,8 @@ fn only_sealed_tables_are_opened() {
     }
 }
 
-/// Tables are large and mostly empty: only what is used takes memory, and a look at what is not there takes a page at most.
+/// Tables are large and mostly empty: only what is used takes memory, and a look at what is not
+/// there takes a page at most.
 #[test]
 fn empty_tables_take_little_memory() {
     let (ours, fd) = Published::create().unwrap();
@@ -131,7 +132,8 @@ fn keys_are_whole() {
     assert_eq!(theirs.key(0x1202).unwrap().0, key(0x1202, 2));
 }
 
-/// A reader gets the values of one write, or nothing; and what it has seen is unchanged only until the next.
+/// A reader gets the values of one write, or nothing; and what it has seen is unchanged only until
+/// the next.
 #[test]
 fn what_is_read_was_written_at_once() {
     let (ours, theirs) = tables();
@@ -294,20 +296,21 @@ fn nobody_uses_what_was_taken_back() {
     });
 }
 
-/// A child of a fork has no mapping, and dropping what it inherited touches nothing: neither its parent's tables nor what the
-/// child has at those addresses by then.
+/// A child of a fork has no mapping, and dropping what it inherited touches nothing: neither its
+/// parent's tables nor what the child has at those addresses by then.
 #[test]
 fn a_child_drops_what_it_inherited_unharmed() {
     let (ours, theirs) = tables();
     let (consumer, _fd) = Consumer::create().unwrap();
     let _busy = ours.enter().unwrap();
     let at = ours.memory().any_word(0).as_ptr().cast::<u8>();
-    // SAFETY: the child calls nothing but system calls, and drops that do nothing but such and freeing.
+    // SAFETY: the child calls nothing but system calls, and drops that do nothing but such and
+    // freeing.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let fixed = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        // SAFETY: a new mapping where there is none; then its first byte. `_exit` ends the child, so that nothing is dropped
-        // again.
+        // SAFETY: a new mapping where there is none; then its first byte. `_exit` ends the child,
+        // so that nothing is dropped again.
         unsafe {
             let map = libc::mmap(at.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE, fixed, -1, 0);
             if map != at.cast() {
@@ -357,7 +360,8 @@ fn every_index_of_a_queue_pair_has_a_place() {
     }
 }
 
-/// Several processes are waited for at once: what counts is who was inside at one moment, and not who comes later (MEM-2).
+/// Several processes are waited for at once: what counts is who was inside at one moment, and not
+/// who comes later (MEM-2).
 #[test]
 fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
     let ((a, see_a), (b, see_b)) = (tables(), tables());

@@ -7,7 +7,8 @@ use crate::object::Hold;
 use std::any::Any;
 use std::time::Instant;
 
-/// What must not be dropped under a lock: it may be the consumer's, or the last handle on something.
+/// What must not be dropped under a lock: it may be the consumer's, or the last handle on
+/// something.
 type Waste = Vec<Box<dyn Any + Send>>;
 
 impl ConnectorInner {
@@ -75,7 +76,8 @@ impl ConnectorInner {
         }
     }
 
-    /// The attempt failed: the address is free again, for another one too, and that before the consumer hears of it.
+    /// The attempt failed: the address is free again, for another one too, and that before the
+    /// consumer hears of it.
     fn let_endpoint_go(&self, link: &mut Link, waste: &mut Waste) {
         link.endpoint = None;
         link.peer_address = None;

@@ -311,8 +311,9 @@ fn apply(h: &mut Handshake, input: Input, now: Instant, out: &mut Actions) -> Op
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a request that pends is completed once, none other is; one disconnect event
-    /// at most comes for one established connection; and a close leaves nothing pending.
+    /// Whatever happens in whatever order: a request that pends is completed once, none other is;
+    /// one disconnect event at most comes for one established connection; and a close leaves
+    /// nothing pending.
     #[test]
     fn requests_complete_once(passive in any::<bool>(), steps in proptest::collection::vec(inputs(), 0..40)) {
         let now = Instant::now();
