@@ -59,7 +59,7 @@ pub struct Qp {
     /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(crate) timer_at: AtomicU64,
     /// Listed among those that wait for the next poll.
-    pub(crate) dirty: AtomicBool,
+    pub(crate) pending: AtomicBool,
     /// Already listed among those that the current batch of packets touched.
     pub(crate) touched: AtomicBool,
     pub(crate) async_acks: Acks,
@@ -194,7 +194,7 @@ impl Qp {
                     rendezvous: VecDeque::new(),
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
-                dirty: AtomicBool::new(false),
+                pending: AtomicBool::new(false),
                 touched: AtomicBool::new(false),
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),

@@ -1,6 +1,7 @@
 //! The queue pair.
 use crate::attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap, check_modify};
 use crate::cause::Cause;
+use crate::clock::Clock;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, MemoryFault};
@@ -8,7 +9,7 @@ use crate::packet::{Output, Packet, Transmit};
 use crate::time::Time;
 use crate::types::{Limits, PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
-use adverb_wire::{Headers, Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
+use adverb_wire::{Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
 mod congestion;
@@ -117,8 +118,8 @@ impl RecvSource for NoSrq {
 
 /// What the host lends a queue pair for one step.
 pub struct Env<'a, M: ?Sized, S: ?Sized> {
-    /// Now.
-    pub now: Time,
+    /// What time it is.
+    pub clock: &'a dyn Clock,
     /// Keys of the device.
     pub keys: &'a KeyTable,
     /// Memory.
@@ -156,6 +157,17 @@ enum Half {
     Responder,
 }
 
+/// May a plain ACK wait for company?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AckDelay {
+    /// It leaves at once.
+    None,
+    /// It waits until something else leaves.
+    Alone,
+    /// Something else has left: it leaves behind that, in the same run.
+    Accompanied,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
@@ -166,7 +178,7 @@ pub struct Qp {
     responder: Responder,
     /// Why it is in ERR or SQE, unless the consumer moved it there.
     first_error: Option<Arc<Cause>>,
-    hold_ack: bool,
+    ack: AckDelay,
     counters: Counters,
     last_packet: Half,
     /// COMM_EST was raised.
@@ -190,7 +202,7 @@ impl Qp {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
             first_error: None,
-            hold_ack: false,
+            ack: AckDelay::None,
             counters: Counters::default(),
             last_packet: Half::Requester,
             established: false,
@@ -225,12 +237,9 @@ impl Qp {
     /// May [`Qp::poll_output`] have something to do?
     #[must_use]
     pub fn wants_output(&self) -> bool {
-        self.responder.has_output() || self.requester.wants_output()
-    }
-    /// Has [`Qp::poll_output`] nothing to do but send a plain ACK?
-    #[must_use]
-    pub fn only_ack_to_send(&self) -> bool {
-        self.responder.only_ack_waits() && !self.requester.wants_output()
+        self.requester.wants_output()
+            || self.responder.has_output() && !self.delays_ack()
+            || self.notifier.is_due()
     }
     /// What it counted.
     #[must_use]
@@ -351,12 +360,6 @@ impl Qp {
         Ok(())
     }
 
-    /// Does it matter when this packet came? If not, [`Env::now`] may be any time.
-    #[must_use]
-    pub fn takes_time(&self, headers: &Headers) -> bool {
-        let bth = &headers.bth;
-        bth.opcode.is_response() || self.config.qp_type.is_reliable() && self.responder.takes_time(bth.psn)
-    }
     /// Keeps packets that come early in memory that others have a share of, too.
     #[must_use]
     pub fn with_reorder_memory(mut self, memory: &Arc<ReorderMemory>) -> Self {
@@ -380,7 +383,7 @@ impl Qp {
             return;
         }
         if packet.traffic_class & ECN == ECN {
-            self.marked(packet, env.now);
+            self.marked(packet, env.clock.now());
         }
         if self.attr.state == QpState::Err {
             self.responder.end_again(&ctx!(self), env.keys, packet, &mut self.counters);
@@ -389,7 +392,7 @@ impl Qp {
         if packet.headers.bth.opcode.is_response() {
             let mut answer = AnswerEnv {
                 ctx: &ctx!(self),
-                now: env.now,
+                clock: env.clock,
                 keys: env.keys,
                 memory: env.memory,
                 effects: env.effects,
@@ -473,45 +476,54 @@ impl Qp {
     }
 
     /// The next thing to do; call until [`Output::Idle`].
-    pub fn poll_output(&mut self, now: Time, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
+    pub fn poll_output(&mut self, clock: &dyn Clock, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
         if let Some(verdict) = self.responder.take_fatal() {
             self.apply(verdict, effects);
         }
         if self.notifier.is_due() {
+            self.accompany_ack();
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
         // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the
         // data sooner. It does not wait for a message of several packets: the peer would get the
         // answer to its request, with an event, before the request itself completes.
-        let ack_last = sends && self.responder.only_ack_waits() && !self.requester.is_at_long_message();
+        let ack_last = self.responder.only_ack_waits() && !(sends && self.requester.is_at_long_message());
         if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
+            self.accompany_ack();
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         if sends {
-            match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
+            match self.requester.poll(&ctx!(self), clock, keys, effects, &mut self.counters) {
                 Step::Packet => {
+                    self.accompany_ack();
                     self.last_packet = Half::Requester;
-                    let path = if self.config.qp_type == QpType::Ud {
-                        self.requester.ud_path()
-                    } else {
-                        &self.attr.av
-                    };
-                    let (source_port, traffic_class) =
-                        (ctx!(self).source_port(), ctx!(self).traffic_class(path));
-                    let (headers, payload) = (self.requester.headers(), self.requester.payload());
-                    return Output::Packet(Transmit { path, traffic_class, source_port, headers, payload });
+                    return Output::Packet(self.request());
                 }
                 Step::Key(op) => return Output::Key(op),
                 Step::Idle => self.settle(effects),
             }
         }
-        if ack_last && !self.hold_ack && self.responder.prepare_response(&ctx!(self), keys) {
+        if ack_last && !self.delays_ack() && self.responder.prepare_response(&ctx!(self), keys) {
             self.last_packet = Half::Responder;
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         Output::Idle
+    }
+    /// The packet that the requester has made ready.
+    fn request(&self) -> Transmit<'_> {
+        let ud = self.config.qp_type == QpType::Ud;
+        let path = if ud { self.requester.ud_path() } else { &self.attr.av };
+        let (source_port, traffic_class) = (ctx!(self).source_port(), ctx!(self).traffic_class(path));
+        let (headers, payload) = (self.requester.headers(), self.requester.payload());
+        Transmit { path, traffic_class, source_port, headers, payload }
+    }
+    /// Something leaves: an ACK that was delayed may leave behind it.
+    fn accompany_ack(&mut self) {
+        if self.ack == AckDelay::Alone {
+            self.ack = AckDelay::Accompanied;
+        }
     }
     /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes
     /// (but on UD), and as many as the host takes may be on their way. Before the first request
@@ -557,12 +569,6 @@ impl Qp {
     pub fn has_unacknowledged(&self) -> bool {
         self.requester.has_unacknowledged()
     }
-    /// Does nothing but a plain ACK wait to be sent? It may be delayed for a moment, so that it
-    /// leaves together with what the program sends next.
-    #[must_use]
-    pub fn only_ack_waits(&self) -> bool {
-        self.responder.only_ack_waits()
-    }
     /// Does a READ of the peer's still have to take its payload, which a later request could
     /// change? The host sends the waiting responses before it gives the queue pair such a request.
     /// Verbs order a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the
@@ -571,29 +577,27 @@ impl Qp {
     pub fn owes_read(&self) -> bool {
         self.responder.owes_read()
     }
-    /// Is a plain ACK delayed?
+    /// Does a plain ACK wait, and nothing else, because the host delays it?
     #[must_use]
-    pub fn holds_ack(&self) -> bool {
-        self.hold_ack
+    pub fn delays_ack(&self) -> bool {
+        self.ack == AckDelay::Alone && self.responder.only_ack_waits()
     }
-    /// While set, [`Qp::poll_output`] delays a plain ACK. The host is responsible for clearing it
-    /// soon.
-    pub fn hold_ack(&mut self, hold: bool) {
-        self.hold_ack = hold;
+    /// From now on a plain ACK waits until something else leaves, so that both leave in one run; or
+    /// it does so no more. The host sees to it that it does not wait for long.
+    pub fn delay_ack(&mut self, delay: bool) {
+        self.ack = if delay { AckDelay::Alone } else { AckDelay::None };
     }
     /// While set, messages that need a receive find none, whatever is posted: a fault on request.
     pub fn hide_receives(&mut self, hide: bool) {
         self.responder.receives_hidden = hide;
     }
     /// The host performed (or refused) the last [`Output::Key`].
-    pub fn key_op_done(&mut self, result: Result<(), Cause>, now: Time, effects: &mut Effects) {
-        let _ = now;
+    pub fn key_op_done(&mut self, result: Result<(), Cause>, effects: &mut Effects) {
         self.requester.key_op_done(&self.config, result, effects);
         self.settle(effects);
     }
     /// The host could not read the payload of the last [`Output::Packet`], which it did not send.
-    pub fn transmit_failed(&mut self, fault: MemoryFault, now: Time, effects: &mut Effects) {
-        let _ = now;
+    pub fn transmit_failed(&mut self, fault: MemoryFault, effects: &mut Effects) {
         match self.last_packet {
             Half::Requester => {
                 self.requester.transmit_failed(fault.addr);

@@ -258,12 +258,6 @@ impl Responder {
         }
     }
 
-    /// Does it matter when this packet came? Not as long as packets come in order.
-    #[inline]
-    pub(crate) fn takes_time(&self, psn: Psn) -> bool {
-        psn != self.expected || !self.reorder.is_idle()
-    }
-
     /// Is an answer waiting?
     pub(crate) fn has_output(&self) -> bool {
         !self.responses.is_empty() || self.fatal.is_some()
