@@ -62,6 +62,7 @@ impl<'a> StepClock<'a> {
 }
 
 impl Clock for StepClock<'_> {
+    #[inline]
     fn now(&self) -> Time {
         let now = self
             .read

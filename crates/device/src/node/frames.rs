@@ -78,7 +78,7 @@ impl Node {
     /// Sends what a raw packet queue pair has.
     pub(super) fn pump_frames(&self, inner: &mut QpInner, effects: &mut Effects, port: &Port) -> Room {
         let mut road = Frames { node: self, port, taken: Vec::new() };
-        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, false), effects)
+        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, false), effects, self.keys.read())
     }
 
     /// Puts a frame into a queue pair's next receive.

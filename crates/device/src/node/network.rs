@@ -116,7 +116,7 @@ impl Node {
         let QpInner { engine, route, backlog, .. } = inner;
         let Tx { batch, effects } = tx;
         let mut network = Network { node: self, qp, hand_over, route, backlog, batch };
-        self.drain(engine, &mut network, &clock, effects)
+        self.drain(engine, &mut network, &clock, effects, self.keys.read())
     }
 
     /// Sends one packet that belongs to no queue pair.

@@ -55,6 +55,9 @@ pub(super) enum Program {
     Sleeps,
 }
 
+/// [`Program::Given`] in a word.
+const GIVEN_STATE: u64 = 1;
+
 impl Program {
     const NEW: Program = Program::Runs { arms: 0 };
 
@@ -113,18 +116,19 @@ impl Program {
     fn word(self) -> u64 {
         let (state, arms, until) = match self {
             Program::Runs { arms } => (0, arms, 0),
-            Program::Given { arms, until } => (1, arms, until.0),
+            Program::Given { arms, until } => (GIVEN_STATE, arms, until.0),
             Program::Works { arms, until } => (2, arms, until.0),
             Program::Sleeps => (3, ARMS, 0),
         };
         state | u64::from(arms) << 2 | until << 6
     }
 
+    #[inline]
     fn of(word: u64) -> Program {
         let (arms, until) = ((word >> 2 & 0xf) as u8, Time(word >> 6));
         match word & 3 {
             0 => Program::Runs { arms },
-            1 => Program::Given { arms, until },
+            GIVEN_STATE => Program::Given { arms, until },
             2 => Program::Works { arms, until },
             _ => Program::Sleeps,
         }
@@ -175,6 +179,7 @@ impl Policy {
         }
     }
 
+    #[inline]
     pub(super) fn program(&self) -> Program {
         Program::of(self.program.load(Ordering::Relaxed))
     }
@@ -202,7 +207,7 @@ impl Policy {
     /// The program looks into a queue.
     #[inline]
     pub(super) fn looks_at_queue(&self, now: impl Fn() -> Time) {
-        if matches!(self.program(), Program::Given { .. }) {
+        if self.program.load(Ordering::Relaxed) & 3 == GIVEN_STATE {
             self.change(|program| program.looks(now()));
         }
     }

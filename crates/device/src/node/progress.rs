@@ -319,7 +319,10 @@ impl Node {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
             inner.engine.delay_ack(batch.delay);
-            self.pump(&qp, &mut inner, &mut batch.tx);
+            // What has nothing but an ACK that waits is done.
+            if !inner.engine.delays_ack() || inner.engine.wants_output() {
+                self.pump(&qp, &mut inner, &mut batch.tx);
+            }
             let delayed = inner.engine.delays_ack();
             inner.engine.delay_ack(false);
             drop(inner);
@@ -405,6 +408,7 @@ impl Node {
     }
 
     /// One step of a queue pair's engine.
+    #[inline]
     fn step(
         &self,
         qp: &Qp,

@@ -54,19 +54,22 @@ struct Ring<'a> {
 }
 
 impl Road for Ring<'_> {
+    #[inline]
     fn room(&mut self) -> Room {
         if self.lane.is_none() {
             // Whoever holds the ring may have lost the processor: nobody waits for it, least of all
             // who receives for all.
             self.lane = self.peer.lane();
         }
-        match self.lane.as_mut().map(|lane| lane.has_room(LONGEST)) {
-            Some(Ok(true)) => Room::Yes,
-            Some(Ok(false)) | None => Room::Later,
-            Some(Err(Broken)) => Room::Broken,
+        let Some(lane) = &mut self.lane else { return Room::Later };
+        match lane.has_room(LONGEST) {
+            Ok(true) => Room::Yes,
+            Ok(false) => Room::Later,
+            Err(Broken) => Room::Broken,
         }
     }
 
+    #[inline]
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
         let Some(lane) = &mut self.lane else { return Err(Unsent::Broken) };
         let mut head = [0; MAX_HEADER_LEN];
@@ -105,6 +108,7 @@ impl Road for Ring<'_> {
         }
     }
 
+    #[inline]
     fn flush(&mut self) -> Room {
         self.lane = None;
         if self.pushed {
@@ -131,7 +135,7 @@ impl Node {
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
-        self.perform(qp, inner, effects, peer);
+        let keys = self.perform(qp, inner, effects, peer);
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
@@ -143,13 +147,20 @@ impl Node {
             by_reference: inner.is_shown(),
             pushed: false,
         };
-        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, true), effects)
+        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, true), effects, keys)
     }
 
     /// One-sided requests that nothing is ahead of are performed here and now.
-    fn perform(&self, qp: &Qp, inner: &mut QpInner, effects: &mut Effects, peer: &Peer) {
-        let Some(lanes) = &self.lanes else { return };
+    #[inline]
+    fn perform(
+        &self,
+        qp: &Qp,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        peer: &Peer,
+    ) -> RwLockReadGuard<'_, KeyTable> {
         let mut keys = self.keys.read();
+        let Some(lanes) = &self.lanes else { return keys };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, seen, .. } = inner;
         while let Some(request) = engine.poll_direct(&keys) {
@@ -164,6 +175,7 @@ impl Node {
                 RwLockReadGuard::bump(&mut keys);
             }
         }
+        keys
     }
 
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.

@@ -8,6 +8,7 @@ use crate::node::clock::StepClock;
 use crate::qp::{Qp, QpInner};
 use crate::raw::Role;
 use adverb_engine::{Effects, KeyTable, MemoryFault, Output, Transmit};
+use adverb_sync::RwLockReadGuard;
 
 /// What carries packets of a queue pair.
 pub(super) trait Road {
@@ -64,15 +65,16 @@ impl Node {
     }
 
     /// Takes from a queue pair what it wants to send and gives it to a road.
-    pub(super) fn drain(
-        &self,
+    #[inline]
+    pub(super) fn drain<'a>(
+        &'a self,
         engine: &mut adverb_engine::Qp,
         road: &mut impl Road,
         clock: &StepClock<'_>,
         effects: &mut Effects,
+        mut keys: RwLockReadGuard<'a, KeyTable>,
     ) -> Room {
         let mut end = Room::Yes;
-        let mut keys = self.keys.read();
         while end == Room::Yes && engine.wants_output() {
             end = road.room();
             if end != Room::Yes {

@@ -235,6 +235,7 @@ impl Qp {
         self.config.counted = true;
     }
     /// May [`Qp::poll_output`] have something to do?
+    #[inline]
     #[must_use]
     pub fn wants_output(&self) -> bool {
         self.requester.wants_output()
@@ -512,6 +513,7 @@ impl Qp {
         Output::Idle
     }
     /// The packet that the requester has made ready.
+    #[inline]
     fn request(&self) -> Transmit<'_> {
         let ud = self.config.qp_type == QpType::Ud;
         let path = if ud { self.requester.ud_path() } else { &self.attr.av };
@@ -520,6 +522,7 @@ impl Qp {
         Transmit { path, traffic_class, source_port, headers, payload }
     }
     /// Something leaves: an ACK that was delayed may leave behind it.
+    #[inline]
     fn accompany_ack(&mut self) {
         if self.ack == AckDelay::Alone {
             self.ack = AckDelay::Accompanied;
@@ -578,12 +581,14 @@ impl Qp {
         self.responder.owes_read()
     }
     /// Does a plain ACK wait, and nothing else, because the host delays it?
+    #[inline]
     #[must_use]
     pub fn delays_ack(&self) -> bool {
         self.ack == AckDelay::Alone && self.responder.only_ack_waits()
     }
     /// From now on a plain ACK waits until something else leaves, so that both leave in one run; or
     /// it does so no more. The host sees to it that it does not wait for long.
+    #[inline]
     pub fn delay_ack(&mut self, delay: bool) {
         self.ack = if delay { AckDelay::Alone } else { AckDelay::None };
     }

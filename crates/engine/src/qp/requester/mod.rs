@@ -234,6 +234,7 @@ impl Requester {
     }
 
     /// May there be something to send, or to fail?
+    #[inline]
     pub(crate) fn wants_output(&self) -> bool {
         // A message of UC or UD is done when its last packet has left, which the next look finds.
         let left = !self.reliable && self.una != self.high;

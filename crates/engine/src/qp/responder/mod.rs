@@ -259,6 +259,7 @@ impl Responder {
     }
 
     /// Is an answer waiting?
+    #[inline]
     pub(crate) fn has_output(&self) -> bool {
         !self.responses.is_empty() || self.fatal.is_some()
     }
@@ -269,6 +270,7 @@ impl Responder {
     }
 
     /// Nothing waits but a plain ACK.
+    #[inline]
     pub(crate) fn only_ack_waits(&self) -> bool {
         self.responses.only_ack()
     }
