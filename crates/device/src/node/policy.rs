@@ -51,7 +51,8 @@ pub(super) enum Program {
     Given { arms: u8, until: Time },
     /// It looks after an event.
     Works { arms: u8, until: Time },
-    /// It arms and sleeps on the descriptors by itself (`epoll`, or a task): only the thread drives.
+    /// It arms and sleeps on the descriptors by itself (`epoll`, or a task): only the thread
+    /// drives.
     Sleeps,
 }
 
@@ -165,8 +166,8 @@ pub(super) struct Policy {
     looks: AtomicU64,
     /// A [`Program`].
     program: AtomicU64,
-    /// A [`Thread`]. SeqCst: whoever leaves work for the thread stores that and then reads this, the
-    /// thread does the reverse, and neither may miss the other.
+    /// A [`Thread`]. SeqCst: whoever leaves work for the thread stores that and then reads this,
+    /// the thread does the reverse, and neither may miss the other.
     thread: AtomicU64,
 }
 
