@@ -8,6 +8,7 @@ use adverb_sync::Mutex;
 use libc::c_int;
 
 use crate::LinkError;
+use crate::looped;
 use crate::origin::LastOrigin;
 use crate::owner;
 use crate::steer::SteerState;
@@ -108,6 +109,7 @@ impl AddressSocket {
         };
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         receive_options(&fd, v6, config)?;
+        looped::only_from_port(&fd, ip, config)?;
         let local = socket_addr(ip, scope_id, config.port);
         sys::bind(&fd, &RawAddr::inet(&local)).map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => owner::port_taken(ip, config.port),

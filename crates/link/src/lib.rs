@@ -37,6 +37,7 @@ mod admit;
 mod bell;
 pub mod capture;
 mod error;
+mod everywhere;
 pub mod faults;
 #[doc(hidden)]
 pub mod foreign;
@@ -46,6 +47,7 @@ mod handover;
 mod hello;
 mod icrc;
 mod interfaces;
+mod looped;
 mod neighbour;
 mod origin;
 mod owner;
@@ -63,12 +65,13 @@ mod udp;
 pub use bell::{Bell, Bells, Rope, Rung};
 pub use capture::Capture;
 pub use error::{LinkError, User};
+pub use everywhere::port_of_others;
 pub use frames::{FramePort, MAX_FRAME, RawFrame};
 pub use handover::LineId;
 pub use hello::{Greeting, Hello};
 pub use interfaces::{InterfaceNews, interface_mtus};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
-pub use owner::{port_of_others, users_can_be_told_apart};
+pub use owner::users_can_be_told_apart;
 pub use recv::{OwnedPacket, RxBuffers};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
@@ -77,8 +80,8 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, has_capabilities, process_end, short_slices, signals_restart,
-    take_byte, wait_readable,
+    Uncancelled, add_byte, add_token, end_connection, has_capabilities, process_end, short_slices,
+    signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
 pub use types::{

@@ -117,15 +117,18 @@ fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>
     loop {
         match listener.accept() {
             // A client without a valid message is no process of this run.
-            Ok((stream, _)) => drop(take_message(stream, processes)),
+            Ok((stream, _)) => {
+                let _ = take_message(&stream, processes);
+                adverb_link::end_connection(stream.into());
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
     }
 }
 
-fn take_message(mut stream: UnixStream, processes: &mut BTreeMap<i32, Process>) -> io::Result<()> {
-    let sender = getsockopt(&stream, sockopt::PeerCredentials)?;
+fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>) -> io::Result<()> {
+    let sender = getsockopt(stream, sockopt::PeerCredentials)?;
     if sender.uid() != nix::unistd::geteuid().as_raw() || sender.pid() <= 0 {
         return Err(Errno::EPERM.into());
     }
