@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::process::{Running, adverb, start};
 
 /// Makes the hosts, and what steps use. The first, where the steps run, has the address 192.0.2.1,
-/// the other, whose programs are started by `there COMMAND`, 192.0.2.2.
+/// the other, whose programs are started by `$there COMMAND`, 192.0.2.2.
 const SET_UP: &str = r#"
 mount -t tmpfs none /run
 ip link set lo up
@@ -27,11 +27,11 @@ wait_for() {
         sleep 0.05
     done
 }
-says() { grep -q "$1" /run/$2; }
-fail() { echo "$1"; tail -c 2000 /run/*; kill -9 $started 2>/dev/null; exit 1; }
-there() { ip netns exec other "$@"; }
+says() { [ -e /run/$2 ] && grep -q "$1" /run/$2; }
+fail() { echo "$1"; tail -c 2000 /run/server /run/client; kill -9 $started 2>/dev/null; exit 1; }
+there="ip netns exec other"
 device_here() { "$ADVERB" devices | grep -q adverb_here; }
-device_there() { there "$ADVERB" devices | grep -q adverb_there; }
+device_there() { $there "$ADVERB" devices | grep -q adverb_there; }
 started=
 wait_for "the cable is not up" 10 device_here
 wait_for "the cable is not up" 10 device_there

@@ -19,7 +19,7 @@ const STEPS: &str = r#"
 started=$server
 # It listens when its name is there.
 wait_for "nobody listens" 20 grep -q '@adverb-[0-9]*-cm-' /proc/net/unix
-there "$ADVERB" run -- rping -c -a 192.0.2.1 -C 100000000 >/run/client 2>&1 & client=$!
+$there "$ADVERB" run -- rping -c -a 192.0.2.1 -C 100000000 >/run/client 2>&1 & client=$!
 started="$server $client"
 # Traffic over the cable shows that they talk.
 talk() { [ "$(awk '/here:/ { print $3 }' /proc/net/dev)" -ge 200 ]; }
