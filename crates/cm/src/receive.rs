@@ -145,7 +145,7 @@ impl Endpoint {
     }
 
     /// MRA: the program has not decided yet.
-    fn say_wait(&mut self, id: u32, message: Answered) {
+    pub(crate) fn say_wait(&mut self, id: u32, message: Answered) {
         let Some(conn) = self.conns.get(&id) else { return };
         let mra = Mra {
             local_id: id,

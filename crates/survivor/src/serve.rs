@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A DREQ is sent so often: it may be lost, and nobody sees the answer.
+/// A farewell is sent so often: it may be lost, and nobody sees the answer.
 const TIMES: usize = 4;
 const APART: Duration = Duration::from_millis(150);
 /// Processes and connections of each that are remembered at most.
@@ -74,7 +74,7 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
         processes.retain(|_, process| {
             let has_ended = process.has_ended();
             if has_ended {
-                let farewell = |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.dreq() };
+                let farewell = |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.farewell };
                 farewells.extend(process.connections.values().map(farewell));
             }
             !has_ended && !process.connections.is_empty()
