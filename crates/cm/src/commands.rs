@@ -5,7 +5,7 @@ use crate::data::Data;
 use crate::error::CommandError;
 use crate::farewell::refusal;
 use crate::ip::gid;
-use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus};
+use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrReq, SidrStatus};
 use crate::reason::RejectReason;
 use crate::table::Endpoint;
 use crate::types::{Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing};
@@ -240,8 +240,8 @@ impl Endpoint {
         self.go_idle(id);
     }
 
-    /// Says to a peer that its request has come and is being decided on (MRA), before it asks again.
-    /// From then on it knows by the communication id whose answer it waits for.
+    /// Says to a peer that its request has come and is being decided on (MRA), before it asks
+    /// again. From then on it knows by the communication id whose answer it waits for.
     ///
     /// # Errors
     /// The id does not wait for an answer.
@@ -380,25 +380,8 @@ impl Endpoint {
     fn answer_sidr(&mut self, id: u32, path: Path, answer: &SidrAnswer) {
         let Some(conn) = self.conns.get(&id) else { return };
         let (transaction, request_id) = (conn.transaction, conn.remote_id.unwrap_or(0));
-        let mad: [u8; MAD_LEN] = Message::from(sidr_rep(conn, answer)).emit(transaction);
+        let mad: [u8; MAD_LEN] = Message::from(conn.sidr_rep(answer)).emit(transaction);
         self.send(id, mad);
         self.keep_answer((MadKind::SidrReq, path.remote, transaction, request_id), mad);
-    }
-}
-
-/// The SIDR_REP that says an answer.
-pub(crate) fn sidr_rep(conn: &Conn, answer: &SidrAnswer) -> SidrRep {
-    SidrRep {
-        ece_attr_mod: answer.ece.attr_mod,
-        request_id: conn.remote_id.unwrap_or(0),
-        status: answer.status.0,
-        info_len: answer.info_len,
-        ece_vendor_high: (answer.ece.vendor_id >> 8) as u16,
-        qpn: answer.qpn,
-        ece_vendor_low: answer.ece.vendor_id as u8,
-        service_id: conn.service_id,
-        qkey: answer.qkey,
-        info: answer.info,
-        private_data: answer.private_data,
     }
 }

@@ -1,6 +1,7 @@
 //! One connection, attempt or datagram exchange.
 use crate::bits::MAD_LEN;
-use crate::types::{Event, Path, QpKind, State, Timing};
+use crate::mad::SidrRep;
+use crate::types::{Event, Path, QpKind, SidrAnswer, State, Timing};
 use adverb_wire::Time;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -159,5 +160,24 @@ impl Conn {
     pub fn stands(&self) -> bool {
         use State::{DreqSent, Established, MraRepReceived, RepReceived, RepSent};
         matches!(self.state, RepReceived | RepSent | MraRepReceived | Established | DreqSent)
+    }
+}
+
+impl Conn {
+    /// The SIDR_REP that says an answer.
+    pub(crate) fn sidr_rep(&self, answer: &SidrAnswer) -> SidrRep {
+        SidrRep {
+            ece_attr_mod: answer.ece.attr_mod,
+            request_id: self.remote_id.unwrap_or(0),
+            status: answer.status.0,
+            info_len: answer.info_len,
+            ece_vendor_high: (answer.ece.vendor_id >> 8) as u16,
+            qpn: answer.qpn,
+            ece_vendor_low: answer.ece.vendor_id as u8,
+            service_id: self.service_id,
+            qkey: answer.qkey,
+            info: answer.info,
+            private_data: answer.private_data,
+        }
     }
 }

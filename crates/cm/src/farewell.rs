@@ -1,5 +1,4 @@
 //! What is said for a process that ends without having said it itself.
-use crate::commands::sidr_rep;
 use crate::conn::Conn;
 use crate::mad::{Answered, Dreq, Message, Rej, SidrStatus};
 use crate::reason::RejectReason;
@@ -39,7 +38,7 @@ impl Endpoint {
             }
             State::SidrReqReceived => {
                 let refused = SidrAnswer { status: SidrStatus::REJECT, ..SidrAnswer::default() };
-                (sidr_rep(conn, &refused).into(), conn.transaction)
+                (conn.sidr_rep(&refused).into(), conn.transaction)
             }
             _ => (refusal(id.0, conn)?.into(), conn.transaction),
         };

@@ -88,8 +88,8 @@
 //! ([`Config::prefix`]), and [`route()`] reads off a MAD whom it is for: the prefix of the id that
 //! it brings back, or the service id that somebody listens on. [`answer_for_nobody`] answers for
 //! processes that have ended. [`Endpoint::peer_gone`] ends connections to a process of this host
-//! that has ended, and [`Endpoint::farewell`] is what somebody else may say to the peers of one that
-//! was killed.
+//! that has ended, and [`Endpoint::farewell`] is what somebody else may say to the peers of one
+//! that was killed.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
