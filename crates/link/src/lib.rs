@@ -80,7 +80,7 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, end_connection, has_capabilities, process_end, short_slices,
+    Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end, short_slices,
     signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
