@@ -39,8 +39,8 @@ fn the_other() {
     }
 }
 
-/// TRU-2: who starts a program that has more rights chooses by no variable what that does with them,
-/// as in which file it captures packets.
+/// TRU-2: who starts a program that has more rights chooses by no variable what that does with
+/// them, as in which file it captures packets.
 #[test]
 fn tru_2_variables_choose_nothing_in_privileged_programs() {
     assert_eq!(Other::start(STRANGER, "chosen").hear(), "true");
