@@ -41,7 +41,7 @@ fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
     let fail = |error| LinkError::from_io("hold a UDP port", error);
     let everywhere: IpAddr =
         if ip.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    let fd = bare_socket(table, everywhere)?;
+    let fd = bare_socket(table, ip)?;
     sys::set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1).map_err(fail)?;
     sys::no_groups(&fd, ip.is_ipv6());
     sys::attach_filter(&fd, &looped::NOTHING).map_err(fail)?;

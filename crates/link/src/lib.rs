@@ -20,8 +20,8 @@
 //! and each asks the kernel whose the other end is before it sends or reads anything ([`User`],
 //! `SO_PEERCRED`). A packet from the wire is not trusted: it must carry a right ICRC before
 //! anything but its length is looked at; and if its source is an address of this machine, it must
-//! come from the port, at an address where this process has a socket, so that only the own user can
-//! have sent it ([`LocalPorts`]).
+//! come from the port, at an address where this process has a socket. As the link holds the port at
+//! all addresses, only the own user can have sent it ([`LocalPorts`]).
 //!
 //! # Decorators
 //!
@@ -80,7 +80,7 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, end_connection, has_capabilities, process_end, short_slices,
+    Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end, short_slices,
     signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;

@@ -214,6 +214,16 @@ pub fn short_slices(slice: u64) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } as c_int).map(drop)
 }
 
+/// A variable of the environment by which somebody chooses what this process does; none in a
+/// program with more rights than whoever started it (set-user-ID, file capabilities): those rights
+/// are not for who has the environment.
+#[must_use]
+pub fn chosen(name: &str) -> Option<std::ffi::OsString> {
+    // SAFETY: asks.
+    let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if privileged { None } else { std::env::var_os(name) }
+}
+
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }

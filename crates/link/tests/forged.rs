@@ -34,8 +34,17 @@ fn the_other() {
             say("held");
             while asked().is_some() {}
         }
+        ["chosen"] => say(adverb_link::chosen(ROLE).is_some()),
         _ => panic!("{role}"),
     }
+}
+
+/// TRU-2: who starts a program that has more rights chooses by no variable what that does with
+/// them, as in which file it captures packets.
+#[test]
+fn tru_2_variables_choose_nothing_in_privileged_programs() {
+    assert_eq!(Other::start(STRANGER, "chosen").hear(), "true");
+    assert_eq!(Other::start_as(STRANGER, "chosen", 0o4755).hear(), "false");
 }
 
 /// A packet as it would come from `src`.

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -21,6 +22,11 @@ pub struct Other {
 impl Other {
     /// Starts one, which speaks when it is ready.
     pub fn start(uid: u32, role: &str) -> Other {
+        Other::start_as(uid, role, 0o755)
+    }
+
+    /// The same for a file with these rights.
+    pub fn start_as(uid: u32, role: &str, mode: u32) -> Other {
         assert!(
             nix::unistd::geteuid().is_root(),
             "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-link`)"
@@ -30,6 +36,7 @@ impl Other {
         let name = format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let exe = std::env::temp_dir().join(name);
         std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        std::fs::set_permissions(&exe, std::fs::Permissions::from_mode(mode)).unwrap();
         let mut command = Command::new(&exe);
         command
             .args(["--exact", "the_other", "--ignored", "--nocapture", "--test-threads=1"])
