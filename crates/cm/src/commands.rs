@@ -240,8 +240,8 @@ impl Endpoint {
         self.go_idle(id);
     }
 
-    /// Says to a peer that its request has come and is being decided on (MRA), before it asks again.
-    /// From then on it knows by the communication id whose answer it waits for.
+    /// Says to a peer that its request has come and is being decided on (MRA), before it asks
+    /// again. From then on it knows by the communication id whose answer it waits for.
     ///
     /// # Errors
     /// The id does not wait for an answer.

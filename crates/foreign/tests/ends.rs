@@ -25,9 +25,9 @@ struct Row {
     heard: [&'static [&'static str]; 2],
 }
 
-/// 28: the peer refused, as a kernel says for its process; 4: it gave up waiting; 8: nobody listens.
-/// A void request has no attributes for a queue pair (EINVAL, 22). From another host the news may
-/// come after the program has gone on.
+/// 28: the peer refused, as a kernel says for its process; 4: it gave up waiting; 8: nobody
+/// listens. A void request has no attributes for a queue pair (EINVAL, 22). From another host the
+/// news may come after the program has gone on.
 const ROWS: [Row; 9] = [
     Row { stage: "resolved", killed: "server", heard: [NOBODY, NOBODY] },
     Row { stage: "asked", killed: "server", heard: [REFUSED, REFUSED] },

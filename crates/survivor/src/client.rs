@@ -36,9 +36,10 @@ impl Survivor {
     }
 
     /// Has a connection ended for this process if the process ends without having done so; what was
-    /// said of it before no longer holds. Never waits; a survivor that is not there, or not in time, is said at `debug`.
+    /// said of it before no longer holds. Never waits; a survivor that is not there, or not in
+    /// time, is said at `debug`.
     pub fn entrust(&self, record: Record) {
-        self.say(Said::Entrust(record));
+        self.say(Said::Entrust(Box::new(record)));
     }
 
     /// The connection with this communication id of this process is over.

@@ -90,8 +90,8 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
     /// Numbers of queue pairs whose connection is not over.
     pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
-    /// Connections to other machines that somebody else ends if this process is killed, and by which
-    /// words.
+    /// Connections to other machines that somebody else ends if this process is killed, and by
+    /// which words.
     pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
     /// Those among the holds whose id the program has destroyed: no event tells of their end.
     lingering: BTreeSet<adverb_cm::Id>,
