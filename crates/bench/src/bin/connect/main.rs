@@ -49,6 +49,9 @@ enum What {
 }
 
 fn main() -> ExitCode {
+    // Requests to connect may come to any process that shares the port, others' programs among
+    // them.
+    adverb_foreign::alone::be_alone();
     match measure(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
