@@ -112,6 +112,8 @@ pub(crate) struct Conn {
     /// REQ, REP, DREQ or SIDR_REQ until it is answered; the RTU while established, the REJ when
     /// refused.
     pub sending: Option<Sending>,
+    /// When what the program decides on came: the REQ, then the REP.
+    pub came: Time,
     /// When the timer of the state runs out. Set by the table alone.
     pub deadline: Option<Time>,
     pub events: VecDeque<Event>,
@@ -136,9 +138,16 @@ impl Conn {
             alternate: false,
             pace,
             sending: None,
+            came: Time::ZERO,
             deadline: None,
             events: VecDeque::new(),
         }
+    }
+
+    /// Has what the program decides on come again so soon that its sender, who waits for longer,
+    /// cannot have sent it again? Then it is the network that repeats, and nobody asks anything.
+    pub fn is_echo(&self, now: Time) -> bool {
+        now.since(self.came) < self.pace.timeout / 2
     }
 
     /// By which a repeated REQ finds it.

@@ -55,7 +55,8 @@
 //! remote response time and twice the packet lifetime, up to 15 times ([`Timing::LINUX`]: every 4.8
 //! s, given up after 77 s). A REP uses what the REQ said, a DREQ what the connection began with. A
 //! peer that needs longer says so by an MRA, once for each message; here an MRA answers a repeated
-//! REQ or REP while the program has not decided. What a peer may set is limited, so that a
+//! REQ or REP while the program has not decided, but for one that the network repeats: it comes
+//! sooner than its sender sends again. What a peer may set is limited, so that a
 //! connection that nobody owns any more does not stay: response times to 17 s, service timeouts to
 //! 275 s.
 //!

@@ -39,7 +39,7 @@ impl Survivor {
     /// said of it before no longer holds. Never waits; a survivor that is not there, or not in
     /// time, is said at `debug`.
     pub fn entrust(&self, record: Record) {
-        self.say(Said::Entrust(record));
+        self.say(Said::Entrust(Box::new(record)));
     }
 
     /// The connection with this communication id of this process is over.

@@ -20,10 +20,10 @@ pub struct Record {
 }
 
 /// What a process says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
     /// It has this connection now, or the connection has moved on.
-    Entrust(Record),
+    Entrust(Box<Record>),
     /// The connection with this id of its own is over.
     Withdraw(u32),
 }
@@ -57,7 +57,7 @@ impl Said {
                 let farewell: [u8; MAD_LEN] = bytes[MAD..].try_into().ok()?;
                 let same_family = path.local.is_ipv4() == path.remote.is_ipv4();
                 let possible = same_family && adverb_cm::route(&farewell).is_ok();
-                possible.then_some(Said::Entrust(Record { local_id, path, farewell }))
+                possible.then(|| Said::Entrust(Box::new(Record { local_id, path, farewell })))
             }
             _ => None,
         }
@@ -81,10 +81,10 @@ mod tests {
     use adverb_cm::Message;
     use adverb_cm::mad::Dreq;
 
-    fn record(local: &str, remote: &str) -> Record {
+    fn record(local: &str, remote: &str) -> Box<Record> {
         let path = Path { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
         let dreq = Dreq { local_id: 0x1234_5678, remote_id: 7, remote_qpn: 0x1f_0004, ..Dreq::default() };
-        Record { local_id: dreq.local_id, path, farewell: Message::from(dreq).emit(9) }
+        Box::new(Record { local_id: dreq.local_id, path, farewell: Message::from(dreq).emit(9) })
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
                 connections: BTreeMap::new(),
             });
             if !full && process.connections.len() < CONNECTIONS {
-                process.connections.insert(record.local_id, record);
+                process.connections.insert(record.local_id, *record);
             }
         }
         Said::Withdraw(local_id) => {
