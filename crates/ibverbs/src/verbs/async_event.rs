@@ -1,6 +1,6 @@
 //! Asynchronous events of a context.
 use super::held::hold;
-use super::{failed, failed_minus_one};
+use super::{acknowledged, failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
@@ -52,12 +52,18 @@ unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
     match event.event_type {
         IBV_EVENT_CQ_ERR => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.cq })?;
+            let cq = unsafe { event.element.cq };
+            let obj = hot(cq)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*cq).async_events_completed, 1) };
             obj.cq.context().ack_async_event(&Element::Cq(obj.cq.clone()));
         }
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.srq })?;
+            let srq = unsafe { event.element.srq };
+            let obj = hot(srq)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*srq).events_completed, 1) };
             obj.srq.pd().context().ack_async_event(&Element::Srq(obj.srq.clone()));
         }
         IBV_EVENT_QP_FATAL
@@ -69,7 +75,10 @@ unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
         | IBV_EVENT_PATH_MIG_ERR
         | IBV_EVENT_QP_LAST_WQE_REACHED => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.qp })?;
+            let qp = unsafe { event.element.qp };
+            let obj = hot(qp)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*qp).events_completed, 1) };
             obj.qp.context().ack_async_event(&Element::Qp(obj.qp.clone()));
         }
         _ => {}

@@ -1,6 +1,6 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::{done, failed, failed_minus_one, failed_null};
+use super::{acknowledged, done, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
@@ -94,7 +94,11 @@ unsafe extern "C-unwind" fn get_cq_event(
 /// Acknowledges `nevents` events at once (CHN-4).
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     match hot(cq) {
-        Ok(cq) => cq.cq.ack_events(nevents),
+        Ok(obj) => {
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*cq).comp_events_completed, nevents) };
+            obj.cq.ack_events(nevents);
+        }
         Err(e) => {
             failed("ibv_ack_cq_events", &e);
         }

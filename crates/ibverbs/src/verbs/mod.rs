@@ -40,6 +40,7 @@ pub mod wr_api;
 pub mod xrcd;
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Says why a call fails (the number alone would not), sets `errno`, and answers the same: callers
 /// look at either.
@@ -80,4 +81,13 @@ pub unsafe fn put<T>(to: *mut T, value: T) {
         // SAFETY: the caller's promise.
         unsafe { to.write(value) };
     }
+}
+
+/// Counts acknowledged events in a field of an object's structure, where programs look at it.
+///
+/// # Safety
+/// It is a field of a handle that was given out.
+unsafe fn acknowledged(field: *mut u32, events: u32) {
+    // SAFETY: such memory stays, and threads of the program may acknowledge at once.
+    unsafe { AtomicU32::from_ptr(field) }.fetch_add(events, Ordering::Relaxed);
 }

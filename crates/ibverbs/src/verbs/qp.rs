@@ -264,8 +264,12 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
-        // SAFETY: a visible field.
-        unsafe { (*qp).state = obj.qp.state() as u32 };
+        if mask.contains(AttrMask::STATE) {
+            // The visible state is what was asked for last: a program that posts while the queue
+            // pair fails by itself must not see it change.
+            // SAFETY: a visible field.
+            unsafe { (*qp).state = (*attr).qp_state };
+        }
         Ok(())
     };
     done("ibv_modify_qp", modify())
@@ -322,7 +326,7 @@ fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _attr_mask: c_int,
+    attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     let obj = match live(qp) {
@@ -340,7 +344,9 @@ pub unsafe extern "C" fn ibv_query_qp(
     attr_out(&now, &mut out);
     // SAFETY: the program's places; the visible fields of a live handle.
     unsafe {
-        (*qp).state = out.qp_state;
+        if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
+            (*qp).state = out.qp_state;
+        }
         attr.write(out);
         init_attr.write(ibv_qp_init_attr {
             qp_context: (*qp).qp_context,
