@@ -8,6 +8,7 @@ pub mod ah;
 pub mod async_event;
 pub mod attributes;
 pub mod buf;
+pub mod check;
 pub mod comp_channel;
 pub mod comp_cntr;
 pub mod cq;
@@ -46,6 +47,7 @@ use core::ffi::c_int;
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
+    check::note_failure(e);
     crate::errno::code(e.errno())
 }
 
