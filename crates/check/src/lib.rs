@@ -18,12 +18,14 @@ mod report;
 mod suppress;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use code::Code;
 pub use events::Source;
-pub use ledger::{Completed, Ledger, QueuePair, Refused};
+pub use ledger::Ledger;
 pub use objects::{Kind, Made};
-pub use queues::{Piece, Request};
+pub use queues::Request;
 pub use regions::Region;
 pub use report::{Place, Report};
 pub use suppress::{Bad, Suppressions};
+pub use values::{Completed, Piece, QueuePair, Refused};

@@ -1,7 +1,8 @@
 //! What is posted, and what follows from it.
-use crate::ledger::{Ledger, Refused};
+use crate::ledger::Ledger;
 use crate::queues::{Full, Request};
 use crate::report::count;
+use crate::values::Refused;
 use crate::{Code, Place};
 
 /// So many numbers of requests are remembered of a queue pair.

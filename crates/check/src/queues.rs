@@ -1,18 +1,8 @@
 //! The queues of a queue pair, as the program may know them: a place is free when a completion that
 //! frees it was polled.
-use crate::{Place, QueuePair};
+use crate::report::Place;
+use crate::values::{Piece, QueuePair};
 use std::collections::{HashSet, VecDeque};
-
-/// An element of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Where it begins.
-    pub addr: u64,
-    /// Its bytes.
-    pub length: u32,
-    /// The key.
-    pub lkey: u32,
-}
 
 /// A request as the program posts it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

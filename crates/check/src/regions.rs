@@ -1,5 +1,6 @@
 //! Registered memory.
-use crate::{Piece, Place};
+use crate::report::Place;
+use crate::values::Piece;
 use std::collections::HashMap;
 
 /// A registered region.

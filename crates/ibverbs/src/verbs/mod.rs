@@ -9,6 +9,7 @@ pub mod async_event;
 pub mod attributes;
 pub mod buf;
 pub mod check;
+pub mod checked;
 pub mod comp_channel;
 pub mod comp_cntr;
 pub mod cq;
@@ -17,6 +18,7 @@ pub mod dm;
 pub mod dmabuf;
 pub mod dmah;
 pub mod extensions;
+mod failure;
 pub mod flow;
 mod held;
 pub mod hunt;
@@ -47,7 +49,7 @@ use core::ffi::c_int;
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
-    check::note_failure(e);
+    failure::note(e);
     crate::errno::code(e.errno())
 }
 

@@ -6,7 +6,7 @@
 use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
-use crate::verbs::check::{self, Noted};
+use crate::verbs::check;
 use crate::verbs::mw;
 use crate::verbs::post::{bind_of, slice, ud_dest};
 use adverb_device::engine::wr::{Remote, UdDest};
@@ -33,6 +33,15 @@ pub struct Builder {
     binds: Vec<(usize, u32)>,
     /// What was staged, in a process that is checked.
     noted: Option<Vec<Noted>>,
+}
+
+/// A request as it was staged.
+pub struct Noted {
+    pub wr_id: u64,
+    pub flags: SendFlags,
+    pub op: SendOp,
+    pub sges: Vec<Sge>,
+    pub inline: bool,
 }
 
 impl Builder {

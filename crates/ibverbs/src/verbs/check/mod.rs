@@ -1,22 +1,18 @@
 //! `adverb run --check`: what the program calls goes to a ledger ([`adverb_check`]), and what
 //! follows from it to the log.
 //!
-//! The calls of the data path stand in a context's tables only in a process that is checked, as
-//! those of a hunt do ([`super::hunt`]); the others look at one word, and are none that anybody
-//! makes often.
-mod calls;
-mod extended;
+//! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
+//! these look at one word. The calls of the data path are in [`super::checked`].
 mod objects;
 mod process;
 mod report;
-mod sums;
 
-pub use calls::replace;
-pub use extended::{Noted, extend_cq, extend_qp};
 pub use objects::*;
 pub use process::{asked_for_fork, finish};
-pub use report::{note_failure, place};
+pub use report::place;
 
+use crate::abi::{ibv_cq_ex, ibv_qp_ex};
+use crate::verbs::failure;
 use adverb_check::{Ledger, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
 use std::sync::OnceLock;
@@ -41,9 +37,32 @@ pub struct Check {
     /// Reports so far.
     told: AtomicU64,
     /// Failed completions whose undefined fields were filled.
-    filled: AtomicU64,
+    pub(super) filled: AtomicU64,
     /// The process that is checked; its children begin anew.
     process: AtomicI32,
+}
+
+type Extend<T> = fn(&mut T);
+/// What puts the calls of the data path into extended CQs and queue pairs.
+static EXTEND: OnceLock<(Extend<ibv_cq_ex>, Extend<ibv_qp_ex>)> = OnceLock::new();
+
+/// How extended CQs and queue pairs are made to tell; left by the first context.
+pub fn set_extend(cq: Extend<ibv_cq_ex>, qp: Extend<ibv_qp_ex>) {
+    let _ = EXTEND.set((cq, qp));
+}
+
+/// Has an extended CQ tell what is polled, if the process is checked.
+pub fn extend_cq(c: &mut ibv_cq_ex) {
+    if let Some((cq, _)) = EXTEND.get() {
+        cq(c);
+    }
+}
+
+/// Has an extended queue pair tell what is posted, if the process is checked.
+pub fn extend_qp(c: &mut ibv_qp_ex) {
+    if let Some((_, qp)) = EXTEND.get() {
+        qp(c);
+    }
 }
 
 static CHECK: OnceLock<Option<Box<Check>>> = OnceLock::new();
@@ -60,7 +79,10 @@ pub fn init() {
         let on = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
         on.then(|| Box::new(Check::asked()))
     });
-    process::watch();
+    if check().is_some() {
+        failure::keep();
+        process::watch();
+    }
 }
 
 impl Check {
@@ -87,12 +109,12 @@ impl Check {
     }
 
     /// Keeps other posts to a queue pair away.
-    fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
+    pub(super) fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
         self.posting[number as usize % LOCKS].lock()
     }
 
     /// Tells the ledger something, and the log what follows.
-    fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
+    pub(super) fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
         let mut ledger = self.ledger.lock();
         let result = f(&mut ledger);
         let reports = ledger.reports();

@@ -24,12 +24,9 @@ pub fn asked_for_fork() {
     FORK_SAFE.store(true, Ordering::Relaxed);
 }
 
-/// Sees to it that forks and the end of the process are noticed, if it is checked.
+/// Sees to it that forks and the end of the process are noticed.
 pub fn watch() {
     static ONCE: Once = Once::new();
-    if check().is_none() {
-        return;
-    }
     ONCE.call_once(|| {
         // SAFETY: functions of a library that is never unloaded.
         unsafe {

@@ -2,7 +2,6 @@
 use super::Check;
 use crate::verbs::notify::{module_of, name_code};
 use adverb_check::{Place, Report};
-use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::Ordering;
 
@@ -12,23 +11,6 @@ const OURS: [&str; 6] = ["libibverbs", "librdmacm", "libadverb", "libc.so", "lib
 const CALLERS: usize = 2;
 /// So many calls of a way count.
 const DEPTH: usize = 12;
-
-thread_local! {
-    /// Why a call of this thread failed last.
-    static FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Keeps the reason of a call that fails, for its report.
-#[cold]
-pub fn note_failure(why: &dyn std::fmt::Display) {
-    if super::check().is_some() {
-        FAILURE.with(|place| *place.borrow_mut() = why.to_string());
-    }
-}
-
-pub(super) fn last_failure() -> String {
-    FAILURE.with(|place| std::mem::take(&mut *place.borrow_mut()))
-}
 
 /// The calls of the program that led here, the last one first.
 fn stack() -> Vec<Place> {

@@ -1,7 +1,12 @@
-//! The calls of the data path that stand in a context's tables.
-use super::report::last_failure;
-use super::sums::sum;
-use super::{Check, check};
+//! The data path of a program that is checked (`adverb run --check`): the same calls, which tell the
+//! ledger what they are given and answer. They stand in a context's tables only in such a process,
+//! as those of a hunt do ([`super::hunt`]).
+mod extended;
+mod sums;
+
+use self::sums::sum;
+use super::check::{Check, check, set_extend};
+use super::failure;
 use crate::abi::*;
 use crate::handles::hot;
 use crate::verbs::{hunt, poll, post, put};
@@ -21,6 +26,7 @@ pub fn replace(ops: &mut ibv_context_ops) {
         ops.post_send = Some(post_send);
         ops.post_recv = Some(post_recv);
         ops.post_srq_recv = Some(post_srq_recv);
+        set_extend(extended::extend_cq, extended::extend_qp);
     }
 }
 
@@ -128,7 +134,7 @@ impl Check {
             (result, taken) = (libc::ENOMEM, room);
         }
         let refused =
-            (result != 0).then(|| Refused { taken, full: result == libc::ENOMEM, why: last_failure() });
+            (result != 0).then(|| Refused { taken, full: result == libc::ENOMEM, why: failure::last() });
         self.tell(|ledger| ledger.posted(number, &requests, refused.as_ref(), place));
         result
     }
@@ -284,7 +290,7 @@ unsafe extern "C" fn receive_at(
     let result = unsafe { post::post_recv(qp, wr, &raw mut refused) };
     if result != 0 {
         let taken = requests.iter().position(|r| r.at == refused as usize).unwrap_or(0);
-        let why = Refused { taken, full: result == libc::ENOMEM, why: last_failure() };
+        let why = Refused { taken, full: result == libc::ENOMEM, why: failure::last() };
         check.tell(|ledger| ledger.received(number, requests.len(), Some(&why), place));
         // SAFETY: the program's place.
         unsafe { put(bad, refused) };

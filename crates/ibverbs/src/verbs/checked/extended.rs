@@ -1,28 +1,25 @@
 //! The data path of extended CQs and queue pairs, whose calls stand in the objects themselves.
-use super::{Check, check};
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
+use crate::verbs::check::{Check, check};
+use crate::verbs::wr_api::Noted;
 use crate::verbs::{hunt, poll, wr_api};
 use adverb_check::{Piece, Place, Request};
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Completion, SendFlags, SendOp, Sge, WcFlags, WcOpcode, WcStatus};
+use adverb_device::engine::{Completion, SendFlags, SendOp, WcFlags, WcOpcode, WcStatus};
 use core::ffi::c_int;
 
-/// Has an extended CQ tell what is polled, if the process is checked.
+/// Has an extended CQ tell what is polled.
 pub fn extend_cq(c: &mut ibv_cq_ex) {
-    if check().is_some() {
-        c.start_poll = Some(start_poll);
-        c.next_poll = Some(next_poll);
-    }
+    c.start_poll = Some(start_poll);
+    c.next_poll = Some(next_poll);
 }
 
-/// Has an extended queue pair tell what is posted, if the process is checked.
+/// Has an extended queue pair tell what is posted.
 pub fn extend_qp(c: &mut ibv_qp_ex) {
-    if check().is_some() {
-        c.wr_start = Some(wr_start);
-        c.wr_complete = Some(wr_complete);
-    }
+    c.wr_start = Some(wr_start);
+    c.wr_complete = Some(wr_complete);
 }
 
 hunt::with_address!(
@@ -78,15 +75,6 @@ fn scramble(c: &mut Completion, check: &Check) {
     c.src_qpn = high >> 8;
     c.flags = WcFlags::from_bits_truncate(low >> 28);
     c.sl = high as u8;
-}
-
-/// A request as it was staged.
-pub struct Noted {
-    pub wr_id: u64,
-    pub flags: SendFlags,
-    pub op: SendOp,
-    pub sges: Vec<Sge>,
-    pub inline: bool,
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
