@@ -8,6 +8,8 @@ pub mod ah;
 pub mod async_event;
 pub mod attributes;
 pub mod buf;
+pub mod check;
+pub mod checked;
 pub mod comp_channel;
 pub mod comp_cntr;
 pub mod cq;
@@ -16,6 +18,7 @@ pub mod dm;
 pub mod dmabuf;
 pub mod dmah;
 pub mod extensions;
+mod failure;
 pub mod flow;
 mod held;
 pub mod hunt;
@@ -47,6 +50,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
+    failure::note(e);
     crate::errno::code(e.errno())
 }
 
