@@ -13,7 +13,7 @@ use std::sync::Arc;
 use adverb_sync::Mutex;
 
 use crate::LinkError;
-use crate::address::{bare_socket, socket_addr};
+use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::owner;
 use crate::sys::{self, Fd, FdTable, RawAddr};

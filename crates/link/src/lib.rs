@@ -34,6 +34,7 @@
 
 mod address;
 mod admit;
+mod bare;
 mod bell;
 pub mod capture;
 mod error;
