@@ -91,14 +91,21 @@ impl Ledger {
 
     /// A queue pair is given an RNR timer; the code 0 is the longest.
     pub fn rnr_timer(&mut self, number: u32, code: u8, place: Place) {
-        if code == 0 {
-            self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
-                format!(
-                    "queue pair {number:#x} has min_rnr_timer 0, which means 655.36 ms, the longest of all: a message that \
-                     comes before its receive costs its sender so much (1 means 10 µs, 12 means 640 µs)"
-                )
-            });
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.longest_timer = (code == 0).then_some(place);
         }
+    }
+
+    /// A message was refused for want of a receive: who set the longest timer pays for it now.
+    /// Connections of rdma_cm have it by themselves, and most never need it.
+    pub fn receive_was_late(&mut self, number: u32) {
+        let Some(place) = self.qps.get(&number).and_then(|qp| qp.longest_timer) else { return };
+        self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
+            format!(
+                "a message came to queue pair {number:#x} before its receive, and min_rnr_timer is 0, which means 655.36 ms, \
+                 the longest of all: its sender waits so long (1 means 10 µs, 12 means 640 µs)"
+            )
+        });
     }
 
     /// The device writes there, so the program's bytes may change by themselves.

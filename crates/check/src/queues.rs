@@ -35,6 +35,8 @@ pub(crate) struct Qp {
     pub(crate) refused: Vec<(Request, usize)>,
     /// Numbers that were used before.
     pub(crate) numbers: HashSet<u64>,
+    /// Where it was given the longest RNR timer.
+    pub(crate) longest_timer: Option<Place>,
     /// Its send queue was full, and nothing was posted since.
     pub(crate) full: Option<Full>,
     /// The program put it into the error state.

@@ -262,8 +262,11 @@ fn a_fork_shares_what_is_not_kept_from_the_child() {
 fn the_longest_rnr_timer_is_reported() {
     let mut l = ledger(8, 64);
     l.rnr_timer(QP, 12, 70);
+    l.receive_was_late(QP);
     assert_eq!(codes(&mut l), []);
     l.rnr_timer(QP, 0, 70);
+    assert_eq!(codes(&mut l), []);
+    l.receive_was_late(QP);
     assert!(l.reports()[0].text.contains("655.36 ms"));
 }
 

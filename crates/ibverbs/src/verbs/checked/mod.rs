@@ -284,7 +284,13 @@ unsafe extern "C" fn receive_at(
     let number = queue_pair.number();
     let _alone = check.alone(number);
     let in_error = is_in_error(&queue_pair);
-    check.tell(|ledger| ledger.receiving(number, &requests, in_error, place));
+    let late = queue_pair.counters().naks_sent > 0;
+    check.tell(|ledger| {
+        if late {
+            ledger.receive_was_late(number);
+        }
+        ledger.receiving(number, &requests, in_error, place);
+    });
     let mut refused: *mut ibv_recv_wr = core::ptr::null_mut();
     // SAFETY: the caller's promise, and a place of our own.
     let result = unsafe { post::post_recv(qp, wr, &raw mut refused) };
