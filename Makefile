@@ -124,7 +124,7 @@ tsan: ## eight threads for a minute under ThreadSanitizer; needs a nightly toolc
 
 ### Long ways of the same
 
-.PHONY: sim-long kill scale scribble armed torture soak gigabyte corpus hunt foreign-wire interop-bench bench-local
+.PHONY: sim-long kill scale scribble armed torture soak gigabyte corpus hunt check foreign-wire interop-bench bench-local
 sim-long: ## the simulator for hours: make sim-long SEEDS=10000000 FROM=1000000
 	$(MAKE) sim SEEDS=$(or $(SEEDS),1000000)
 
@@ -152,6 +152,9 @@ gigabyte: build ## a gigabyte under each fault, into BENCHMARKS.md (MIB=1024; SH
 corpus: build ## small wrong programs and their right twins, and how often the wrong ones fail (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus --test twins -- --nocapture
 
+check: build ## adverb run --check over the wrong programs of the corpus, and its right ones (SHORT=1)
+	$(TOLD) $(CARGO) test --package adverb-corpus --test check
+
 hunt: build ## adverb hunt over the wrong programs of the corpus, and its right ones; an hour (SHORT=1)
 	$(TOLD) $(CARGO) test --package adverb-corpus --test hunt -- --nocapture
 
@@ -165,7 +168,7 @@ bench-local: build ## processes of one host beside shared memory and UCX: BENCHM
 	scripts/bench local
 
 # NAME-short is `make NAME SHORT=1`, NAME-long is NAME.
-SHORTS := kill torture soak fuzz gigabyte corpus hunt foreign foreign-wire interop programs scale
+SHORTS := kill torture soak fuzz gigabyte corpus hunt check foreign foreign-wire interop programs scale
 .PHONY: $(SHORTS:=-short) kill-long
 $(SHORTS:=-short): %-short:
 	$(MAKE) $* SHORT=1

@@ -24,8 +24,8 @@ pub fn program(name: &str) -> Result<PathBuf> {
     let out = Command::new(&cc)
         .args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
         .args([&fresh, &source])
-        // One of them calls verbs; the others take nothing from it.
-        .args(["-Wl,--as-needed", "-libverbs"])
+        // Only those that call one of them take something from it.
+        .args(["-Wl,--as-needed", "-lrdmacm", "-libverbs"])
         .output()
         .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;
     if !out.status.success() {

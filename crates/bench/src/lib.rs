@@ -10,6 +10,7 @@
 //! | `scale` | ten thousand connected queue pairs, and a mesh of processes: memory, latency, every byte verified |
 //! | `table` | perftest on the wire path beside the limits, and what is above; writes BENCHMARKS.md |
 //! | `local` | perftest between processes of one host beside shared memory and UCX; writes BENCHMARKS.md |
+//! | `connect` | connections by address beside TCP; writes BENCHMARKS.md |
 //! | `gigabyte` | a gigabyte under each fault, every byte checked, and how fast it came |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -3,10 +3,10 @@ use crate::bits::MAD_LEN;
 use crate::conn::{Conn, Pace};
 use crate::data::Data;
 use crate::error::CommandError;
+use crate::farewell::refusal;
 use crate::ip::gid;
-use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus};
+use crate::mad::{Answered, Dreq, MadKind, Message, Rej, Rep, Req, Rtu, SidrReq, SidrStatus};
 use crate::reason::RejectReason;
-use crate::route::gave_up;
 use crate::table::Endpoint;
 use crate::types::{Accept, ConnectRequest, Event, Id, Path, QpKind, SidrAnswer, SidrRequest, State, Timing};
 use adverb_wire::Time;
@@ -240,6 +240,17 @@ impl Endpoint {
         self.go_idle(id);
     }
 
+    /// Says to a peer that its request has come and is being decided on (MRA), before it asks
+    /// again. From then on it knows by the communication id whose answer it waits for.
+    ///
+    /// # Errors
+    /// The id does not wait for an answer.
+    pub fn delay(&mut self, id: Id) -> Done {
+        self.conn_in(id, "delay", &[State::ReqReceived])?;
+        self.say_wait(id.0, Answered::Req);
+        Ok(())
+    }
+
     /// Lets a request go without an answer, as a full backlog does: the peer sends it again after
     /// its timeout, and then it is a new one. The id is released.
     ///
@@ -295,44 +306,28 @@ impl Endpoint {
     /// [`CommandError::UnknownId`].
     pub fn release(&mut self, now: Time, id: Id) -> Done {
         let conn = self.conn(id)?;
-        let (state, remote_id) = (conn.state, conn.remote_id.unwrap_or(0));
+        let (state, path, transaction) = (conn.state, conn.path, conn.transaction);
         let target = conn.passive && conn.kind == QpKind::Xrc;
-        let guid = conn.ca_guid;
-        let (path, transaction) = (conn.path, conn.transaction);
+        let refusal = refusal(id.0, conn);
         if let Some(conn) = self.conns.get_mut(&id.0) {
             conn.released = true;
             conn.events.clear();
         }
         let id = id.0;
-        let consumer = RejectReason::CONSUMER_DEFINED.0;
-        match state {
-            State::Idle | State::SidrReqSent => self.remove(id),
-            // Nothing more comes that the timer does not end.
-            State::DreqSent | State::Timewait => {}
-            State::ReqSent | State::MraReqReceived => {
-                let rej = gave_up(id, remote_id, Answered::Other, guid);
+        match (state, refusal) {
+            (State::ReqSent | State::MraReqReceived, Some(rej)) => {
                 self.send(id, Message::from(rej).emit(transaction));
                 self.remove(id);
             }
-            State::ReqReceived | State::RepReceived => {
-                let (message, local_id) =
-                    if state == State::ReqReceived { (Answered::Req, 0) } else { (Answered::Rep, id) };
-                let rej =
-                    Rej { local_id, remote_id, message: message as u8, reason: consumer, ..Rej::default() };
-                self.refuse(id, rej);
-            }
+            (State::ReqReceived | State::RepReceived, Some(rej)) => self.refuse(id, rej),
             // The REJ may be lost. The REP is thus sent on until it is answered: by the REJ of a
             // peer that has got ours, or by an RTU, and then the connection is ended as one that
             // stands.
-            State::RepSent | State::MraRepReceived => {
-                let message = Answered::Other as u8;
-                let rej = Rej { local_id: id, remote_id, message, reason: consumer, ..Rej::default() };
-                self.send(id, Message::from(rej).emit(transaction));
-            }
+            (_, Some(rej)) => self.send(id, Message::from(rej).emit(transaction)),
             // An XRC target outlives the id (as with Linux): other processes may receive by it.
-            State::Established if target => self.enter_timewait(now, id),
-            State::Established => self.begin_disconnect(now, id, Dreq::default()),
-            State::SidrReqReceived => {
+            (State::Established, _) if target => self.enter_timewait(now, id),
+            (State::Established, _) => self.begin_disconnect(now, id, Dreq::default()),
+            (State::SidrReqReceived, _) => {
                 self.answer_sidr(
                     id,
                     path,
@@ -340,6 +335,9 @@ impl Endpoint {
                 );
                 self.remove(id);
             }
+            // Nothing more comes that the timer does not end.
+            (State::DreqSent | State::Timewait, _) => {}
+            _ => self.remove(id),
         }
         Ok(())
     }
@@ -381,22 +379,8 @@ impl Endpoint {
 
     fn answer_sidr(&mut self, id: u32, path: Path, answer: &SidrAnswer) {
         let Some(conn) = self.conns.get(&id) else { return };
-        let request_id = conn.remote_id.unwrap_or(0);
-        let sidr_rep = SidrRep {
-            ece_attr_mod: answer.ece.attr_mod,
-            request_id,
-            status: answer.status.0,
-            info_len: answer.info_len,
-            ece_vendor_high: (answer.ece.vendor_id >> 8) as u16,
-            qpn: answer.qpn,
-            ece_vendor_low: answer.ece.vendor_id as u8,
-            service_id: conn.service_id,
-            qkey: answer.qkey,
-            info: answer.info,
-            private_data: answer.private_data,
-        };
-        let transaction = conn.transaction;
-        let mad: [u8; MAD_LEN] = Message::from(sidr_rep).emit(transaction);
+        let (transaction, request_id) = (conn.transaction, conn.remote_id.unwrap_or(0));
+        let mad: [u8; MAD_LEN] = Message::from(conn.sidr_rep(answer)).emit(transaction);
         self.send(id, mad);
         self.keep_answer((MadKind::SidrReq, path.remote, transaction, request_id), mad);
     }

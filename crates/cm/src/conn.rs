@@ -1,6 +1,7 @@
 //! One connection, attempt or datagram exchange.
 use crate::bits::MAD_LEN;
-use crate::types::{Event, Path, QpKind, State, Timing};
+use crate::mad::SidrRep;
+use crate::types::{Event, Path, QpKind, SidrAnswer, State, Timing};
 use adverb_wire::Time;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -111,6 +112,8 @@ pub(crate) struct Conn {
     /// REQ, REP, DREQ or SIDR_REQ until it is answered; the RTU while established, the REJ when
     /// refused.
     pub sending: Option<Sending>,
+    /// When what the program decides on came: the REQ, then the REP.
+    pub came: Time,
     /// When the timer of the state runs out. Set by the table alone.
     pub deadline: Option<Time>,
     pub events: VecDeque<Event>,
@@ -135,9 +138,16 @@ impl Conn {
             alternate: false,
             pace,
             sending: None,
+            came: Time::ZERO,
             deadline: None,
             events: VecDeque::new(),
         }
+    }
+
+    /// Has what the program decides on come again so soon that its sender, who waits for longer,
+    /// cannot have sent it again? Then it is the network that repeats, and nobody asks anything.
+    pub fn is_echo(&self, now: Time) -> bool {
+        now.since(self.came) < self.pace.timeout / 2
     }
 
     /// By which a repeated REQ finds it.
@@ -159,5 +169,24 @@ impl Conn {
     pub fn stands(&self) -> bool {
         use State::{DreqSent, Established, MraRepReceived, RepReceived, RepSent};
         matches!(self.state, RepReceived | RepSent | MraRepReceived | Established | DreqSent)
+    }
+}
+
+impl Conn {
+    /// The SIDR_REP that says an answer.
+    pub(crate) fn sidr_rep(&self, answer: &SidrAnswer) -> SidrRep {
+        SidrRep {
+            ece_attr_mod: answer.ece.attr_mod,
+            request_id: self.remote_id.unwrap_or(0),
+            status: answer.status.0,
+            info_len: answer.info_len,
+            ece_vendor_high: (answer.ece.vendor_id >> 8) as u16,
+            qpn: answer.qpn,
+            ece_vendor_low: answer.ece.vendor_id as u8,
+            service_id: self.service_id,
+            qkey: answer.qkey,
+            info: answer.info,
+            private_data: answer.private_data,
+        }
     }
 }

@@ -55,7 +55,8 @@
 //! remote response time and twice the packet lifetime, up to 15 times ([`Timing::LINUX`]: every 4.8
 //! s, given up after 77 s). A REP uses what the REQ said, a DREQ what the connection began with. A
 //! peer that needs longer says so by an MRA, once for each message; here an MRA answers a repeated
-//! REQ or REP while the program has not decided. What a peer may set is limited, so that a
+//! REQ or REP while the program has not decided, but for one that the network repeats: it comes
+//! sooner than its sender sends again. What a peer may set is limited, so that a
 //! connection that nobody owns any more does not stay: response times to 17 s, service timeouts to
 //! 275 s.
 //!
@@ -88,7 +89,8 @@
 //! ([`Config::prefix`]), and [`route()`] reads off a MAD whom it is for: the prefix of the id that
 //! it brings back, or the service id that somebody listens on. [`answer_for_nobody`] answers for
 //! processes that have ended. [`Endpoint::peer_gone`] ends connections to a process of this host
-//! that has ended.
+//! that has ended, and [`Endpoint::farewell`] is what somebody else may say to the peers of one
+//! that was killed.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -102,6 +104,7 @@ mod commands;
 mod conn;
 mod data;
 mod error;
+mod farewell;
 pub mod ip;
 pub mod mad;
 mod reason;

@@ -80,7 +80,7 @@ impl Endpoint {
         if let Some(id) = same
             && self.conns.get(&id).is_some_and(|conn| conn.transaction == transaction)
         {
-            self.repeated_req(id);
+            self.repeated_req(now, id);
             return Some(());
         }
         let Some(kind) = req.qp_kind() else {
@@ -112,6 +112,7 @@ impl Endpoint {
         conn.remote_qpn = req.qpn;
         conn.service_id = req.service_id;
         conn.alternate = req.alternate_local_lid != 0;
+        conn.came = now;
         let Ok(id) = self.insert(conn) else {
             self.refuse_req(path, transaction, req, RejectReason::NO_RESOURCES);
             return Some(());
@@ -124,9 +125,10 @@ impl Endpoint {
     }
 
     /// A REQ that has come before: its answer is late, or was lost.
-    fn repeated_req(&mut self, id: u32) {
+    fn repeated_req(&mut self, now: Time, id: u32) {
         let Some(conn) = self.conns.get(&id) else { return };
         match conn.state {
+            State::ReqReceived if conn.is_echo(now) => {}
             State::ReqReceived => self.say_wait(id, Answered::Req),
             State::RepSent | State::MraRepReceived => self.send_again(id),
             State::Timewait => {
@@ -145,7 +147,7 @@ impl Endpoint {
     }
 
     /// MRA: the program has not decided yet.
-    fn say_wait(&mut self, id: u32, message: Answered) {
+    pub(crate) fn say_wait(&mut self, id: u32, message: Answered) {
         let Some(conn) = self.conns.get(&id) else { return };
         let mra = Mra {
             local_id: id,
@@ -187,6 +189,8 @@ impl Endpoint {
             State::ReqSent | State::MraReqReceived if conn.transaction == transaction => {
                 self.first_rep(now, id, rep);
             }
+            // An MRA makes the peer wait for long, should the RTU behind it be lost.
+            State::RepReceived if same && conn.is_echo(now) => {}
             State::RepReceived if same => self.say_wait(id, Answered::Rep),
             // The RTU, or the REJ, was lost.
             State::Established if same && !conn.passive => self.send_again(id),
@@ -202,6 +206,7 @@ impl Endpoint {
         conn.remote_id = Some(rep.local_id);
         conn.remote_guid = rep.ca_guid;
         conn.remote_qpn = rep.queue_pair(conn.kind);
+        conn.came = now;
         conn.sending = None;
         let (qp_key, transaction, path) = (conn.qp_key(), conn.transaction, conn.path);
         self.set_timer(id, None);

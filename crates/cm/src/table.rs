@@ -117,8 +117,7 @@ impl Endpoint {
     }
 
     /// Communication ids of the peer for an id, and the queue pairs of both ends, as far as they
-    /// are known: what a DREQ must name. For those who disconnect on behalf of a process that has
-    /// died.
+    /// are known.
     #[must_use]
     pub fn remote(&self, id: Id) -> Option<Remote> {
         let conn = self.conns.get(&id.0)?;
@@ -376,19 +375,4 @@ pub struct Remote {
     pub remote_qpn: u32,
     /// Queue pair of this end.
     pub local_qpn: u32,
-}
-
-impl Remote {
-    /// The DREQ that ends the connection `local`: for a process that survives the one whose
-    /// connection it is.
-    #[must_use]
-    pub fn dreq(&self, local: Id, transaction: u64) -> Transmit {
-        let dreq = Dreq {
-            local_id: local.0,
-            remote_id: self.remote_id,
-            remote_qpn: self.remote_qpn,
-            ..Dreq::default()
-        };
-        Transmit { path: self.path, mad: Message::from(dreq).emit(transaction) }
-    }
 }

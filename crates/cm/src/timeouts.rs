@@ -67,12 +67,20 @@ impl Endpoint {
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             match conn.state {
+                // The reasons are those that a kernel gives for its process.
                 State::ReqReceived | State::RepSent | State::MraRepReceived | State::MraReqReceived => {
+                    let only_asked = conn.state == State::ReqReceived;
+                    let reason =
+                        if only_asked { RejectReason::TIMEOUT } else { RejectReason::CONSUMER_DEFINED };
                     conn.sending = None;
-                    self.event(id, Event::Rejected(local_rejection(RejectReason::TIMEOUT)));
+                    self.event(id, Event::Rejected(local_rejection(reason)));
                     self.go_idle(id);
                 }
-                State::RepReceived | State::Established | State::DreqSent => {
+                State::RepReceived => {
+                    let refused = local_rejection(RejectReason::CONSUMER_DEFINED);
+                    self.ended(now, id, Ending::Rejected(refused));
+                }
+                State::Established | State::DreqSent => {
                     self.ended(now, id, Ending::PeerGone);
                 }
                 State::SidrReqReceived => self.go_idle(id),

@@ -35,7 +35,7 @@ pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
 /// Begins the capture that was asked for. One that cannot be had is reported and does no other
 /// harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
-    let path = CHOSEN.get().cloned().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))?;
+    let path = CHOSEN.get().cloned().or_else(|| adverb_link::chosen(VARIABLE).map(PathBuf::from))?;
     if path.as_os_str().is_empty() {
         return None;
     }

@@ -228,7 +228,7 @@ impl Cq {
         if self.is_empty() {
             node.progress_polling();
         } else {
-            node.pump_dirty();
+            node.pump_pending();
         }
         if self.hunted.is_some() {
             return self.poll_hunted(max, take);

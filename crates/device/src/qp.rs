@@ -5,43 +5,31 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::event_queue::Acks;
 use crate::faults::{Call, QpFaults};
-use crate::interfaces::ip_of;
 use crate::lanes::{Peer, Seen};
 use crate::multicast::Attachment;
-use crate::node::{Backlog, KeptFrames, Stash, scope_of};
+use crate::node::{Backlog, KeptFrames, Stash};
 use crate::pd::{Pd, Xrcd};
 use crate::raw::{Port, Role};
 use crate::srq::Srq;
 use adverb_engine::{
-    AddressVector, AttrMask, Cause, Completion, PathMtu, Payload, PostError, QpAttr, QpCap, QpConfig,
-    QpEvent, QpState, QpType, RecvWr, Rendezvous, SendWr, Time, WcStatus,
+    AddressVector, Cause, Completion, QpAttr, QpConfig, QpEvent, QpState, QpType, Rendezvous, Time, WcStatus,
 };
 use adverb_link::Route;
 use adverb_link::shm::QpEntry;
-use adverb_sync::{Mutex, MutexGuard};
+use adverb_sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a queue pair is created with.
-#[derive(Clone, Debug)]
-pub struct QpInit {
-    /// Transport.
-    pub qp_type: QpType,
-    /// Sizes wanted; the device gives at least these.
-    pub cap: QpCap,
-    /// Every send completes.
-    pub signal_all: bool,
-    /// CQ of sends; needed but on XRC targets.
-    pub send_cq: Option<Arc<Cq>>,
-    /// CQ of receives; needed but on XRC.
-    pub recv_cq: Option<Arc<Cq>>,
-    /// Receives come from here.
-    pub srq: Option<Arc<Srq>>,
-    /// XRC domain, on XRC targets.
-    pub xrcd: Option<Arc<Xrcd>>,
-}
+mod init;
+mod modify;
+mod post;
+mod publish;
+
+pub use init::{QpInit, ud_max_message};
+use init::{check_init, check_needed};
+pub use post::SendChain;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -59,7 +47,7 @@ pub struct Qp {
     /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(crate) timer_at: AtomicU64,
     /// Listed among those that wait for the next poll.
-    pub(crate) dirty: AtomicBool,
+    pub(crate) pending: AtomicBool,
     /// Already listed among those that the current batch of packets touched.
     pub(crate) touched: AtomicBool,
     pub(crate) async_acks: Acks,
@@ -115,12 +103,6 @@ pub(crate) struct QpInner {
 /// How long peers at work in memory of this process are waited for, when a queue pair or a region
 /// ends.
 pub(crate) const SETTLE: Duration = Duration::from_secs(5);
-/// A chain is sent at once when so many requests or bytes wait.
-const BATCH: usize = 32;
-const BATCH_BYTES: usize = 16 << 10;
-/// A datagram queue pair that posts again within this time posts a burst.
-const BURST: Duration = Duration::from_micros(10);
-
 impl Qp {
     /// Makes a queue pair in RESET.
     ///
@@ -194,7 +176,7 @@ impl Qp {
                     rendezvous: VecDeque::new(),
                 }),
                 timer_at: AtomicU64::new(u64::MAX),
-                dirty: AtomicBool::new(false),
+                pending: AtomicBool::new(false),
                 touched: AtomicBool::new(false),
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),
@@ -302,150 +284,6 @@ impl Qp {
         *self.inner.lock().engine.counters()
     }
 
-    /// Changes attributes and state.
-    ///
-    /// # Errors
-    /// EINVAL naming the attribute and the rule; EADDRINUSE and the like if the local address
-    /// cannot be opened. Nothing was changed then.
-    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
-        let node = self.context.node();
-        node.check_alive()?;
-        node.fault_call(Call::ModifyQp)?;
-        if matches!(self.raw, Some(Role::Spread { .. })) {
-            let text = "a queue pair that spreads frames over work queues has no state";
-            return Err(Error::unsupported(text));
-        }
-        // Open what packets will arrive on before any can.
-        if mask.contains(AttrMask::AV) {
-            self.context.open_gid(&attr.av.sgid)?;
-            if self.qp_type != QpType::Ud {
-                let scope = scope_of(&attr.av.dgid, self.context.device().interface().index);
-                node.hear(ip_of(&attr.av.dgid), scope)?;
-            }
-        }
-        if self.qp_type == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
-            self.context.open_all()?;
-        }
-        let peer = self.choose_path(attr, mask);
-        if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
-            self.part_in_peace();
-        }
-        let limits = self.context.limits_now();
-        let result = node.with_tx(|tx| {
-            let mut inner = self.inner.lock();
-            inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
-            if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
-                self.purge();
-                inner.part();
-                // What of its earlier life still waits to leave does not leave in the next one.
-                inner.backlog.clear();
-                inner.rendezvous.clear();
-            }
-            if let Some(peer) = peer {
-                inner.engine.leave_network(peer.mtu());
-                inner.long = true;
-                inner.peer = Some(peer);
-            }
-            self.publish(&mut inner);
-            node.pump(self, &mut inner, tx);
-            Ok(())
-        });
-        self.settle(attr, mask);
-        result
-    }
-
-    /// The peer's process, if the queue pair gets connected now and needs no network for it.
-    fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Option<Arc<Peer>> {
-        let connects = mask.contains(AttrMask::STATE | AttrMask::AV | AttrMask::DEST_QPN)
-            && attr.state == QpState::Rtr
-            && self.qp_type.is_reliable();
-        if !connects {
-            return None;
-        }
-        let peer = self.context.node().peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
-        peer.connect(self);
-        Some(peer)
-    }
-
-    /// Lets peers on this host see what they may do with it.
-    fn publish(&self, inner: &mut QpInner) {
-        let Some(lanes) = &self.context.node().lanes else { return };
-        let attr = inner.engine.attr();
-        let peer = inner.peer.as_ref().filter(|peer| {
-            matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
-                && self.qp_type.is_reliable()
-                && !peer.is_gone()
-        });
-        let Some(peer) = peer else { return self.unpublish(inner) };
-        // Of an XRC connection nothing is performed but by packets; that it stands is said all the
-        // same.
-        let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
-        let access = if self.qp_type == QpType::Rc && !counted { attr.access.bits() } else { 0 };
-        let entry = QpEntry {
-            qpn: self.number,
-            peer_qpn: attr.dest_qpn,
-            peer_nonce: peer.nonce(),
-            pd: self.pd.as_ref().map_or(0, |pd| pd.id().0),
-            access,
-            ready: true,
-        };
-        // Whoever looks while it is rewritten finds none.
-        if inner.shown.as_ref() == Some(&entry) {
-            return;
-        }
-        let _turn = lanes.publishing.lock();
-        inner.shown = lanes.published.set_qp(&entry).then_some(entry);
-    }
-
-    /// Peers do nothing with it any more; those who do it now are waited for by [`Qp::settle`].
-    pub(crate) fn unpublish(&self, inner: &mut QpInner) {
-        if let Some(lanes) = self.context.node().lanes.as_ref().filter(|_| inner.is_shown()) {
-            let _turn = lanes.publishing.lock();
-            lanes.published.remove_qp(self.number);
-            inner.shown = None;
-        }
-    }
-
-    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its
-    /// memory for something else.
-    #[inline]
-    pub(crate) fn publish_failure(&self, inner: &mut QpInner) {
-        if inner.is_shown() && inner.engine.state() == QpState::Err {
-            self.unpublish(inner);
-        }
-    }
-
-    /// Before an end: says what is still to be said. An ACK that waits would be lost with the
-    /// state, and the peer's request would fail although it was served; a payload that the peer has
-    /// still to fetch would be lost, where a network had carried it.
-    fn part_in_peace(&self) {
-        let node = self.context.node();
-        let peer = node.with_tx(|tx| {
-            let mut inner = self.inner.lock();
-            node.pump(self, &mut inner, tx);
-            inner.peer.clone().filter(|_| inner.is_shown())
-        });
-        if let Some(peer) = peer {
-            crate::lanes::let_fetch(&peer, SETTLE);
-        }
-    }
-
-    /// After an end: waits until no peer is at work through it any more.
-    fn settle(&self, attr: &QpAttr, mask: AttrMask) {
-        if mask.contains(AttrMask::STATE)
-            && matches!(attr.state, QpState::Err | QpState::Reset)
-            && let Some(lanes) = &self.context.node().lanes
-        {
-            lanes.settle(SETTLE);
-        }
-    }
-
-    fn purge(&self) {
-        for cq in [&self.send_cq, &self.recv_cq].into_iter().flatten() {
-            cq.purge(self.number);
-        }
-    }
-
     /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`),
     /// until it is destroyed.
     ///
@@ -462,117 +300,6 @@ impl Qp {
         inner.attached.get_or_insert_default().attach(counter, ops)?;
         inner.engine.count();
         Ok(())
-    }
-
-    /// Starts a chain of send requests that is handed over at once (DEF-2).
-    ///
-    /// # Errors
-    /// EIO in a child of `fork`: the queue pair is its parent's.
-    pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
-        self.context.node().check_alive()?;
-        Ok(SendChain { qp: self, inner: Some(self.inner.lock()) })
-    }
-
-    /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
-    /// [`Qp::abort_sends`] forgets it.
-    ///
-    /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not
-    /// queued then.
-    pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        self.stage(&mut self.inner.lock(), wr)
-    }
-
-    /// Hands over everything staged.
-    pub fn commit_sends(&self) {
-        if self.context.node().is_stale() {
-            return;
-        }
-        self.commit(&mut self.inner.lock());
-    }
-
-    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to
-    /// follow (DEF-2). On a refusal what was staged before is handed over first (DEF-4). Unlike in
-    /// verbs, a queue pair in ERR takes none.
-    ///
-    /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
-    pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
-        self.context.node().check_alive()?;
-        let mut inner = self.inner.lock();
-        let result = self.stage_all(&mut inner, wrs);
-        if result.is_err() || !more {
-            self.commit(&mut inner);
-        }
-        result
-    }
-
-    /// Forgets everything staged.
-    pub fn abort_sends(&self) {
-        if self.context.node().is_stale() {
-            return;
-        }
-        self.inner.lock().engine.abort_sends();
-    }
-
-    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a
-    /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
-    /// again) and packets of this queue pair are on their way anyway, requests wait for its next
-    /// poll or for [`BATCH`] of them, and leave in one run.
-    fn commit(&self, inner: &mut QpInner) {
-        let node = self.context.node();
-        if node.is_stale() {
-            // In a child of `fork` there is neither a socket nor a lane.
-            return;
-        }
-        node.with_tx(|tx| {
-            let n = inner.engine.commit_sends(&mut tx.effects);
-            self.hunt_committed();
-            inner.handovers.0 += u64::from(n > 0);
-            inner.handovers.1 += n as u64;
-            inner.waiting.0 += n;
-            if inner.faults.is_some() {
-                node.inject_messages(self, inner, n as u64, &mut tx.effects);
-            }
-            let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
-            if small
-                && inner.peer.is_none()
-                && tx.effects.is_empty()
-                && node.program_polls()
-                && self.in_burst(inner, node.now())
-            {
-                node.pump_soon(self);
-            } else {
-                node.pump(self, inner, tx);
-            }
-        });
-    }
-
-    fn in_burst(&self, inner: &QpInner, now: Time) -> bool {
-        if self.qp_type.is_reliable() {
-            inner.engine.has_unacknowledged()
-        } else {
-            now.since(inner.pumped) < BURST
-        }
-    }
-
-    /// Queues a receive.
-    ///
-    /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
-    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
-        let node = self.context.node();
-        node.check_alive()?;
-        node.with_tx(|tx| {
-            let mut inner = self.inner.lock();
-            inner.engine.post_recv(wr, &mut tx.effects)?;
-            node.deliver(self, &mut inner, &mut tx.effects);
-            if self.raw.is_some() {
-                node.give_kept_frames(self, &mut inner, tx);
-            }
-            Ok(())
-        })
     }
 
     pub(crate) fn raise(&self, event: QpEvent) {
@@ -601,75 +328,6 @@ impl Qp {
             completion.wr_id
         );
     }
-
-    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten,
-    /// completions of it are removed from its CQs. Waits until its asynchronous events were
-    /// acknowledged.
-    ///
-    /// # Errors
-    /// EINVAL if it was destroyed already.
-    pub fn destroy(&self) -> Result<(), Error> {
-        self.end(|| self.purge())
-    }
-
-    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be
-    /// that of another queue pair by then.
-    ///
-    /// # Errors
-    /// EINVAL if it was destroyed already.
-    pub fn retire(&self) -> Result<(), Error> {
-        self.end(|| ())
-    }
-
-    fn end(&self, clean: impl FnOnce()) -> Result<(), Error> {
-        let node = self.context.node();
-        if node.is_stale() {
-            return Ok(());
-        }
-        match self.handles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) {
-            Ok(1) => {}
-            Ok(_) => return Ok(()),
-            Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
-        }
-        self.detach_all();
-        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now,
-        // and said so.
-        node.take_what_came();
-        self.part_in_peace();
-        node.remove_qp(self.number);
-        node.with_tx(|tx| {
-            let mut inner = self.inner.lock();
-            node.pump(self, &mut inner, tx);
-            log::debug!("queue pair {:#08x} ends: {:?}", self.number, inner.engine.counters());
-            node.keep_counters(&inner);
-            let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
-            // Any state may go to RESET.
-            let _ = inner.engine.modify(
-                &reset,
-                AttrMask::STATE,
-                self.context.limits(),
-                node.now(),
-                &mut tx.effects,
-            );
-            tx.effects.completions.clear();
-            tx.effects.events.clear();
-            tx.effects.counted.clear();
-            tx.effects.rendezvous.clear();
-            inner.rendezvous.clear();
-            inner.attached = None;
-            self.publish(&mut inner);
-            inner.part();
-        });
-        if let Some(lanes) = &node.lanes {
-            lanes.settle(SETTLE);
-        }
-        clean();
-        node.keys.write().release_qp(self.number);
-        self.context.forget(|e| matches!(e, Element::Qp(qp) if std::ptr::eq(&raw const **qp, self)));
-        self.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number));
-        self.each_use(|uses| uses.remove());
-        Ok(())
-    }
 }
 
 impl QpInner {
@@ -688,139 +346,4 @@ impl QpInner {
         self.long = false;
         self.seen = Seen::default();
     }
-}
-
-impl Qp {
-    fn stage(&self, inner: &mut QpInner, wr: &SendWr<'_>) -> Result<(), Error> {
-        self.hunt_stage(&inner.engine)?;
-        inner.engine.stage_send(wr)?;
-        self.hunt_staged(wr.wr_id);
-        inner.waiting.1 += match wr.data {
-            Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
-            Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
-        };
-        Ok(())
-    }
-
-    /// Stages all requests or none of them. Only everything staged can be taken back, so with more
-    /// than one request what was staged before is handed over first.
-    fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
-        let state = inner.engine.state();
-        if state == QpState::Err {
-            return Err(PostError::Invalid(Cause::WrongState { op: "post send", state }).into());
-        }
-        if wrs.len() > 1 && inner.engine.staged_sends() > 0 {
-            self.commit(inner);
-        }
-        for (i, wr) in wrs.iter().enumerate() {
-            if let Err(e) = self.stage(inner, wr) {
-                if i > 0 {
-                    inner.engine.abort_sends();
-                }
-                return Err(e);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`],
-/// what was staged is forgotten.
-pub struct SendChain<'a> {
-    qp: &'a Qp,
-    inner: Option<MutexGuard<'a, QpInner>>,
-}
-
-impl SendChain<'_> {
-    /// Queues one.
-    ///
-    /// # Errors
-    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones
-    /// stay.
-    pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
-        match &mut self.inner {
-            Some(inner) => self.qp.stage(inner, wr),
-            None => Ok(()),
-        }
-    }
-    /// Hands the chain over.
-    pub fn commit(mut self) {
-        if let Some(mut inner) = self.inner.take() {
-            self.qp.commit(&mut inner);
-        }
-    }
-}
-
-impl Drop for SendChain<'_> {
-    fn drop(&mut self) {
-        if let Some(inner) = &mut self.inner {
-            inner.engine.abort_sends();
-        }
-    }
-}
-
-/// What a queue pair with both queues cannot do without.
-fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
-    let given =
-        [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
-    match given.iter().find(|(_, given)| !given) {
-        Some((what, _)) => Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type))),
-        None => Ok(()),
-    }
-}
-
-/// Checks what a queue pair is created with and answers the sizes it gets.
-fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<QpCap, Error> {
-    let limits = context.limits();
-    let mut cap = init.cap;
-    let missing = |what: &str| Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type)));
-    match init.qp_type {
-        QpType::XrcRecv => {
-            if init.xrcd.is_none() {
-                return missing("xrcd");
-            }
-            cap = QpCap::default();
-        }
-        QpType::XrcSend => {
-            if pd.is_none() {
-                return missing("pd");
-            }
-            if init.send_cq.is_none() {
-                return missing("send_cq");
-            }
-            cap.max_recv_wr = 0;
-            cap.max_recv_sge = 0;
-        }
-        QpType::RawPacket => {
-            if init.srq.is_some() {
-                cap.max_recv_wr = 0;
-                cap.max_recv_sge = 0;
-            }
-        }
-        QpType::Rc | QpType::Uc | QpType::Ud => {
-            check_needed(pd, init)?;
-            if init.srq.is_some() {
-                cap.max_recv_wr = 0;
-                cap.max_recv_sge = 0;
-            }
-        }
-    }
-    for (name, value, max) in [
-        ("cap.max_send_wr", cap.max_send_wr, limits.max_qp_wr),
-        ("cap.max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
-        ("cap.max_send_sge", cap.max_send_sge, limits.max_sge),
-        ("cap.max_recv_sge", cap.max_recv_sge, limits.max_sge),
-        ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
-    ] {
-        if value > max {
-            return Err(Error::invalid(format!("{name} is {value}"), format!("at most {max} is possible")));
-        }
-    }
-    Ok(cap)
-}
-
-/// The largest message of a UD queue pair of a port.
-#[must_use]
-pub fn ud_max_message(mtu: PathMtu) -> usize {
-    mtu.bytes()
 }

@@ -1,9 +1,11 @@
-//! The device over real sockets: every operation between two queue pairs, every byte checked.
+//! The device: every operation between two queue pairs of a process, every byte checked; and what
+//! only a network has, over real sockets.
 mod common;
 use adverb_device::AsyncEvent;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
-use common::{End, pair, pattern};
+use adverb_device::engine::{AddressVector, PathMtu, QpState, QpType, SendOp, WcOpcode, WcStatus};
+use common::{End, child, pair, pattern};
+use std::time::Duration;
 
 const SIZES: [usize; 9] = [0, 1, 255, 256, 4096, 4097, 65_536, 1_000_003, 2 << 20];
 
@@ -149,4 +151,31 @@ fn what_was_received_is_acknowledged_before_the_end() {
         b.qp.modify(&err, AttrMask::STATE).unwrap();
         assert_eq!(a.wait(1)[0].status, WcStatus::Success);
     }
+}
+
+/// Requests that the network marked are answered by notifications, one in 50 µs at most, as long as
+/// the connection lives: each needs the time at which its packet came (RoCEv2 A17.9).
+#[test]
+fn marked_requests_draw_notifications() {
+    child::run("inner_marked_requests_draw_notifications", &[("ADVERB_PATH", "wire")]);
+}
+
+#[test]
+#[ignore = "run by marked_requests_draw_notifications"]
+fn inner_marked_requests_draw_notifications() {
+    const MESSAGES: u64 = 20;
+    let (a, b) = (End::new(QpType::Rc), End::new(QpType::Rc));
+    // The sender marks its packets itself, as if a switch had.
+    let marked = AddressVector { traffic_class: 3, ..a.own_path() };
+    a.connect_by(marked, b.qp.number(), PathMtu::Mtu1024);
+    b.connect(&a.qp, PathMtu::Mtu1024);
+    for n in 0..MESSAGES {
+        b.recv(n, &[b.sge(0, 64)]);
+        a.send(n, SendOp::Send, &[a.sge(0, 64)]);
+        assert_eq!(b.wait(1)[0].status, WcStatus::Success);
+        assert_eq!(a.wait(1)[0].status, WcStatus::Success);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let sent = b.qp.counters().cnps_sent;
+    assert!(sent >= MESSAGES / 2, "{sent} notifications");
 }

@@ -27,6 +27,7 @@ extern crate std;
 pub mod attr;
 pub mod catalogue;
 pub mod cause;
+mod clock;
 pub mod completion;
 pub mod cq;
 pub mod effects;
@@ -45,6 +46,7 @@ pub mod wr;
 
 pub use attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap};
 pub use cause::Cause;
+pub use clock::Clock;
 pub use completion::{Completion, WcFlags, WcOpcode, WcStatus};
 pub use cq::Cq;
 pub use effects::{Counted, CountedOp, CqRef, Effects, QpEvent, Rendezvous};

@@ -10,6 +10,7 @@ pub mod alone;
 pub mod cases;
 pub mod cc;
 pub mod device;
+pub mod hosts;
 pub mod machine;
 pub mod pair;
 pub mod process;

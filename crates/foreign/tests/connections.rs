@@ -30,6 +30,9 @@ fn main() -> ExitCode {
             weather(seed, "rping -s -a ADDR -p PORT -C 20 -v", "rping -c -a ADDR -p PORT -C 20 -v")
         }));
     }
+    cases.push(case("UCM-10/bad_weather_3/ucmatose", || {
+        weather(3, "ucmatose -b ADDR -p PORT -c 30", "ucmatose -s ADDR -p PORT -c 30")
+    }));
     run("connections", cases)
 }
 

@@ -1,14 +1,19 @@
 //! UCX over verbs: its unreliable transport, which makes connections and acknowledges by itself,
-//! and its reliable one, which is set up over the other.
+//! and its reliable one, which is set up over the other; and endpoints that are connected by
+//! address over librdmacm.
 #![forbid(unsafe_code)]
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
+use adverb_foreign::cc::compile_with;
 use adverb_foreign::device::loopback;
 use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Program, Running, free_port, words};
 use adverb_foreign::suite::{by_length, case, run};
-use adverb_foreign::{Verdict, require};
+use adverb_foreign::{Verdict, require, service};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -35,7 +40,78 @@ fn main() -> ExitCode {
             }
         }
     }
+    for path in ["local", "wire"] {
+        for (name, api) in [("am", "-A"), ("tag", "")] {
+            cases.push(case(format!("RCM-7/{path}/io_demo/{name}"), move || io_demo(api, path)));
+        }
+        for kind in ["am", "tag", "stream"] {
+            cases.push(case(format!("RCM-7/{path}/ucp_client_server/{kind}"), move || example(kind, path)));
+        }
+    }
     run("ucx", cases)
+}
+
+/// One end of programs that meet by address, over librdmacm and nothing else.
+fn by_address(line: &str, port: u16, path: &str) -> Program {
+    let line = words(line.replace("PORT", &port.to_string()));
+    Program::new(&line[0], &line[1..])
+        .env("UCX_TLS", "rc_verbs,ud_verbs,self")
+        .env("UCX_SOCKADDR_TLS_PRIORITY", "rdmacm")
+        .env("ADVERB_PATH", path)
+}
+
+/// A server that listens at a port of connections of librdmacm: the port is no TCP port then.
+fn listening(line: &str, port: u16, path: &str) -> Result<Running, String> {
+    let mut server = by_address(line, port, path).start()?;
+    service::wait(&mut server, 0x106, port, Duration::from_secs(20))?;
+    Ok(server)
+}
+
+/// Blocks are read and written, and every byte of them is checked by the program itself (`-q`).
+fn io_demo(api: &str, path: &str) -> Verdict {
+    let port = free_port()?;
+    let line = format!("io_demo -p PORT -q -d 64:65536 {api}");
+    let server = listening(&line, port, path)?;
+    let times = by_length(2000, 200);
+    let line = format!("{line} -i {times} -o read,write 127.0.0.1");
+    let client = by_address(&line, port, path).run(LIMIT)?;
+    let both = || format!("{}\nserver:\n{}", client.describe(), server.text());
+    require!(client.ok() && client.text.contains("Client exit with status 'OK'"), "{}", both());
+    require!(client.text.contains(&format!("total:{times} ")), "not {times} times: {}", both());
+    for text in [&client.text, &server.text()] {
+        require!(!text.contains("ERROR") && !text.contains("corrupt"), "{}", both());
+    }
+    Ok(())
+}
+
+/// UCX's own example: a message from the client, which the server prints.
+fn example(kind: &str, path: &str) -> Verdict {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let source = Path::new("/usr/share/doc/libucx-dev/examples/ucp_client_server.c");
+        // It is another's: its warnings are, too.
+        compile_with(
+            "cc",
+            &["-w", "-O2", "-Wl,--no-as-needed", "-lucp", "-lucs"],
+            source,
+            "ucp_client_server",
+        )
+    };
+    let program = BUILT.get_or_init(build).clone()?.display().to_string();
+    let port = free_port()?;
+    // Its words are looked at while it runs on.
+    let mut server = listening(&format!("stdbuf -oL {program} -c {kind} -p PORT"), port, path)?;
+    let end = Instant::now() + LIMIT;
+    loop {
+        let line = format!("{program} -c {kind} -p PORT -a 127.0.0.1");
+        by_address(&line, port, path).run(LIMIT)?.require_ok()?;
+        // The client closes as soon as its message has left: the server may find it gone before it
+        // has read, over TCP as well.
+        if server.wait_for_text("UCP TEST SUCCESS", Duration::from_millis(500)).is_ok() {
+            return Ok(());
+        }
+        require!(!server.ended() && Instant::now() < end, "nothing arrived: {}", server.text());
+    }
 }
 
 fn perftest(transports: &str, test: &str, size: u32) -> Verdict {

@@ -7,7 +7,7 @@
     reason = "the calls break the contract of their manual pages on purpose; the library must not mind"
 )]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -809,10 +809,14 @@ fn devices_are_those_of_lists() {
     unsafe {
         for p in [null_mut(), (&raw mut stack).cast(), std::ptr::without_provenance_mut(0x10_0000)] {
             pointer(|| device::ibv_open_device(p));
-            pointer(|| device::ibv_get_device_name(p).cast_mut());
             negative(-1, || device::ibv_get_device_index(p));
             silent(|| assert_eq!(device::ibv_get_device_guid(p), 0));
         }
+        // A name is in the structure, which is public: OBJ-6.
+        pointer(|| device::ibv_get_device_name(null_mut()).cast_mut());
+        let mut own: ibv_device = Plain::zeroed();
+        own.name[..4].copy_from_slice(&b"mock".map(|b| b as c_char));
+        assert_eq!(CStr::from_ptr(device::ibv_get_device_name(&raw mut own)), c"mock");
         let list = device::ibv_get_device_list(null_mut());
         let first = *list;
         device::ibv_free_device_list(list);

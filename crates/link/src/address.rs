@@ -1,6 +1,6 @@
 //! The UDP socket of one local address.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -8,6 +8,8 @@ use adverb_sync::Mutex;
 use libc::c_int;
 
 use crate::LinkError;
+pub(crate) use crate::bare::{bare_socket, socket_addr};
+use crate::looped;
 use crate::origin::LastOrigin;
 use crate::owner;
 use crate::steer::SteerState;
@@ -32,14 +34,6 @@ pub(crate) struct AddressSocket {
     pub(crate) steer: SteerState,
 }
 
-/// The socket address of an IP address with its scope.
-pub(crate) fn socket_addr(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
-    match ip {
-        IpAddr::V4(v4) => SocketAddr::new(v4.into(), port),
-        IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope_id).into(),
-    }
-}
-
 /// Asks for a buffer of `bytes`, past the machine's limit where the process may.
 pub(crate) fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
@@ -47,27 +41,6 @@ pub(crate) fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
         // The kernel cuts the plain request to its limit; nothing to report.
         let _ = sys::set_option(fd, libc::SOL_SOCKET, plain, bytes);
     }
-}
-
-/// A UDP socket that sends with DF and a known identification: the ICRC covers both.
-pub(crate) fn bare_socket(table: &Arc<FdTable>, ip: IpAddr) -> Result<Fd, LinkError> {
-    const DOING: &str = "open a UDP socket";
-    let v6 = ip.is_ipv6();
-    let fd = sys::udp_socket(table, v6).map_err(|error| match error.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => LinkError::FamilyUnsupported { ip },
-        Some(libc::E2BIG) => LinkError::TooManySockets { limit: sys::FD_LIMIT },
-        _ => LinkError::from_io(DOING, error),
-    })?;
-    let set = |level, name, value| {
-        sys::set_option(&fd, level, name, value).map_err(|error| LinkError::from_io(DOING, error))
-    };
-    if v6 {
-        set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-        set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
-    } else {
-        set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
-    }
-    Ok(fd)
 }
 
 /// What a socket that receives needs.
@@ -108,6 +81,7 @@ impl AddressSocket {
         };
         set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         receive_options(&fd, v6, config)?;
+        looped::only_from_port(&fd, ip, config)?;
         let local = socket_addr(ip, scope_id, config.port);
         sys::bind(&fd, &RawAddr::inet(&local)).map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => owner::port_taken(ip, config.port),

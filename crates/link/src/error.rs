@@ -113,8 +113,8 @@ fn port_taken(
     match holders.iter().find(|holder| *holder != uid) {
         Some(&holder) => write!(
             f,
-            "{} holds it{}, and only programs of one user share it; have that user end the program that has it, or use an \
-             address that nobody has taken, or a network namespace of your own",
+            "{} holds it{}, there or at another address of this machine, and only programs of one user share it; have that \
+             user end the program that has it, or use a network namespace of your own",
             User(holder),
             if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" }
         )?,

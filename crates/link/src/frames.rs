@@ -159,8 +159,9 @@ impl UdpLink {
     pub fn frame_takers(&self, interface: u32) -> Vec<Slot> {
         let common = names_of(self.uid, interface);
         let mut slots = Vec::new();
-        owner::each_name(|name, _| {
-            let slot = name.strip_prefix(&common).and_then(|rest| rest.split('+').next());
+        owner::each_name(|name, uid| {
+            let name = Some(name).filter(|_| uid == self.uid);
+            let slot = name.and_then(|name| name.strip_prefix(&common)?.split('+').next());
             slots.extend(slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)));
         });
         slots.sort_unstable();

@@ -12,6 +12,7 @@ use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
+use crate::looped;
 use crate::steer::SteerState;
 use crate::sys::{self, RawAddr};
 use crate::types::{AddrIndex, Config};
@@ -28,9 +29,12 @@ impl AddressSocket {
         let fail = |error| LinkError::from_io("join a multicast group", error);
         let fd = bare_socket(table, group)?;
         let set = |level, name, value| sys::set_option(&fd, level, name, value).map_err(fail);
-        // Not SO_REUSEPORT: a group belongs to no user, and each socket is given its own copy.
+        // Each socket is given its own copy, of whichever process it is.
         set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        // Beside the socket that holds the port everywhere.
+        set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         address::receive_options(&fd, group.is_ipv6(), config)?;
+        looped::only_from_port(&fd, group, config)?;
         let local = address::socket_addr(group, scope_of(group, interface), config.port);
         sys::bind(&fd, &RawAddr::inet(&local)).map_err(fail)?;
         sys::join_group(&fd, group, interface).map_err(fail)?;

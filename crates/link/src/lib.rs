@@ -20,8 +20,8 @@
 //! and each asks the kernel whose the other end is before it sends or reads anything ([`User`],
 //! `SO_PEERCRED`). A packet from the wire is not trusted: it must carry a right ICRC before
 //! anything but its length is looked at; and if its source is an address of this machine, it must
-//! come from the port, at an address where this process has a socket, so that only the own user can
-//! have sent it ([`LocalPorts`]).
+//! come from the port, at an address where this process has a socket. As the link holds the port at
+//! all addresses, only the own user can have sent it ([`LocalPorts`]).
 //!
 //! # Decorators
 //!
@@ -34,9 +34,11 @@
 
 mod address;
 mod admit;
+mod bare;
 mod bell;
 pub mod capture;
 mod error;
+mod everywhere;
 pub mod faults;
 #[doc(hidden)]
 pub mod foreign;
@@ -46,6 +48,7 @@ mod handover;
 mod hello;
 mod icrc;
 mod interfaces;
+mod looped;
 mod neighbour;
 mod origin;
 mod owner;
@@ -63,12 +66,13 @@ mod udp;
 pub use bell::{Bell, Bells, Rope, Rung};
 pub use capture::Capture;
 pub use error::{LinkError, User};
+pub use everywhere::port_of_others;
 pub use frames::{FramePort, MAX_FRAME, RawFrame};
 pub use handover::LineId;
 pub use hello::{Greeting, Hello};
 pub use interfaces::{InterfaceNews, interface_mtus};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
-pub use owner::{port_of_others, users_can_be_told_apart};
+pub use owner::users_can_be_told_apart;
 pub use recv::{OwnedPacket, RxBuffers};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
@@ -77,8 +81,8 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, has_capabilities, process_end, short_slices, signals_restart,
-    take_byte, wait_readable,
+    Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end, short_slices,
+    signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
 pub use types::{

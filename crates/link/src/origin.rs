@@ -2,10 +2,9 @@
 //! own user holds.
 //!
 //! Any program of this machine may send to the port from an address of the machine, with a right
-//! ICRC. What it cannot do is to send from the port itself where this process holds a socket: the
-//! kernel lets only processes of the same user share it (`SO_REUSEPORT`). So a packet whose source
-//! is an address of this machine is taken only if this process has a socket there, and the packet
-//! comes from its port.
+//! ICRC. What it cannot do is to send from the port itself while this process holds that everywhere
+//! ([`crate::everywhere`]). So a packet whose source is an address of this machine is taken only if
+//! this process has a socket there, and the packet comes from its port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::error::LinkError;
 use crate::sys::{self, Fd, netlink};
-use crate::types::Config;
 
 /// What the kernel calls users that the process's user namespace does not know, unless it was told
 /// otherwise.
@@ -106,42 +105,42 @@ pub(crate) struct Holder {
     pub kernel: bool,
 }
 
-/// Those of the UDP sockets that keep others from a port at an address, by the kernel's table.
-/// Those at the address, and those at every address.
+/// Those of the UDP sockets that keep others from a port at an address, by the kernel's table:
+/// those at any address of the family, as all of them are held (see [`crate::everywhere`]).
 pub(crate) fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
-    let mut found = Vec::new();
-    for (path, at) in [
-        ("/proc/thread-self/net/udp", Some(ip).filter(IpAddr::is_ipv4)),
-        ("/proc/thread-self/net/udp6", Some(ip).filter(IpAddr::is_ipv6)),
-    ] {
-        let everywhere: IpAddr =
-            if path.ends_with('6') { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let wanted: Vec<String> = at.into_iter().chain([everywhere]).map(|ip| table_name(ip, port)).collect();
-        let Ok(text) = std::fs::read_to_string(path) else { continue };
-        found.extend(text.lines().filter_map(|line| holder(line, &wanted)));
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let (v4, v6) = (read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6"));
+    let mut found: Vec<Holder> = match ip {
+        IpAddr::V4(_) => v4.lines().filter_map(|line| holder(line, port, |_| true)).collect(),
+        IpAddr::V6(_) => v6.lines().filter_map(|line| holder(line, port, |at| !is_v4(at))).collect(),
+    };
+    if ip.is_ipv4() && found.is_empty() {
+        // One that is bound to all addresses of IPv6 has those of IPv4 as well, unless it says no.
+        let everywhere = |at: &str| is_v4(at) || at.bytes().all(|b| b == b'0');
+        found = v6.lines().filter_map(|line| holder(line, port, everywhere)).collect();
     }
     found.sort_unstable();
     found.dedup();
     found
 }
 
-/// Whose socket a line of the kernel's table is, if it is at one of these addresses.
-fn holder(line: &str, wanted: &[String]) -> Option<Holder> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [_, local, _, _, _, _, _, uid, _, inode, ..] = words[..] else { return None };
-    let here = wanted.iter().any(|w| w == local);
-    // Every process's socket has an inode.
-    here.then(|| Some(Holder { uid: uid.parse().ok()?, kernel: inode == "0" })).flatten()
+/// Is it an address of IPv4, as the table of IPv6 writes it?
+fn is_v4(at: &str) -> bool {
+    let none = table_name(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().into(), 0);
+    at.get(..24) == none.get(..24)
 }
 
-/// Does somebody hold the port at this address who is not of the own user? Then it cannot be opened
-/// there.
-#[must_use]
-pub fn port_of_others(ip: IpAddr) -> Option<LinkError> {
-    let port = Config::default().port;
-    let uid = sys::effective_uid();
-    let theirs = port_holders(ip, port).iter().any(|holder| holder.uid != uid || holder.kernel);
-    theirs.then(|| port_taken(ip, port))
+/// Whose socket a line of the kernel's table is, if it has the port at an address that `here`
+/// knows.
+fn holder(line: &str, port: u16, here: impl Fn(&str) -> bool) -> Option<Holder> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, local, _, _, _, _, _, uid, _, inode, ..] = words[..] else { return None };
+    let (at, its_port) = local.split_once(':')?;
+    if its_port != format!("{port:04X}") || !here(at) {
+        return None;
+    }
+    // Every process's socket has an inode.
+    Some(Holder { uid: uid.parse().ok()?, kernel: inode == "0" })
 }
 
 /// The error that a port cannot be had.
@@ -280,17 +279,15 @@ mod tests {
     /// TRU-4: root, too, is told that it is the kernel.
     #[test]
     fn the_kernels_own_socket_is_known() {
-        let wanted = [table_name("0.0.0.0".parse().unwrap(), 4791)];
         let line = |uid, inode| {
             format!(
-                " 1234: {} 00000000:0000 07 00000000:00000000 00:00000000 00000000 {uid:5} 0 {inode} 2 0 0",
-                wanted[0]
+                " 1234: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000 {uid:5} 0 {inode} 2 0 0"
             )
         };
-        assert_eq!(holder(&line(0, 0), &wanted), Some(Holder { uid: 0, kernel: true }));
-        assert_eq!(holder(&line(77, 4711), &wanted), Some(Holder { uid: 77, kernel: false }));
-        assert_eq!(holder(&line(77, 4711), &[]), None);
-        assert_eq!(holder("sl local_address", &wanted), None);
+        assert_eq!(holder(&line(0, 0), 4791, |_| true), Some(Holder { uid: 0, kernel: true }));
+        assert_eq!(holder(&line(77, 4711), 4791, |_| true), Some(Holder { uid: 77, kernel: false }));
+        assert_eq!(holder(&line(77, 4711), 4792, |_| true), None);
+        assert_eq!(holder("sl local_address", 4791, |_| true), None);
     }
 
     #[test]
@@ -304,6 +301,7 @@ mod tests {
         let port = socket.local_addr().unwrap().port();
         let own = Holder { uid, kernel: false };
         assert_eq!(port_holders("127.0.0.1".parse().unwrap(), port), [own]);
-        assert_eq!(port_holders("127.0.0.2".parse().unwrap(), port), []);
+        assert_eq!(port_holders("127.0.0.2".parse().unwrap(), port), [own]);
+        assert_eq!(port_holders("::1".parse().unwrap(), port), []);
     }
 }

@@ -212,8 +212,9 @@ impl UdpLink {
     pub fn tell_everybody(&self, packet: &RxPacket<'_>) {
         let common = format!("adverb-{}-", self.uid);
         let mut slots: Vec<Slot> = Vec::new();
-        owner::each_name(|name, _| {
-            slots.extend(name.strip_prefix(&common).and_then(|rest| rest.parse::<Slot>().ok()));
+        owner::each_name(|name, uid| {
+            let name = Some(name).filter(|_| uid == self.uid);
+            slots.extend(name.and_then(|name| name.strip_prefix(&common)?.parse::<Slot>().ok()));
         });
         for slot in slots {
             self.tell_owner(slot, packet);

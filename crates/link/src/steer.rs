@@ -36,6 +36,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(120);
 const ANSWER_WAIT: Duration = Duration::from_millis(2);
 /// Probes under way at a time.
 const WINDOW: usize = 8;
+/// Connections taken before the clock is looked at.
+const MAX_ANSWERS: usize = 64;
 /// Most members a group is probed for.
 const MAX_MEMBERS: usize = 1024;
 
@@ -325,7 +327,8 @@ impl UdpLink {
         let mut buffer = [0; 4096];
         let mut count = 0;
         // Who connects has sent its answer by the time that it is taken, or sends none that counts.
-        while let Ok(member) = sys::accept(&self.fds, answers) {
+        // A few at a time: a stranger may connect faster than it is sent away.
+        for member in (0..MAX_ANSWERS).map_while(|_| sys::accept(&self.fds, answers).ok()) {
             if !matches!(owner::prove(&member, self.uid), Ok(Proof::Own(_))) {
                 add(&self.counters.handover_drop_foreign, 1);
                 continue;

@@ -6,13 +6,16 @@
 #![allow(unsafe_code)]
 
 mod cancel;
+mod ending;
 mod group;
 mod local;
 pub(crate) mod netlink;
 mod packet;
 
 pub use cancel::{Uncancelled, wait_readable};
-pub(crate) use group::{join_group, multicast_interface};
+pub(crate) use ending::close_foreign;
+pub use ending::end_connection;
+pub(crate) use group::{join_group, multicast_interface, no_groups};
 pub(crate) use local::{
     EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket, peer,
     recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch, wait_any, watch,
@@ -65,13 +68,27 @@ impl FdTable {
 
     /// Takes the descriptor over; closes it when there is no room.
     fn adopt(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
+        self.adopt_as(fd, false)
+    }
+
+    /// The same for a socket in which others may leave descriptors.
+    fn adopt_connection(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
+        self.adopt_as(fd, true)
+    }
+
+    fn adopt_as(self: &Arc<Self>, fd: RawFd, connects: bool) -> io::Result<Fd> {
         for (index, entry) in self.fds.iter().enumerate() {
             if entry.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.ids[index].store(identity(fd), Ordering::Release);
-                return Ok(Fd { table: self.clone(), index });
+                return Ok(Fd { table: self.clone(), index, connects });
             }
         }
-        close(fd);
+        if connects {
+            // SAFETY: the caller gave it up.
+            end_connection(unsafe { OwnedFd::from_raw_fd(fd) });
+        } else {
+            close(fd);
+        }
         Err(io::Error::from_raw_os_error(libc::E2BIG))
     }
 
@@ -82,10 +99,15 @@ impl FdTable {
 
     /// Closes one, unless the program has done so.
     fn close(&self, index: usize) {
-        let fd = self.fds[index].swap(-1, Ordering::AcqRel);
-        if fd >= 0 && identity(fd) == self.ids[index].load(Ordering::Acquire) {
+        if let Some(fd) = self.take(index) {
             close(fd);
         }
+    }
+
+    /// Takes one out, unless the program has closed it.
+    fn take(&self, index: usize) -> Option<RawFd> {
+        let fd = self.fds[index].swap(-1, Ordering::AcqRel);
+        (fd >= 0 && identity(fd) == self.ids[index].load(Ordering::Acquire)).then_some(fd)
     }
 }
 
@@ -93,6 +115,8 @@ impl FdTable {
 pub(crate) struct Fd {
     table: Arc<FdTable>,
     index: usize,
+    /// Others may leave descriptors in it.
+    connects: bool,
 }
 
 impl Fd {
@@ -111,7 +135,14 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        self.table.close(self.index);
+        match self.connects {
+            // SAFETY: it was this entry's, which forgets it.
+            true => self
+                .table
+                .take(self.index)
+                .map_or((), |fd| end_connection(unsafe { OwnedFd::from_raw_fd(fd) })),
+            false => self.table.close(self.index),
+        }
     }
 }
 
@@ -183,6 +214,16 @@ pub fn short_slices(slice: u64) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } as c_int).map(drop)
 }
 
+/// A variable of the environment by which somebody chooses what this process does; none in a
+/// program with more rights than whoever started it (set-user-ID, file capabilities): those rights
+/// are not for who has the environment.
+#[must_use]
+pub fn chosen(name: &str) -> Option<std::ffi::OsString> {
+    // SAFETY: asks.
+    let privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if privileged { None } else { std::env::var_os(name) }
+}
+
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
@@ -230,22 +271,23 @@ pub(crate) struct Insn(pub(crate) u16, pub(crate) u8, pub(crate) u8, pub(crate) 
 
 /// Makes the program choose the socket of the reuseport group `fd` belongs to.
 pub(crate) fn attach_reuseport(fd: &Fd, program: &[Insn]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Has a socket take what the program does not answer with 0.
+pub(crate) fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+fn attach(fd: &Fd, option: c_int, program: &[Insn]) -> io::Result<()> {
     let mut code: Vec<libc::sock_filter> =
         program.iter().map(|&Insn(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
     let len = u16::try_from(code.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
+    let (at, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as socklen_t);
     // SAFETY: `program` points to `len` instructions that live through the call; the kernel checks
     // them.
-    check(unsafe {
-        libc::setsockopt(
-            fd.raw(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as socklen_t,
-        )
-    })
-    .map(drop)
+    check(unsafe { libc::setsockopt(fd.raw(), libc::SOL_SOCKET, option, at, size) }).map(drop)
 }
 
 /// A socket address in the kernel's form.

@@ -12,6 +12,7 @@ use adverb_sync::{Mutex, RwLock};
 use crate::address::{self, AddressSocket};
 use crate::capture::{Capture, Flow};
 use crate::error::LinkError;
+use crate::everywhere::Everywhere;
 use crate::faults::Faults;
 use crate::frames::Frames;
 use crate::handover::{Incoming, LineId, Outgoing, Untold};
@@ -72,6 +73,7 @@ pub struct UdpLink {
     pub(crate) services: Services,
     pub(crate) frames: Frames,
     pub(crate) own_addresses: OwnAddresses,
+    everywhere: Everywhere,
     sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
@@ -123,6 +125,7 @@ impl UdpLink {
             services: Services::default(),
             frames: Frames::default(),
             own_addresses: OwnAddresses::default(),
+            everywhere: Everywhere::default(),
             fds,
             counters: Counters::default(),
             sockets: RwLock::default(),
@@ -204,6 +207,7 @@ impl UdpLink {
                 return Ok(socket.index);
             }
             let index = sockets.next()?;
+            self.everywhere.hold(&self.fds, ip, &self.config)?;
             let socket = Arc::new(AddressSocket::open(&self.fds, index, ip, scope_id, &self.config)?);
             let mut next = Sockets::clone(&sockets);
             next.addresses.push(Some(socket.clone()));
@@ -254,6 +258,7 @@ impl UdpLink {
     /// # Errors
     /// [`LinkError::OutOfMemory`] and what else opening a socket may meet.
     pub fn join_group(&self, group: IpAddr, interface: u32) -> Result<AddrIndex, LinkError> {
+        self.everywhere.hold(&self.fds, group, &self.config)?;
         let mut sockets = self.sockets.write();
         let mut next = Sockets::clone(&sockets);
         let index = match next.free.pop() {

@@ -4,14 +4,12 @@
 //! Strangers are this test binary started again as another user; `ROLE` says what it is to do.
 
 mod common;
+mod other;
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+
+use std::process::Command;
 
 use adverb_link::{
     Config, DELIVERY, Delivery, Hello, LinkError, LocalPorts, Route, RxBuffers, RxFrom, Slot, SlotClaim,
@@ -19,87 +17,12 @@ use adverb_link::{
 };
 use common::*;
 use nix::sys::socket::SockType;
+use other::{Other, ROLE, asked, say};
 
-const ROLE: &str = "ADVERB_LINK_TEST_ROLE";
 const STRANGER: u32 = 65533;
 const VICTIM: u32 = 65532;
 /// As the slots of [`VICTIM`] are taken.
 const MEASURER: u32 = 65531;
-
-/// A process of another user.
-struct Other {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    exe: PathBuf,
-}
-
-impl Other {
-    /// Starts one, which speaks when it is ready.
-    fn start(uid: u32, role: &str) -> Other {
-        assert!(
-            nix::unistd::geteuid().is_root(),
-            "this test becomes another user, which only root can: run it as root (`sudo -E cargo test -p adverb-link`)"
-        );
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        // A copy, as the other user may not be allowed into the build tree.
-        let name = format!("adverb-trust-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let exe = std::env::temp_dir().join(name);
-        std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-        let mut command = Command::new(&exe);
-        command
-            .args(["--exact", "the_other", "--ignored", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role);
-        command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = loop {
-            match command.spawn() {
-                // Another thread forks just now, with the copy open for writing.
-                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
-                    std::thread::yield_now()
-                }
-                child => break child.unwrap(),
-            }
-        };
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Other { input: child.stdin.take(), child, output, exe }
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        while self.output.read_line(&mut line).unwrap() > 0 {
-            if let Some((_, said)) = line.split_once("SAYS ") {
-                return said.trim_end().to_owned();
-            }
-            line.clear();
-        }
-        panic!("it ended without a word");
-    }
-
-    fn ask(&mut self, what: &str) -> String {
-        writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
-        self.hear()
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.exe);
-    }
-}
-
-fn say(what: impl std::fmt::Display) {
-    println!("SAYS {what}");
-    std::io::stdout().flush().unwrap();
-}
-
-/// What the test asks next; `None` when it is over.
-fn asked() -> Option<String> {
-    let mut line = String::new();
-    (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
-}
 
 struct Log;
 

@@ -8,19 +8,28 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that can be had now, as far as the kernel says.
 pub(crate) fn available() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text));
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text, is_strict()));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = groups.lines().filter_map(|line| tightest(line, Path::new("/sys/fs/cgroup"))).min();
     machine.unwrap_or(u64::MAX).min(group.unwrap_or(u64::MAX))
 }
 
-/// `MemAvailable` and free swap, in bytes.
-fn machine(text: &str) -> Option<u64> {
+/// Does the kernel set memory aside for each private mapping, and promise no more than it has
+/// (`vm.overcommit_memory` = 2)? For sparse files it does not, and who touches a page that cannot
+/// be had gets a signal.
+pub(crate) fn is_strict() -> bool {
+    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "2")
+}
+
+/// `MemAvailable` and free swap, in bytes; where memory is set aside no more than is left of that.
+fn machine(text: &str, strict: bool) -> Option<u64> {
     let field = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
     };
-    Some(field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0)))
+    let there = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));
+    let promised = field("CommitLimit:").zip(field("Committed_AS:")).filter(|_| strict);
+    Some(promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))))
 }
 
 /// What a line of `/proc/self/cgroup` leaves: the least of its group and of all above it.
@@ -62,8 +71,10 @@ mod tests {
     #[test]
     fn the_machine_says_what_is_left() {
         let text = "MemTotal:  100 kB\nMemAvailable:   60 kB\nSwapFree:   4 kB\n";
-        assert_eq!(machine(text), Some(64 << 10));
-        assert_eq!(machine("MemTotal: 1 kB\n"), None);
+        assert_eq!(machine(text, true), Some(64 << 10));
+        let text = format!("{text}CommitLimit: 50 kB\nCommitted_AS: 20 kB\n");
+        assert_eq!((machine(&text, false), machine(&text, true)), (Some(64 << 10), Some(30 << 10)));
+        assert_eq!(machine("MemTotal: 1 kB\n", false), None);
         assert!(available() > 1 << 20, "this machine has a megabyte left");
     }
 

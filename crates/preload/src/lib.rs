@@ -17,7 +17,8 @@
 //! The file of the connection manager is one that answers ([`manager`]).
 //!
 //! Copies of the libraries that a program opens give way ([`copies`]). Who clears the environment
-//! is told what that means ([`exec`]).
+//! is told what that means ([`exec`]). A device that checks its program is told of the end that
+//! calls nobody ([`exit`]).
 //!
 //! And what the program does with its memory is seen here, for the device ([`memory`]), and
 //! sanitizers get answers (module `sanitizers`).
@@ -29,6 +30,7 @@
 
 pub mod copies;
 pub mod exec;
+pub mod exit;
 pub mod manager;
 pub mod memory;
 pub mod netlink;
@@ -225,6 +227,7 @@ extern "C" fn look_up_all() {
     manager::look_up();
     copies::look_up();
     exec::look_up();
+    exit::look_up();
 }
 
 #[used]

@@ -137,6 +137,7 @@ fn exactly_the_listed_names_are_interposed() {
         adverb_preload::manager::NAMES,
         adverb_preload::copies::NAMES,
         adverb_preload::exec::NAMES,
+        adverb_preload::exit::NAMES,
         adverb_preload::SANITIZER_NAMES,
     ]
     .concat();

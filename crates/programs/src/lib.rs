@@ -8,6 +8,7 @@
 
 pub mod crates_io;
 pub mod fetch;
+pub mod huge;
 pub mod openmpi;
 pub mod skips;
 pub mod stage;

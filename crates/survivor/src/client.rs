@@ -35,10 +35,11 @@ impl Survivor {
         Survivor { name: name.filter(|name| !name.is_empty()) }
     }
 
-    /// Has a connection ended for this process if the process ends without having done so. Never
-    /// waits; a survivor that is not there, or not in time, is said at `debug`.
+    /// Has a connection ended for this process if the process ends without having done so; what was
+    /// said of it before no longer holds. Never waits; a survivor that is not there, or not in
+    /// time, is said at `debug`.
     pub fn entrust(&self, record: Record) {
-        self.say(Said::Entrust(record));
+        self.say(Said::Entrust(Box::new(record)));
     }
 
     /// The connection with this communication id of this process is over.

@@ -1,15 +1,17 @@
 //! Ends the connections of processes that were killed.
 //!
 //! The kernel's connection manager cleans up after a process however the process ends: each peer
-//! gets a DREQ. A connection manager that lives in the process cannot do so after SIGKILL. Within a
+//! gets a DREQ, or a REJ if the connection was not made yet. A connection manager that lives in the
+//! process cannot do so after SIGKILL. Within a
 //! host the peers see the end by themselves; peers on other hosts would wait for ever. So `adverb
 //! run` leaves a small process behind, the *survivor*. It sleeps until the program ends, and ends
 //! with it.
 //!
-//! A process entrusts each connection over the network to the survivor when the connection is made
-//! ([`Survivor::entrust`]), and takes it back when the connection is over ([`Survivor::withdraw`]).
-//! When the process ends, the survivor sends a DREQ for each connection that it still has, a few
-//! times, as nobody waits for the answer.
+//! A process entrusts each connection over the network to the survivor when it is asked for, with
+//! the words for its peer, and anew when it has moved on so that other words are due
+//! ([`Survivor::entrust`]); it takes it back when the connection is over ([`Survivor::withdraw`]).
+//! When the process ends, the survivor sends the last words of each connection that it still has, a
+//! few times, as nobody waits for the answer.
 //!
 //! The survivor is found by a name in the abstract namespace of sockets that only the environment
 //! variable [`VARIABLE`] tells. Each message is a connection of its own: no descriptor stays open

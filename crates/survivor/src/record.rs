@@ -1,42 +1,31 @@
 //! What is said of a connection, as bytes.
-use adverb_cm::mad::{Dreq, Message};
 use adverb_cm::{MAD_LEN, Path};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bytes of a message.
-pub(crate) const LEN: usize = 48;
+/// Bytes of a message: what it is, an id, two addresses, a MAD.
+pub(crate) const LEN: usize = MAD + MAD_LEN;
+const LOCAL: usize = 8;
+const REMOTE: usize = 24;
+const MAD: usize = 40;
 
-/// A connection, as a DREQ needs it.
+/// A connection, or an attempt at one, and what its peer is to be told at the death of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The addresses between which its MADs travel.
-    pub path: Path,
     /// Communication id of this end.
     pub local_id: u32,
-    /// Communication id of the peer.
-    pub remote_id: u32,
-    /// Queue pair of the peer.
-    pub remote_qpn: u32,
+    /// The addresses between which its MADs travel.
+    pub path: Path,
+    /// What is sent then ([`adverb_cm::Endpoint::farewell`]).
+    pub farewell: [u8; MAD_LEN],
 }
 
 /// What a process says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Said {
-    /// It has this connection now.
-    Entrust(Record),
+    /// It has this connection now, or the connection has moved on.
+    Entrust(Box<Record>),
     /// The connection with this id of its own is over.
     Withdraw(u32),
-}
-
-impl Record {
-    /// The MAD that ends it.
-    #[must_use]
-    pub fn dreq(&self) -> [u8; MAD_LEN] {
-        let Record { local_id, remote_id, remote_qpn, .. } = *self;
-        // Nobody waits for the answer, so the transaction's number says nothing.
-        let transaction = u64::from(local_id) << 32 | u64::from(remote_id);
-        Message::from(Dreq { local_id, remote_id, remote_qpn, ..Dreq::default() }).emit(transaction)
-    }
 }
 
 impl Said {
@@ -47,10 +36,9 @@ impl Said {
             Said::Entrust(record) => {
                 put(0, &1_u32.to_le_bytes());
                 put(4, &record.local_id.to_le_bytes());
-                put(8, &record.remote_id.to_le_bytes());
-                put(12, &record.remote_qpn.to_le_bytes());
-                put(16, &to_v6(record.path.local).octets());
-                put(32, &to_v6(record.path.remote).octets());
+                put(LOCAL, &to_v6(record.path.local).octets());
+                put(REMOTE, &to_v6(record.path.remote).octets());
+                put(MAD, &record.farewell);
             }
             Said::Withdraw(local_id) => put(4, &local_id.to_le_bytes()),
         }
@@ -65,11 +53,11 @@ impl Said {
         match word(0)? {
             0 => Some(Said::Withdraw(local_id)),
             1 => {
-                let path = Path { local: from_v6(address(16)?), remote: from_v6(address(32)?) };
+                let path = Path { local: from_v6(address(LOCAL)?), remote: from_v6(address(REMOTE)?) };
+                let farewell: [u8; MAD_LEN] = bytes[MAD..].try_into().ok()?;
                 let same_family = path.local.is_ipv4() == path.remote.is_ipv4();
-                let remote_qpn = word(12)?;
-                let (possible, remote_id) = (same_family && remote_qpn < 1 << 24, word(8)?);
-                possible.then_some(Said::Entrust(Record { path, local_id, remote_id, remote_qpn }))
+                let possible = same_family && adverb_cm::route(&farewell).is_ok();
+                possible.then(|| Said::Entrust(Box::new(Record { local_id, path, farewell })))
             }
             _ => None,
         }
@@ -90,18 +78,20 @@ fn from_v6(ip: Ipv6Addr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adverb_cm::Message;
+    use adverb_cm::mad::Dreq;
+
+    fn record(local: &str, remote: &str) -> Box<Record> {
+        let path = Path { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+        let dreq = Dreq { local_id: 0x1234_5678, remote_id: 7, remote_qpn: 0x1f_0004, ..Dreq::default() };
+        Box::new(Record { local_id: dreq.local_id, path, farewell: Message::from(dreq).emit(9) })
+    }
 
     #[test]
-    fn ucm_12_a_record_comes_through_and_gives_the_dreq_of_its_connection() {
+    fn ucm_12_a_record_comes_through() {
         for (local, remote) in [("192.0.2.1", "192.0.2.2"), ("fe80::1", "2001:db8::2")] {
-            let path = Path { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
-            let record =
-                Record { path, local_id: 0x1234_5678, remote_id: 0x9abc_def0, remote_qpn: 0x1f_0004 };
-            let said = Said::Entrust(record);
+            let said = Said::Entrust(record(local, remote));
             assert_eq!(Said::parse(&said.emit()), Some(said));
-            let Ok((_, Message::Dreq(dreq))) = Message::parse(&record.dreq()) else { panic!("no DREQ") };
-            assert_eq!((dreq.local_id, dreq.remote_id), (record.local_id, record.remote_id));
-            assert_eq!(dreq.remote_qpn, record.remote_qpn);
         }
         let over = Said::Withdraw(7);
         assert_eq!(Said::parse(&over.emit()), Some(over));
@@ -109,10 +99,9 @@ mod tests {
 
     #[test]
     fn other_bytes_are_no_message() {
-        let path = Path { local: "192.0.2.1".parse().unwrap(), remote: "192.0.2.2".parse().unwrap() };
-        let good = Said::Entrust(Record { path, local_id: 1, remote_id: 2, remote_qpn: 3 }).emit();
-        // What it says, a queue pair number of more than 24 bits, addresses of two families.
-        for (at, byte) in [(0, 2), (3, 1), (15, 1), (16, 0x20)] {
+        let good = Said::Entrust(record("192.0.2.1", "192.0.2.2")).emit();
+        // What it says, addresses of two families, no MAD of a connection manager.
+        for (at, byte) in [(0, 2), (3, 1), (LOCAL, 0x20), (MAD + 1, 8)] {
             let mut bad = good;
             bad[at] = byte;
             assert_eq!(Said::parse(&bad), None, "byte {at}");

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A DREQ is sent so often: it may be lost, and nobody sees the answer.
+/// A farewell is sent so often: it may be lost, and nobody sees the answer.
 const TIMES: usize = 4;
 const APART: Duration = Duration::from_millis(150);
 /// Processes and connections of each that are remembered at most.
@@ -74,7 +74,7 @@ pub(crate) fn serve(listener: &UnixListener, program: &OwnedFd) {
         processes.retain(|_, process| {
             let has_ended = process.has_ended();
             if has_ended {
-                let farewell = |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.dreq() };
+                let farewell = |r: &Record| Farewell { at, left: TIMES, path: r.path, mad: r.farewell };
                 farewells.extend(process.connections.values().map(farewell));
             }
             !has_ended && !process.connections.is_empty()
@@ -117,15 +117,18 @@ fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>
     loop {
         match listener.accept() {
             // A client without a valid message is no process of this run.
-            Ok((stream, _)) => drop(take_message(stream, processes)),
+            Ok((stream, _)) => {
+                let _ = take_message(&stream, processes);
+                adverb_link::end_connection(stream.into());
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
     }
 }
 
-fn take_message(mut stream: UnixStream, processes: &mut BTreeMap<i32, Process>) -> io::Result<()> {
-    let sender = getsockopt(&stream, sockopt::PeerCredentials)?;
+fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>) -> io::Result<()> {
+    let sender = getsockopt(stream, sockopt::PeerCredentials)?;
     if sender.uid() != nix::unistd::geteuid().as_raw() || sender.pid() <= 0 {
         return Err(Errno::EPERM.into());
     }
@@ -140,7 +143,7 @@ fn take_message(mut stream: UnixStream, processes: &mut BTreeMap<i32, Process>) 
                 connections: BTreeMap::new(),
             });
             if !full && process.connections.len() < CONNECTIONS {
-                process.connections.insert(record.local_id, record);
+                process.connections.insert(record.local_id, *record);
             }
         }
         Said::Withdraw(local_id) => {

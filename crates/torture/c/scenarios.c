@@ -455,6 +455,10 @@ static const struct {
 	{"MEM-6", "fork_on_registered_stack", fork_on_registered_stack},
 	{"MEM-6", "wiped_blocks", wiped_blocks},
 	{"MEM-1", "cancelled", cancelled},
+	{"MEM-1", "locked_pages", locked_pages},
+	{"MEM-6", "freed_in_the_parent", freed_in_the_parent},
+	{"MEM-6", "cloned_on_blocks", cloned_on_blocks},
+	{"MEM-7", "fork_in_handlers", fork_in_handlers},
 	{"MEM-7", "fork_signals", fork_signals},
 	{"MEM-7", "hooked", with_hooks},
 };

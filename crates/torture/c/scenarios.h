@@ -46,6 +46,11 @@ void bare_children(void);
 void fork_without_descriptors(void);
 void fork_beside_stacks(void);
 void cancelled(void);
+// left.c
+void locked_pages(void);
+void fork_in_handlers(void);
+void freed_in_the_parent(void);
+void cloned_on_blocks(void);
 // hooks.c, which only the program with hooks has.
 void hooked(void) __attribute__((weak));
 // main.c

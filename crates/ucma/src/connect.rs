@@ -99,6 +99,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             id.conn = Some((conn, path));
             id.standing = Standing::Connect;
         }
+        self.watch(conn);
         Ok(())
     }
 
@@ -134,6 +135,7 @@ impl<D: Door, T: Tokens> World<D, T> {
                 let _ = self.cm.reject(conn, RejectReason::CONSUMER_DEFINED, &[], &[]);
             }
         }
+        self.watch(conn);
         done
     }
 
@@ -161,8 +163,6 @@ impl<D: Door, T: Tokens> World<D, T> {
         id.agreed.initiator_depth = param.initiator_depth;
         let hold = self.door.hold_qpn(param.qpn);
         self.holds.insert(conn, hold);
-        // From the REP on the peer may take the connection for established.
-        self.watch(conn);
         Ok(())
     }
 
@@ -194,13 +194,15 @@ impl<D: Door, T: Tokens> World<D, T> {
         };
         let id = self.id(file, number)?;
         let (conn, _) = id.conn.ok_or(Errno::EINVAL)?;
-        if id.is_datagram() {
+        let done = if id.is_datagram() {
             let private_data = Data::new(data).map_err(|e| errno(e.into()))?;
             let answer = SidrAnswer { status: SidrStatus::REJECT, private_data, ..SidrAnswer::default() };
             self.cm.sidr_reply(conn, &answer).map_err(errno)
         } else {
             self.cm.reject(conn, reason, &[], data).map_err(errno)
-        }
+        };
+        self.watch(conn);
+        done
     }
 
     /// DISCONNECT. What is over, or not there yet, needs no ending.

@@ -76,8 +76,9 @@ pub trait Door {
     fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Self::Claim, Errno>;
     /// Tells when the process of this host that has this communication id ends.
     fn watch_peer(&mut self, remote_id: u32);
-    /// Has a connection to another machine ended by somebody else, if this process is killed.
-    fn entrust(&mut self, conn: adverb_cm::Id, remote: &adverb_cm::Remote);
+    /// Has the peer of a connection told this by somebody else, if this process is killed; in place
+    /// of what was entrusted for the connection before.
+    fn entrust(&mut self, conn: adverb_cm::Id, farewell: &adverb_cm::Transmit);
     /// The connection is over.
     fn withdraw(&mut self, conn: adverb_cm::Id);
     /// Is it an address of this machine?

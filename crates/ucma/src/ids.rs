@@ -238,7 +238,9 @@ impl Id {
     pub fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), Errno> {
         self.with(|world, file, number| {
             let (conn, _) = world.id(file, number)?.conn.ok_or(Errno::EINVAL)?;
-            world.cm.reject(conn, reason, &[], private_data).map_err(crate::world::errno)
+            let done = world.cm.reject(conn, reason, &[], private_data).map_err(crate::world::errno);
+            world.watch(conn);
+            done
         })
     }
 

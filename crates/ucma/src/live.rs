@@ -2,7 +2,7 @@
 use crate::channel::Channel;
 use crate::door::{self, Door, Group, Place, Presence, Signal};
 use crate::world::{FileId, World};
-use adverb_cm::{MAD_LEN, Path, Time};
+use adverb_cm::{MAD_LEN, Path, Time, Transmit};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
 use adverb_device::{Context, Descriptor, Error};
 use adverb_device::{mad, multicast};
@@ -208,13 +208,8 @@ impl Door for LiveDoor {
         // A peer that has ended already is told of as well.
         let _ = self.0.watch_peer(remote_id);
     }
-    fn entrust(&mut self, conn: adverb_cm::Id, remote: &adverb_cm::Remote) {
-        self.1.entrust(Record {
-            path: remote.path,
-            local_id: conn.0,
-            remote_id: remote.remote_id,
-            remote_qpn: remote.remote_qpn,
-        });
+    fn entrust(&mut self, conn: adverb_cm::Id, farewell: &Transmit) {
+        self.1.entrust(Record { local_id: conn.0, path: farewell.path, farewell: farewell.mad });
     }
     fn withdraw(&mut self, conn: adverb_cm::Id) {
         self.1.withdraw(conn.0);

@@ -31,7 +31,9 @@ impl<D: Door, T: Tokens> World<D, T> {
         }
         let Some(&number) = self.by_conn.get(&conn) else { return };
         match event {
-            Cm::Request { .. } | Cm::SidrRequest { .. } | Cm::Delayed(_) => {}
+            Cm::Request { .. } | Cm::SidrRequest { .. } => {}
+            // Now it is known whose answer is waited for.
+            Cm::Delayed(_) => self.watch(conn),
             Cm::Reply(rep) => self.on_reply(conn, number, &rep),
             Cm::Established => {
                 self.watch(conn);
@@ -58,18 +60,21 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// Has the end of a peer of this host told; and a peer elsewhere told of the end of this
-    /// process.
+    /// process. Whenever a connection has moved on.
     pub(crate) fn watch(&mut self, conn: Id) {
-        let Some(remote) = self.cm.remote(conn) else { return };
-        if self.door.is_local(remote.path.remote) {
-            self.door.watch_peer(remote.remote_id);
-            return;
+        let remote = self.cm.remote(conn).filter(|remote| self.door.is_local(remote.path.remote));
+        if let Some(remote) = remote {
+            return self.door.watch_peer(remote.remote_id);
         }
-        use State::{Established, MraRepReceived, RepReceived, RepSent};
-        let stands =
-            matches!(self.cm.state(conn), Some(RepReceived | RepSent | MraRepReceived | Established));
-        if stands && self.entrusted.insert(conn) {
-            self.door.entrust(conn, &remote);
+        match self.cm.farewell(conn) {
+            None => self.withdraw(conn),
+            // Its process sees this one end.
+            Some(farewell) if self.door.is_local(farewell.path.remote) => {}
+            Some(farewell) => {
+                if self.entrusted.insert(conn, farewell.mad) != Some(farewell.mad) {
+                    self.door.entrust(conn, &farewell);
+                }
+            }
         }
     }
 
@@ -92,8 +97,12 @@ impl<D: Door, T: Tokens> World<D, T> {
             Err(None) => return self.leave_alone(conn),
             Err(Some(reason)) => return self.refuse(conn, reason),
         };
-        // One who dies while the program decides is not answered.
+        // One who dies while the program decides is not answered. And should this process die, one
+        // of this host is to see that it is the one whose answer is waited for.
         self.watch(conn);
+        if self.door.is_local(path.remote) {
+            let _ = self.cm.delay(conn);
+        }
         let Some(id) = self.ids.get_mut(&number) else { return };
         let lifetime = req.primary_ack_timeout.saturating_sub(1);
         id.route = Some(Route {
@@ -138,6 +147,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let private_data = private_data.to_vec();
         match self.child(conn, listener, path, &header, qp_type::UD) {
             Ok((number, listener)) => {
+                self.watch(conn);
                 if let Some(id) = self.ids.get_mut(&number) {
                     id.route = id.place.as_ref().map(|place| id.route_over(place));
                 }

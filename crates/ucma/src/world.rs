@@ -90,8 +90,9 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) by_conn: BTreeMap<adverb_cm::Id, u32>,
     /// Numbers of queue pairs whose connection is not over.
     pub(crate) holds: BTreeMap<adverb_cm::Id, D::Hold>,
-    /// Connections to other machines that somebody else ends if this process is killed.
-    pub(crate) entrusted: BTreeSet<adverb_cm::Id>,
+    /// Connections to other machines that somebody else ends if this process is killed, and by
+    /// which words.
+    pub(crate) entrusted: BTreeMap<adverb_cm::Id, [u8; MAD_LEN]>,
     /// Those among the holds whose id the program has destroyed: no event tells of their end.
     lingering: BTreeSet<adverb_cm::Id>,
     /// The interface that the MAD being handled came by, if its addresses are link-local.
@@ -121,7 +122,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             services: BTreeMap::new(),
             by_conn: BTreeMap::new(),
             holds: BTreeMap::new(),
-            entrusted: BTreeSet::new(),
+            entrusted: BTreeMap::new(),
             lingering: BTreeSet::new(),
             scope: 0,
             look_at,
@@ -299,7 +300,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// A connection is over: nobody needs to end it for this process.
     pub(crate) fn withdraw(&mut self, conn: adverb_cm::Id) {
-        if self.entrusted.remove(&conn) {
+        if self.entrusted.remove(&conn).is_some() {
             self.door.withdraw(conn);
         }
     }

@@ -1,4 +1,5 @@
 //! `adverb run`: any program, with the drop-in libraries in place.
+mod check;
 mod copies;
 mod dropins;
 mod elf;
@@ -80,6 +81,16 @@ pub struct Options {
     /// hunt`)
     #[arg(long, value_name = "FILE_OR_SEED")]
     replay: Option<PathBuf>,
+    /// Report what can be seen of the program's mistakes while it still works (docs/check.md)
+    #[arg(long)]
+    check: bool,
+    /// Reports that are not wanted: a file with a code a line, or `*`, and behind it a pattern for
+    /// the words
+    #[arg(long, value_name = "FILE", requires = "check")]
+    check_suppress: Option<PathBuf>,
+    /// The exit status after a report of a program that ends with 0
+    #[arg(long, value_name = "STATUS", requires = "check", value_parser = clap::value_parser!(u8).range(1..))]
+    check_exit: Option<u8>,
 }
 
 fn level(text: &str) -> Result<log::LevelFilter, String> {
@@ -152,6 +163,9 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
             std::env::var_os(name)
         });
     all.extend(faults::variables(args.fault.as_ref(), args.capture.as_deref())?);
+    if args.check {
+        all.extend(check::variables(args.check_suppress.as_deref(), args.check_exit)?);
+    }
     all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)
 }

@@ -145,6 +145,25 @@ mod tree {
     }
 
     #[test]
+    fn sys_6_a_tree_that_a_program_has_or_a_run_has_just_found_stays() {
+        let parent = scratch("used");
+        let had = place_tree(&parent, "kind", &tree("had")).unwrap();
+        let found = place_tree(&parent, "kind", &tree("found")).unwrap();
+        let forgotten = place_tree(&parent, "kind", &tree("forgotten")).unwrap();
+        let mut program = std::process::Command::new("sleep");
+        let mut program = program.arg("60").env("ADVERB_SYSROOT", &had).spawn().unwrap();
+        for i in 0..40 {
+            place_tree(&parent, "kind", &tree(&i.to_string())).unwrap();
+            place_tree(&parent, "kind", &tree("found")).unwrap();
+        }
+        program.kill().unwrap();
+        program.wait().unwrap();
+        let there = [&had, &found, &forgotten].map(|path| path.join("a/b").is_file());
+        assert_eq!(there, [true, true, false]);
+        std::fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
     fn many_at_once_make_one() {
         let parent = scratch("race");
         let make = || place_tree(&parent, "kind", &tree("one"));

@@ -1,10 +1,11 @@
 //! Directory trees that are made once: each has a name that says its content, so it is used again
 //! and never in the way.
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, FileTimes};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// What stands at a path of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub type Tree = Vec<(PathBuf, Entry)>;
 pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, String> {
     let path = parent.join(format!("{kind}-{:016x}", hash(tree)));
     if is_complete(&path, tree) {
+        // It is new again: no other run that begins now takes it for an old one.
+        let now = FileTimes::new().set_modified(SystemTime::now());
+        let _ = File::open(&path).and_then(|directory| directory.set_times(now));
         return Ok(path);
     }
     static MADE: AtomicU32 = AtomicU32::new(0);
@@ -73,8 +77,8 @@ const KEPT: usize = 32;
 /// by a run that was killed.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Removes the oldest trees of a kind beyond [`KEPT`], and unfinished ones. Programs that look at
-/// theirs have done so when they started.
+/// Removes the oldest trees of a kind beyond [`KEPT`] that no program has, and unfinished ones.
+/// Programs look at theirs as long as they run: UCX does so each time it opens a device.
 fn forget_old(parent: &Path, kind: &str) {
     let prefix = format!("{kind}-");
     let unfinished = format!(".{kind}-");
@@ -92,9 +96,25 @@ fn forget_old(parent: &Path, kind: &str) {
         .filter_map(|e| Some((e.metadata().and_then(|m| m.modified()).ok()?, e.path())))
         .collect();
     found.sort();
-    for (_, path) in found.iter().rev().skip(KEPT) {
+    let mut old: Vec<_> = found.iter().rev().skip(KEPT).map(|(_, path)| path).collect();
+    if old.is_empty() {
+        return;
+    }
+    // A program has its tree's path in its environment, and so has all that it starts. Those of
+    // other users, whose environment cannot be read, have none of ours.
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(environment) = fs::read(process.path().join("environ")) else { continue };
+        old.retain(|path| !names(&environment, path));
+    }
+    for path in old {
         let _ = fs::remove_dir_all(path);
     }
+}
+
+/// Whether the path, or one below it, stands somewhere in an environment.
+fn names(environment: &[u8], path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    environment.windows(path.len()).any(|at| at == path)
 }
 
 fn is_complete(root: &Path, tree: &Tree) -> bool {

@@ -277,19 +277,6 @@ fn connections_to_a_process_that_has_ended_end_at_once() {
 
 /// CM-9.
 #[test]
-fn a_survivor_disconnects_for_a_process_that_has_died() {
-    let mut pair = Pair::new();
-    let (a, b) = pair.established();
-    let remote = pair.a.remote(a).unwrap();
-    let sent = remote.dreq(a, 77);
-    assert_eq!(sent.path, path());
-    pair.give_b(&sent.mad);
-    assert!(matches!(pair.b.poll_event(), Some((id, Event::Disconnected(Ending::Peer(_)))) if id == b));
-    assert_eq!(kinds(&pair.sent_by_b()), [MadKind::Drep]);
-}
-
-/// CM-9.
-#[test]
 fn an_established_connection_ends_with_a_rej() {
     let mut pair = Pair::new();
     let (a, b) = pair.established();

@@ -1,5 +1,6 @@
 //! Tests of the crate.
 mod ends;
+mod farewell;
 mod limits;
 mod mads;
 mod network;

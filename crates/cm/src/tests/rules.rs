@@ -187,6 +187,31 @@ fn a_peer_that_needs_longer_says_so() {
     assert_eq!(pair.b.poll_event(), Some((b, Event::Established)));
 }
 
+/// CM-4: an MRA would make the peer wait for a minute if the RTU behind it is lost.
+#[test]
+fn what_the_network_repeats_is_not_asked_again() {
+    let mut pair = Pair::new();
+    let a = pair.a.connect(pair.now, &request(path())).unwrap();
+    let req = pair.sent_by_a()[0];
+    pair.give_b(&req);
+    let (b, _) = pair.b.poll_event().unwrap();
+    pair.give_b(&req);
+    assert!(pair.sent_by_b().is_empty(), "no MRA for an echo of the REQ");
+    pair.b.accept(pair.now, b, &accept()).unwrap();
+    let rep = pair.sent_by_b()[0];
+    for after in [0, 2] {
+        pair.now = pair.now + Duration::from_secs(after);
+        pair.give_a(&rep);
+        assert!(pair.sent_by_a().is_empty(), "no MRA for an echo of the REP");
+    }
+    // The RTU is lost; the REP comes again when its time is over, and the RTU then.
+    pair.a.established(a).unwrap();
+    pair.sent_by_a();
+    pair.wait(Duration::from_secs(3));
+    pair.carry();
+    assert_eq!(pair.b.poll_event(), Some((b, Event::Established)));
+}
+
 /// CM-3.
 #[test]
 fn what_comes_twice_is_answered_twice_and_changes_nothing() {
@@ -201,6 +226,7 @@ fn what_comes_twice_is_answered_twice_and_changes_nothing() {
     assert_eq!(pair.sent_by_b(), [rep]);
     pair.give_a(&rep);
     assert!(matches!(pair.a.poll_event(), Some((_, Event::Reply(_)))));
+    pair.now = pair.now + Duration::from_secs(4);
     pair.give_a(&rep);
     assert_eq!(kinds(&pair.sent_by_a()), [MadKind::Mra]);
     pair.a.established(a).unwrap();

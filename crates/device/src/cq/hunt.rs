@@ -93,8 +93,9 @@ pub fn set(schedule: Schedule) -> Result<(), Schedule> {
 
 impl Hunt {
     fn asked() -> Option<Hunt> {
-        let asked = std::env::var(SCHEDULE).ok().filter(|v| !v.is_empty());
-        let log = std::env::var_os(LOG).filter(|v| !v.is_empty());
+        let asked =
+            adverb_link::chosen(SCHEDULE).and_then(|v| v.into_string().ok()).filter(|v| !v.is_empty());
+        let log = adverb_link::chosen(LOG).filter(|v| !v.is_empty());
         if asked.is_none() && log.is_none() {
             return None;
         }

@@ -43,7 +43,7 @@ pub(crate) fn asked() -> Result<Spec, Error> {
     if let Some(spec) = CHOSEN.get() {
         return Ok(spec.clone());
     }
-    let Some(text) = std::env::var_os(VARIABLE) else { return Ok(Spec::default()) };
+    let Some(text) = adverb_link::chosen(VARIABLE) else { return Ok(Spec::default()) };
     text.to_string_lossy().parse().map_err(|e: SpecError| {
         let error = Error::invalid(VARIABLE, e);
         log::error!("{error}");

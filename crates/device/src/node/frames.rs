@@ -1,13 +1,15 @@
 //! Frames of raw packet queue pairs: from their requests to the port, and from the port into their
 //! receives.
-use super::pump::copy_payload;
+use super::clock::StepClock;
+use super::network::copy_payload;
+use super::road::{Road, Room, Unsent};
 use super::{Node, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::raw::Port;
 use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Output, Time};
+use adverb_engine::{Effects, KeyTable, Time, Transmit};
 use adverb_memory::HostMemory;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,28 +47,38 @@ impl KeptFrames {
     }
 }
 
+/// The road to an interface's port.
+struct Frames<'a> {
+    node: &'a Node,
+    port: &'a Port,
+    taken: Vec<Vec<u8>>,
+}
+
+impl Road for Frames<'_> {
+    fn room(&mut self) -> Room {
+        Room::Yes
+    }
+
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        let mut frame = vec![0; t.payload.len()];
+        copy_payload(t.payload, keys, &mut frame).map_err(Unsent::Fault)?;
+        self.taken.push(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Room {
+        if !self.taken.is_empty() {
+            self.port.send(self.node, std::mem::take(&mut self.taken));
+        }
+        Room::Yes
+    }
+}
+
 impl Node {
-    /// As [`Node::pump`], of a raw packet queue pair.
-    pub(super) fn pump_frames(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx, port: &Port) {
-        let now = self.now();
-        inner.waiting = (0, 0);
-        inner.pumped = now;
-        let effects = &mut tx.effects;
-        let mut frames = Vec::new();
-        {
-            let keys = self.keys.read();
-            while let Output::Packet(t) = inner.engine.poll_output(now, &keys, effects) {
-                let mut frame = vec![0; t.payload.len()];
-                match copy_payload(t.payload, &keys, &mut frame) {
-                    Ok(()) => frames.push(frame),
-                    Err(fault) => inner.engine.transmit_failed(fault, now, effects),
-                }
-            }
-        }
-        if !frames.is_empty() {
-            port.send(self, frames);
-        }
-        self.deliver(qp, inner, effects);
+    /// Sends what a raw packet queue pair has.
+    pub(super) fn pump_frames(&self, inner: &mut QpInner, effects: &mut Effects, port: &Port) -> Room {
+        let mut road = Frames { node: self, port, taken: Vec::new() };
+        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, false), effects, self.keys.read())
     }
 
     /// Puts a frame into a queue pair's next receive.
@@ -94,7 +106,7 @@ impl Node {
             let mut source = SrqSource { node: self, qp };
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let effects = &mut tx.effects;
-            let mut env = Env { now: Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
+            let mut env = Env { clock: &Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
             inner.engine.take_frame(&mut env, frame);
         }
         self.deliver(qp, inner, &mut tx.effects);

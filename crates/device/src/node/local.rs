@@ -165,22 +165,22 @@ impl Backlog {
 
 impl Node {
     /// Makes room in the backlog; `false` while an owner has not taken earlier messages.
-    pub(super) fn has_room(&self, qp: &Qp, inner: &mut QpInner) -> bool {
-        if inner.backlog.is_due() {
-            self.flush_backlog(qp, inner);
+    pub(super) fn has_room(&self, qp: &Qp, backlog: &mut Backlog) -> bool {
+        if backlog.is_due() {
+            self.flush_backlog(qp, backlog);
         }
-        !inner.backlog.is_full()
+        !backlog.is_full()
     }
 
     /// Gives the owners what waits; `false` if something still does.
-    pub(super) fn flush_backlog(&self, qp: &Qp, inner: &mut QpInner) -> bool {
+    pub(super) fn flush_backlog(&self, qp: &Qp, backlog: &mut Backlog) -> bool {
         let ud = qp.qp_type() == QpType::Ud;
         let what = if ud {
             "datagrams for it are dropped"
         } else {
             "what is sent to it waits until it goes on or ends"
         };
-        let Backlog { peers, messages, begun, spare, deaf, .. } = &mut inner.backlog;
+        let Backlog { peers, messages, begun, spare, deaf, .. } = backlog;
         *begun = 0;
         peers.retain_mut(|peer| {
             while let Some(message) = peer.messages.front() {

@@ -21,59 +21,53 @@ use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::time::ClockId;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
 
+mod clock;
 mod counters;
+mod deliver;
 mod frames;
 mod groups;
 mod inject;
-mod lane;
 mod local;
 mod mads;
+mod network;
 mod numbers;
+mod policy;
 mod progress;
 mod pump;
+mod ring;
+mod road;
 mod sleep;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod thread;
 mod timers;
 
+use clock::Clocks;
 pub use counters::{NodeCounters, Stats};
 pub(crate) use frames::KeptFrames;
 use groups::Groups;
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
 pub(crate) use local::{Backlog, Stash};
 use mads::Mads;
+pub(crate) use network::scope_of;
 use numbers::Numbers;
+use policy::Policy;
 use progress::Rx;
-pub(crate) use pump::{Tx, scope_of};
+pub(crate) use pump::Tx;
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed};
-
-/// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy
-/// host may deliver late.
-const TICK: Duration = Duration::from_millis(12);
-
-/// The time of the kernel's last tick.
-#[inline]
-fn coarse_clock() -> Duration {
-    ClockId::CLOCK_MONOTONIC_COARSE.now().map_or(Duration::ZERO, Duration::from)
-}
 
 /// The engine of a process.
 pub struct Node {
     /// The process that it was made in.
     life: Life,
-    started: Instant,
-    /// The same on the clock of [`Node::at_latest`].
-    started_coarsely: Duration,
+    clocks: Clocks,
     link: UdpLink,
     epoll: Epoll,
     /// Wakes the background thread.
@@ -92,29 +86,16 @@ pub struct Node {
     rx: Mutex<Rx>,
     /// Addresses opened so far, with the descriptors that epoll watches.
     addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
-    /// Calls of the program that drove progress; the background thread watches it move.
-    polls: AtomicU64,
-    /// What the background thread saw of it last.
-    last_polls: AtomicU64,
+    /// Who drives.
+    policy: Policy,
     /// Queue pairs to be pumped at the next poll.
-    dirty: Mutex<Vec<Arc<Qp>>>,
-    any_dirty: AtomicBool,
+    pending: Mutex<Vec<Arc<Qp>>>,
+    any_pending: AtomicBool,
     /// Queue pairs with packets that wait for a receive.
     stashed: Mutex<Vec<Arc<Qp>>>,
     any_stashed: AtomicBool,
     /// ACKs are held back for the program's next poll.
-    any_held: AtomicBool,
-    /// Arms since the program last waited in a get-event call.
-    arms: AtomicU32,
-    /// Until then the program works on an event.
-    program_runs_until: AtomicU64,
-    /// It was given one and has not polled since.
-    event_in_hand: AtomicBool,
-    /// The background thread stays away from the sockets and will look again within a millisecond
-    /// by itself.
-    thread_away: AtomicBool,
-    /// When the background thread will look at the timers by itself; 0 while it is awake.
-    thread_sleeps_until: AtomicU64,
+    any_delayed: AtomicBool,
     pub(crate) counters: NodeCounters,
     /// Processes of this host that need no network; `None`: everything goes over it.
     pub(crate) lanes: Option<Lanes>,
@@ -243,8 +224,7 @@ impl Node {
         let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let node = Arc::new(Node {
             life,
-            started: Instant::now(),
-            started_coarsely: coarse_clock(),
+            clocks: Clocks::start(),
             link,
             epoll,
             wake,
@@ -259,18 +239,12 @@ impl Node {
             timers: Timers::new(),
             rx: Mutex::new(Rx::new()),
             addresses: Mutex::default(),
-            polls: AtomicU64::new(0),
-            last_polls: AtomicU64::new(0),
-            dirty: Mutex::default(),
-            any_dirty: AtomicBool::new(false),
+            pending: Mutex::default(),
+            any_pending: AtomicBool::new(false),
             stashed: Mutex::default(),
             any_stashed: AtomicBool::new(false),
-            any_held: AtomicBool::new(false),
-            arms: AtomicU32::new(0),
-            program_runs_until: AtomicU64::new(0),
-            event_in_hand: AtomicBool::new(false),
-            thread_away: AtomicBool::new(false),
-            thread_sleeps_until: AtomicU64::new(0),
+            any_delayed: AtomicBool::new(false),
+            policy: Policy::new(),
             counters: NodeCounters::default(),
             lanes,
             gone: Mutex::default(),
@@ -318,21 +292,6 @@ impl Node {
     /// Counts a call; ENOMEM if a fault on request makes it fail.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
-    }
-
-    /// The time as the engine counts it.
-    #[must_use]
-    #[inline]
-    pub fn now(&self) -> Time {
-        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
-    /// which may be a little late. Costs a fraction of the exact time.
-    #[inline]
-    pub(crate) fn at_latest(&self) -> Time {
-        let passed = coarse_clock().saturating_sub(self.started_coarsely);
-        Time(u64::try_from((passed + TICK).as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The link, for its counters.
@@ -476,7 +435,7 @@ impl Node {
     /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread
     /// wakes in time.
     pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
-        if self.timers.add(at, who, old) && at.0 < self.thread_sleeps_until.load(Ordering::SeqCst) {
+        if self.timers.add(at, who, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
     }
@@ -484,8 +443,7 @@ impl Node {
     /// Is the background thread asleep, or about to be? If not, it will still see what the caller
     /// has set before.
     pub(crate) fn thread_sleeps(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.thread_sleeps_until.load(Ordering::SeqCst) != 0
+        self.policy.thread_sleeps()
     }
 
     /// Wakes the background thread, so that it looks at the timers again.

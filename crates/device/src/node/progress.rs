@@ -1,14 +1,15 @@
 //! Receiving: from the link to the queue pairs.
+use super::clock::StepClock;
 use crate::lanes::{Lanes, Peer, Rings};
 use crate::node::{NEVER, Node, Timed, Tx};
 use crate::qp::{Qp, QpInner};
 use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Gid, Packet, Time};
+use adverb_engine::{Clock, Effects, Gid, Packet, Time};
 use adverb_link::{MAD_QPN, MULTICAST_QPN, RxBuffers, RxFrom, RxPacket};
 use adverb_memory::HostMemory;
-use adverb_wire::{Headers, Operation, Syndrome};
+use adverb_wire::{Headers, Operation};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,16 +21,6 @@ const DATAGRAMS: usize = 8;
 /// Packets handled before the queue pairs they touched may answer, so that acknowledgements
 /// coalesce but a sender's window does not starve.
 const BUDGET: usize = 64;
-
-/// So many arms without a wait of ours in between tell a program that sleeps on the descriptor by
-/// itself.
-const ARMS: u32 = 8;
-
-/// How long a program that was given an event, or has just begun to poll after it, has the sockets
-/// for itself.
-const RUNS: Duration = Duration::from_micros(200);
-/// The same until it begins to poll: it may have lost the processor before.
-const RUNS_LATE: Duration = Duration::from_millis(10);
 
 /// How long a process that ends waits for a thread that receives.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -74,9 +65,9 @@ pub(super) struct Batch {
     /// Room for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
     /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
-    held: Vec<Arc<Qp>>,
-    /// May ACKs be held now?
-    hold: bool,
+    delayed: Vec<Arc<Qp>>,
+    /// May ACKs be delayed now?
+    delay: bool,
 }
 
 impl Rx {
@@ -87,8 +78,8 @@ impl Rx {
                 tx: Tx::new(),
                 touched: Vec::with_capacity(BUDGET),
                 scratch: Vec::new(),
-                held: Vec::new(),
-                hold: false,
+                delayed: Vec::new(),
+                delay: false,
             },
             rings: Rings::default(),
             quiet: 0,
@@ -120,12 +111,12 @@ impl Node {
 
     /// Sends held ACKs and requests that wait for the next poll, without taking in anything new.
     pub(super) fn send_what_waits(&self) {
-        self.pump_dirty();
+        self.pump_pending();
         if let Some(mut rx) = self.rx.try_lock_for(PATIENCE) {
             let batch = &mut rx.batch;
-            batch.hold = false;
-            self.any_held.store(false, Ordering::Relaxed);
-            batch.touched.append(&mut batch.held);
+            batch.delay = false;
+            self.any_delayed.store(false, Ordering::Relaxed);
+            batch.touched.append(&mut batch.delayed);
             self.answer(batch);
         }
     }
@@ -137,7 +128,7 @@ impl Node {
         if self.is_stale() || !self.keys_can_be_read() {
             return;
         }
-        let waiting = self.dirty.try_lock_for(PATIENCE).map(|mut dirty| std::mem::take(&mut *dirty));
+        let waiting = self.pending.try_lock_for(PATIENCE).map(|mut pending| std::mem::take(&mut *pending));
         for qp in waiting.into_iter().flatten() {
             if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
                 self.with_tx(|tx| self.pump(&qp, &mut inner, tx));
@@ -145,10 +136,9 @@ impl Node {
         }
         let Some(mut rx) = self.rx.try_lock_for(PATIENCE) else { return };
         let batch = &mut rx.batch;
-        let held = std::mem::take(&mut batch.held);
+        let held = std::mem::take(&mut batch.delayed);
         for qp in held.into_iter().chain(std::mem::take(&mut batch.touched)) {
             if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
-                inner.engine.hold_ack(false);
                 self.pump(&qp, &mut inner, &mut batch.tx);
             }
         }
@@ -170,70 +160,50 @@ impl Node {
     /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
     /// get-event call needs the background thread at the sockets.
     pub(crate) fn about_to_sleep(&self) {
-        if self.any_dirty.load(Ordering::Acquire) || self.any_held.load(Ordering::Relaxed) {
+        if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
             self.send_what_waits();
         }
-        let arms = self.arms.fetch_add(1, Ordering::Relaxed);
-        if arms >= ARMS && self.program_polls() {
+        if self.policy.arms() {
             self.wake_thread();
         }
     }
 
     /// The program waits in a get-event call, which drives progress itself.
     pub(crate) fn waits_itself(&self) {
-        self.arms.store(0, Ordering::Relaxed);
+        self.policy.waits();
     }
 
     /// The program was given an event: it arms and polls next, and the background thread leaves the
-    /// sockets to it for a moment. A completion that the thread added between the two would leave
-    /// an event behind for a queue that is empty by the time it is read: legal (CQN-8), but rare on
-    /// hardware, and some programs take it for an error.
+    /// sockets to it for a moment.
     pub(crate) fn program_has_an_event(&self) {
-        self.program_runs_until.store((self.now() + RUNS_LATE).0, Ordering::Relaxed);
-        self.event_in_hand.store(true, Ordering::Relaxed);
+        self.policy.given(self.now());
     }
 
     /// The program polls: what it does after an event has begun.
     #[inline]
     pub(crate) fn program_looks(&self) {
-        if self.event_in_hand.load(Ordering::Relaxed) {
-            self.event_in_hand.store(false, Ordering::Relaxed);
-            self.program_runs_until.store((self.now() + RUNS).0, Ordering::Relaxed);
-        }
-    }
-
-    /// Is the program at work on an event that it waited for in a get-event call?
-    pub(super) fn leaves_it_to_the_program(&self) -> bool {
-        self.now().0 < self.program_runs_until.load(Ordering::Relaxed) && !self.sleeps_by_itself()
+        self.policy.looks_at_queue(|| self.now());
     }
 
     /// A task of the program waits for an event without a thread of its own: only the background
     /// thread looks.
     pub(crate) fn sleeps_without_us(&self) {
-        self.arms.store(ARMS + 1, Ordering::Relaxed);
-        if self.program_polls() {
+        if self.policy.task_waits() {
             self.wake_thread();
         }
     }
 
-    /// Does it sleep without us?
-    pub(super) fn sleeps_by_itself(&self) -> bool {
-        self.arms.load(Ordering::Relaxed) > ARMS
-    }
-
     /// Does the program poll, so that the background thread stays away from the sockets?
     pub(crate) fn program_polls(&self) -> bool {
-        self.thread_away.load(Ordering::Relaxed)
+        self.policy.thread_is_away()
     }
 
     fn drive(&self, from: RxFrom, hold: bool) -> bool {
-        // Not exact with several threads, nor need it be: whoever looks only asks whether it moves.
-        let polls = self.polls.load(Ordering::Relaxed);
-        self.polls.store(polls.wrapping_add(1), Ordering::Relaxed);
+        let polls = self.policy.drives();
         if self.is_stale() {
             return false;
         }
-        let any = self.pump_dirty() | self.receive(from, hold);
+        let any = self.pump_pending() | self.receive(from, hold);
         // Reading the clock costs as much as the rest of an empty poll. The background thread wakes
         // for a deadline by itself; a program that polls is in time with every few polls.
         any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers())
@@ -249,13 +219,13 @@ impl Node {
     pub(super) fn receive_all(&self, mut from: RxFrom, hold: bool, with_rings: bool) -> bool {
         let Some(mut rx) = self.rx.try_lock() else { return false };
         let Rx { buffers, batch, rings, quiet, looked } = &mut *rx;
-        batch.hold = false;
-        if !batch.held.is_empty() {
-            self.any_held.store(false, Ordering::Relaxed);
-            std::mem::swap(&mut batch.held, &mut batch.touched);
+        batch.delay = false;
+        if !batch.delayed.is_empty() {
+            self.any_delayed.store(false, Ordering::Relaxed);
+            std::mem::swap(&mut batch.delayed, &mut batch.touched);
             self.answer(batch);
         }
-        batch.hold = hold;
+        batch.delay = hold;
         self.unstash(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
                 inner.direct = true;
@@ -292,7 +262,7 @@ impl Node {
     pub(super) fn receive_ring(&self, peer: &Arc<Peer>) {
         let mut rx = self.rx.lock();
         let Rx { batch, rings, .. } = &mut *rx;
-        batch.hold = false;
+        batch.delay = false;
         if let Some(lanes) = &self.lanes {
             lanes.refresh(rings);
         }
@@ -348,19 +318,17 @@ impl Node {
         while let Some(qp) = batch.touched.pop() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
-            if batch.hold && inner.engine.only_ack_to_send() {
-                drop(inner);
-                batch.held.push(qp);
-                self.any_held.store(true, Ordering::Relaxed);
-                continue;
+            inner.engine.delay_ack(batch.delay);
+            // What has nothing but an ACK that waits is done.
+            if !inner.engine.delays_ack() || inner.engine.wants_output() {
+                self.pump(&qp, &mut inner, &mut batch.tx);
             }
-            inner.engine.hold_ack(batch.hold);
-            self.pump(&qp, &mut inner, &mut batch.tx);
-            inner.engine.hold_ack(false);
-            if batch.hold && inner.engine.only_ack_waits() {
-                drop(inner);
-                batch.held.push(qp);
-                self.any_held.store(true, Ordering::Relaxed);
+            let delayed = inner.engine.delays_ack();
+            inner.engine.delay_ack(false);
+            drop(inner);
+            if delayed {
+                batch.delayed.push(qp);
+                self.any_delayed.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -432,28 +400,28 @@ impl Node {
             // What the peer reads it reads as it was before this request.
             self.pump(qp, inner, tx);
         }
-        {
-            let keys = self.keys.read();
-            let mut source = SrqSource { node: self, qp };
-            let memory = PagedMemory { keys: &keys, memory: HostMemory };
-            // A request that comes in its turn needs no time, and a look at the clock costs as much
-            // as the rest of a short one.
-            let headers = &packet.headers;
-            let now = if !inner.engine.takes_time(headers) {
-                Time::ZERO
-            } else if near && !headers.aeth.is_some_and(|a| matches!(a.syndrome, Syndrome::RnrNak { .. })) {
-                self.at_latest()
-            } else {
-                self.now()
-            };
-            let mut env =
-                Env { now, keys: &keys, memory: &memory, srq: &mut source, effects: &mut tx.effects };
-            inner.engine.handle_packet(&mut env, packet);
-        }
+        self.step(qp, inner, &mut tx.effects, &StepClock::new(self, near), packet);
         self.deliver(qp, inner, &mut tx.effects);
         if inner.engine.has_kept() {
             self.handle_kept(tx, qp, inner);
         }
+    }
+
+    /// One step of a queue pair's engine.
+    #[inline]
+    fn step(
+        &self,
+        qp: &Qp,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        clock: &dyn Clock,
+        packet: &Packet<'_>,
+    ) {
+        let keys = self.keys.read();
+        let mut source = SrqSource { node: self, qp };
+        let memory = PagedMemory { keys: &keys, memory: HostMemory };
+        let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
+        inner.engine.handle_packet(&mut env, packet);
     }
 
     /// Gives a queue pair the packets that came early and whose turn it is.
@@ -461,14 +429,7 @@ impl Node {
     fn handle_kept(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner) {
         let now = self.now();
         while let Some(kept) = inner.engine.take_turn(now) {
-            {
-                let keys = self.keys.read();
-                let mut source = SrqSource { node: self, qp };
-                let memory = PagedMemory { keys: &keys, memory: HostMemory };
-                let effects = &mut tx.effects;
-                let mut env = Env { now, keys: &keys, memory: &memory, srq: &mut source, effects };
-                inner.engine.handle_packet(&mut env, &kept.packet());
-            }
+            self.step(qp, inner, &mut tx.effects, &now, &kept.packet());
             self.deliver(qp, inner, &mut tx.effects);
         }
     }

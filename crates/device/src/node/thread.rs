@@ -7,6 +7,7 @@
 //! their descriptors by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
+use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
 use adverb_engine::Time;
 use adverb_link::{InterfaceNews, RxFrom};
 use nix::errno::Errno;
@@ -19,19 +20,11 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// First stay away from the sockets.
-const FIRST_AWAY: Duration = Duration::from_micros(50);
-/// Longest stay away; a program that stops polling waits at most this long for the thread.
-const LONGEST_AWAY: Duration = Duration::from_millis(1);
-/// A program that polls so often while the thread is away spins.
-const SPINS: u64 = 32;
 /// How long the thread goes on looking after work of its own.
-const LINGER: Duration = Duration::from_micros(30);
+const SPIN: Duration = Duration::from_micros(30);
 /// How long it does so at most: timers, and peers that end, wait meanwhile, and a peer can see to
 /// it that there is always something.
-const LONGEST_LINGER: Duration = Duration::from_millis(1);
-/// Wake-ups without lingering after it was in vain, at most.
-const MOST_SKIPPED: u32 = 256;
+const LONGEST_SPIN: Duration = Duration::from_millis(1);
 /// Slices of a processor's time in which it runs: when it wakes, somebody waits, and two programs
 /// that spin may have every processor.
 const SLICE: Duration = Duration::from_micros(100);
@@ -70,61 +63,37 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
 }
 
 fn run(node: &Weak<Node>) {
-    let mut away = Duration::ZERO;
-    let mut patience = Patience::default();
+    let mut pace = Pace::default();
     loop {
         let Some(node) = node.upgrade() else { return };
-        node.thread_away.store(!away.is_zero(), Ordering::Relaxed);
-        let news = sleep(&node, away);
-        node.thread_away.store(false, Ordering::Relaxed);
+        let news = sleep(&node, pace.away());
         if news || node.ports.any.load(Ordering::SeqCst) {
             node.hear_of_interfaces();
         }
         node.run_mads();
-        let polls = node.polls.load(Ordering::Relaxed);
-        let polled = polls.wrapping_sub(node.last_polls.load(Ordering::Relaxed));
-        if !away.is_zero() && polled >= SPINS && !node.sleeps_by_itself() {
-            // Whoever spins does all there is to do, but for a timer that it comes to late. A
-            // thread that loses the processor in the middle of the same would hold it up for a
-            // whole slice.
+        let looks = node.policy.looks();
+        let turn = pace.wakes(looks, node.policy.program(), || node.now());
+        if turn == Turn::Aside {
             node.look_for_ends();
             node.run_timers();
             node.maintain();
-            node.last_polls.store(polls, Ordering::Relaxed);
-            away = (away * 2).min(LONGEST_AWAY);
             continue;
         }
-        let pumped = node.pump_dirty();
-        if node.leaves_it_to_the_program() {
+        let pumped = node.pump_pending();
+        let Turn::Receive { rings } = turn else {
             node.run_timers();
-            away = away.max(FIRST_AWAY);
             continue;
-        }
-        // What peers on this host write the program takes by itself as long as it polls: in a busy
-        // ring there is always something, two that take in turns get in each other's way, and a
-        // third thread that wants a processor costs one of the two.
-        let theirs = !away.is_zero() && polled > 0;
-        let worked = node.receive_all(RxFrom::Every, false, !theirs);
+        };
+        let received = node.receive_all(RxFrom::Every, false, rings);
         node.run_mads();
         node.look_for_ends();
-        if worked && away.is_zero() && patience.has() {
-            linger(&node).inspect(|found| patience.learn(*found));
+        if received && pace.spins() {
+            spin(&node).inspect(|found| pace.spun(*found));
         }
         let timed = node.run_timers();
         node.maintain();
-        away = if worked || timed || pumped {
-            // Work of our own. If the program polls too it merely lost a race: come back gradually.
-            away / 4
-        } else if away.is_zero() || polls != node.last_polls.swap(polls, Ordering::Relaxed) {
-            (away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
-        } else {
-            // Nobody polls: watch the sockets.
-            Duration::ZERO
-        };
-        if away < FIRST_AWAY || node.sleeps_by_itself() {
-            away = Duration::ZERO;
-        }
-        node.last_polls.store(node.polls.load(Ordering::Relaxed), Ordering::Relaxed);
+        let policy = &node.policy;
+        pace.received(received || timed || pumped, [looks, policy.looks()], policy.program());
     }
 }
 
@@ -142,52 +111,32 @@ impl Node {
     }
 }
 
-/// Whether to linger: where it was in vain, less and less often. A program that waits for its
-/// memory to change needs the processor that a thread in vain looks from.
-#[derive(Default)]
-struct Patience {
-    /// Wake-ups to go straight back to sleep from.
-    skip: u32,
-    /// How many those were the last time.
-    skipped: u32,
-}
-
-impl Patience {
-    fn has(&mut self) -> bool {
-        self.skip = self.skip.saturating_sub(1);
-        self.skip == 0
-    }
-    fn learn(&mut self, found: bool) {
-        self.skipped = if found { 0 } else { (2 * self.skipped + 1).min(MOST_SKIPPED) };
-        self.skip = self.skipped + 1;
-    }
-}
-
 /// After work of its own the thread looks a little longer: more is likely to come, and a wake-up
 /// costs more than this whole stay. Answers whether something came, unless the program looks by
 /// itself meanwhile. It does not yield: the scheduler takes a yield for a wish to run later than
 /// others, and the next wake-up would then wait for a whole slice of a program that spins.
-fn linger(node: &Node) -> Option<bool> {
-    let polls = node.polls.load(Ordering::Relaxed);
-    linger_by(
+fn spin(node: &Node) -> Option<bool> {
+    let looks = node.policy.looks();
+    spin_by(
         || node.now(),
         || {
-            let others = node.polls.load(Ordering::Relaxed) != polls || node.leaves_it_to_the_program();
+            let policy = &node.policy;
+            let others = policy.looks() != looks || policy.program().has_sockets(node.now());
             (!others).then(|| node.receive(RxFrom::All, false) | node.run_mads())
         },
     )
 }
 
-/// Looks until nothing has come for [`LINGER`], and no longer than [`LONGEST_LINGER`]. `None` as
+/// Looks until nothing has come for [`SPIN`], and no longer than [`LONGEST_SPIN`]. `None` as
 /// soon as `look` says so.
-fn linger_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
+fn spin_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Option<bool> {
     let begun = now();
-    let (mut until, end) = (begun + LINGER, begun + LONGEST_LINGER);
+    let (mut until, end) = (begun + SPIN, begun + LONGEST_SPIN);
     let mut found = false;
     while now() < until {
         if look()? {
             found = true;
-            until = (now() + LINGER).min(end);
+            until = (now() + SPIN).min(end);
         }
     }
     Some(found)
@@ -198,12 +147,12 @@ fn waits(node: &Node) -> Option<Duration> {
     if node.mads_wait() {
         return Some(Duration::ZERO);
     }
-    if node.any_dirty.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
+    if node.any_pending.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
         // A queue pair waits for another process to take its packets, or packets wait for a
         // receive.
         return Some(RETRY);
     }
-    node.any_held.load(Ordering::Acquire).then_some(LONGEST_AWAY)
+    node.any_delayed.load(Ordering::Acquire).then_some(LONGEST_AWAY)
 }
 
 fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
@@ -215,7 +164,7 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 fn sleep(node: &Node, away: Duration) -> bool {
     // Announce first, then look at the deadlines: whoever adds one in between sees the announcement
     // and wakes us.
-    node.thread_sleeps_until.store(0, Ordering::SeqCst);
+    node.policy.set_thread(Thread::Awake);
     let now = node.now().0;
     let next = node.timers.next();
     let mut limit =
@@ -227,8 +176,10 @@ fn sleep(node: &Node, away: Duration) -> bool {
     if node.link.maintenance_due() {
         limit = sooner(limit, Some(UPKEEP));
     }
-    node.thread_sleeps_until.store(limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64), Ordering::SeqCst);
+    let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
+    node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
     if node.timers.next() < next {
+        node.policy.set_thread(Thread::Awake);
         return false;
     }
     // The same with what is left for the next poll: its setter looks at the announcement after
@@ -237,6 +188,7 @@ fn sleep(node: &Node, away: Duration) -> bool {
     limit = sooner(limit, waits(node));
     let asleep = away.is_zero().then(|| node.sleeps());
     if asleep.as_ref().is_some_and(|a| a.needless) {
+        node.policy.set_thread(Thread::Awake);
         return false;
     }
     let news = node.news.as_ref();
@@ -254,7 +206,7 @@ fn sleep(node: &Node, away: Duration) -> bool {
     let result = ppoll(watched, limit, None);
     let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
     drop(asleep);
-    node.thread_sleeps_until.store(0, Ordering::SeqCst);
+    node.policy.set_thread(Thread::Awake);
     if matches!(result, Ok(n) if n > 0) {
         let _ = node.wake.read();
     }
@@ -280,14 +232,14 @@ mod tests {
             clock.get()
         };
         let mut looks = 0;
-        let found = linger_by(now, || {
+        let found = spin_by(now, || {
             looks += 1;
             assert!(looks < 10_000, "it does not end");
             Some(true)
         });
         assert_eq!(found, Some(true));
         assert!(looks > 100, "{looks} looks");
-        assert_eq!(linger_by(now, || Some(false)), Some(false));
-        assert_eq!(linger_by(now, || None), None);
+        assert_eq!(spin_by(now, || Some(false)), Some(false));
+        assert_eq!(spin_by(now, || None), None);
     }
 }

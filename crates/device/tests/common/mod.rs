@@ -102,6 +102,11 @@ impl End {
 
     /// To a queue pair of this host, by its number.
     pub fn connect_to(&self, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
+        self.connect_by(self.own_path(), dest_qpn, mtu);
+    }
+
+    /// The same by a path of the caller's.
+    pub fn connect_by(&self, av: AddressVector, dest_qpn: u32, mtu: adverb_device::engine::PathMtu) {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let attr = QpAttr { state: QpState::Init, port_num: 1, access, ..QpAttr::default() };
         self.qp
@@ -109,7 +114,7 @@ impl End {
             .unwrap();
         let attr = QpAttr {
             state: QpState::Rtr,
-            av: self.own_path(),
+            av,
             path_mtu: mtu,
             dest_qpn,
             rq_psn: 0x00ff_fff0,

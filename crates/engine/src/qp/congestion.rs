@@ -4,7 +4,8 @@
 //! the sender with a congestion notification (CNP); the sender's window gives way. A requester
 //! whose READ responses are marked asks for less by itself, too, as responses have no window of
 //! their own.
-use super::{DropReason, Half, Qp};
+use super::output::Half;
+use super::{DropReason, Qp};
 use crate::packet::{Data, Packet, Transmit};
 use crate::time::Time;
 use crate::types::QpState;

@@ -1,20 +1,30 @@
 //! The queue pair.
-use crate::attr::{AddressVector, AttrError, AttrMask, QpAttr, QpCap, check_modify};
+use crate::attr::{AddressVector, QpAttr, QpCap};
 use crate::cause::Cause;
+use crate::clock::Clock;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
-use crate::memory::{Memory, MemoryFault};
-use crate::packet::{Output, Packet, Transmit};
 use crate::time::Time;
-use crate::types::{Limits, PathMtu, PdId, QpState, QpType, Qpn};
+use crate::types::{PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
-use adverb_wire::{Headers, Opcode, Psn, QPN_MASK, ud_source_port, udp_source_port};
+use adverb_wire::{QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
+
+/// The context of a queue pair, borrowing just those two fields.
+macro_rules! ctx {
+    ($qp:ident) => {
+        $crate::qp::QpCtx { config: &$qp.config, attr: &$qp.attr }
+    };
+}
 
 mod congestion;
 mod counters;
+mod ending;
 mod frames;
+mod input;
 mod inside;
+mod modify;
+mod output;
 mod recv_queue;
 mod reorder;
 mod requester;
@@ -27,9 +37,10 @@ use congestion::{ECN, ECT_0, Notifier};
 pub use counters::{Counters, DropReason};
 #[doc(hidden)]
 pub use inside::Inside;
+use output::{AckDelay, Half};
 pub use reorder::{Kept, ReorderMemory};
 pub use requester::Direct;
-use requester::{AnswerEnv, Requester, Step, transport_of};
+use requester::Requester;
 use responder::Responder;
 
 /// What a queue pair is created with.
@@ -117,8 +128,8 @@ impl RecvSource for NoSrq {
 
 /// What the host lends a queue pair for one step.
 pub struct Env<'a, M: ?Sized, S: ?Sized> {
-    /// Now.
-    pub now: Time,
+    /// What time it is.
+    pub clock: &'a dyn Clock,
     /// Keys of the device.
     pub keys: &'a KeyTable,
     /// Memory.
@@ -149,13 +160,6 @@ impl QpCtx<'_> {
     }
 }
 
-/// Which half made the packet handed out last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Half {
-    Requester,
-    Responder,
-}
-
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
@@ -166,19 +170,12 @@ pub struct Qp {
     responder: Responder,
     /// Why it is in ERR or SQE, unless the consumer moved it there.
     first_error: Option<Arc<Cause>>,
-    hold_ack: bool,
+    ack: AckDelay,
     counters: Counters,
     last_packet: Half,
     /// COMM_EST was raised.
     established: bool,
     notifier: Notifier,
-}
-
-/// The context of a queue pair, borrowing just those two fields.
-macro_rules! ctx {
-    ($qp:ident) => {
-        QpCtx { config: &$qp.config, attr: &$qp.attr }
-    };
 }
 
 impl Qp {
@@ -190,7 +187,7 @@ impl Qp {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
             first_error: None,
-            hold_ack: false,
+            ack: AckDelay::None,
             counters: Counters::default(),
             last_packet: Half::Requester,
             established: false,
@@ -223,14 +220,12 @@ impl Qp {
         self.config.counted = true;
     }
     /// May [`Qp::poll_output`] have something to do?
+    #[inline]
     #[must_use]
     pub fn wants_output(&self) -> bool {
-        self.responder.has_output() || self.requester.wants_output()
-    }
-    /// Has [`Qp::poll_output`] nothing to do but send a plain ACK?
-    #[must_use]
-    pub fn only_ack_to_send(&self) -> bool {
-        self.responder.only_ack_waits() && !self.requester.wants_output()
+        self.requester.wants_output()
+            || self.responder.has_output() && !self.delays_ack()
+            || self.notifier.is_due()
     }
     /// What it counted.
     #[must_use]
@@ -241,69 +236,6 @@ impl Qp {
     #[must_use]
     pub fn first_error(&self) -> Option<&Arc<Cause>> {
         self.first_error.as_ref()
-    }
-
-    /// Changes attributes and state. On refusal nothing changed. A move to ERR flushes into
-    /// `effects`.
-    pub fn modify(
-        &mut self,
-        attr: &QpAttr,
-        mask: AttrMask,
-        limits: &Limits,
-        now: Time,
-        effects: &mut Effects,
-    ) -> Result<(), AttrError> {
-        let from = self.attr.state;
-        // Programs set the attributes of a whole connection on either half of an XRC one; those of
-        // the half that is not there are passed over, as the kernel does.
-        let mask = mask
-            - match self.config.qp_type {
-                QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
-                QpType::XrcRecv => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
-                _ => AttrMask::empty(),
-            };
-        let to = check_modify(self.config.qp_type, from, attr, mask, limits)?;
-        copy_attributes(&mut self.attr, attr, mask);
-        match (from, to) {
-            (_, QpState::Reset) => self.reset(),
-            (QpState::Err, QpState::Err) => {}
-            (_, QpState::Err) => self.enter_error(None, None, effects),
-            (QpState::Init, QpState::Rtr) => {
-                self.attr.state = to;
-                self.responder.start(&self.attr);
-                self.requester.update(&self.config, &self.attr);
-            }
-            (QpState::Rtr, QpState::Rts) => {
-                self.attr.state = to;
-                self.responder.update(&self.attr);
-                self.requester.start(&self.config, &self.attr, now);
-            }
-            _ => {
-                self.attr.state = to;
-                self.responder.update(&self.attr);
-                self.requester.update(&self.config, &self.attr);
-                if to == QpState::Sqd && from != QpState::Sqd {
-                    self.attr.sq_draining = true;
-                    self.attr.en_sqd_async_notify =
-                        mask.contains(AttrMask::EN_SQD_ASYNC_NOTIFY) && attr.en_sqd_async_notify;
-                } else if to == QpState::Rts {
-                    self.attr.sq_draining = false;
-                    self.first_error = None;
-                }
-                self.settle(effects);
-            }
-        }
-        Ok(())
-    }
-
-    /// RESET drops everything without a completion.
-    fn reset(&mut self) {
-        self.requester.reset(&self.config, &mut self.counters);
-        self.responder.reset(&mut self.counters);
-        self.first_error = None;
-        self.established = false;
-        self.notifier = Notifier::default();
-        self.attr = QpAttr { cap: self.config.cap, ..QpAttr::default() };
     }
 
     /// Queues a send request without handing it over yet (DEF-2): [`Qp::commit_sends`] does.
@@ -351,12 +283,6 @@ impl Qp {
         Ok(())
     }
 
-    /// Does it matter when this packet came? If not, [`Env::now`] may be any time.
-    #[must_use]
-    pub fn takes_time(&self, headers: &Headers) -> bool {
-        let bth = &headers.bth;
-        bth.opcode.is_response() || self.config.qp_type.is_reliable() && self.responder.takes_time(bth.psn)
-    }
     /// Keeps packets that come early in memory that others have a share of, too.
     #[must_use]
     pub fn with_reorder_memory(mut self, memory: &Arc<ReorderMemory>) -> Self {
@@ -365,154 +291,6 @@ impl Qp {
         self
     }
 
-    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
-    /// [`Qp::take_turn`] is to be asked afterwards.
-    pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
-        &mut self,
-        env: &mut Env<'_, M, S>,
-        packet: &Packet<'_>,
-    ) {
-        if packet.headers.bth.opcode == Opcode::CNP {
-            return self.handle_cnp(packet);
-        }
-        if let Err(reason) = self.admit(packet) {
-            self.counters.drop(reason);
-            return;
-        }
-        if packet.traffic_class & ECN == ECN {
-            self.marked(packet, env.now);
-        }
-        if self.attr.state == QpState::Err {
-            self.responder.end_again(&ctx!(self), env.keys, packet, &mut self.counters);
-            return;
-        }
-        if packet.headers.bth.opcode.is_response() {
-            let mut answer = AnswerEnv {
-                ctx: &ctx!(self),
-                now: env.now,
-                keys: env.keys,
-                memory: env.memory,
-                effects: env.effects,
-                counters: &mut self.counters,
-            };
-            self.requester.handle_response(&mut answer, packet);
-            self.settle(env.effects);
-            return;
-        }
-        if !self.established && self.attr.state == QpState::Rtr {
-            self.established = true;
-            env.effects.events.push(QpEvent::CommEst);
-        }
-        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens
-        // memory to it.
-        if let Some(xrc) = packet.headers.xrceth
-            && self.config.qp_type == QpType::XrcRecv
-            && let Some(pd) = env.srq.pd(xrc.srqn)
-        {
-            self.config.pd = pd;
-        }
-        let verdict = self.responder.handle_request(&ctx!(self), env, packet, &mut self.counters);
-        self.apply(verdict, env.effects);
-    }
-
-    /// May [`Qp::take_turn`] have something to give or to do?
-    #[inline]
-    #[must_use]
-    pub fn has_kept(&self) -> bool {
-        !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
-    }
-    /// The next packet that came early and whose turn it is. The host asks after each packet that
-    /// it gave to [`Qp::handle_packet`], and gives this one next, until there is none.
-    #[inline]
-    pub fn take_turn(&mut self, now: Time) -> Option<Kept> {
-        if !self.has_kept() {
-            return None;
-        }
-        self.responder
-            .take_turn(now, &mut self.counters)
-            .or_else(|| self.requester.take_turn(now, &mut self.counters))
-    }
-
-    /// The checks of IBTA 9.6.1 that come before either half.
-    fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        let bth = &packet.headers.bth;
-        let (state, qp_type) = (self.attr.state, self.config.qp_type);
-        // In ERR nothing is received but the request that led there, sent again: its NAK was lost.
-        let ended_here =
-            state == QpState::Err && bth.opcode.is_request() && self.responder.ended_at_or_after(bth.psn);
-        if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
-            return Err(DropReason::State);
-        }
-        if qp_type == QpType::RawPacket || bth.opcode.transport() != transport_of(qp_type) {
-            return Err(DropReason::Transport);
-        }
-        let multicast = qp_type == QpType::Ud && bth.dest_qpn == MULTICAST_QPN;
-        if bth.dest_qpn != self.config.qpn && !multicast {
-            return Err(DropReason::DestQpn);
-        }
-        // The only entry of the P_Key table is the default partition, as a full member: it talks to
-        // full and limited members alike (IBTA 10.9.3).
-        if bth.pkey & 0x7fff != 0x7fff {
-            return Err(DropReason::PKey);
-        }
-        // The host gives the zero GID as the source of a packet that it takes for forged.
-        if packet.src == crate::Gid::default() || qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
-            return Err(DropReason::Source);
-        }
-        if bth.opcode.is_response() {
-            if qp_type == QpType::XrcRecv {
-                return Err(DropReason::Opcode);
-            }
-            if !matches!(state, QpState::Rts | QpState::Sqd) {
-                return Err(DropReason::State);
-            }
-        } else if qp_type == QpType::XrcSend || !bth.opcode.is_request() {
-            return Err(DropReason::Opcode);
-        }
-        Ok(())
-    }
-
-    /// The next thing to do; call until [`Output::Idle`].
-    pub fn poll_output(&mut self, now: Time, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
-        if let Some(verdict) = self.responder.take_fatal() {
-            self.apply(verdict, effects);
-        }
-        if self.notifier.is_due() {
-            return Output::Packet(self.notification());
-        }
-        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
-        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the
-        // data sooner. It does not wait for a message of several packets: the peer would get the
-        // answer to its request, with an event, before the request itself completes.
-        let ack_last = sends && self.responder.only_ack_waits() && !self.requester.is_at_long_message();
-        if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
-            self.last_packet = Half::Responder;
-            return Output::Packet(self.responder.response(&ctx!(self)));
-        }
-        if sends {
-            match self.requester.poll(&ctx!(self), now, keys, effects, &mut self.counters) {
-                Step::Packet => {
-                    self.last_packet = Half::Requester;
-                    let path = if self.config.qp_type == QpType::Ud {
-                        self.requester.ud_path()
-                    } else {
-                        &self.attr.av
-                    };
-                    let (source_port, traffic_class) =
-                        (ctx!(self).source_port(), ctx!(self).traffic_class(path));
-                    let (headers, payload) = (self.requester.headers(), self.requester.payload());
-                    return Output::Packet(Transmit { path, traffic_class, source_port, headers, payload });
-                }
-                Step::Key(op) => return Output::Key(op),
-                Step::Idle => self.settle(effects),
-            }
-        }
-        if ack_last && !self.hold_ack && self.responder.prepare_response(&ctx!(self), keys) {
-            self.last_packet = Half::Responder;
-            return Output::Packet(self.responder.response(&ctx!(self)));
-        }
-        Output::Idle
-    }
     /// Its packets do not cross a network from now on: messages are cut into pieces of `mtu` bytes
     /// (but on UD), and as many as the host takes may be on their way. Before the first request
     /// after RESET only.
@@ -557,12 +335,6 @@ impl Qp {
     pub fn has_unacknowledged(&self) -> bool {
         self.requester.has_unacknowledged()
     }
-    /// Does nothing but a plain ACK wait to be sent? It may be delayed for a moment, so that it
-    /// leaves together with what the program sends next.
-    #[must_use]
-    pub fn only_ack_waits(&self) -> bool {
-        self.responder.only_ack_waits()
-    }
     /// Does a READ of the peer's still have to take its payload, which a later request could
     /// change? The host sends the waiting responses before it gives the queue pair such a request.
     /// Verbs order a READ and the WRITE after it only by a fence, but NICs and soft-RoCE take the
@@ -571,39 +343,9 @@ impl Qp {
     pub fn owes_read(&self) -> bool {
         self.responder.owes_read()
     }
-    /// Is a plain ACK delayed?
-    #[must_use]
-    pub fn holds_ack(&self) -> bool {
-        self.hold_ack
-    }
-    /// While set, [`Qp::poll_output`] delays a plain ACK. The host is responsible for clearing it
-    /// soon.
-    pub fn hold_ack(&mut self, hold: bool) {
-        self.hold_ack = hold;
-    }
     /// While set, messages that need a receive find none, whatever is posted: a fault on request.
     pub fn hide_receives(&mut self, hide: bool) {
         self.responder.receives_hidden = hide;
-    }
-    /// The host performed (or refused) the last [`Output::Key`].
-    pub fn key_op_done(&mut self, result: Result<(), Cause>, now: Time, effects: &mut Effects) {
-        let _ = now;
-        self.requester.key_op_done(&self.config, result, effects);
-        self.settle(effects);
-    }
-    /// The host could not read the payload of the last [`Output::Packet`], which it did not send.
-    pub fn transmit_failed(&mut self, fault: MemoryFault, now: Time, effects: &mut Effects) {
-        let _ = now;
-        match self.last_packet {
-            Half::Requester => {
-                self.requester.transmit_failed(fault.addr);
-                self.settle(effects);
-            }
-            Half::Responder => {
-                let verdict = self.responder.transmit_failed(&ctx!(self), fault, effects);
-                self.apply(verdict, effects);
-            }
-        }
     }
     /// When [`Qp::handle_timeout`] wants to be called.
     #[must_use]
@@ -623,100 +365,4 @@ impl Qp {
         self.requester.handle_timeout(&ctx!(self), now, &mut self.counters);
         self.settle(effects);
     }
-    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes,
-    /// QP_FATAL.
-    pub fn fail(&mut self, cause: Cause, effects: &mut Effects) {
-        if matches!(self.attr.state, QpState::Reset | QpState::Err) {
-            return;
-        }
-        let cause = Arc::new(cause);
-        self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
-    }
-
-    /// After a step of the requester: a failed request flushes the send queue, and a drained send
-    /// queue is reported.
-    fn settle(&mut self, effects: &mut Effects) {
-        if let Some(cause) = self.requester.take_failure(&self.config, effects) {
-            if self.config.qp_type.is_reliable() {
-                self.enter_error(Some(cause), None, effects);
-            } else {
-                // UC and UD keep receiving (IBTA 10.3.1.6).
-                self.attr.state = QpState::Sqe;
-                self.attr.sq_draining = false;
-                self.first_error = Some(cause);
-                let cause = self.flush_cause();
-                self.requester.flush(&self.config, &cause, effects, &mut self.counters);
-            }
-        }
-        if self.attr.sq_draining && self.requester.is_drained() {
-            self.attr.sq_draining = false;
-            if self.attr.en_sqd_async_notify {
-                effects.events.push(QpEvent::SqDrained);
-            }
-        }
-    }
-
-    fn apply(&mut self, verdict: Verdict, effects: &mut Effects) {
-        match verdict {
-            Verdict::Ok => {}
-            Verdict::Fatal { cause, event } => self.enter_error(Some(cause), event, effects),
-        }
-    }
-
-    /// To ERR: both queues are flushed in order. `None` is the consumer's own wish.
-    fn enter_error(&mut self, cause: Option<Arc<Cause>>, event: Option<QpEvent>, effects: &mut Effects) {
-        if self.attr.state == QpState::Err {
-            return;
-        }
-        self.attr.state = QpState::Err;
-        self.attr.sq_draining = false;
-        self.first_error = cause;
-        let cause = self.flush_cause();
-        self.requester.flush(&self.config, &cause, effects, &mut self.counters);
-        self.responder.flush(&self.config, &cause, effects, &mut self.counters);
-        effects.events.extend(event);
-        if self.config.uses_srq {
-            // It takes no more from the SRQ; what it had taken is completed above (IBTA
-            // 11.6.3.1.3).
-            effects.events.push(QpEvent::LastWqeReached);
-        }
-    }
-
-    fn flush_cause(&self) -> Arc<Cause> {
-        Arc::new(Cause::Flushed { first: self.first_error.clone() })
-    }
-}
-
-/// Copies the fields that `mask` names, but for the state.
-fn copy_attributes(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
-    macro_rules! copy {
-        ($($bit:ident: $($field:ident),+;)*) => {
-            $(if mask.contains(AttrMask::$bit) { $(to.$field = from.$field;)+ })*
-        };
-    }
-    copy! {
-        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
-        ACCESS_FLAGS: access;
-        PKEY_INDEX: pkey_index;
-        PORT: port_num;
-        QKEY: qkey;
-        AV: av;
-        PATH_MTU: path_mtu;
-        TIMEOUT: timeout;
-        RETRY_CNT: retry_cnt;
-        RNR_RETRY: rnr_retry;
-        RQ_PSN: rq_psn;
-        MAX_QP_RD_ATOMIC: max_rd_atomic;
-        ALT_PATH: alt_av, alt_pkey_index, alt_port_num, alt_timeout;
-        MIN_RNR_TIMER: min_rnr_timer;
-        SQ_PSN: sq_psn;
-        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
-        PATH_MIG_STATE: path_mig_state;
-        DEST_QPN: dest_qpn;
-        RATE_LIMIT: rate_limit;
-    }
-    // 24-bit fields: hardware looks at the low bits.
-    to.rq_psn &= Psn::MASK;
-    to.sq_psn &= Psn::MASK;
-    to.dest_qpn &= QPN_MASK;
 }

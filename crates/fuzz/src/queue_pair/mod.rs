@@ -104,8 +104,8 @@ impl Pair {
                 1 => self.sides[at].arena.hole.set(!self.sides[at].arena.hole.get()),
                 2 => self.sides[at].qp.hide_receives(true),
                 3 => self.sides[at].qp.hide_receives(false),
-                4 => self.sides[at].qp.hold_ack(true),
-                _ => self.sides[at].qp.hold_ack(false),
+                4 => self.sides[at].qp.delay_ack(true),
+                _ => self.sides[at].qp.delay_ack(false),
             },
             _ => {
                 // A quiet stretch: all that is on its way arrives.
@@ -185,11 +185,11 @@ impl Pair {
     fn pump(&mut self, at: usize) {
         let side = &mut self.sides[at];
         for _ in 0..OUTPUT {
-            match side.qp.poll_output(self.now, &side.table, &mut side.effects) {
+            match side.qp.poll_output(&self.now, &side.table, &mut side.effects) {
                 Output::Idle => return side.settle(),
                 Output::Key(op) => {
                     let done = side.table.apply(&op);
-                    side.qp.key_op_done(done, self.now, &mut side.effects);
+                    side.qp.key_op_done(done, &mut side.effects);
                 }
                 Output::Packet(t) => {
                     let mut bytes = vec![0; MAX_HEADER_LEN];
@@ -213,7 +213,7 @@ impl Pair {
                     bytes.resize(bytes.len() + usize::from(pad), 0);
                     assert_eq!(Headers::parse(&bytes).map(|(h, _)| h), Ok(*t.headers));
                     match fault {
-                        Some(fault) => side.qp.transmit_failed(fault, self.now, &mut side.effects),
+                        Some(fault) => side.qp.transmit_failed(fault, &mut side.effects),
                         None => self.flying.push_back((1 - at, bytes)),
                     }
                     if self.flying.len() > FLYING {
@@ -263,7 +263,7 @@ impl Pair {
             Packet { src, dst: gid(to), traffic_class: 0, hop_limit: 64, mtu: None, headers, payload };
         let before = side.qp.counters().handled();
         let mut env = Env {
-            now: self.now,
+            clock: &self.now,
             keys: &side.table,
             memory: &side.arena,
             srq: &mut side.srq,
@@ -273,7 +273,7 @@ impl Pair {
         side.settle();
         while let Some(kept) = side.qp.take_turn(self.now) {
             let mut env = Env {
-                now: self.now,
+                clock: &self.now,
                 keys: &side.table,
                 memory: &side.arena,
                 srq: &mut side.srq,

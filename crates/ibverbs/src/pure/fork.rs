@@ -9,11 +9,13 @@ use crate::abi::*;
 
 /// Asks for fork protection: always granted.
 pub extern "C" fn ibv_fork_init() -> c_int {
+    crate::verbs::check::asked_for_fork();
     0
 }
 
 /// Tells whether fork protection is on: it is not needed.
 pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
+    crate::verbs::check::asked_for_fork();
     IBV_FORK_UNNEEDED
 }
 

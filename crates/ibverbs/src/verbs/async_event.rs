@@ -1,10 +1,10 @@
 //! Asynchronous events of a context.
 use super::held::hold;
-use super::{failed, failed_minus_one};
+use super::{acknowledged, check, failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
-use adverb_device::{Element, Error};
+use adverb_device::{Context, Element, Error};
 use adverb_link::Uncancelled;
 use core::ffi::c_int;
 
@@ -23,6 +23,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     let _uncancelled = Uncancelled::begin();
     match hold(context, |context| context.next_async_event()) {
         Ok((kind, element)) => {
+            check::async_event_taken(&element);
             // The objects wait for the acknowledgement before they go, so the handles live.
             let element = match element {
                 Element::Cq(cq) => ibv_async_event_element { cq: cq.cookie() as *mut ibv_cq },
@@ -52,13 +53,19 @@ unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
     match event.event_type {
         IBV_EVENT_CQ_ERR => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.cq })?;
-            obj.cq.context().ack_async_event(&Element::Cq(obj.cq.clone()));
+            let cq = unsafe { event.element.cq };
+            let obj = hot(cq)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*cq).async_events_completed, 1) };
+            acknowledge(obj.cq.context(), &Element::Cq(obj.cq.clone()));
         }
         IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.srq })?;
-            obj.srq.pd().context().ack_async_event(&Element::Srq(obj.srq.clone()));
+            let srq = unsafe { event.element.srq };
+            let obj = hot(srq)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*srq).events_completed, 1) };
+            acknowledge(obj.srq.pd().context(), &Element::Srq(obj.srq.clone()));
         }
         IBV_EVENT_QP_FATAL
         | IBV_EVENT_QP_REQ_ERR
@@ -69,10 +76,18 @@ unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
         | IBV_EVENT_PATH_MIG_ERR
         | IBV_EVENT_QP_LAST_WQE_REACHED => {
             // SAFETY: the caller's promise.
-            let obj = hot(unsafe { event.element.qp })?;
-            obj.qp.context().ack_async_event(&Element::Qp(obj.qp.clone()));
+            let qp = unsafe { event.element.qp };
+            let obj = hot(qp)?;
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*qp).events_completed, 1) };
+            acknowledge(obj.qp.context(), &Element::Qp(obj.qp.clone()));
         }
         _ => {}
     }
     Ok(())
+}
+
+fn acknowledge(context: &Context, element: &Element) {
+    check::async_event_acknowledged(element);
+    context.ack_async_event(element);
 }

@@ -1,10 +1,11 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::{done, failed, failed_minus_one, failed_null};
+use super::{acknowledged, check, done, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
+use adverb_check::Kind;
 use adverb_device::{CompChannel, Error};
 use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
@@ -17,7 +18,9 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
         let channel = CompChannel::new(&obj.context)?;
         let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
         let origin = Origin { context, file: obj.file.number(), handle: 0 };
-        Ok(place.fill(visible, ChannelObj { channel }, origin))
+        let handle = place.fill(visible, ChannelObj { channel }, origin);
+        check::made(Kind::Channel, handle);
+        Ok(handle)
     };
     make().unwrap_or_else(|e: Error| failed_null("ibv_create_comp_channel", &e))
 }
@@ -28,6 +31,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         let obj = live(channel)?.end()?;
         obj.channel.destroy()?;
         obj.finish();
+        check::ended(Kind::Channel, channel);
         Ok(())
     };
     done("ibv_destroy_comp_channel", end())
@@ -78,6 +82,7 @@ unsafe extern "C-unwind" fn get_cq_event(
         channel.hunt_event(return_address.wrapping_sub(1), || channel.next_event(None))
     }) {
         Ok(event) => {
+            check::event_taken(&event, return_address.wrapping_sub(1));
             let handle = event.cookie() as *mut ibv_cq;
             // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
             // acknowledgement of this event before it goes (CHN-4); the program passes two places.
@@ -94,7 +99,12 @@ unsafe extern "C-unwind" fn get_cq_event(
 /// Acknowledges `nevents` events at once (CHN-4).
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     match hot(cq) {
-        Ok(cq) => cq.cq.ack_events(nevents),
+        Ok(obj) => {
+            // SAFETY: a visible field of a live handle.
+            unsafe { acknowledged(&raw mut (*cq).comp_events_completed, nevents) };
+            check::events_acknowledged(&obj.cq, nevents);
+            obj.cq.ack_events(nevents);
+        }
         Err(e) => {
             failed("ibv_ack_cq_events", &e);
         }

@@ -138,6 +138,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
             let what = format!("comp_mask is {:#x}", attr.comp_mask);
             return Err(Error::invalid(what, "no bit of it is defined"));
         }
+        super::check::counted(&obj.qp);
         obj.qp.attach_counter(&counter.counter, attr.op_mask)
     };
     done("ibv_qp_attach_comp_cntr", attach())

@@ -1,9 +1,10 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::{done, failed_null, poll};
+use super::{check, done, failed_null, poll};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, maybe_in, reserve};
 use crate::objects::{CqObj, CustomMemory};
 use crate::verbs::pd::{custom_alloc, custom_free};
+use adverb_check::{Kind, Source};
 use adverb_device::{Cq, Error};
 use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
@@ -81,7 +82,10 @@ fn create(
     };
     // Events may name it as soon as somebody can use it.
     cq.set_cookie(place.handle() as usize);
-    Ok(place.fill(c, inner, origin).cast())
+    check::cq(&cq, extras.ignores_overrun);
+    let handle = place.fill(c, inner, origin).cast();
+    check::made(Kind::Cq, handle);
+    Ok(handle)
 }
 
 /// Wallclock minus the node's time.
@@ -179,6 +183,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let wanted = u32::try_from(cqe)
             .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "it cannot be negative"))?;
         let now = obj.cq.resize(wanted)?;
+        check::cq(&obj.cq, false);
         // SAFETY: a visible field.
         unsafe { (*obj.visible()).cqe = c_int::try_from(now).unwrap_or(c_int::MAX) };
         Ok(())
@@ -193,7 +198,11 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 
 fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let obj = live(cq)?.end()?;
+    let number = obj.cq.number();
+    check::destroying(&[Source::Completion(number), Source::Cq(number)]);
     obj.cq.destroy()?;
+    check::cq_gone(number);
+    check::ended(Kind::Cq, cq);
     let custom = obj.custom;
     poll::leave_own(&obj);
     obj.finish();

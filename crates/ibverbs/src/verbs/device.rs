@@ -139,12 +139,14 @@ fn find(device: *mut ibv_device) -> Result<&'static DeviceObj, Error> {
     })
 }
 
-/// The name of a device.
+/// The name of a device: what its structure says. The structure is public, and programs' tests make
+/// devices of their own, so any pointer but null has a name; nothing is read.
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    match find(device) {
-        Ok(found) => found.c.name.as_ptr(),
-        Err(e) => failed_null::<c_char>("ibv_get_device_name", &e),
+    if device.is_null() {
+        let e = Error::invalid("null", "it is no device");
+        return failed_null::<c_char>("ibv_get_device_name", &e);
     }
+    device.wrapping_byte_add(offset_of!(ibv_device, name)).cast()
 }
 
 /// The index of a device: the number in its `dev_name`.

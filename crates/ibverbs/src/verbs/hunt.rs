@@ -36,13 +36,15 @@ macro_rules! with_address {
     };
 }
 
+pub(super) use with_address;
+
 with_address!(poll_cq(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc) => poll_at, "rcx", "x3");
 with_address!(req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) => arm_at, "rdx", "x2");
 with_address!(
     post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) => post_at, "rcx", "x3"
 );
 
-unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
+pub(super) unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
     let address = address.wrapping_sub(1);
     let queue = hot(cq).ok().map(|obj| obj.cq.clone());
     // SAFETY: the caller's promise.
@@ -64,7 +66,7 @@ unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address
 
 /// Of a failed completion `wr_id`, `status`, `qp_num` and `vendor_err` are defined and nothing
 /// else.
-fn scramble(wc: &mut ibv_wc, garbage: u64) {
+pub(super) fn scramble(wc: &mut ibv_wc, garbage: u64) {
     let [low, high] = [garbage as u32, (garbage >> 32) as u32];
     // A kind of request that it was not, now and then of the other direction.
     wc.opcode = [IBV_WC_SEND, IBV_WC_RECV, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM][low as usize % 4];
@@ -86,7 +88,7 @@ unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usi
     }
 }
 
-unsafe extern "C" fn post_at(
+pub(super) unsafe extern "C" fn post_at(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,

@@ -8,6 +8,8 @@ pub mod ah;
 pub mod async_event;
 pub mod attributes;
 pub mod buf;
+pub mod check;
+pub mod checked;
 pub mod comp_channel;
 pub mod comp_cntr;
 pub mod cq;
@@ -16,6 +18,7 @@ pub mod dm;
 pub mod dmabuf;
 pub mod dmah;
 pub mod extensions;
+mod failure;
 pub mod flow;
 mod held;
 pub mod hunt;
@@ -40,12 +43,14 @@ pub mod wr_api;
 pub mod xrcd;
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Says why a call fails (the number alone would not), sets `errno`, and answers the same: callers
 /// look at either.
 #[cold]
 pub fn failed(call: &str, e: &adverb_device::Error) -> c_int {
     log::info!("{call} fails: {e}");
+    failure::note(e);
     crate::errno::code(e.errno())
 }
 
@@ -80,4 +85,13 @@ pub unsafe fn put<T>(to: *mut T, value: T) {
         // SAFETY: the caller's promise.
         unsafe { to.write(value) };
     }
+}
+
+/// Counts acknowledged events in a field of an object's structure, where programs look at it.
+///
+/// # Safety
+/// It is a field of a handle that was given out.
+unsafe fn acknowledged(field: *mut u32, events: u32) {
+    // SAFETY: such memory stays, and threads of the program may acknowledge at once.
+    unsafe { AtomicU32::from_ptr(field) }.fetch_add(events, Ordering::Relaxed);
 }

@@ -3,11 +3,12 @@
 pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 
 use super::dmah::InUse;
-use super::{buf, dmabuf, done, failed, failed_null, import};
+use super::{buf, check, dmabuf, done, failed, failed_null, import};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Live, Origin, Reserved, live, live_in, reserve};
 use crate::objects::{MrKind, MrObj, PdObj};
+use adverb_check::Kind;
 use adverb_device::engine::{Access, Sge};
 use adverb_device::{Error, Mr};
 use core::ffi::{c_int, c_uint, c_void};
@@ -42,7 +43,10 @@ pub(super) fn give(
     // A null region has an L_Key only.
     let rkey = if kind == MrKind::Null { 0 } else { lkey };
     let visible = ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
-    place.fill(visible, MrObj { mr, kind, _dmah: None }, Origin { handle, ..origin })
+    check::registered(&mr, None, 0, Access::empty());
+    let region = place.fill(visible, MrObj { mr, kind, _dmah: None }, Origin { handle, ..origin });
+    check::made(Kind::Region, region);
+    region
 }
 
 /// # Safety
@@ -79,8 +83,11 @@ unsafe fn register_with(
     let handle = import::enter_mr(origin.file, &mr);
     let visible =
         ibv_mr { context: origin.context, pd: obj.visible(), addr, length, handle, lkey, rkey: lkey };
+    check::registered(&mr, Some((addr as u64, length as u64)), iova, access);
     let object = MrObj { mr, kind: MrKind::Plain, _dmah: dmah };
-    Ok(place.fill(visible, object, Origin { handle, ..origin }))
+    let region = place.fill(visible, object, Origin { handle, ..origin });
+    check::made(Kind::Region, region);
+    Ok(region)
 }
 
 /// Registers memory.
@@ -227,6 +234,9 @@ pub unsafe extern "C" fn ibv_rereg_mr(
             (*mr).pd = pd;
         }
         if range {
+            let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { access as u32 } else { 0 };
+            let access = Access::from_bits_truncate(access);
+            check::registered(&obj.mr, Some((addr as u64, length as u64)), addr as u64, access);
             (*mr).addr = addr;
             (*mr).length = length;
         }
@@ -238,7 +248,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let end = || {
         let obj = live(mr)?.end()?;
+        check::deregistering(&obj.mr);
         import::end_mr(obj.origin().handle, || obj.mr.dereg())?;
+        check::deregistered(&obj.mr);
+        check::ended(Kind::Region, mr);
         obj.finish();
         Ok(())
     };

@@ -1,8 +1,9 @@
 //! Protection domains, thread domains and parent domains.
-use super::{done, failed_null, import};
+use super::{check, done, failed_null, import};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{CustomMemory, ParentDomain, PdObj, TdObj};
+use adverb_check::Kind;
 use adverb_device::{Error, Pd};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,9 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
     let file = owner.file.number();
     let handle = import::enter_pd(file, &pd);
     let inner = PdObj { pd, parent: None, custom_users: AtomicUsize::new(0) };
-    Ok(place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle }))
+    let pd = place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle });
+    check::made(Kind::Domain, pd);
+    Ok(pd)
 }
 
 /// Frees a protection domain or a parent domain.
@@ -35,6 +38,7 @@ fn dealloc_pd(pd: *mut ibv_pd) -> Result<(), Error> {
         None => import::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
     }
     obj.finish();
+    check::ended(Kind::Domain, pd);
     Ok(())
 }
 

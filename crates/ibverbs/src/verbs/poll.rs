@@ -1,5 +1,5 @@
 //! Polling: `ibv_poll_cq` and the extended interface.
-use super::failed;
+use super::{check, failed};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Handle, Live, hot, session, this_thread};
@@ -74,9 +74,10 @@ pub fn extend(c: &mut ibv_cq_ex) {
     c.read_flow_tag = Some(read_zero_u32);
     c.read_tm_info = Some(super::tags::read_tm_info);
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+    check::extend_cq(c);
 }
 
-unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the program passes attributes, or null where it follows the habit of older code.
     if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
         return errno::code(libc::EINVAL);
@@ -105,7 +106,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 /// Gives what is there; with an event that is not read yet, less, once
 /// ([`adverb_device::Cq::poll_next`]).
-unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+pub(super) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     let obj = match session(cq, this_thread()) {
         Some(obj) if obj.is_live() => obj,
         _ => return failed("ibv_next_poll", &no_poll(cq)),

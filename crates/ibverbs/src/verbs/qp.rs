@@ -1,12 +1,13 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
-use super::{done, failed, failed_null, import, wq, wr_api};
+use super::{check, done, failed, failed_null, import, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, Reserved, live, live_in, maybe_in, reserve};
 use crate::objects::QpObj;
 use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
+use adverb_check::{Kind, Source};
 use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{Errno, Error, Qp, QpInit};
 use adverb_sync::lock_api::RawMutex as _;
@@ -195,7 +196,10 @@ pub(super) fn enter(
         qp.set_cookie(handle);
     }
     let inner = QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
-    place.fill(c, inner, origin).cast()
+    check::queue_pair(&inner.qp, c.qp_base.send_cq, c.qp_base.recv_cq, c.qp_base.srq);
+    let handle = place.fill(c, inner, origin).cast();
+    check::made(Kind::QueuePair, handle);
+    handle
 }
 
 /// Events do not name this handle from here on, if its queue pair has another.
@@ -264,8 +268,13 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
-        // SAFETY: a visible field.
-        unsafe { (*qp).state = obj.qp.state() as u32 };
+        check::modified(&obj.qp, &values, mask);
+        if mask.contains(AttrMask::STATE) {
+            // The visible state is what was asked for last: a program that posts while the queue
+            // pair fails by itself must not see it change.
+            // SAFETY: a visible field.
+            unsafe { (*qp).state = (*attr).qp_state };
+        }
         Ok(())
     };
     done("ibv_modify_qp", modify())
@@ -322,7 +331,7 @@ fn attr_in(qp: &Qp, a: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttr, Error> {
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _attr_mask: c_int,
+    attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     let obj = match live(qp) {
@@ -340,7 +349,9 @@ pub unsafe extern "C" fn ibv_query_qp(
     attr_out(&now, &mut out);
     // SAFETY: the program's places; the visible fields of a live handle.
     unsafe {
-        (*qp).state = out.qp_state;
+        if attr_mask as u32 & AttrMask::STATE.bits() != 0 {
+            (*qp).state = out.qp_state;
+        }
         attr.write(out);
         init_attr.write(ibv_qp_init_attr {
             qp_context: (*qp).qp_context,
@@ -406,7 +417,11 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     }
     let obj = obj.end()?;
     leave(qp, &obj.qp);
+    let number = obj.qp.number();
+    check::destroying(&[Source::QueuePair(number)]);
     obj.qp.destroy()?;
+    check::queue_pair_gone(number);
+    check::ended(Kind::QueuePair, qp);
     let custom = obj.custom;
     wr_api::leave_own(&obj);
     obj.finish();

@@ -1,10 +1,11 @@
 //! Shared receive queues. Posting to them is in [`super::post`], tag matching in [`super::tags`].
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
-use super::{done, failed_null, import};
+use super::{check, done, failed_null, import};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
+use adverb_check::{Kind, Source};
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
 
@@ -54,7 +55,9 @@ fn create(
     let origin = Origin { handle: c.handle, ..from };
     // Events may name it as soon as somebody can use it.
     srq.set_cookie(place.handle() as usize);
-    Ok(place.fill(c, SrqObj { srq, custom }, origin))
+    let handle = place.fill(c, SrqObj { srq, custom }, origin);
+    check::made(Kind::Srq, handle);
+    Ok(handle)
 }
 
 /// Creates an SRQ; the sizes it got are written back.
@@ -165,7 +168,10 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 
 fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let obj = live(srq)?.end()?;
+    check::destroying(&[Source::Srq(obj.srq.number())]);
     obj.srq.destroy()?;
+    check::srq_gone(&obj.srq);
+    check::ended(Kind::Srq, srq);
     let custom = obj.custom;
     obj.finish();
     if let Some(custom) = custom {

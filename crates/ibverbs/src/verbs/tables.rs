@@ -26,6 +26,7 @@ pub fn verbs_context() -> verbs_context {
     let mut context = ibv_context::zeroed();
     context.ops = context_ops();
     hunt::replace(&mut context.ops);
+    checked::replace(&mut context.ops);
     context.abi_compat = ABI_IS_EXTENDED;
     verbs_context {
         free_buf: Some(mr::ibv_free_buf),

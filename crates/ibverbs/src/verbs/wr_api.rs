@@ -6,6 +6,7 @@
 use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
+use crate::verbs::check;
 use crate::verbs::mw;
 use crate::verbs::post::{bind_of, slice, ud_dest};
 use adverb_device::engine::wr::{Remote, UdDest};
@@ -30,6 +31,17 @@ pub struct Builder {
     srqn: u32,
     /// Windows that the chain binds, by address, and the keys they get.
     binds: Vec<(usize, u32)>,
+    /// What was staged, in a process that is checked.
+    noted: Option<Vec<Noted>>,
+}
+
+/// A request as it was staged.
+pub struct Noted {
+    pub wr_id: u64,
+    pub flags: SendFlags,
+    pub op: SendOp,
+    pub sges: Vec<Sge>,
+    pub inline: bool,
 }
 
 impl Builder {
@@ -48,6 +60,10 @@ impl Builder {
         let wr = SendWr { wr_id: self.wr_id, flags, op, data, ud: self.ud, xrc_srqn: self.srqn };
         if let Err(e) = qp.stage_send(&wr) {
             self.error = Some(e);
+        }
+        if let Some(noted) = &mut self.noted {
+            let (sges, inline) = (self.sges.clone(), self.inline.is_some());
+            noted.push(Noted { wr_id: self.wr_id, flags: self.flags, op, sges, inline });
         }
     }
     fn begin(&mut self, wr_id: u64, flags: u32, op: Result<SendOp, Error>) {
@@ -100,6 +116,7 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_abort = Some(wr_abort);
     c.wr_atomic_write = Some(wr_atomic_write);
     c.wr_flush = Some(wr_flush);
+    check::extend_qp(c);
 }
 
 /// Keeps chains of other threads off a queue pair.
@@ -130,7 +147,7 @@ impl Drop for Alone<'_> {
 
 /// Opens a chain, which keeps the queue pair until it is completed or aborted. On what is no queue
 /// pair it does nothing, as all until `wr_complete`, which says so.
-unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+pub(super) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     let obj = match hot(qp) {
         Ok(obj) => obj,
         Err(e) => {
@@ -157,6 +174,27 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     }
 }
 
+/// From here on the chain keeps what is staged.
+///
+/// # Safety
+/// Called between start and complete.
+pub(super) unsafe fn note(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    unsafe { with_builder(qp, |b| b.noted = Some(Vec::new())) }
+}
+
+/// Stages the open request, and answers what the chain kept.
+///
+/// # Safety
+/// Called between start and complete.
+pub(super) unsafe fn noted(qp: *mut ibv_qp_ex) -> Option<Vec<Noted>> {
+    let obj = chain(qp)?;
+    // SAFETY: the caller's promise makes this thread the only user.
+    let builder = unsafe { &mut *obj.builder.get() };
+    builder.finish(&obj.qp);
+    builder.noted.take()
+}
+
 /// The chain of a queue pair.
 #[inline]
 fn chain(qp: *mut ibv_qp_ex) -> Option<Session<QpObj>> {
@@ -169,7 +207,7 @@ fn no_chain(qp: *mut ibv_qp_ex) -> Error {
     hot(qp).err().unwrap_or_else(none)
 }
 
-unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+pub(super) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let Some(obj) = chain(qp) else { return super::failed("ibv_wr_complete", &no_chain(qp)) };
     // SAFETY: between start and complete this thread is the builder's only user and holds the lock.
     let builder = unsafe { &mut *obj.builder.get() };
@@ -193,7 +231,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     failed.map_or(0, |e| super::failed("ibv_wr_complete", &e))
 }
 
-unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+pub(super) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     match chain(qp) {
         Some(obj) => abort(obj),
         None => {

@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -170,7 +171,8 @@ impl fmt::Debug for Capture {
 /// # Errors
 /// What is there is no capture, or the system's refusal. Nothing was removed.
 pub fn make_room(path: &Path) -> io::Result<()> {
-    let mut file = match File::open(path) {
+    // Whoever put a pipe there does not hold this process up.
+    let mut file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -197,7 +199,8 @@ fn create_new(path: &Path) -> io::Result<(PathBuf, File)> {
     );
     let mut last = io::ErrorKind::AlreadyExists.into();
     for name in names {
-        match OpenOptions::new().write(true).create_new(true).open(&name) {
+        // What programs send to each other is not for other users to read.
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
             Ok(file) => return Ok((name, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) => return Err(error),

@@ -84,6 +84,22 @@ fn no_file_is_written_to_that_exists() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// TRU-1, TRU-4: what was captured is for the own user, and a pipe that another put in its place
+/// holds nobody up.
+#[test]
+fn tru_1_captures_are_read_by_their_user() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = scratch("rights");
+    let path = directory.join("a.pcapng");
+    let capture = Capture::create(&path, u64::MAX).unwrap();
+    let mode = std::fs::metadata(capture.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let pipe = directory.join("b.pcapng");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_eq!(make_room(&pipe).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 #[test]
 fn room_is_made_by_removing_finished_captures_alone() {
     let directory = scratch("room");

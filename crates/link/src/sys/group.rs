@@ -20,7 +20,6 @@ pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<(
                 imr_ifindex: interface as c_int,
             };
             set_value(fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)?;
-            set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)
         }
         IpAddr::V6(v6) => {
             let request = libc::ipv6_mreq {
@@ -28,12 +27,20 @@ pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<(
                 ipv6mr_interface: interface,
             };
             set_value(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
-            // Kernels before 4.20 do not know it: a copy too many then, where two interfaces have
-            // the group.
-            let _ = set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-            Ok(())
         }
     }
+    no_groups(fd, group.is_ipv6());
+    Ok(())
+}
+
+/// Has a socket receive nothing of groups that only other sockets have joined.
+pub(crate) fn no_groups(fd: &Fd, v6: bool) {
+    // Kernels before 4.20 do not know that of IPv6: a copy too many then, where two interfaces have
+    // the group.
+    let _ = match v6 {
+        true => set_option(fd, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0),
+        false => set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0),
+    };
 }
 
 /// Has what a socket sends to groups leave through an interface.

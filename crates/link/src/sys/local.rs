@@ -1,12 +1,12 @@
 //! Sockets between processes of one host: `AF_UNIX`, connected, message by message.
 use super::{
-    Control, ControlWriter, Fd, FdTable, RawAddr, check, check_len, first_int, for_each_control,
-    receive_message, send_message,
+    Control, ControlWriter, Fd, FdTable, RawAddr, check, check_len, close_foreign, first_int,
+    for_each_control, receive_message, send_message,
 };
 use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::{self, MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) const EVENTS: usize = 16;
 pub(crate) fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: plain integers.
-    table.adopt(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
+    table.adopt_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
 }
 
 /// Takes connections at the name it is bound to from now on. The kernel notes whose process this
@@ -42,7 +42,7 @@ pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let fd = check(unsafe {
         libc::syscall(libc::SYS_accept4, listener.raw(), nothing, ptr::null_mut::<socklen_t>(), flags)
     } as c_int)?;
-    table.adopt(fd)
+    table.adopt_connection(fd)
 }
 
 /// The user and the process at the other end of a connection: who called `listen`, or `connect`.
@@ -131,7 +131,19 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
         }
     });
     let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    let (fds, foreign) = fds.into_iter().partition(|fd| is_harmless(fd.as_fd()));
+    close_foreign(foreign);
     Ok(Local { len, cut, fds })
+}
+
+/// Is it no socket but one between processes of this host? The close of others may wait.
+fn is_harmless(fd: BorrowedFd<'_>) -> bool {
+    let mut domain: c_int = libc::AF_UNIX;
+    let mut len = size_of::<c_int>() as socklen_t;
+    let to = (&raw mut domain).cast();
+    // SAFETY: `domain` has `len` bytes; what is no socket leaves it as it is.
+    unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, to, &mut len) };
+    domain == libc::AF_UNIX
 }
 
 /// A descriptor that is readable while one of those is that were added to it.

@@ -77,29 +77,26 @@ impl Advised {
 /// What a call of `madvise` does: the errno for the program, 0 for success.
 pub extern "C" fn advise(addr: u64, len: usize, advice: c_int) -> c_int {
     let len = len as u64;
-    // SAFETY: the program's own call, as it stands.
-    let raw = |addr, len| match unsafe { sys::advise(addr, len, advice) } {
-        Ok(()) => 0,
-        Err(errno) => errno as c_int,
+    let as_it_stands = || {
+        // SAFETY: the program's own call, as it stands.
+        unsafe { sys::advise(addr, len, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
     };
     let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(crate::page_size()));
-    let (Some(end), Some(file)) = (end, SharedFile::outside()) else { return raw(addr, len) };
+    let (Some(end), Some(file)) = (end, SharedFile::outside()) else { return as_it_stands() };
     if !addr.is_multiple_of(crate::page_size()) || !matters(advice) || !file.maps_any(addr, end) {
-        return raw(addr, len);
+        return as_it_stands();
     }
     match advice {
-        libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL => {
-            let errno = raw(addr, len);
-            // ENOMEM: there are holes in the range, and the rest was done.
-            if errno == 0 || errno == libc::ENOMEM {
-                file.each_own(addr, end, |vma| file.zero(vma));
-            }
-            errno
-        }
         // Private memory has no such advice, and keeps its contents.
         libc::MADV_REMOVE => libc::EINVAL,
-        _ => file.advise_parts(addr, end, advice, raw),
+        _ => file.advise_parts(addr, end, advice),
     }
+}
+
+/// The program's own call, for a part of its range.
+fn raw(start: u64, end: u64, advice: c_int) -> c_int {
+    // SAFETY: the program's own advice, for memory that it names.
+    unsafe { sys::advise(start, end - start, advice) }.map_or_else(|errno| errno as c_int, |()| 0)
 }
 
 /// Do shared and private memory answer this advice in different ways?
@@ -157,7 +154,7 @@ impl SharedFile {
 
     /// Takes the file's parts of a range apart from the others, which are the kernel's to answer
     /// for.
-    fn advise_parts(&self, start: u64, end: u64, advice: c_int, raw: impl Fn(u64, u64) -> c_int) -> c_int {
+    fn advise_parts(&self, start: u64, end: u64, advice: c_int) -> c_int {
         let mut errno = 0;
         let mut at = start;
         let walked = self.maps.walk(start, end, |vma| {
@@ -166,13 +163,12 @@ impl SharedFile {
                 errno = libc::ENOMEM;
             }
             at = vma.end;
-            if !vma.is_of_file(self.id) {
-                let failed = raw(vma.start, vma.end - vma.start);
-                errno = if failed == 0 { errno } else { failed };
-                return failed == 0 || failed == libc::ENOMEM;
-            }
-            self.advise_own(&vma, advice);
-            true
+            let failed = match vma.is_of_file(self.id) {
+                true => self.advise_own(&vma, advice),
+                false => raw(vma.start, vma.end, advice),
+            };
+            errno = if failed == 0 { errno } else { failed };
+            failed == 0 || failed == libc::ENOMEM
         });
         match walked {
             Ok(()) if errno == 0 && at < end => libc::ENOMEM,
@@ -181,11 +177,18 @@ impl SharedFile {
         }
     }
 
-    fn advise_own(&self, vma: &Vma, advice: c_int) {
+    fn advise_own(&self, vma: &Vma, advice: c_int) -> c_int {
         let (start, end) = (vma.offset, vma.offset + (vma.end - vma.start));
         match advice {
-            // At once is as good as lazily.
-            libc::MADV_FREE => self.zero(vma),
+            libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL | libc::MADV_FREE => {
+                // At once is as good as lazily. What is locked refuses both.
+                let now = if advice == libc::MADV_FREE { libc::MADV_DONTNEED } else { advice };
+                let errno = raw(vma.start, vma.end, now);
+                if errno == 0 {
+                    self.zero(vma);
+                }
+                return errno;
+            }
             libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
                 let what = if advice == libc::MADV_DONTFORK { InChild::Absent } else { InChild::Zeroes };
                 let mut table = self.table();
@@ -194,6 +197,7 @@ impl SharedFile {
             }
             _ => self.table().advised.forget(start, end),
         }
+        0
     }
 }
 

@@ -339,14 +339,7 @@ impl SharedFile {
         let end = start.saturating_add(len);
         let table = self.table();
         for block in table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0) {
-            self.each_own(block.start, block.end(), |vma| {
-                let from = Some((self.raw_fd(), vma.offset));
-                // SAFETY: the same bytes at the same place; what is written from here on no peer
-                // sees, and none has a key.
-                let _ = unsafe {
-                    sys::map(At::Over(vma.start), vma.end - vma.start, vma.prot(), libc::MAP_PRIVATE, from)
-                };
-            });
+            self.each_own(block.start, block.end(), |vma| self.make_own(vma));
         }
     }
 

@@ -7,6 +7,7 @@
 //! any fork.) What was not touched is not copied. From then on the child's memory is ordinary.
 use super::advice::InChild;
 use super::{SharedFile, door};
+use crate::maps::Vma;
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
 use std::ffi::c_int;
@@ -117,7 +118,7 @@ pub(super) extern "C" fn before() {
             if (vma.start..vma.end).contains(&here) {
                 // A fork past the preload's `fork`, which has seen to it otherwise, and may
                 // allocate for it.
-                keep(file, &piece);
+                keep(file, vma);
                 return;
             }
             let (mut at, last) = (vma.offset, vma.offset + (vma.end - vma.start));
@@ -139,8 +140,8 @@ pub(super) extern "C" fn before() {
     table.copies = copies;
     if any {
         has_pipe();
-        MASKED.store(sys::mask_signals(u64::MAX), Ordering::Relaxed);
     }
+    MASKED.store(table.quiet.before, Ordering::Relaxed);
     // Held over the fork; the parent and the child let go.
     std::mem::forget(table);
     FORKING.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
@@ -198,50 +199,35 @@ fn keep_stack(file: &SharedFile) {
         found = vma.is_of(file.id).then_some(*vma);
         false
     });
-    let Some(vma) = found else { return };
-    let piece = Piece {
-        start: vma.start,
-        end: vma.end,
-        offset: vma.offset,
-        prot: vma.prot(),
-        zeroes: false,
-        beside: 0,
-    };
-    keep(file, &piece);
+    if let Some(vma) = found {
+        keep(file, &vma);
+    }
 }
 
 /// Makes a mapping private, and wakes who waits there.
-fn keep(file: &SharedFile, piece: &Piece) {
-    make_private(file, piece);
-    let (len, from) = (piece.end - piece.start, Some((file.raw_fd(), piece.offset)));
+fn keep(file: &SharedFile, vma: &Vma) {
+    file.make_own(vma);
+    let (len, from) = (vma.end - vma.start, Some((file.raw_fd(), vma.offset)));
     // SAFETY: a mapping of our own beside it, for a moment.
     unsafe {
         if let Ok(beside) = sys::map(At::Anywhere, len, RW, libc::MAP_SHARED, from) {
-            wake_waiters(piece, beside);
+            wake_waiters(vma, beside);
             let _ = sys::unmap(beside, len);
         }
     }
 }
 
-fn make_private(file: &SharedFile, piece: &Piece) {
-    let from = Some((file.raw_fd(), piece.offset));
-    // SAFETY: the same bytes at the same place, from here on nobody else's writes are seen there.
-    let _ = unsafe {
-        sys::map(At::Over(piece.start), piece.end - piece.start, piece.prot, libc::MAP_PRIVATE, from)
-    };
-}
-
 /// The kernel finds the waiters of a futex that is not private by its place in the file, or by its
 /// address where the memory is private. Those that wait by the place, as who joins a thread does,
 /// look again, and wait by the address from then on.
-fn wake_waiters(piece: &Piece, beside: u64) {
+fn wake_waiters(vma: &Vma, beside: u64) {
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let text = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
         let mut words = text.split_whitespace();
         let is_futex = words.next().is_some_and(|word| word.parse() == Ok(libc::SYS_futex));
         let word = words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
-        if let Some(at) = word.filter(|at| is_futex && (piece.start..piece.end).contains(at)) {
-            let args = [beside + (at - piece.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
+        if let Some(at) = word.filter(|at| is_futex && (vma.start..vma.end).contains(at)) {
+            let args = [beside + (at - vma.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
             // SAFETY: wakes waiters, who look again.
             let _ = unsafe { sys::call(libc::SYS_futex, args) };
         }
@@ -253,10 +239,13 @@ pub(super) extern "C" fn in_parent() {
     let Some(file) = forking() else { return };
     // SAFETY: the lock was taken by this thread before it forked.
     let waits = unsafe { !(*file.table.data_ptr()).copies.is_empty() };
-    if !waits {
-        unlock(file);
-        return;
+    if waits {
+        wait_for_child(file);
     }
+    unlock(file);
+}
+
+fn wait_for_child(file: &SharedFile) {
     let (reader, writer) = take_pipe();
     close(writer);
     if reader >= 0 {
@@ -273,11 +262,8 @@ pub(super) extern "C" fn in_parent() {
     }
     // For the next fork, while the two descriptors are free.
     has_pipe();
-    // SAFETY: as above.
+    // SAFETY: this thread has the lock.
     unsafe { (*file.table.data_ptr()).copies.iter().for_each(unmap_beside) };
-    let masked = MASKED.load(Ordering::Relaxed);
-    unlock(file);
-    sys::mask_signals(masked);
 }
 
 /// Is there a pipe for a fork? Makes one if not.
@@ -334,11 +320,7 @@ fn copy_all(file: &SharedFile) {
         let _ = unsafe { sys::transfer(libc::SYS_write, writer, [0_u8].as_ptr() as u64, 1, 0) };
     }
     close(writer);
-    let (copied, masked) = (!table.copies.is_empty(), MASKED.load(Ordering::Relaxed));
     unlock(file);
-    if copied {
-        sys::mask_signals(masked);
-    }
 }
 
 /// Makes the child's copy of a piece. Where it cannot be had there is nothing.
@@ -362,9 +344,25 @@ fn copy(fd: RawFd, piece: &Piece) {
 /// Copies what the file holds to fresh memory of as many bytes; holes are left out. `false`: not
 /// all could be had.
 pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
-    let file_end = offset + len;
-    let mut at = offset;
-    while at < file_end {
+    each_data(fd, offset, offset + len, |mut at, end| {
+        while at < end {
+            let to = start + (at - offset);
+            // SAFETY: into memory of the caller's.
+            match unsafe { sys::transfer(libc::SYS_pread64, fd, to, end - at, at) } {
+                Ok(n) if n > 0 => at += n,
+                Err(Errno::EINTR) => {}
+                _ => return false,
+            }
+        }
+        true
+    })
+}
+
+/// Calls `each` with the parts of a range of the file that are no holes, until it answers `false`,
+/// which is the answer then, and where the descriptor is the file's no more.
+pub(super) fn each_data(fd: RawFd, from: u64, until: u64, mut each: impl FnMut(u64, u64) -> bool) -> bool {
+    let mut at = from;
+    while at < until {
         // SAFETY: plain integers; nobody else uses the descriptor's position.
         let (data, hole) = unsafe {
             let data = libc::lseek(fd, at.cast_signed(), libc::SEEK_DATA);
@@ -374,16 +372,10 @@ pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
             // No data from there on; anything else is a descriptor that is the file's no more.
             return Errno::last() == Errno::ENXIO;
         };
-        at = data;
-        while at < hole.min(file_end) {
-            let to = start + (at - offset);
-            // SAFETY: into memory of the caller's.
-            match unsafe { sys::transfer(libc::SYS_pread64, fd, to, hole.min(file_end) - at, at) } {
-                Ok(n) if n > 0 => at += n,
-                Err(Errno::EINTR) => {}
-                _ => return false,
-            }
+        if data < until && !each(data, hole.min(until)) {
+            return false;
         }
+        at = hole;
     }
     true
 }
@@ -425,7 +417,9 @@ fn close(fd: RawFd) {
 
 fn unlock(file: &SharedFile) {
     file.owner.store(0, Ordering::Relaxed);
+    let masked = MASKED.load(Ordering::Relaxed);
     // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and
     // forgot the guard.
     unsafe { file.table.force_unlock() };
+    sys::mask_signals(masked);
 }

@@ -34,6 +34,8 @@ mod fork;
 mod remap;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_left;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use fork::register as at_fork;
@@ -96,6 +98,26 @@ pub struct Held {
 struct Locked<'a> {
     owner: &'a AtomicUsize,
     guard: MutexGuard<'a, Table>,
+    /// Goes last: signals come when the lock is free.
+    quiet: Quiet,
+}
+
+/// While it lives this thread takes no signals: a handler may free, give advice or fork, and needs
+/// the table whole (MEM-7).
+struct Quiet {
+    before: u64,
+}
+
+impl Quiet {
+    fn begin() -> Self {
+        Quiet { before: sys::mask_signals(u64::MAX) }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        sys::mask_signals(self.before);
+    }
 }
 
 /// A number of this thread's.
@@ -219,7 +241,11 @@ impl SharedFile {
     /// Has page-aligned allocations of the program come from the file from now on, if a preload
     /// hands them out.
     pub fn share_allocations(&'static self, on: bool) {
-        self.sharing.store(on, Ordering::Release);
+        let strict = on && crate::room::is_strict();
+        if strict {
+            log::debug!("vm.overcommit_memory is 2: allocations stay private, for which memory is set aside");
+        }
+        self.sharing.store(on && !strict, Ordering::Release);
     }
 
     /// The descriptor, for a peer. Whoever has it may keep windows on what is registered from now
@@ -240,9 +266,10 @@ impl SharedFile {
     }
 
     fn table(&self) -> Locked<'_> {
+        let quiet = Quiet::begin();
         let guard = self.table.lock();
         self.owner.store(this_thread(), Ordering::Relaxed);
-        Locked { owner: &self.owner, guard }
+        Locked { owner: &self.owner, guard, quiet }
     }
 
     pub(crate) fn is_stale(&self) -> bool {

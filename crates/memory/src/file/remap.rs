@@ -5,12 +5,16 @@
 //! (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows zeroes in either case. So
 //! the preload of `adverb run` has the program's calls come here first.
 use super::blocks::Block;
-use super::fork::fill;
+use super::fork::{each_data, fill};
 use super::{BLOCKS_FROM, SharedFile};
-use crate::maps::Vma;
+use crate::maps::{Vma, WRITE};
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// `MADV_POPULATE_WRITE` (Linux 5.14).
+const POPULATE_WRITE: c_int = 23;
 
 /// What a call of `mremap` does: the address, or a negative errno.
 pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) -> i64 {
@@ -47,6 +51,14 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
     got
 }
 
+/// Writes to each page of writable memory, and changes nothing.
+fn touch(start: u64, len: u64) {
+    for at in (start..start + len).step_by(crate::page_size() as usize) {
+        // SAFETY: a byte of the program's that it may write itself; other threads' writes stay.
+        unsafe { AtomicU8::from_ptr(at as *mut u8) }.fetch_or(0, Ordering::Relaxed);
+    }
+}
+
 impl SharedFile {
     /// Sees to it that a mapping that grows shows zeroes behind its end: nothing lies there in the
     /// file any more, or, where something must stay, the mapping is made private first.
@@ -80,6 +92,34 @@ impl SharedFile {
             any |= vma.is_of_file(self.id) && overlaps && !is_alias(vma.start);
         });
         any || looked.is_err()
+    }
+
+    /// Makes a mapping of the file private memory that has nothing of the file any more, and loses
+    /// no write of another thread. (A private mapping of the file alone shows the file's page until
+    /// it is written to: what this process gives back, a child would lose.)
+    pub(super) fn make_own(&self, vma: &Vma) {
+        if vma.flags & WRITE == 0 {
+            // Nobody writes there.
+            return self.make_private(vma);
+        }
+        let (fd, len) = (self.raw_fd(), vma.end - vma.start);
+        // SAFETY: the same bytes at the same place; from here on nobody else's writes are seen
+        // there.
+        let mapped = unsafe {
+            sys::map(At::Over(vma.start), len, vma.prot(), libc::MAP_PRIVATE, Some((fd, vma.offset)))
+        };
+        if mapped.is_err() {
+            return;
+        }
+        // What is a hole is zeroes with and without the file.
+        each_data(fd, vma.offset, vma.offset + len, |from, until| {
+            let (start, len) = (vma.start + (from - vma.offset), until - from);
+            // SAFETY: brings pages in, and changes none.
+            if unsafe { sys::advise(start, len, POPULATE_WRITE) }.is_err() {
+                touch(start, len);
+            }
+            true
+        });
     }
 
     /// Replaces a mapping of the file by private memory with the same bytes, in one step.

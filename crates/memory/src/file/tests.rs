@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 const PAGE: u64 = 4096;
 
 /// One test at a time: all share the process's file, and some fork.
-fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
+pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let file = SharedFile::of_process().unwrap();
@@ -27,24 +27,24 @@ fn unmap(start: u64, len: u64) {
 }
 
 /// A block, as the preload makes one.
-fn block(file: &'static SharedFile, len: u64) -> u64 {
+pub(super) fn block(file: &'static SharedFile, len: u64) -> u64 {
     let start = fresh(len);
     // SAFETY: mapped just now.
     assert!(unsafe { file.share_fresh(start, len) });
     start
 }
 
-fn put(at: u64, byte: u8, len: u64) {
+pub(super) fn put(at: u64, byte: u8, len: u64) {
     // SAFETY: memory of these tests.
     unsafe { std::ptr::write_bytes(at as *mut u8, byte, len as usize) };
 }
 
-fn get(at: u64) -> u8 {
+pub(super) fn get(at: u64) -> u8 {
     // SAFETY: memory of these tests.
     unsafe { (at as *const u8).read_volatile() }
 }
 
-fn free(file: &'static SharedFile, start: u64, len: u64) {
+pub(super) fn free(file: &'static SharedFile, start: u64, len: u64) {
     if file.release(start, len) {
         unmap(start, len);
     }

@@ -5,8 +5,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use super::functions::{BARE_FORK, CLONE, FORK, REGISTER_ATFORK, SET_STACK};
-use super::hooks::{Hooks, hooks};
-use super::stack;
+use super::hooks::hooks;
+use super::stack::{self, Stack};
 use crate::real::{errno, real, result, set_errno};
 
 /// The function of this name: refused where the machine cannot hold the child's copies.
@@ -76,16 +76,32 @@ type Clone = unsafe extern "C" fn(
 struct Begin {
     start: Start,
     arg: *mut c_void,
-    hooks: &'static Hooks,
+    /// The end of its stack, where it begins on another.
+    moves_to: usize,
+    answer: c_int,
 }
 
 unsafe extern "C" fn begin(begin: *mut c_void) -> c_int {
+    // Before anything of the caller's is looked at, whose stack may be a block, too.
+    if let Some(hooks) = hooks() {
+        (hooks.after_fork_child)();
+    }
+    let begin = begin.cast::<Begin>();
     // SAFETY: of the caller's stack, of which the child has a copy.
     unsafe {
-        let Begin { start, arg, hooks } = begin.cast::<Begin>().read();
-        (hooks.after_fork_child)();
-        start(arg)
+        match (*begin).moves_to {
+            0 => run(begin.cast()),
+            // It has its stack by now.
+            top => stack::call_on(top, run, begin.cast()),
+        }
+        (*begin).answer
     }
+}
+
+unsafe extern "C" fn run(begin: *mut c_void) {
+    let begin = begin.cast::<Begin>();
+    // SAFETY: as in `begin`, and the program's own function.
+    unsafe { (*begin).answer = ((*begin).start)((*begin).arg) }
 }
 
 /// The function of this name: without `CLONE_VM` it is a fork on another stack. The arguments
@@ -113,17 +129,25 @@ pub unsafe extern "C" fn adverb_preload_clone(
         return unsafe { real(start, stack, flags, arg, parent, tls, child) };
     };
     (hooks.run_on)((stack as u64).wrapping_sub(1), 1);
-    let first = Begin { start: run, arg, hooks };
+    // One that is registered stays a block, which a child has not at its first instruction.
+    let held = (hooks.is_held)((stack as u64).wrapping_sub(1)) != 0;
+    let Some(aside) = (if held { Stack::new().map(Some) } else { Some(None) }) else {
+        return result(libc::ENOMEM);
+    };
+    let moves_to = if held { stack.addr() & !15 } else { 0 };
+    let mut first = Begin { start: run, arg, moves_to, answer: 0 };
     let refused = (hooks.may_fork)();
     if refused != 0 {
         return result(refused);
     }
+    let stack = aside.as_ref().map_or(stack, Stack::end);
     (hooks.before_fork)();
-    let at = (&raw const first).cast_mut().cast();
-    // SAFETY: the caller's arguments, but for the first function, which calls the caller's.
-    let pid = unsafe { real(Some(begin), stack, flags, at, parent, tls, child) };
+    // SAFETY: the caller's arguments, but for the first function, which calls the caller's, and a
+    // stack of ours.
+    let pid = unsafe { real(Some(begin), stack, flags, (&raw mut first).cast(), parent, tls, child) };
     let errno_of = errno();
     (hooks.after_fork_parent)();
+    drop(aside);
     set_errno(errno_of);
     pid
 }

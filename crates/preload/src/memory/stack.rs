@@ -25,30 +25,44 @@ pub fn away_from_blocks<F: FnOnce() -> i64 + Copy>(hooks: &Hooks, run: F) -> i64
     if (hooks.is_held)((&raw const here) as u64) == 0 {
         return run();
     }
-    let Some(stack) = map() else { return run() };
-    let unmap = real!(C_SYSCALL: fn(i64, *mut c_void, usize) -> i64);
+    let Some(stack) = Stack::new() else { return run() };
     // SAFETY: the end of the new stack, which has room for the task and is aligned to a page.
     unsafe {
-        let task = stack.byte_add(LEN).cast::<Task<F>>().sub(1);
+        let task = stack.end().cast::<Task<F>>().sub(1);
         task.write(Task { run, answer: -1 });
         let top = task.addr() & !63;
         call_on(top, perform::<F>, task.cast());
-        let answer = (*task).answer;
-        let before = errno();
-        if let Some(syscall) = unmap {
-            syscall(libc::SYS_munmap, stack, LEN);
-        }
-        set_errno(before);
-        answer
+        (*task).answer
     }
 }
 
-fn map() -> Option<*mut c_void> {
-    let syscall = real!(C_SYSCALL: fn(i64, *mut c_void, usize, i32, i32, i32, i64) -> i64)?;
-    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping.
-    let at = unsafe { syscall(libc::SYS_mmap, null_mut(), LEN, prot, flags, -1, 0) };
-    (at > 0).then_some(at as *mut c_void)
+/// Memory to run on.
+pub struct Stack(*mut c_void);
+
+impl Stack {
+    pub fn new() -> Option<Stack> {
+        let syscall = real!(C_SYSCALL: fn(i64, *mut c_void, usize, i32, i32, i32, i64) -> i64)?;
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping.
+        let at = unsafe { syscall(libc::SYS_mmap, null_mut(), LEN, prot, flags, -1, 0) };
+        (at > 0).then_some(Stack(at as *mut c_void))
+    }
+
+    /// Where it begins to be used.
+    pub fn end(&self) -> *mut c_void {
+        self.0.wrapping_byte_add(LEN)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let before = errno();
+        if let Some(syscall) = real!(C_SYSCALL: fn(i64, *mut c_void, usize) -> i64) {
+            // SAFETY: the mapping made above, on which nobody runs any more.
+            unsafe { syscall(libc::SYS_munmap, self.0, LEN) };
+        }
+        set_errno(before);
+    }
 }
 
 unsafe extern "C" fn perform<F: FnOnce() -> i64 + Copy>(task: *mut c_void) {
@@ -65,7 +79,7 @@ unsafe extern "C" fn perform<F: FnOnce() -> i64 + Copy>(task: *mut c_void) {
 /// # Safety
 /// A stack that nobody uses, and what the function wants.
 #[cfg(target_arch = "x86_64")]
-unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
+pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
     // SAFETY: the function keeps r12, in which the stack of before is.
     unsafe {
         core::arch::asm!(
@@ -80,7 +94,7 @@ unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_
 /// # Safety
 /// A stack that nobody uses, and what the function wants.
 #[cfg(target_arch = "aarch64")]
-unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
+pub unsafe fn call_on(top: usize, f: unsafe extern "C" fn(*mut c_void), arg: *mut c_void) {
     // SAFETY: the function keeps x20, in which the stack of before is.
     unsafe {
         core::arch::asm!(

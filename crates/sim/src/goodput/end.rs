@@ -157,7 +157,7 @@ impl End {
     /// The next packet it wants sent.
     pub(super) fn poll(&mut self, now: Time) -> Option<Packet> {
         let memory = PagedMemory { keys: &self.keys, memory: &self.memory };
-        let Output::Packet(t) = self.qp.poll_output(now, &self.keys, &mut self.effects) else {
+        let Output::Packet(t) = self.qp.poll_output(&now, &self.keys, &mut self.effects) else {
             return None;
         };
         let mut payload = Vec::with_capacity(t.payload.len());
@@ -186,7 +186,7 @@ impl End {
             payload: &packet.payload,
         };
         let mut env = Env {
-            now,
+            clock: &now,
             keys: &self.keys,
             memory: &memory,
             srq: &mut adverb_engine::qp::NoSrq,

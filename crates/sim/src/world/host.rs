@@ -81,12 +81,12 @@ impl World {
     pub(crate) fn pump(&mut self, q: usize) -> Check {
         let hold = self.rng.chance(self.config.hold_ack);
         let burst = self.rng.range(1, BURST);
-        self.ends[q].engine.hold_ack(hold);
+        self.ends[q].engine.delay_ack(hold);
         for _ in 0..burst {
             let end = &mut self.ends[q];
             let device = &self.devices[end.device];
             let memory = PagedMemory { keys: &device.keys, memory: &device.arena };
-            let polled = match end.engine.poll_output(self.now, &device.keys, &mut end.effects) {
+            let polled = match end.engine.poll_output(&self.now, &device.keys, &mut end.effects) {
                 Output::Packet(t) => own(&t, &memory),
                 Output::Key(op) => Polled::Key(op),
                 Output::Idle => Polled::Idle,
@@ -99,7 +99,7 @@ impl World {
                     let end = &mut self.ends[q];
                     let result = self.devices[end.device].keys.apply(&op);
                     ensure!(result.is_ok() == allowed, "{op:?}: {result:?}, allowed: {allowed}");
-                    end.engine.key_op_done(result, self.now, &mut end.effects);
+                    end.engine.key_op_done(result, &mut end.effects);
                 }
                 Polled::Idle => {
                     self.settle(q)?;
@@ -110,9 +110,10 @@ impl World {
                         !nak_due || nak_sent || later || ended,
                         "queue pair {q} sends no NAK for PSN {next}"
                     );
-                    if self.ends[q].engine.only_ack_waits() {
-                        ensure!(hold, "queue pair {q} is idle, but an ACK waits");
-                        self.ends[q].engine.hold_ack(false);
+                    let waits = self.ends[q].engine.inside().answers > 0;
+                    ensure!(!waits || hold, "queue pair {q} is idle, but an ACK waits");
+                    if waits {
+                        self.ends[q].engine.delay_ack(false);
                         let later = self.now + Duration::from_micros(self.rng.range(1, 500));
                         self.ends[q].pump_at = Some(later);
                     }
@@ -133,7 +134,7 @@ impl World {
             self.check_request(q, headers, None)?;
         }
         let end = &mut self.ends[q];
-        end.engine.transmit_failed(fault, self.now, &mut end.effects);
+        end.engine.transmit_failed(fault, &mut end.effects);
         if is_response { self.check_fault(q, headers) } else { Ok(()) }
     }
 
@@ -259,7 +260,7 @@ impl World {
         let memory = PagedMemory { keys: &device.keys, memory: &device.arena };
         let mut source = Source { srqs: &mut self.srqs, device: end.device, own: end.srq };
         let mut env = Env {
-            now: self.now,
+            clock: &self.now,
             keys: &device.keys,
             memory: &memory,
             srq: &mut source,

@@ -104,39 +104,6 @@ fn ucm_4_a_connection_from_end_to_end() {
 }
 
 #[test]
-fn ucm_12_the_peers_of_a_killed_process_are_told_by_who_survives() {
-    for accepted_only in [false, true] {
-        let n = Network::new(3);
-        let (mut a, mut b) = two(&n);
-        let id = if accepted_only {
-            let (id, child, _) = asked(&n, &mut a, &mut b, PORT, &PARAM);
-            b.accept(child, 200, &Param { qpn: 0x456, ..PARAM }).unwrap();
-            deliver_now(&n, &mut a, &mut b);
-            a.expect(ConnectResponse);
-            id
-        } else {
-            connected(&n, &mut a, &mut b).0
-        };
-        // The process is killed; whoever has its records sends what ends them.
-        let of_b: Vec<_> =
-            n.entrusted.borrow().iter().filter(|(key, _)| key.0 == 9).map(|(_, r)| *r).collect();
-        assert_eq!(of_b.len(), 1);
-        n.dead.borrow_mut().insert(9);
-        a.world.mad(n.now.get(), of_b[0].path.reversed(), 0, &of_b[0].dreq());
-        match accepted_only {
-            false => assert_eq!(a.expect(Disconnected).id, id),
-            // It establishes what it does not know to be over, and learns it then.
-            true => {
-                let _ = a.establish(id);
-                deliver_now(&n, &mut a, &mut b);
-                let over = a.event().expect("an event");
-                assert!(over.is(Disconnected) || over.is(Rejected));
-            }
-        }
-    }
-}
-
-#[test]
 fn ucm_4_nobody_listens() {
     let n = Network::new(2);
     let (mut a, mut b) = two(&n);
@@ -292,34 +259,6 @@ fn ucm_6_the_backlog_holds_so_many_requests_and_others_come_again() {
     b.accept(first.id, 200, &PARAM).unwrap();
     pass(&n, &mut [&mut a, &mut b], 6000);
     assert_eq!(b.expect(ConnectRequest).u32(20), 3, "it has come again");
-}
-
-#[test]
-fn ucm_7_the_end_of_a_local_peer_is_told_at_once() {
-    let n = Network::new(9);
-    let mut a = Program::new(&n, 1, &[A]);
-    let mut b = Program::new(&n, 2, &[A]);
-    // Both are of one host.
-    let listener = b.tcp(100);
-    b.bind(listener, "10.0.0.1:7471").unwrap();
-    b.listen(listener, 5).unwrap();
-    let id = a.ready(1, PS_TCP, "10.0.0.1:7471");
-    a.connect(id, &PARAM).unwrap();
-    deliver_now(&n, &mut a, &mut b);
-    let child = b.expect(ConnectRequest).id;
-    b.accept(child, 200, &PARAM).unwrap();
-    deliver_now(&n, &mut a, &mut b);
-    a.expect(ConnectResponse);
-    a.establish(id).unwrap();
-    deliver_now(&n, &mut a, &mut b);
-    n.dead.borrow_mut().insert(2);
-    n.forget(2);
-    a.world.peer_gone(n.now.get(), 2);
-    assert_eq!(a.expect(Disconnected).status, 0);
-    let id = a.ready(2, PS_TCP, "10.0.0.1:7471");
-    a.connect(id, &PARAM).unwrap();
-    pass(&n, &mut [&mut a], 10);
-    assert_eq!(a.expect(Rejected).status, 8, "the port is nobody's any more");
 }
 
 #[test]

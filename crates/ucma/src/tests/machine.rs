@@ -1,8 +1,7 @@
 //! The simulated machines and the network between them.
 use crate::door::{self, Door, Group, Place, Presence};
 use crate::id::HOP_LIMIT;
-use adverb_cm::{MAD_LEN, Path, Remote, Route, Time, answer_for_nobody, route};
-use adverb_survivor::Record;
+use adverb_cm::{MAD_LEN, Path, Route, Time, Transmit, answer_for_nobody, route};
 use nix::errno::Errno;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,8 +33,8 @@ pub struct Network {
     /// Service ids claimed.
     claimed: RefCell<BTreeMap<u64, Vec<Claimed>>>,
     listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
-    /// Connections that somebody else ends if a process is killed, by process and communication id.
-    pub entrusted: RefCell<BTreeMap<(u32, u32), Record>>,
+    /// What is said if a process is killed, by process and communication id.
+    pub entrusted: RefCell<BTreeMap<(u32, u32), Transmit>>,
     /// Queue pair numbers held.
     pub held: RefCell<Vec<u32>>,
     pub groups: Cell<usize>,
@@ -210,11 +209,9 @@ impl Door for Machine {
         Ok(Claim { network: self.network.clone(), key: (service, local, self.process, shared) })
     }
     fn watch_peer(&mut self, _remote_id: u32) {}
-    fn entrust(&mut self, conn: adverb_cm::Id, remote: &Remote) {
-        let Remote { path, remote_id, remote_qpn, .. } = *remote;
-        let record = Record { path, local_id: conn.0, remote_id, remote_qpn };
-        let known = self.network.entrusted.borrow_mut().insert((self.process, conn.0), record);
-        assert_eq!(known, None, "a connection is entrusted once");
+    fn entrust(&mut self, conn: adverb_cm::Id, farewell: &Transmit) {
+        let known = self.network.entrusted.borrow_mut().insert((self.process, conn.0), farewell.clone());
+        assert_ne!(known.as_ref(), Some(farewell), "the same words are said once");
     }
     fn withdraw(&mut self, conn: adverb_cm::Id) {
         let known = self.network.entrusted.borrow_mut().remove(&(self.process, conn.0));

@@ -1,5 +1,6 @@
 //! Worlds over a simulated machine: their programs write commands, their MADs cross a network that
 //! may lose, repeat and reorder them, and time is what the tests say.
+mod death;
 mod faults;
 mod flows;
 mod machine;

@@ -2,6 +2,7 @@
 //! 9.7.6, 9.7.7).
 use super::{Place, Requester};
 use crate::cause::Cause;
+use crate::clock::Clock;
 use crate::completion::WcStatus;
 use crate::effects::Effects;
 use crate::keys::KeyTable;
@@ -36,7 +37,7 @@ const GHOST: Untaken = Untaken::Dropped(DropReason::GhostResponse);
 /// What a step of the requester works with.
 pub(crate) struct AnswerEnv<'a, 'b, M: ?Sized> {
     pub(crate) ctx: &'a QpCtx<'b>,
-    pub(crate) now: Time,
+    pub(crate) clock: &'a dyn Clock,
     pub(crate) keys: &'a KeyTable,
     pub(crate) memory: &'a M,
     pub(crate) effects: &'a mut Effects,
@@ -66,7 +67,7 @@ impl Requester {
         let missing = self.missing();
         self.take_response(env, packet);
         if self.missing() != missing {
-            self.reorder.filled(Psn::new(missing as u32), env.now);
+            self.reorder.filled(Psn::new(missing as u32), env.clock.now());
         }
     }
 
@@ -149,8 +150,9 @@ impl Requester {
             Ok(()) => env.counters.answers = env.counters.answers.wrapping_add(1),
             Err(Untaken::Dropped(why)) => env.counters.drop(why),
             Err(Untaken::Early(missing)) => {
-                let tell = self.reorder.early(Psn::new(missing as u32), packet, env.now, env.counters);
-                self.tell(tell, env.now, env.counters);
+                let tell =
+                    self.reorder.early(Psn::new(missing as u32), packet, env.clock.now(), env.counters);
+                self.tell(tell, env.clock.now(), env.counters);
             }
         }
     }
@@ -164,7 +166,7 @@ impl Requester {
         self.retries = 0;
         self.rnr_retries = 0;
         self.recovering = None;
-        self.last_progress = env.now;
+        self.last_progress = env.clock.now();
         self.retire(env.ctx.config, env.effects);
         let before = self.pos_una;
         self.pos_una = if self.sq.head < self.next_start {
@@ -175,11 +177,12 @@ impl Requester {
         };
         let beyond = self.cur.psn < to;
         self.window.progress(self.pos_una - before, self.mtu, to, self.high, beyond);
-        self.probe.progress(to, env.now, self.probe_within(), to < self.high);
+        self.probe.progress(to, env.clock.now(), self.probe_within(), to < self.high);
         if beyond {
             self.seek(to);
         }
-        self.ack_deadline = if self.una == self.high { None } else { self.timeout.map(|t| env.now + t) };
+        self.ack_deadline =
+            if self.una == self.high { None } else { self.timeout.map(|t| env.clock.now() + t) };
         true
     }
 
@@ -228,7 +231,7 @@ impl Requester {
     /// (IBTA 9.7.7.2.2).
     fn nak_before<M: ?Sized>(&mut self, env: &mut AnswerEnv<'_, '_, M>, psn: u64) -> (u64, Taken) {
         let (reached, progress) = self.ack_before(env, psn);
-        let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.now, false);
+        let lost = reached < psn && reached < self.cur.psn && self.restart(reached, env.clock.now(), false);
         if lost {
             env.counters.implied_naks += 1;
         }
@@ -255,7 +258,7 @@ impl Requester {
         }
         if code == NakCode::PsnSequence {
             // During an RNR wait the responder discards what follows; that says nothing new.
-            if self.rnr_until.is_none() && self.restart(psn, env.now, true) {
+            if self.rnr_until.is_none() && self.restart(psn, env.clock.now(), true) {
                 env.counters.seq_naks += 1;
                 return Ok(());
             }
@@ -290,7 +293,7 @@ impl Requester {
         }
         self.go_back(psn);
         self.recovering = None;
-        self.rnr_until = Some(env.now + Duration::from_micros(u64::from(rnr_timer_us(timer))));
+        self.rnr_until = Some(env.clock.exact() + Duration::from_micros(u64::from(rnr_timer_us(timer))));
         self.ack_deadline = None;
         self.probe.disarm();
         Ok(())

@@ -234,8 +234,11 @@ impl Requester {
     }
 
     /// May there be something to send, or to fail?
+    #[inline]
     pub(crate) fn wants_output(&self) -> bool {
-        self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone
+        // A message of UC or UD is done when its last packet has left, which the next look finds.
+        let left = !self.reliable && self.una != self.high;
+        self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone || left
     }
 
     /// Does the next packet belong to a message of several packets, ask for several (READ), or

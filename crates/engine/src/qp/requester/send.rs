@@ -2,13 +2,13 @@
 use super::window::OVERHEAD;
 use super::{Cursor, Place, Prepared, ReadReq, Requester, Step};
 use crate::cause::Cause;
+use crate::clock::Clock;
 use crate::completion::WcStatus;
 use crate::effects::Effects;
 use crate::keys::{KeyOp, KeyTable};
 use crate::packet::Data;
 use crate::qp::counters::Counters;
 use crate::qp::{QpConfig, QpCtx};
-use crate::time::Time;
 use crate::types::{Access, PathMtu, QpState, QpType, Qpn};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{
@@ -68,7 +68,7 @@ impl Requester {
     pub(crate) fn poll(
         &mut self,
         ctx: &QpCtx<'_>,
-        now: Time,
+        clock: &dyn Clock,
         keys: &KeyTable,
         effects: &mut Effects,
         counters: &mut Counters,
@@ -124,6 +124,7 @@ impl Requester {
             counters.retransmitted += u64::from(again);
             self.prepared_idx = idx;
             if self.reliable && self.ack_deadline.is_none() {
+                let now = clock.now();
                 if self.una == self.cur.psn {
                     self.last_progress = now;
                 }
@@ -131,7 +132,7 @@ impl Requester {
                 self.probe.arm(now, self.probe_within());
             }
             if self.headers.bth.ack_req && !again {
-                self.probe.asked(psn, now);
+                self.probe.asked(psn, clock.now());
             }
             return Step::Packet;
         }

@@ -258,13 +258,8 @@ impl Responder {
         }
     }
 
-    /// Does it matter when this packet came? Not as long as packets come in order.
-    #[inline]
-    pub(crate) fn takes_time(&self, psn: Psn) -> bool {
-        psn != self.expected || !self.reorder.is_idle()
-    }
-
     /// Is an answer waiting?
+    #[inline]
     pub(crate) fn has_output(&self) -> bool {
         !self.responses.is_empty() || self.fatal.is_some()
     }
@@ -275,6 +270,7 @@ impl Responder {
     }
 
     /// Nothing waits but a plain ACK.
+    #[inline]
     pub(crate) fn only_ack_waits(&self) -> bool {
         self.responses.only_ack()
     }

@@ -128,7 +128,7 @@ impl Responder {
             if self.awaiting_retry {
                 counters.drop(DropReason::Sequence);
             } else {
-                let tell = self.reorder.early(self.expected, packet, env.now, counters);
+                let tell = self.reorder.early(self.expected, packet, env.clock.now(), counters);
                 self.tell(tell, counters);
             }
             return Verdict::Ok;
@@ -140,7 +140,7 @@ impl Responder {
         match self.execute(ctx, env, class, packet) {
             Ok(count) => {
                 if !self.reorder.is_idle() {
-                    self.reorder.filled(bth.psn, env.now);
+                    self.reorder.filled(bth.psn, env.clock.now());
                 }
                 self.expected += count;
                 counters.executed = counters.executed.wrapping_add(1);

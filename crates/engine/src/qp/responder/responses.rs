@@ -99,10 +99,12 @@ impl Responses {
     }
 
     /// Exactly one answer waits, and it is a plain ACK.
+    #[inline]
     pub(super) fn only_ack(&self) -> bool {
         self.queue.len() == 1 && matches!(self.queue[0].body, Body::Ack)
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

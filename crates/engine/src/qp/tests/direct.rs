@@ -107,7 +107,7 @@ fn only_the_oldest_and_only_when_nothing_is_on_its_way() {
     assert_eq!(p.sides[0].qp.counters().direct, 0);
     // The SEND leaves, and the host stops there: what is next waits for its ACK.
     let s = &mut p.sides[0];
-    assert!(matches!(s.qp.poll_output(p.now, &s.keys, &mut s.effects), Output::Packet(_)));
+    assert!(matches!(s.qp.poll_output(&p.now, &s.keys, &mut s.effects), Output::Packet(_)));
     assert!(!is_offered(&mut p, 0), "the SEND is on its way");
 
     let mut p = rc();
@@ -278,10 +278,10 @@ fn not_while_the_peer_is_not_ready_nor_while_a_key_changes() {
     p.post(0, 2, SendOp::Write(to), 0, 8);
     assert!(!is_offered(&mut p, 0), "a bind is not one-sided");
     let s = &mut p.sides[0];
-    let Output::Key(op) = s.qp.poll_output(p.now, &s.keys, &mut s.effects) else { panic!() };
+    let Output::Key(op) = s.qp.poll_output(&p.now, &s.keys, &mut s.effects) else { panic!() };
     assert!(s.qp.poll_direct(&s.keys).is_none(), "the host performs it now");
     let result = s.keys.apply(&op);
-    s.qp.key_op_done(result, p.now, &mut s.effects);
+    s.qp.key_op_done(result, &mut s.effects);
     s.settle();
     assert_eq!(perform(&mut p), 1);
     // An invalidate waits for all before it, and there is nothing.
@@ -371,7 +371,7 @@ fn neighbours_by_packets_keep_order_and_numbers() {
             let (mut sent, now) = (0, p.now);
             while sent < 2 {
                 let s = &mut p.sides[0];
-                let Output::Packet(t) = s.qp.poll_output(now, &s.keys, &mut s.effects) else {
+                let Output::Packet(t) = s.qp.poll_output(&now, &s.keys, &mut s.effects) else {
                     panic!("two packets")
                 };
                 let (headers, payload) = (t.headers, vec![0; t.payload.len()]);

@@ -36,7 +36,7 @@ fn sent(qp: &mut Qp, pair: &Pair) -> (Vec<Vec<u8>>, Vec<Completion>) {
     let (mut frames, mut effects) = (Vec::new(), Effects::default());
     qp.commit_sends(&mut effects);
     let memory = PagedMemory { keys: &side.keys, memory: &side.arena };
-    while let Output::Packet(t) = qp.poll_output(Time::ZERO, &side.keys, &mut effects) {
+    while let Output::Packet(t) = qp.poll_output(&Time::ZERO, &side.keys, &mut effects) {
         let mut frame = vec![0; t.payload.len()];
         match t.payload {
             Data::Bytes(bytes) => frame.copy_from_slice(bytes),
@@ -57,8 +57,13 @@ fn give(qp: &mut Qp, pair: &mut Pair, frame: &[u8]) -> Vec<Completion> {
     let side = &mut pair.sides[0];
     let mut effects = Effects::default();
     let memory = PagedMemory { keys: &side.keys, memory: &side.arena };
-    let mut env =
-        Env { now: Time::ZERO, keys: &side.keys, memory: &memory, srq: &mut side.srq, effects: &mut effects };
+    let mut env = Env {
+        clock: &Time::ZERO,
+        keys: &side.keys,
+        memory: &memory,
+        srq: &mut side.srq,
+        effects: &mut effects,
+    };
     qp.take_frame(&mut env, frame);
     effects.completions.into_iter().map(|(_, c)| c).collect()
 }
@@ -137,8 +142,13 @@ fn raw_1_no_packet_of_the_network_reaches_it() {
     let side = &mut pair.sides[0];
     let mut effects = Effects::default();
     let memory = PagedMemory { keys: &side.keys, memory: &side.arena };
-    let mut env =
-        Env { now: Time::ZERO, keys: &side.keys, memory: &memory, srq: &mut side.srq, effects: &mut effects };
+    let mut env = Env {
+        clock: &Time::ZERO,
+        keys: &side.keys,
+        memory: &memory,
+        srq: &mut side.srq,
+        effects: &mut effects,
+    };
     qp.handle_packet(&mut env, &packet);
     assert!(effects.is_empty());
     assert_eq!(qp.counters().dropped(DropReason::Transport), 1);

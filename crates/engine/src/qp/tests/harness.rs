@@ -460,12 +460,12 @@ impl Pair {
         while sent < most {
             let s = &mut self.sides[side];
             let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
-            match s.qp.poll_output(self.now, &s.keys, &mut s.effects) {
+            match s.qp.poll_output(&self.now, &s.keys, &mut s.effects) {
                 Output::Idle => break,
                 Output::Key(op) => {
                     let result = s.keys.apply(&op);
                     s.key_ops += 1;
-                    s.qp.key_op_done(result, self.now, &mut s.effects);
+                    s.qp.key_op_done(result, &mut s.effects);
                 }
                 Output::Packet(t) => {
                     let mut headers = [0; adverb_wire::MAX_HEADER_LEN];
@@ -492,7 +492,7 @@ impl Pair {
                     let flying =
                         Flying { from: side, traffic_class: t.traffic_class, headers: *t.headers, bytes };
                     if let Some(fault) = fault {
-                        s.qp.transmit_failed(fault, self.now, &mut s.effects);
+                        s.qp.transmit_failed(fault, &mut s.effects);
                     } else {
                         sent += 1;
                         self.log.push(flying.clone());
@@ -551,8 +551,13 @@ impl Pair {
     pub(crate) fn inject_packet(&mut self, to: usize, packet: &Packet<'_>) {
         let s = &mut self.sides[to];
         let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
-        let mut env =
-            Env { now: self.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
+        let mut env = Env {
+            clock: &self.now,
+            keys: &s.keys,
+            memory: &memory,
+            srq: &mut s.srq,
+            effects: &mut s.effects,
+        };
         let before = s.qp.counters().handled();
         s.qp.handle_packet(&mut env, packet);
         while let Some(kept) = s.qp.take_turn(self.now) {

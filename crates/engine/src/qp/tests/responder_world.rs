@@ -320,7 +320,7 @@ impl World {
             payload: &r.payload,
         };
         let mut env = Env {
-            now: self.now,
+            clock: &self.now,
             keys: &self.keys,
             memory: &self.memory,
             srq: &mut self.srq,
@@ -328,7 +328,7 @@ impl World {
         };
         let before = self.qp.counters().handled();
         self.qp.handle_packet(&mut env, &packet);
-        while let Some(kept) = self.qp.take_turn(env.now) {
+        while let Some(kept) = self.qp.take_turn(self.now) {
             self.qp.handle_packet(&mut env, &kept.packet());
         }
         assert_eq!(self.qp.counters().handled(), before + 1, "not counted once: {packet:?}");
@@ -336,7 +336,7 @@ impl World {
 
     /// One packet out.
     pub(super) fn poll(&mut self) -> Option<Sent> {
-        let out = self.qp.poll_output(Time::ZERO, &self.keys, &mut self.effects);
+        let out = self.qp.poll_output(&Time::ZERO, &self.keys, &mut self.effects);
         let Output::Packet(t) = out else { return None };
         let mut payload = Vec::new();
         let mut fault = None;
@@ -353,7 +353,7 @@ impl World {
         }
         let sent = Sent { headers: *t.headers, payload };
         if let Some(fault) = fault {
-            self.qp.transmit_failed(fault, Time::ZERO, &mut self.effects);
+            self.qp.transmit_failed(fault, &mut self.effects);
             return self.poll();
         }
         assert!(sent.headers.is_consistent(), "{sent:?}");

@@ -5,12 +5,16 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use adverb_bench::cc;
+use adverb_bench::programs::number_after;
 use adverb_foreign::process::Finished;
 use adverb_interop::vm;
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// Where the command is in the machine; it looks for its libraries beside itself.
 const HOME: &str = "/usr/adverb";
+/// Where the program is that measures it.
+const FIRST_BYTE: &str = "/usr/adverb/first_byte";
 /// Files of one build, as cargo names them.
 const LIBRARIES: [&str; 4] = ["libibverbs.so", "librdmacm.so", "libadverb_preload.so", "libadverb_audit.so"];
 
@@ -41,7 +45,7 @@ pub fn install(adverb: &Path) -> Result<(), String> {
         vm::put(file, &format!("{HOME}/{name}"))?;
         needs(file)?;
     }
-    Ok(())
+    vm::put(&cc::program("first_byte")?, FIRST_BYTE)
 }
 
 /// Copies the shared libraries of a file that the machine does not have yet.
@@ -95,11 +99,13 @@ fn line_of(side: Side, line: &str) -> Result<Finished, String> {
     Ok(out)
 }
 
-/// Connections that two processes of cmtime make a second, so many at once: from the addresses to
-/// the last one established.
-pub fn connections(side: Side, count: u32) -> Result<f64, String> {
+/// A server that listens by its connection manager until it is killed, and its client, of which the
+/// words come back. In the lines `HOST` and `PORT` are where they meet.
+fn meet(side: Side, server: &str, client: &str) -> Result<Finished, String> {
     let port = next_port();
     let (run, host) = start_of(side);
+    let [server, client] =
+        [server, client].map(|line| line.replace("HOST", host).replace("PORT", &port.to_string()));
     // A listener of ours is a name with port space and port in it.
     let listens = match side {
         Side::Rxe => format!("await-cm {port} 40"),
@@ -107,14 +113,19 @@ pub fn connections(side: Side, count: u32) -> Result<f64, String> {
             "n=0; until grep -q -- -cm-106{port:04x}- /proc/net/unix; do n=$((n + 1)); [ $n -lt 400 ] || break; usleep 100000; done"
         ),
     };
-    let out = line_of(
+    line_of(
         side,
         &format!(
-            "{run}cmtime -b {host} -p {port} >/tmp/server 2>&1 & server=$!; {listens}; \
-             {run}cmtime -s {host} -p {port} -c {count}; status=$?; kill -9 $server; \
-             [ $status = 0 ] || cat /tmp/server; exit $status"
+            "{run}{server} >/tmp/server 2>&1 & server=$!; {listens}; {run}{client}; status=$?; \
+             kill -9 $server; [ $status = 0 ] || cat /tmp/server; exit $status"
         ),
-    )?;
+    )
+}
+
+/// Connections that two processes of cmtime make a second, so many at once: from the addresses to
+/// the last one established.
+pub fn connections(side: Side, count: u32) -> Result<f64, String> {
+    let out = meet(side, "cmtime -b HOST -p PORT", &format!("cmtime -s HOST -p PORT -c {count}"))?;
     let step = |name: &str| {
         let line = out.text.lines().find(|l| l.split(':').next().is_some_and(|n| n.trim() == name))?;
         line.split_once(':')?.1.split_whitespace().next()?.parse::<f64>().ok()
@@ -123,6 +134,15 @@ pub fn connections(side: Side, count: u32) -> Result<f64, String> {
     let milliseconds: Option<f64> = steps.into_iter().sum();
     let total = milliseconds.ok_or_else(|| format!("no lines of times:\n{}", out.describe()))?;
     Ok(f64::from(count) * 1000.0 / total)
+}
+
+/// Microseconds from the first call for a connection until a byte of the other end is there, the
+/// median of so many.
+pub fn first_byte(side: Side, count: u32) -> Result<f64, String> {
+    let client = format!("{FIRST_BYTE} rdma client HOST PORT {count}");
+    let out = meet(side, &format!("{FIRST_BYTE} rdma server HOST PORT"), &client)?;
+    let seconds = number_after(&out.text, "first_byte").ok_or_else(|| out.describe())?;
+    Ok(seconds * 1e6)
 }
 
 fn next_port() -> u16 {

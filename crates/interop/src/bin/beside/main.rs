@@ -1,7 +1,8 @@
 //! rxe and Adverb side by side in one virtual machine: the same programs, two processes each, first
 //! on `rxe0`, then on the drop-in libraries over the machine's loopback interface (wire), then as
 //! they are on one host. Prints a table with ratios, each the median of those within a round.
-//! perftest's figures, and the connections a second of the connection managers.
+//! perftest's figures, and those of the connection managers: connections a second, and how long it
+//! takes until the first byte has come.
 //!
 //! usage: beside [--rounds N] [--write FILE]; 3 rounds, and no file. `$ADVERB` names the command to
 //! measure. Where KVM does not boot the machine is emulated: then only the ratios mean something.
@@ -38,6 +39,8 @@ enum Read {
     Column(usize),
     /// cmtime's steps, so many connections at once.
     Connections(u32),
+    /// The time to the first byte of the other end, the median of so many connections.
+    FirstByte(u32),
 }
 
 const fn rate(program: &'static str, flags: &'static str) -> Row {
@@ -58,6 +61,7 @@ impl Row {
         match self.read {
             Read::Column(column) => machine::run(side, self.program, self.flags, column),
             Read::Connections(count) => machine::connections(side, count),
+            Read::FirstByte(count) => machine::first_byte(side, count),
         }
     }
 }
@@ -81,6 +85,7 @@ const ROWS: &[Row] = &[
     latency("ib_read_lat", "-s 8 -n 1000"),
     latency("ib_atomic_lat", "-n 1000"),
     Row { program: "cmtime", flags: "-c 200", unit: "connections/s", read: Read::Connections(200) },
+    Row { program: "first_byte", flags: "100", unit: "µs", read: Read::FirstByte(100) },
 ];
 
 fn main() -> ExitCode {

@@ -3,17 +3,20 @@
 //!
 //! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the
 //! record says where: whoever receives it copies it once, into place.
+use super::clock::StepClock;
+use super::network::copy_payload;
+use super::road::{Road, Room, Unsent};
 use crate::interfaces::ip_of;
 use crate::lanes::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
+use crate::node::Node;
 use crate::node::progress::Batch;
-use crate::node::{Node, Tx};
 use crate::qp::{Qp, QpInner};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{Gid, KeyTable, MemoryFault, Output, Packet, QpState, Range, Transmit};
+use adverb_engine::{Effects, Gid, KeyTable, Packet, QpState, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
-use adverb_sync::RwLockReadGuard;
+use adverb_sync::{MutexGuard, RwLockReadGuard};
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,120 +40,45 @@ const LONGEST: usize = MAX_HEADER_LEN + MTU as usize;
 /// Records taken from a peer at a time.
 const BUDGET: usize = 64;
 
-impl Node {
-    /// Does everything a queue pair wants done whose packets go through shared memory.
-    pub(super) fn pump_lane(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx, peer: &Arc<Peer>) {
-        let effects = &mut tx.effects;
-        inner.waiting = (0, 0);
-        if peer.is_gone() {
-            qp.unpublish(inner);
-            inner.engine.peer_gone(effects);
-            return self.deliver(qp, inner, effects);
-        }
-        let mut keys = self.keys.read();
-        if let Some(lanes) = &self.lanes {
-            let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
-            let QpInner { engine, seen, .. } = inner;
-            while let Some(request) = engine.poll_direct(&keys) {
-                let len = request.len;
-                if !lanes.perform(peer, seen, ends, &keys, &request) {
-                    break;
-                }
-                engine.direct_done(effects);
-                if len > u64::from(MTU) {
-                    // Who wants to change a key, and all who wait behind that, do not wait for a
-                    // queue full of these.
-                    RwLockReadGuard::bump(&mut keys);
-                }
-            }
-        }
-        let mut paused = false;
-        if inner.engine.wants_output() {
-            let now = self.at_latest();
-            inner.pumped = now;
-            let (mut sent, mut pushed) = (false, false);
-            // Whoever holds the lane may have lost the processor: nobody waits for it, least of all
+/// The road through a peer's ring.
+struct Ring<'a> {
+    node: &'a Node,
+    peer: &'a Peer,
+    /// The ring, from the first packet on.
+    lane: Option<MutexGuard<'a, Producer>>,
+    /// [`LONG`] or 0.
+    long: u32,
+    /// The peer may fetch payloads that a packet only points at.
+    by_reference: bool,
+    pushed: bool,
+}
+
+impl Road for Ring<'_> {
+    #[inline]
+    fn room(&mut self) -> Room {
+        if self.lane.is_none() {
+            // Whoever holds the ring may have lost the processor: nobody waits for it, least of all
             // who receives for all.
-            let mut lane = peer.lane();
-            while inner.engine.wants_output() {
-                if inner.engine.only_ack_to_send() {
-                    if inner.engine.holds_ack() && !sent {
-                        break;
-                    }
-                    // An ACK that was to be held rides with what went out.
-                    inner.engine.hold_ack(false);
-                }
-                let Some(lane) = &mut lane else {
-                    paused = true;
-                    break;
-                };
-                match lane.has_room(LONGEST) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        paused = true;
-                        break;
-                    }
-                    Err(Broken) => {
-                        drop(keys);
-                        self.deliver(qp, inner, effects);
-                        return self.leave(peer, "broke its ring");
-                    }
-                }
-                let how = (if inner.long { LONG } else { 0 }, inner.is_shown());
-                let op = match inner.engine.poll_output(now, &keys, effects) {
-                    Output::Packet(t) => {
-                        sent = true;
-                        match self.push(lane, peer, &t, how, &keys) {
-                            Ok(()) => pushed = true,
-                            Err(Unsent::Fault(fault)) => {
-                                inner.engine.transmit_failed(fault, now, effects);
-                            }
-                            Err(Unsent::Broken) => {
-                                drop(keys);
-                                self.deliver(qp, inner, effects);
-                                return self.leave(peer, "broke its ring");
-                            }
-                        }
-                        continue;
-                    }
-                    Output::Key(op) => op,
-                    Output::Idle => break,
-                };
-                drop(keys);
-                let result = self.keys.write().apply(&op);
-                inner.engine.key_op_done(result, now, effects);
-                keys = self.keys.read();
-            }
-            drop(lane);
-            if pushed {
-                peer.ring_bell();
-            }
+            self.lane = self.peer.lane();
         }
-        drop(keys);
-        if paused {
-            self.pump_soon(qp);
+        let Some(lane) = &mut self.lane else { return Room::Later };
+        match lane.has_room(LONGEST) {
+            Ok(true) => Room::Yes,
+            Ok(false) => Room::Later,
+            Err(Broken) => Room::Broken,
         }
-        self.deliver(qp, inner, effects);
-        self.keep_timer(qp, inner);
     }
 
-    /// Writes one packet to a peer's ring. The keys are held so that the payload's memory stays
-    /// registered while it is copied.
-    fn push(
-        &self,
-        lane: &mut Producer,
-        peer: &Peer,
-        t: &Transmit<'_>,
-        (long, is_shown): (u32, bool),
-        keys: &KeyTable,
-    ) -> Result<(), Unsent> {
+    #[inline]
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        let Some(lane) = &mut self.lane else { return Err(Unsent::Broken) };
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        let reference = self.reference(peer, t.payload).filter(|_| is_shown);
+        let reference = self.node.reference(self.peer, t.payload).filter(|_| self.by_reference);
         let pushed = match reference {
-            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | long, head_len + REFERENCE, |out| {
+            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
                 out[..head_len].copy_from_slice(head);
                 let at = &mut out[head_len..];
                 at[..8].copy_from_slice(&range.addr.to_le_bytes());
@@ -158,25 +86,96 @@ impl Node {
                 at[12] = how;
                 true
             }),
-            None => lane.push(PACKET | long, head_len + t.payload.len(), |out| {
+            None => lane.push(PACKET | self.long, head_len + t.payload.len(), |out| {
                 let (first, rest) = out.split_at_mut(head_len);
                 first.copy_from_slice(head);
-                fault = super::pump::copy_payload(t.payload, keys, rest).err();
+                fault = copy_payload(t.payload, keys, rest).err();
                 fault.is_none()
             }),
         };
         match (pushed, fault) {
             (Ok(Pushed::Done), _) => {
                 if reference.is_some() {
-                    peer.refers(lane);
+                    self.peer.refers(lane);
                 }
-                self.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+                self.pushed = true;
+                self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             (_, Some(fault)) => Err(Unsent::Fault(fault)),
             // There was room; whoever says otherwise wrote to what is ours.
             (Ok(Pushed::Full | Pushed::Refused) | Err(Broken), None) => Err(Unsent::Broken),
         }
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Room {
+        self.lane = None;
+        if self.pushed {
+            self.peer.ring_bell();
+        }
+        Room::Yes
+    }
+}
+
+impl Node {
+    /// Performs what may be performed in the peer's memory, and sends the rest through its ring.
+    pub(super) fn pump_ring(
+        &self,
+        qp: &Qp,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        peer: &Arc<Peer>,
+    ) -> Room {
+        if peer.is_gone() {
+            qp.unpublish(inner);
+            inner.engine.peer_gone(effects);
+            return Room::Yes;
+        }
+        if !inner.engine.wants_output() {
+            return Room::Yes;
+        }
+        let keys = self.perform(qp, inner, effects, peer);
+        if !inner.engine.wants_output() {
+            return Room::Yes;
+        }
+        let mut road = Ring {
+            node: self,
+            peer,
+            lane: None,
+            long: if inner.long { LONG } else { 0 },
+            by_reference: inner.is_shown(),
+            pushed: false,
+        };
+        self.drain(&mut inner.engine, &mut road, &StepClock::new(self, true), effects, keys)
+    }
+
+    /// One-sided requests that nothing is ahead of are performed here and now.
+    #[inline]
+    fn perform(
+        &self,
+        qp: &Qp,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        peer: &Peer,
+    ) -> RwLockReadGuard<'_, KeyTable> {
+        let mut keys = self.keys.read();
+        let Some(lanes) = &self.lanes else { return keys };
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        let QpInner { engine, seen, .. } = inner;
+        while let Some(request) = engine.poll_direct(&keys) {
+            let len = request.len;
+            if !lanes.perform(peer, seen, ends, &keys, &request) {
+                break;
+            }
+            engine.direct_done(effects);
+            if len > u64::from(MTU) {
+                // Who wants to change a key, and all who wait behind that, do not wait for a queue
+                // full of these.
+                RwLockReadGuard::bump(&mut keys);
+            }
+        }
+        keys
     }
 
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
@@ -373,12 +372,6 @@ impl Node {
         }
         self.wake_thread();
     }
-}
-
-/// Why a packet was not written.
-enum Unsent {
-    Fault(MemoryFault),
-    Broken,
 }
 
 /// Where a payload is, in the sender's terms.

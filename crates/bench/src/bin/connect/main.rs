@@ -1,0 +1,136 @@
+//! Connections by address beside TCP in the same run: how many two processes make a second, one
+//! after the other, and how long it takes from the first call until a byte of the other end is
+//! there (`c/first_byte.c`). On both paths.
+//!
+//! `connect [--quick] [--runs N] [--no-write] [FILE]`; `$ADVERB` names the command under test.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use adverb_bench::programs::{PATH, number_after};
+use adverb_bench::report::{cell, table};
+use adverb_bench::rounds::{Options, rounds};
+use adverb_bench::series::{Samples, Series};
+use adverb_bench::{Result, cc, machine};
+use adverb_foreign::process::{Program, free_port};
+use adverb_foreign::service;
+use clap::Parser;
+
+/// Rounds of a full run.
+const RUNS: usize = 5;
+/// Connections of a round, full and quick.
+const COUNT: [usize; 2] = [1000, 200];
+const LIMIT: Duration = Duration::from_secs(60);
+/// After this time the rest is left out, and said to be.
+const BUDGET: Duration = Duration::from_secs(240);
+/// The port space of connections.
+const SPACE: u64 = 0x106;
+
+/// How two processes connect.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Way {
+    Tcp,
+    Local,
+    Wire,
+}
+
+const WAYS: [(Way, &str); 3] = [
+    (Way::Tcp, "TCP"),
+    (Way::Local, "rdma_cm, same host"),
+    (Way::Wire, "rdma_cm, wire (`ADVERB_PATH=wire`)"),
+];
+
+/// What is measured: seconds a connection, and seconds until the first byte.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum What {
+    Connection,
+    FirstByte,
+}
+
+fn main() -> ExitCode {
+    // Requests to connect may come to any process that shares the port, others' programs among
+    // them.
+    adverb_foreign::alone::be_alone();
+    match measure(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all rounds, prints and writes the report; false when a program failed.
+fn measure(options: &Options) -> Result<bool> {
+    let start = Instant::now();
+    // Now, not at the end: somebody may commit while this runs.
+    let revision = machine::revision();
+    let count = COUNT[usize::from(options.quick)];
+    let mut samples = Samples::new(options.runs(RUNS));
+    rounds(&WAYS, BUDGET, &mut samples, |&(way, name), round, samples| match once(way, count) {
+        Ok((rate, first)) => {
+            samples.add((way, What::Connection), round, 1.0 / rate);
+            samples.add((way, What::FirstByte), round, first);
+        }
+        Err(why) => samples.failures.push(format!("round {}: {name}: {why}", round + 1)),
+    });
+    eprintln!();
+    let command = if options.quick { "scripts/bench connect --quick" } else { "scripts/bench connect" };
+    let heading = machine::describe(&revision, command, &["librdmacm-dev"], start.elapsed());
+    let text = format!("{heading}\n{}", report(&samples).trim_end());
+    options.finish("connect", &text, &samples.failures)
+}
+
+/// A server and a client: connections a second, seconds until the first byte.
+fn once(way: Way, count: usize) -> Result<(f64, f64)> {
+    let program = cc::program("first_byte")?.display().to_string();
+    let port = free_port()?;
+    let end = |side: &str| {
+        let transport = if way == Way::Tcp { "tcp" } else { "rdma" };
+        let line = Program::new(program.clone(), &[transport, side, "127.0.0.1", &port.to_string()]);
+        match way {
+            Way::Tcp => line.bare(),
+            Way::Local => line.env(PATH, "local"),
+            Way::Wire => line.env(PATH, "wire"),
+        }
+    };
+    let mut server = end("server").start()?;
+    match way {
+        Way::Tcp => server.wait_for_listener(port, LIMIT)?,
+        _ => service::wait(&mut server, SPACE, port, LIMIT)?,
+    }
+    let client = end("client").arg(count.to_string()).run(LIMIT)?;
+    client.require_ok().map_err(|why| format!("{why}\nserver: {}", server.text()))?;
+    let found = |name| number_after(&client.text, name).ok_or_else(|| client.describe());
+    Ok((found("connections")?, found("first_byte")?))
+}
+
+fn report(samples: &Samples<(Way, What)>) -> String {
+    let mut rows = vec![
+        ["127.0.0.1, one after the other", "connections/s", "to TCP", "first byte, µs", "to TCP"]
+            .map(str::to_string)
+            .to_vec(),
+    ];
+    let show = |series: Option<Series>| cell(series, samples.rounds);
+    for (way, name) in WAYS {
+        // Ratios of times, so that more than one is slower in both columns.
+        let ratio = |what| show(samples.ratio(&(way, what), &[(Way::Tcp, what)], f64::min));
+        let rate = samples.series(&(way, What::Connection)).map(|s| Series {
+            median: 1.0 / s.median,
+            min: 1.0 / s.max,
+            max: 1.0 / s.min,
+            count: s.count,
+        });
+        let first = samples.series(&(way, What::FirstByte)).map(|s| s.scaled(1e6));
+        rows.push(vec![
+            name.to_string(),
+            show(rate),
+            ratio(What::Connection),
+            show(first),
+            ratio(What::FirstByte),
+        ]);
+    }
+    table(&rows)
+}

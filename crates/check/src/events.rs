@@ -1,0 +1,80 @@
+//! Events taken and acknowledged.
+use crate::Place;
+use std::collections::HashMap;
+use std::fmt;
+
+/// What an event is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// A completion event of a CQ.
+    Completion(u32),
+    /// An asynchronous event of a CQ.
+    Cq(u32),
+    /// An asynchronous event of a queue pair.
+    QueuePair(u32),
+    /// An asynchronous event of a shared receive queue.
+    Srq(u32),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Completion(n) | Source::Cq(n) => write!(f, "CQ {n}"),
+            Source::QueuePair(n) => write!(f, "queue pair {n:#x}"),
+            Source::Srq(n) => write!(f, "shared receive queue {n}"),
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn call(self) -> &'static str {
+        match self {
+            Source::Completion(_) => "ibv_ack_cq_events",
+            _ => "ibv_ack_async_event",
+        }
+    }
+}
+
+/// Of one source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) waiting: u64,
+    /// The call that took the last one.
+    pub(crate) place: Place,
+}
+
+/// Of all sources.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    by_source: HashMap<Source, Taken>,
+}
+
+impl Events {
+    pub(crate) fn take(&mut self, source: Source, place: Place) {
+        let taken = self.by_source.entry(source).or_default();
+        taken.waiting += 1;
+        taken.place = place;
+    }
+
+    /// How many of these had not been taken.
+    pub(crate) fn acknowledge(&mut self, source: Source, n: u64) -> u64 {
+        let taken = self.by_source.entry(source).or_default();
+        let too_many = n.saturating_sub(taken.waiting);
+        taken.waiting = taken.waiting.saturating_sub(n);
+        too_many
+    }
+
+    pub(crate) fn of(&self, source: Source) -> Taken {
+        self.by_source.get(&source).copied().unwrap_or_default()
+    }
+
+    /// Another source of the same kind whose events wait.
+    pub(crate) fn other(&self, than: Source) -> Option<(Source, Taken)> {
+        let alike = |s: &Source| *s != than && std::mem::discriminant(s) == std::mem::discriminant(&than);
+        self.by_source.iter().find(|(s, t)| alike(s) && t.waiting > 0).map(|(s, t)| (*s, *t))
+    }
+
+    pub(crate) fn forget(&mut self, source: Source) {
+        self.by_source.remove(&source);
+    }
+}

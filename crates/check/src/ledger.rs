@@ -1,0 +1,326 @@
+//! Everything a program was told, and what follows from it.
+use crate::events::Events;
+use crate::objects::Objects;
+use crate::queues::{Qp, Request};
+use crate::regions::{Region, Regions};
+use crate::report::{Reporter, count};
+use crate::values::{Completed, Piece, QueuePair};
+use crate::{Code, Kind, Made, Place, Report, Source};
+use std::collections::{BTreeMap, HashMap};
+
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) entries: usize,
+    /// Completions that may come, or lie there.
+    pub(crate) expected: usize,
+    pub(crate) made: Place,
+    pub(crate) polled: Place,
+}
+
+/// What a process has called.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub(crate) reporter: Reporter,
+    pub(crate) qps: HashMap<u32, Qp>,
+    pub(crate) cqs: HashMap<u32, Cq>,
+    pub(crate) regions: Regions,
+    events: Events,
+    objects: Objects,
+    /// Where a failed completion was polled last.
+    failed: Place,
+    /// Memory that the device was ever asked to write to, by its first address.
+    written: BTreeMap<u64, u64>,
+}
+
+impl Ledger {
+    /// What was seen since the last time.
+    pub fn reports(&mut self) -> Vec<Report> {
+        self.reporter.take()
+    }
+
+    /// A CQ was made, or has another size.
+    pub fn cq(&mut self, number: u32, entries: usize, made: Place) {
+        let cq = self.cqs.entry(number).or_insert(Cq { entries, expected: 0, made, polled: 0 });
+        cq.entries = entries;
+    }
+
+    /// A CQ is gone.
+    pub fn cq_gone(&mut self, number: u32) {
+        self.cqs.remove(&number);
+        self.events.forget(Source::Completion(number));
+        self.events.forget(Source::Cq(number));
+    }
+
+    /// A queue pair was made.
+    pub fn queue_pair(&mut self, of: QueuePair) {
+        self.qps.insert(of.number, Qp { of, ..Qp::default() });
+    }
+
+    /// A queue pair has other sizes.
+    pub fn queue_pair_resized(&mut self, number: u32, max_send: usize, max_recv: usize) {
+        if let Some(qp) = self.qps.get_mut(&number) {
+            (qp.of.max_send, qp.of.max_recv) = (max_send, max_recv);
+        }
+    }
+
+    /// A queue pair was put into the error state.
+    pub fn queue_pair_stopped(&mut self, number: u32) {
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.stopped = true;
+        }
+    }
+
+    /// A queue pair begins anew: what was posted, and what lay in its CQs of it, is gone.
+    pub fn queue_pair_reset(&mut self, number: u32) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let (of, sends, receives) = (qp.of, qp.sends.signaled(), qp.receives.len());
+        *qp = Qp { of, ..Qp::default() };
+        for (cq, gone) in [(of.send_cq, sends), (of.recv_cq, receives)] {
+            if let Some(cq) = cq.and_then(|cq| self.cqs.get_mut(&cq)) {
+                cq.expected = cq.expected.saturating_sub(gone);
+            }
+        }
+    }
+
+    /// A queue pair is gone.
+    pub fn queue_pair_gone(&mut self, number: u32) {
+        self.queue_pair_reset(number);
+        self.qps.remove(&number);
+        self.events.forget(Source::QueuePair(number));
+    }
+
+    /// A queue pair is given an RNR timer; the code 0 is the longest.
+    pub fn rnr_timer(&mut self, number: u32, code: u8, place: Place) {
+        if let Some(qp) = self.qps.get_mut(&number) {
+            qp.longest_timer = (code == 0).then_some(place);
+        }
+    }
+
+    /// A message was refused for want of a receive: who set the longest timer pays for it now.
+    /// Connections of rdma_cm have it by themselves, and most never need it.
+    pub fn receive_was_late(&mut self, number: u32) {
+        let Some(place) = self.qps.get(&number).and_then(|qp| qp.longest_timer) else { return };
+        self.reporter.say(Code::LongestRnrTimer, &[("set", place)], || {
+            format!(
+                "a message came to queue pair {number:#x} before its receive, and min_rnr_timer is 0, which means 655.36 ms, \
+                 the longest of all: its sender waits so long (1 means 10 µs, 12 means 640 µs)"
+            )
+        });
+    }
+
+    /// The device writes there, so the program's bytes may change by themselves.
+    pub fn write_to(&mut self, piece: Piece) {
+        let Some(start) = self.regions.memory_of(&piece).filter(|_| piece.length > 0) else { return };
+        let (mut first, mut end) = (start, start + u64::from(piece.length));
+        let met: Vec<_> = self
+            .written
+            .range(..=end)
+            .rev()
+            .map(|(s, e)| (*s, *e))
+            .take_while(|(_, e)| *e >= start)
+            .collect();
+        for (s, e) in met {
+            self.written.remove(&s);
+            (first, end) = (first.min(s), end.max(e));
+        }
+        self.written.insert(first, end);
+    }
+
+    /// Where the bytes of a request lie, if the program alone may change them, and all of them are
+    /// registered.
+    #[must_use]
+    pub fn bytes_of(&self, request: &Request) -> Option<Vec<(u64, u32)>> {
+        let place = |piece: &Piece| {
+            let start = self.regions.memory_of(piece)?;
+            let end = start + u64::from(piece.length);
+            let written = self.written.range(..end).next_back().is_some_and(|(_, e)| *e > start);
+            (!written).then_some((start, piece.length))
+        };
+        if request.writes || request.pieces.is_empty() {
+            return None;
+        }
+        request.pieces.iter().map(place).collect()
+    }
+
+    /// A completion was polled: answers the requests that it frees.
+    pub fn polled(&mut self, cq: u32, done: Completed, place: Place) -> Vec<Request> {
+        if let Some(cq) = self.cqs.get_mut(&cq) {
+            cq.polled = place;
+        }
+        let Some(qp) = self.qps.get_mut(&done.queue_pair) else { return Vec::new() };
+        qp.told |= !done.ok;
+        if !done.ok {
+            self.failed = place;
+        }
+        let (freed, came) = if done.receive {
+            let own = qp.receives.iter().position(|r| r.wr_id == done.wr_id);
+            (Vec::new(), usize::from(own.and_then(|own| qp.receives.remove(own)).is_some()))
+        } else {
+            let freed = qp.sends.polled(done.wr_id, done.ok);
+            let came = freed.iter().filter(|r| r.signaled).count();
+            (freed, came)
+        };
+        if let Some(cq) = self.cqs.get_mut(&cq) {
+            cq.expected = cq.expected.saturating_sub(came);
+        }
+        freed
+    }
+
+    /// The bytes of a request are not what they were when it was posted.
+    pub fn changed(&mut self, number: u32, request: &Request, place: Place) {
+        self.reporter.say(Code::BufferChanged, &[("posted", request.place), ("polled", place)], || {
+            format!(
+                "the buffer of the request with wr_id {:#x} on queue pair {number:#x} changed while it was posted: its bytes at \
+                 the completion are not those of the post, and the device may have sent either; a buffer is the device's until \
+                 a completion of it, or of a later request, is polled",
+                request.wr_id
+            )
+        });
+    }
+
+    /// An event was taken.
+    pub fn event_taken(&mut self, source: Source, place: Place) {
+        self.events.take(source, place);
+    }
+
+    /// Events are acknowledged.
+    pub fn events_acknowledged(&mut self, source: Source, n: u64, place: Place) {
+        let too_many = self.events.acknowledge(source, n);
+        if too_many == 0 {
+            return;
+        }
+        let other = self.events.other(source);
+        let mut places = vec![("acknowledged", place)];
+        places.extend(other.map(|(_, taken)| ("the other's event taken", taken.place)));
+        self.reporter.say(Code::EventOveracknowledged, &places, || {
+            let own = format!(
+                "{} acknowledges {} of {source} more than were taken of it",
+                source.call(),
+                count(too_many as usize, "event")
+            );
+            match other {
+                Some((other, taken)) => format!(
+                    "{own}, while {} of {other} {} not acknowledged: destroying {other} will wait for ever",
+                    count(taken.waiting as usize, "event"),
+                    if taken.waiting == 1 { "is" } else { "are" }
+                ),
+                None => own,
+            }
+        });
+    }
+
+    /// Events of this source that were taken and not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self, source: Source) -> u64 {
+        self.events.of(source).waiting
+    }
+
+    /// An object is being destroyed, and nobody acknowledges its events.
+    pub fn not_acknowledged(&mut self, source: Source, place: Place) {
+        let taken = self.events.of(source);
+        if taken.waiting == 0 {
+            return;
+        }
+        let places = [("event taken", taken.place), ("destroyed", place)];
+        self.reporter.say(Code::EventNotAcknowledged, &places, || {
+            format!(
+                "{source} is destroyed while {} of it {} not acknowledged: the call waits for {}, which is for ever if \
+                 no other thread comes by",
+                count(taken.waiting as usize, "event"),
+                if taken.waiting == 1 { "is" } else { "are" },
+                source.call()
+            )
+        });
+    }
+
+    /// A shared receive queue is gone.
+    pub fn srq_gone(&mut self, number: u32) {
+        self.events.forget(Source::Srq(number));
+    }
+
+    /// A region was registered.
+    pub fn registered(&mut self, region: Region) {
+        self.regions.add(region);
+    }
+
+    /// A region is about to be deregistered.
+    pub fn deregistering(&mut self, lkey: u32, place: Place) {
+        let Some(region) = self.regions.get(lkey) else { return };
+        // What has stopped uses nothing any more, whether the program has polled for it or not.
+        let running = self.qps.iter().filter(|(_, qp)| !qp.told && !qp.stopped);
+        let users = running.filter_map(|(n, qp)| Some((*n, qp.sends.user_of(lkey)?)));
+        if let Some((number, request)) = users.min_by_key(|(n, _)| *n) {
+            let places = [("deregistered", place), ("posted", request.place), ("registered", region.place)];
+            self.reporter.say(Code::RegionInUse, &places, || {
+                format!(
+                    "the region with key {lkey:#x} is deregistered while the request with wr_id {:#x} on queue pair {number:#x} \
+                     uses it: its completion was not polled, so the device may still need the region, and the request fails",
+                    request.wr_id
+                )
+            });
+        }
+    }
+
+    /// A region is gone.
+    pub fn deregistered(&mut self, lkey: u32) {
+        self.regions.remove(lkey);
+    }
+
+    /// The process is about to fork; `shared` says whether the child will have pages of a region.
+    pub fn forking(&mut self, shared: impl Fn(u64, u64) -> bool, place: Place) {
+        let with_child =
+            |r: &&Region| r.length > 0 && r.memory.is_some_and(|memory| shared(memory, r.length));
+        let mut all: Vec<_> = self.regions.all().filter(with_child).collect();
+        all.sort_by_key(|region| region.lkey);
+        let Some(first) = all.first() else { return };
+        let places = [("fork", place), ("registered", first.place)];
+        self.reporter.say(Code::RegisteredMemoryForked, &places, || {
+            format!(
+                "the process forks while {} it registered {} shared with the child: whoever writes first afterwards gets \
+                 another page, and a NIC keeps the old one; call ibv_fork_init before anything is registered, or keep the memory \
+                 out of the child by madvise(MADV_DONTFORK)",
+                count(all.len(), "region"),
+                if all.len() == 1 { "is" } else { "are" }
+            )
+        });
+    }
+
+    /// An object was made; the handle is the program's.
+    pub fn made(&mut self, kind: Kind, handle: usize, made: Made) {
+        self.objects.made(kind, handle, made);
+    }
+
+    /// An object is gone.
+    pub fn ended(&mut self, kind: Kind, handle: usize) {
+        self.objects.ended(kind, handle);
+    }
+
+    /// The process ends, with this status; of so many failed completions the undefined fields were
+    /// filled.
+    pub fn at_exit(&mut self, status: i32, filled: u64) {
+        if status != 0 {
+            self.given_up();
+        }
+        if status != 0 && filled > 0 {
+            let last = self.failed;
+            self.reporter.say(Code::UndefinedFields, &[("polled", last)], || {
+                format!(
+                    "the program ends with status {status} after {} whose undefined fields (opcode, byte_len, imm_data and others) \
+                     were filled with random values: of a failed completion only wr_id, status, qp_num and vendor_err are defined",
+                    count(filled as usize, "failed completion")
+                )
+            });
+        }
+        for left in self.objects.passed_over() {
+            self.reporter.say(Code::LeftAtExit, &[("made", left.place)], || {
+                format!(
+                    "{} of {} made in this place {} never {}, though later ones were",
+                    left.left,
+                    count(left.made as usize, &left.kind.to_string()),
+                    if left.left == 1 { "was" } else { "were" },
+                    left.kind.ended()
+                )
+            });
+        }
+    }
+}

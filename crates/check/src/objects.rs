@@ -1,0 +1,117 @@
+//! Objects made and destroyed.
+use crate::Place;
+use std::collections::HashMap;
+use std::fmt;
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Region,
+    QueuePair,
+    Cq,
+    Srq,
+    Domain,
+    AddressHandle,
+    Channel,
+}
+
+impl Kind {
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Region => ("memory region", "deregistered"),
+            Kind::QueuePair => ("queue pair", "destroyed"),
+            Kind::Cq => ("completion queue", "destroyed"),
+            Kind::Srq => ("shared receive queue", "destroyed"),
+            Kind::Domain => ("protection domain", "deallocated"),
+            Kind::AddressHandle => ("address handle", "destroyed"),
+            Kind::Channel => ("completion channel", "destroyed"),
+        }
+    }
+
+    /// What one says who ends it.
+    #[must_use]
+    pub const fn ended(self) -> &'static str {
+        self.words().1
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words().0)
+    }
+}
+
+/// How an object came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The call.
+    pub place: Place,
+    /// The calls that led there: objects of one way are alike.
+    pub way: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    made: Made,
+    /// The how-manieth of its kind and way.
+    number: u64,
+}
+
+/// Of one kind and way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    made: u64,
+
+    /// The latest that was ended.
+    latest: u64,
+}
+
+/// What is left of one kind from one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) kind: Kind,
+    pub(crate) place: Place,
+    pub(crate) left: u64,
+    pub(crate) made: u64,
+}
+
+/// The objects of a process, by kind and the program's handle.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    live: HashMap<(Kind, usize), Live>,
+    ways: HashMap<(Kind, u64), Way>,
+}
+
+impl Objects {
+    pub(crate) fn made(&mut self, kind: Kind, handle: usize, made: Made) {
+        let way = self.ways.entry((kind, made.way)).or_default();
+        way.made += 1;
+        self.live.insert((kind, handle), Live { made, number: way.made });
+    }
+
+    pub(crate) fn ended(&mut self, kind: Kind, handle: usize) -> Option<Made> {
+        let live = self.live.remove(&(kind, handle))?;
+        if let Some(way) = self.ways.get_mut(&(kind, live.made.way)) {
+            way.latest = way.latest.max(live.number);
+        }
+        Some(live.made)
+    }
+
+    /// Those that were passed over: later ones of the same kind and way were ended. Who ends
+    /// nothing leaves all to the end of the process, which is no mistake; nor is what is in use
+    /// when it ends.
+    pub(crate) fn passed_over(&self) -> Vec<Left> {
+        let mut all: HashMap<(Kind, u64), Left> = HashMap::new();
+        for ((kind, _), live) in &self.live {
+            let at = (*kind, live.made.way);
+            let Some(way) = self.ways.get(&at).filter(|way| way.latest > live.number) else { continue };
+            let place = live.made.place;
+            let left = all.entry(at).or_insert(Left { kind: *kind, place, left: 0, made: way.made });
+            left.left += 1;
+        }
+        let mut all: Vec<_> = all.into_values().collect();
+        all.sort_by_key(|left| (left.place, left.made));
+        all
+    }
+}

@@ -1,0 +1,254 @@
+//! What is posted, and what follows from it.
+use crate::ledger::Ledger;
+use crate::queues::{Full, Request};
+use crate::report::count;
+use crate::values::Refused;
+use crate::{Code, Place};
+
+/// So many numbers of requests are remembered of a queue pair.
+const NUMBERS: usize = 4096;
+
+impl Ledger {
+    /// Requests are about to be posted to a send queue.
+    pub fn posting(&mut self, number: u32, requests: &[Request], in_error: bool, place: Place) {
+        requests.iter().for_each(|r| self.look_at(number, r));
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let taken = std::mem::take(&mut qp.taken);
+        if let (Some(first), Some(before)) = (requests.first(), taken.first())
+            && first.at != 0
+            && (first.at, first.wr_id, &first.pieces) == (before.at, before.wr_id, &before.pieces)
+        {
+            self.reporter.say(Code::ChainPostedAgain, &[("posted again", place)], || {
+                format!(
+                    "a chain is posted again on queue pair {number:#x} although the call before took the first {} of it: \
+                     bad_wr names the first request that was not taken, and the rest is to be posted from there",
+                    count(taken.len(), "request")
+                )
+            });
+        }
+        self.in_error(number, requests.len(), in_error, place);
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let mut more = 0;
+        for request in requests {
+            more += usize::from(request.signaled);
+            qp.sends.posted.push_back(request.clone());
+        }
+        let cq = qp.of.send_cq;
+        self.expect(cq, more, place);
+    }
+
+    /// The places of a send queue that are free on a NIC, where a polled completion frees its own
+    /// request and those before it; `None` where that is not known, or of no matter.
+    #[must_use]
+    pub fn room(&self, number: u32, in_error: bool) -> Option<usize> {
+        let qp = self.qps.get(&number).filter(|qp| !in_error && qp.of.max_send > 0)?;
+        Some(qp.of.max_send.saturating_sub(qp.sends.posted.len()))
+    }
+
+    /// A send queue is full. That is no mistake of who posts again later; where no completion can
+    /// free a place it is one at once.
+    fn full(&mut self, number: u32, place: Place) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        if qp.of.max_send == 0 || qp.sends.posted.len() < qp.of.max_send {
+            return;
+        }
+        let (max, cq) = (qp.of.max_send, qp.of.send_cq);
+        if let Some(last) = qp.sends.posted.iter().rposition(|r| r.signaled) {
+            let frees = 1 + qp.sends.posted.iter().position(|r| r.signaled).unwrap_or(last);
+            qp.full = Some(Full { place, signaled: qp.sends.posted[last].place, cq, frees });
+            return;
+        }
+        self.reporter.say(Code::SendQueueNeverFreed, &[("posted", place)], || {
+            format!(
+                "the send queue of queue pair {number:#x} is full: all its {} are taken by requests without IBV_SEND_SIGNALED, \
+                 so no completion will ever free one; signal at least one request in {max}",
+                count(max, "place"),
+            )
+        });
+    }
+
+    /// The process ends: who found a send queue full and never posted again took it for free.
+    pub(crate) fn given_up(&mut self) {
+        let mut all: Vec<_> =
+            self.qps.iter().filter_map(|(n, qp)| Some((*n, qp.of.max_send, qp.full?))).collect();
+        all.sort_by_key(|(number, ..)| *number);
+        for (number, max, full) in all {
+            let polled = full.cq.and_then(|cq| self.cqs.get(&cq)).map_or(0, |cq| cq.polled);
+            let places = [("posted", full.place), ("last signaled", full.signaled), ("last polled", polled)];
+            self.reporter.say(Code::SendQueueOverposted, &places, || {
+                format!(
+                    "a post found the send queue is full (queue pair {number:#x}, {}), was refused with ENOMEM as NICs do, and \
+                     nothing was posted after it: a completion frees its own request and those before it, and only when it \
+                     was polled; the next of CQ {} frees {}",
+                    count(max, "place"),
+                    full.cq.unwrap_or_default(),
+                    count(full.frees, "place"),
+                )
+            });
+        }
+    }
+
+    /// What [`Self::posting`] announced was taken, or not.
+    pub fn posted(&mut self, number: u32, requests: &[Request], refused: Option<&Refused>, place: Place) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let taken = refused.map_or(requests.len(), |r| r.taken.min(requests.len()));
+        let left = qp.sends.posted.len().saturating_sub(requests.len() - taken);
+        let back = qp.sends.posted.split_off(left).iter().filter(|r| r.signaled).count();
+        let send_cq = qp.of.send_cq;
+        if taken > 0 {
+            qp.full = None;
+        }
+        self.remember(number, &requests[..taken]);
+        if let Some(cq) = send_cq.and_then(|cq| self.cqs.get_mut(&cq)) {
+            cq.expected = cq.expected.saturating_sub(back);
+        }
+        let (Some(refused), Some(qp)) = (refused, self.qps.get_mut(&number)) else { return };
+        if refused.full {
+            qp.taken = requests[..taken].to_vec();
+            // A number that was used before is one of a pool, and is missing there when it is lost.
+            if let Some(first) = requests.get(taken)
+                && qp.numbers.contains(&first.wr_id)
+                && qp.refused.iter().all(|(r, _)| r.wr_id != first.wr_id)
+            {
+                qp.refused.push((first.clone(), 0));
+            }
+            self.full(number, place);
+        } else {
+            self.refused("ibv_post_send", number, &refused.why, place);
+        }
+    }
+
+    fn refused(&mut self, call: &str, number: u32, why: &str, place: Place) {
+        self.reporter.say(Code::PostRefused, &[("posted", place)], || {
+            format!("{call} on queue pair {number:#x} is refused: {why}")
+        });
+    }
+
+    /// Requests were taken: what was refused before may be among them, or be lost.
+    fn remember(&mut self, number: u32, taken: &[Request]) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let patience = 2 * qp.of.max_send.max(4);
+        for request in taken {
+            qp.refused.retain(|(r, _)| r.wr_id != request.wr_id);
+            if qp.numbers.len() < NUMBERS {
+                qp.numbers.insert(request.wr_id);
+            }
+        }
+        qp.refused.iter_mut().for_each(|(_, since)| *since += taken.len());
+        for (lost, since) in qp.refused.extract_if(.., |(_, since)| *since >= patience) {
+            self.reporter.say(Code::RequestLost, &[("posted", lost.place)], || {
+                format!(
+                    "the request with wr_id {:#x} was refused on queue pair {number:#x} for want of a place (ENOMEM) and never \
+                     posted again, while {since} others were; its number had been used before, so it seems to be lost",
+                    lost.wr_id
+                )
+            });
+        }
+    }
+
+    /// Receives are about to be posted to a queue pair.
+    pub fn receiving(&mut self, number: u32, requests: &[Request], in_error: bool, place: Place) {
+        requests.iter().for_each(|r| self.look_at(number, r));
+        self.in_error(number, requests.len(), in_error, place);
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        qp.receives.extend(requests.iter().cloned());
+        let cq = qp.of.recv_cq;
+        self.expect(cq, requests.len(), place);
+    }
+
+    /// What [`Self::receiving`] announced was taken, or not.
+    pub fn received(&mut self, number: u32, posted: usize, refused: Option<&Refused>, place: Place) {
+        let Some(refused) = refused else { return };
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        let back = posted.saturating_sub(refused.taken);
+        qp.receives.truncate(qp.receives.len().saturating_sub(back));
+        if let Some(cq) = qp.of.recv_cq.and_then(|cq| self.cqs.get_mut(&cq)) {
+            cq.expected = cq.expected.saturating_sub(back);
+        }
+        if !refused.full {
+            self.refused("ibv_post_recv", number, &refused.why, place);
+        }
+    }
+
+    /// Receives are about to be posted to a shared queue.
+    pub fn shared_receiving(&mut self, requests: &[Request]) {
+        requests.iter().for_each(|r| self.look_at(0, r));
+    }
+
+    fn in_error(&mut self, number: u32, posts: usize, in_error: bool, place: Place) {
+        let Some(qp) = self.qps.get_mut(&number) else { return };
+        if !in_error {
+            (qp.told, qp.in_error) = (false, 0);
+            return;
+        }
+        qp.in_error += if qp.told { posts } else { 0 };
+        let (posts, most) = (qp.in_error, 2 * (qp.of.max_send + qp.of.max_recv));
+        if posts > most {
+            self.reporter.say(Code::PostedInError, &[("posted", place)], || {
+                format!(
+                    "{posts} requests were posted in the error state of queue pair {number:#x} after the program had polled a \
+                     flushed one: each comes back flushed at once; a failed completion is not to be answered by posting again"
+                )
+            });
+        }
+    }
+
+    /// Completions may come.
+    fn expect(&mut self, number: Option<u32>, more: usize, place: Place) {
+        let Some(number) = number else { return };
+        let Some(cq) = self.cqs.get_mut(&number) else { return };
+        cq.expected += more;
+        let (expected, entries) = (cq.expected, cq.entries);
+        if expected > entries {
+            self.reporter.say(Code::CqTooSmall, &[("made", cq.made), ("posted", place)], || {
+                format!(
+                    "CQ {number} has {}, and {expected} completions may come before the program polls the next: receives and \
+                     signaled requests that are posted and not polled; if they all come it overflows, which ends the CQ \
+                     and all its queue pairs",
+                    if entries == 1 { "1 entry".into() } else { format!("{entries} entries") },
+                )
+            });
+        }
+    }
+
+    /// What can be said of a request by itself.
+    fn look_at(&mut self, number: u32, request: &Request) {
+        let queue =
+            |n: u32| if n == 0 { "a shared receive queue".into() } else { format!("queue pair {n:#x}") };
+        for (i, piece) in request.pieces.iter().enumerate() {
+            let region = self.regions.get(piece.lkey);
+            match region {
+                None if piece.length == 0 => {
+                    self.reporter.say(Code::ZeroLengthElement, &[("posted", request.place)], || {
+                        format!(
+                            "element {i} of a request on {} has length 0 and a key, {:#x}, of no region: some devices look at \
+                             the key, and to some length 0 means 2^31 bytes; leave the element out",
+                            queue(number),
+                            piece.lkey
+                        )
+                    });
+                }
+                Some(region) if !region.holds(piece) && piece.length > 0 => {
+                    let places = [("posted", request.place), ("registered", region.place)];
+                    let end = |at: u64, length: u64| at.wrapping_add(length);
+                    self.reporter.say(Code::OutsideRegion, &places, || {
+                        format!(
+                            "element {i} of a request on {} is {:#x}..{:#x}, which leaves the region of its key {:#x}, \
+                             {:#x}..{:#x}: the request will fail with a local protection error",
+                            queue(number),
+                            piece.addr,
+                            end(piece.addr, piece.length.into()),
+                            piece.lkey,
+                            region.start,
+                            end(region.start, region.length)
+                        )
+                    });
+                }
+                _ => {}
+            }
+            if request.writes {
+                self.write_to(*piece);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Registered memory.
+use crate::report::Place;
+use crate::values::Piece;
+use std::collections::HashMap;
+
+/// A registered region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its local key.
+    pub lkey: u32,
+    /// The first address by which requests name it.
+    pub start: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Where it lies in the program's memory; `None` where it is none of it.
+    pub memory: Option<u64>,
+    /// The call that registered it.
+    pub place: Place,
+}
+
+impl Region {
+    pub(crate) fn holds(&self, piece: &Piece) -> bool {
+        piece.addr >= self.start
+            && piece.addr - self.start <= self.length
+            && u64::from(piece.length) <= self.length - (piece.addr - self.start)
+    }
+}
+
+/// The regions by key.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    by_key: HashMap<u32, Region>,
+}
+
+impl Regions {
+    pub(crate) fn add(&mut self, region: Region) {
+        self.by_key.insert(region.lkey, region);
+    }
+
+    pub(crate) fn remove(&mut self, lkey: u32) -> Option<Region> {
+        self.by_key.remove(&lkey)
+    }
+
+    pub(crate) fn get(&self, lkey: u32) -> Option<&Region> {
+        self.by_key.get(&lkey)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Region> {
+        self.by_key.values()
+    }
+
+    /// Where a piece lies in the program's memory, if all of it is registered.
+    pub(crate) fn memory_of(&self, piece: &Piece) -> Option<u64> {
+        let region = self.get(piece.lkey).filter(|region| region.holds(piece))?;
+        Some(region.memory? + (piece.addr - region.start))
+    }
+}

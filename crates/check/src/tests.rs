@@ -1,0 +1,309 @@
+//! The ledger over calls as programs make them: wrong ones draw one report, right ones none.
+use crate::*;
+
+const QP: u32 = 0x40;
+const SEND: Place = 1;
+const POLL: Place = 2;
+
+fn ledger(max_send: usize, entries: usize) -> Ledger {
+    let mut l = Ledger::default();
+    l.cq(1, entries, 90);
+    l.cq(2, entries, 91);
+    l.queue_pair(QueuePair { number: QP, send_cq: Some(1), recv_cq: Some(2), max_send, max_recv: 8 });
+    l.registered(Region { lkey: 7, start: 0x1000, length: 0x1000, memory: Some(0x1000), place: 50 });
+    l
+}
+
+fn piece(addr: u64, length: u32) -> Piece {
+    Piece { addr, length, lkey: 7 }
+}
+
+fn send(wr_id: u64, signaled: bool) -> Request {
+    Request {
+        wr_id,
+        at: 100,
+        signaled,
+        pieces: vec![piece(0x1000 + 64 * wr_id, 64)],
+        place: SEND,
+        ..Request::default()
+    }
+}
+
+fn receive(wr_id: u64) -> Request {
+    Request { signaled: true, writes: true, ..send(wr_id, true) }
+}
+
+/// Posts what there is room for, as a NIC does.
+fn post(l: &mut Ledger, requests: &[Request]) -> usize {
+    let room = l.room(QP, false).unwrap_or(usize::MAX).min(requests.len());
+    l.posting(QP, requests, false, SEND);
+    let refused = Refused { taken: room, full: true, why: String::new() };
+    l.posted(QP, requests, Some(&refused).filter(|_| room < requests.len()), SEND);
+    room
+}
+
+fn done(wr_id: u64) -> Completed {
+    Completed { queue_pair: QP, wr_id, ok: true, receive: false }
+}
+
+fn codes(l: &mut Ledger) -> Vec<Code> {
+    l.reports().iter().map(|r| r.code).collect()
+}
+
+/// CHK-1: a completion frees its own request and those before it, and no more.
+#[test]
+fn a_completion_frees_what_was_before_it() {
+    let mut l = ledger(4, 64);
+    assert_eq!(post(&mut l, &[send(1, false), send(2, true), send(3, false), send(4, true)]), 4);
+    assert_eq!(post(&mut l, &[send(5, true)]), 0);
+    let freed: Vec<_> = l.polled(1, done(2), POLL).iter().map(|r| r.wr_id).collect();
+    assert_eq!(freed, [1, 2]);
+    assert_eq!(l.room(QP, false), Some(2));
+    assert_eq!(l.room(QP, true), None, "what is flushed waits for no place");
+    assert_eq!(post(&mut l, &[send(5, true)]), 1);
+    l.at_exit(0, 0);
+    assert_eq!(codes(&mut l), [], "who posts again has reckoned with it");
+}
+
+/// CHK-1: a program that fails and posts no more after a refusal took the place for free.
+#[test]
+fn a_place_taken_for_free_is_reported_at_the_end() {
+    let mut l = ledger(2, 64);
+    post(&mut l, &[send(1, false), send(2, true)]);
+    assert_eq!(post(&mut l, &[send(3, true)]), 0);
+    assert_eq!(codes(&mut l), []);
+    l.at_exit(1, 0);
+    let all = l.reports();
+    assert_eq!(all[0].code, Code::SendQueueOverposted);
+    assert!(
+        all[0].text.contains("send queue is full") && all[0].text.contains("frees 2 places"),
+        "{}",
+        all[0].text
+    );
+    assert_eq!(all[0].places[0], ("posted", SEND));
+    l.at_exit(1, 0);
+    assert_eq!(codes(&mut l), [], "once");
+}
+
+/// CHK-1: a queue full of unsignaled requests stays so.
+#[test]
+fn unsignaled_requests_alone_are_never_freed() {
+    let mut l = ledger(2, 64);
+    post(&mut l, &[send(1, false), send(2, false)]);
+    assert_eq!(codes(&mut l), []);
+    post(&mut l, &[send(3, true)]);
+    assert_eq!(codes(&mut l), [Code::SendQueueNeverFreed]);
+}
+
+/// CHK-2: what was taken of a chain is not to be posted again; the rest is.
+#[test]
+fn a_chain_is_posted_again_from_bad_wr() {
+    for (again, expected) in [(0, vec![Code::ChainPostedAgain]), (2, vec![])] {
+        let mut l = ledger(2, 64);
+        let mut chain: Vec<_> = (0..4).map(|n| send(n, true)).collect();
+        chain.iter_mut().enumerate().for_each(|(n, r)| r.at = 100 + n);
+        assert_eq!(post(&mut l, &chain), 2);
+        l.polled(1, done(1), POLL);
+        post(&mut l, &chain[again..]);
+        assert_eq!(codes(&mut l), expected);
+    }
+}
+
+/// CHK-2: a number of a pool that was refused and never comes back is lost.
+#[test]
+fn a_refused_request_is_lost_when_it_is_never_posted_again() {
+    for returns in [false, true] {
+        let mut l = ledger(4, 64);
+        for n in 0..4 {
+            post(&mut l, &[send(n, true)]);
+        }
+        l.polled(1, done(0), POLL);
+        post(&mut l, &[send(0, true)]);
+        assert_eq!(post(&mut l, &[send(1, true)]), 0);
+        for n in 1..20 {
+            let next = [1, 2, 3, 0][n % 4];
+            l.polled(1, Completed { ok: false, ..done(next) }, POLL);
+            post(&mut l, &[send(if returns && n == 3 { 1 } else { 2 }, true)]);
+        }
+        let lost = codes(&mut l).contains(&Code::RequestLost);
+        assert_eq!(lost, !returns, "returns: {returns}");
+    }
+}
+
+/// CHK-2: what is refused for what it says is told with the reason.
+#[test]
+fn a_refused_post_is_told_with_its_reason() {
+    let mut l = ledger(4, 64);
+    l.posting(QP, &[send(1, true)], false, SEND);
+    let refused = Refused { taken: 0, full: false, why: "17 bytes of inline data".into() };
+    l.posted(QP, &[send(1, true)], Some(&refused), SEND);
+    assert!(l.reports()[0].text.contains("17 bytes of inline data"));
+    assert_eq!(l.room(QP, false), Some(4));
+}
+
+/// CHK-2: flushed requests posted again in a circle; a marker in the error state is no mistake.
+#[test]
+fn posting_in_the_error_state_is_reported_when_it_goes_on() {
+    let mut l = ledger(4, 1000);
+    l.receiving(QP, &[receive(1)], true, SEND);
+    for _ in 0..24 {
+        l.polled(2, Completed { ok: false, receive: true, ..done(1) }, POLL);
+        l.receiving(QP, &[receive(1)], true, SEND);
+    }
+    assert_eq!(codes(&mut l), []);
+    l.receiving(QP, &[receive(1)], true, SEND);
+    assert_eq!(codes(&mut l), [Code::PostedInError]);
+}
+
+/// CHK-3: what may complete is what is posted, signaled, and not polled.
+#[test]
+fn a_cq_is_too_small_when_more_may_come_than_it_holds() {
+    let mut l = ledger(8, 2);
+    let two = [receive(1), receive(2)];
+    for _ in 0..10 {
+        l.receiving(QP, &two, false, SEND);
+        post(&mut l, &[send(1, false), send(2, true)]);
+        l.polled(1, done(2), POLL);
+        two.iter().for_each(|r| drop(l.polled(2, Completed { receive: true, ..done(r.wr_id) }, POLL)));
+    }
+    assert_eq!(codes(&mut l), []);
+    l.queue_pair_reset(QP);
+    l.receiving(QP, &two, false, SEND);
+    assert_eq!(codes(&mut l), []);
+    l.receiving(QP, &[receive(3)], false, SEND);
+    let all = l.reports();
+    assert_eq!((all[0].code, all[0].places[0]), (Code::CqTooSmall, ("made", 91)));
+    assert!(all[0].text.contains("may come") && all[0].text.contains("2 entries"), "{}", all[0].text);
+}
+
+/// CHK-4: events are acknowledged where they were taken, and as often.
+#[test]
+fn events_are_acknowledged_once_and_on_their_own_queue() {
+    let (own, other) = (Source::Completion(1), Source::Completion(2));
+    let mut l = ledger(4, 64);
+    l.event_taken(own, 30);
+    l.events_acknowledged(own, 1, 31);
+    l.not_acknowledged(own, 32);
+    assert_eq!(codes(&mut l), []);
+    l.event_taken(own, 30);
+    l.events_acknowledged(other, 1, 31);
+    let all = l.reports();
+    assert_eq!(all[0].code, Code::EventOveracknowledged);
+    assert!(all[0].text.contains("1 event of CQ 1 is not acknowledged"), "{}", all[0].text);
+    assert_eq!(all[0].places, [("acknowledged", 31), ("the other's event taken", 30)]);
+    assert_eq!(l.unacknowledged(own), 1);
+    l.not_acknowledged(own, 32);
+    assert_eq!(codes(&mut l), [Code::EventNotAcknowledged]);
+}
+
+/// CHK-5: what a request names is what is registered.
+#[test]
+fn elements_lie_in_their_regions() {
+    let mut l = ledger(8, 64);
+    let with = |piece| Request { pieces: vec![piece], ..send(1, true) };
+    post(&mut l, &[with(piece(0x1fc0, 0x40)), with(piece(0x1000, 0))]);
+    assert_eq!(codes(&mut l), []);
+    post(&mut l, &[with(piece(0x1fc0, 0x41))]);
+    let all = l.reports();
+    assert_eq!(all[0].places, [("posted", SEND), ("registered", 50)]);
+    assert!(all[0].text.contains("leaves the region"), "{}", all[0].text);
+    post(&mut l, &[with(Piece { addr: 0, length: 0, lkey: 0xdead })]);
+    assert_eq!(codes(&mut l), [Code::ZeroLengthElement]);
+}
+
+/// CHK-5: a region is in use while a completion tells of a request with its key.
+#[test]
+fn a_region_is_in_use_until_the_completion() {
+    for (told, expected) in [(true, vec![]), (false, vec![Code::RegionInUse])] {
+        let mut l = ledger(8, 64);
+        post(&mut l, &[send(1, true)]);
+        if told {
+            l.polled(1, done(1), POLL);
+        }
+        l.deregistering(7, 40);
+        assert_eq!(codes(&mut l), expected);
+    }
+    let mut l = ledger(8, 64);
+    post(&mut l, &[send(1, false)]);
+    l.deregistering(7, 40);
+    post(&mut l, &[send(2, true)]);
+    l.queue_pair_stopped(QP);
+    l.deregistering(7, 40);
+    assert_eq!(codes(&mut l), [], "no completion tells of it; or the queue pair was stopped");
+}
+
+/// CHK-5: bytes are compared only where the program alone changes them.
+#[test]
+fn memory_that_the_device_writes_is_not_compared() {
+    let mut l = ledger(8, 64);
+    assert_eq!(l.bytes_of(&send(1, true)), Some(vec![(0x1040, 64)]));
+    l.receiving(QP, &[receive(2)], false, SEND);
+    l.write_to(piece(0x10c0, 8));
+    assert_eq!(l.bytes_of(&send(1, true)), Some(vec![(0x1040, 64)]));
+    assert_eq!(l.bytes_of(&send(2, true)), None);
+    assert_eq!(l.bytes_of(&send(3, true)), None);
+    assert_eq!(l.bytes_of(&Request { pieces: vec![piece(0x1fff, 2)], ..send(1, true) }), None);
+    l.changed(QP, &send(1, true), POLL);
+    assert_eq!(codes(&mut l), [Code::BufferChanged]);
+}
+
+/// CHK-5: a fork with registered memory that the child has, too.
+#[test]
+fn a_fork_shares_what_is_not_kept_from_the_child() {
+    let mut l = ledger(8, 64);
+    l.forking(|_, _| false, 60);
+    assert_eq!(codes(&mut l), []);
+    l.forking(|at, len| (at, len) == (0x1000, 0x1000), 60);
+    assert_eq!(codes(&mut l), [Code::RegisteredMemoryForked]);
+}
+
+/// CHK-6: the code 0 is the longest time.
+#[test]
+fn the_longest_rnr_timer_is_reported() {
+    let mut l = ledger(8, 64);
+    l.rnr_timer(QP, 12, 70);
+    l.receive_was_late(QP);
+    assert_eq!(codes(&mut l), []);
+    l.rnr_timer(QP, 0, 70);
+    assert_eq!(codes(&mut l), []);
+    l.receive_was_late(QP);
+    assert!(l.reports()[0].text.contains("655.36 ms"));
+}
+
+/// CHK-7: left is what was passed over; who ends nothing, or what is in use, is left in peace.
+#[test]
+fn objects_are_left_when_later_ones_were_ended() {
+    let made = Made { place: 80, way: 5 };
+    for (ends, expected) in [(vec![], vec![]), (vec![1, 2], vec![]), (vec![1, 3], vec![Code::LeftAtExit])] {
+        let mut l = ledger(8, 64);
+        (1..=3).for_each(|handle| l.made(Kind::Region, handle, made));
+        ends.into_iter().for_each(|handle| l.ended(Kind::Region, handle));
+        l.at_exit(0, 0);
+        assert_eq!(codes(&mut l), expected);
+    }
+}
+
+/// CHK-8: undefined fields are named when the program fails after them.
+#[test]
+fn undefined_fields_are_named_when_the_program_fails() {
+    for (status, filled, expected) in [(0, 3, vec![]), (1, 0, vec![]), (1, 3, vec![Code::UndefinedFields])] {
+        let mut l = ledger(8, 64);
+        l.at_exit(status, filled);
+        assert_eq!(codes(&mut l), expected);
+    }
+}
+
+/// CHK-9: a line of a suppression is a code and a pattern.
+#[test]
+fn suppressions_name_a_code_and_words() {
+    let s: Suppressions =
+        "# ours\n\nbuffer-changed  *ucp_*.c:1\n* in library.so\nlongest-rnr-timer\n".parse().unwrap();
+    assert!(s.has(Code::BufferChanged, "posted at x in ucp_send, y.c:12"));
+    assert!(!s.has(Code::BufferChanged, "posted at x in uct_send, y.c:12"));
+    assert!(!s.has(Code::CqTooSmall, "in ucp_send, y.c:12"));
+    assert!(s.has(Code::CqTooSmall, "posted at 5 in library.so"));
+    assert!(s.has(Code::LongestRnrTimer, ""));
+    let bad = "buffer-changed\nbufer-changed x".parse::<Suppressions>().unwrap_err().to_string();
+    assert!(bad.contains("line 2: \"bufer-changed\"") && bad.contains("cq-too-small"), "{bad}");
+    assert!(Code::ALL.iter().all(|code| Code::of(code.name()) == Some(*code)));
+}

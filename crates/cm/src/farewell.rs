@@ -1,0 +1,47 @@
+//! What is said for a process that ends without having said it itself.
+use crate::conn::Conn;
+use crate::mad::{Answered, Dreq, Message, Rej, SidrStatus};
+use crate::reason::RejectReason;
+use crate::route::gave_up;
+use crate::table::Endpoint;
+use crate::types::{Id, SidrAnswer, State, Transmit};
+
+/// The REJ by which an end lets go of what it has asked for, was asked for or has agreed to; with
+/// the reasons that Linux gives.
+pub(crate) fn refusal(id: u32, conn: &Conn) -> Option<Rej> {
+    let remote_id = conn.remote_id.unwrap_or(0);
+    let (local_id, message) = match conn.state {
+        State::ReqSent | State::MraReqReceived => {
+            return Some(gave_up(id, remote_id, Answered::Other, conn.ca_guid));
+        }
+        State::ReqReceived => (0, Answered::Req),
+        State::RepReceived => (id, Answered::Rep),
+        State::RepSent | State::MraRepReceived => (id, Answered::Other),
+        _ => return None,
+    };
+    let (message, reason) = (message as u8, RejectReason::CONSUMER_DEFINED.0);
+    Some(Rej { local_id, remote_id, message, reason, ..Rej::default() })
+}
+
+impl Endpoint {
+    /// What the peer of an id is to be told if this process ends without telling it; `None`:
+    /// nothing. It is another MAD whenever the id has moved on, also by [`Endpoint::release`]. For
+    /// those who speak for a process that was killed; nobody waits for an answer.
+    #[must_use]
+    pub fn farewell(&self, id: Id) -> Option<Transmit> {
+        let conn = self.conns.get(&id.0)?;
+        let (message, transaction) = match conn.state {
+            State::Established | State::DreqSent => {
+                let (remote_id, remote_qpn) = (conn.remote_id?, conn.remote_qpn);
+                let dreq = Dreq { local_id: id.0, remote_id, remote_qpn, ..Dreq::default() };
+                (Message::from(dreq), self.transaction(id.0))
+            }
+            State::SidrReqReceived => {
+                let refused = SidrAnswer { status: SidrStatus::REJECT, ..SidrAnswer::default() };
+                (conn.sidr_rep(&refused).into(), conn.transaction)
+            }
+            _ => (refusal(id.0, conn)?.into(), conn.transaction),
+        };
+        Some(Transmit { path: conn.path, mad: message.emit(transaction) })
+    }
+}

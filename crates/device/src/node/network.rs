@@ -1,0 +1,174 @@
+//! The road over the network: UDP port 4791, and between processes of one host the hand-over
+//! connections for what a network would lose (see [`local`](super::local)).
+use super::clock::StepClock;
+use super::local::Backlog;
+use super::road::{Road, Room, Unsent};
+use crate::interfaces::{ip_of, is_link_local};
+use crate::node::{Node, Tx};
+use crate::qp::{Qp, QpInner};
+use adverb_engine::keys::PagedMemory;
+use adverb_engine::packet::Data;
+use adverb_engine::{AddressVector, Clock, KeyTable, Memory, MemoryFault, Transmit};
+use adverb_link::{Route, Slot, TxBatch, slot_of_qpn};
+use adverb_memory::HostMemory;
+use adverb_wire::MAX_HEADER_LEN;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+/// Which packets to another process of this host go to it over a hand-over connection.
+#[derive(Clone, Copy)]
+struct HandOver {
+    requests: bool,
+    responses: bool,
+}
+
+/// What a queue pair needs to send on the network.
+struct Network<'a> {
+    node: &'a Node,
+    qp: &'a Qp,
+    hand_over: HandOver,
+    /// The route of the address vector used last.
+    route: &'a mut Option<(AddressVector, Route)>,
+    backlog: &'a mut Backlog,
+    batch: &'a mut TxBatch,
+}
+
+impl Network<'_> {
+    /// How a packet leaves; `None` (a drop) if the local address could not be opened.
+    fn route_of(&mut self, t: &Transmit<'_>) -> Option<Route> {
+        let route = match self.route {
+            Some((av, route)) if av == t.path => *route,
+            _ => {
+                let route = self.node.route(t.path)?;
+                *self.route = Some((*t.path, route));
+                route
+            }
+        };
+        Some(Route { traffic_class: t.traffic_class, ..route })
+    }
+
+    /// The process of this host that a packet is handed over to, if it is.
+    fn other_process(&self, t: &Transmit<'_>, route: &Route) -> Option<Slot> {
+        let bth = &t.headers.bth;
+        let HandOver { requests, responses } = self.hand_over;
+        let handed_over = if bth.opcode.is_response() { responses } else { requests };
+        let link = &self.node.link;
+        slot_of_qpn(bth.dest_qpn)
+            .filter(|slot| handed_over && !link.owns(*slot) && link.is_own_address(route.dst.ip()))
+    }
+}
+
+impl Road for Network<'_> {
+    fn room(&mut self) -> Room {
+        let (node, qp) = (self.node, self.qp);
+        if qp.qp_type().is_reliable() || node.has_room(qp, self.backlog) { Room::Yes } else { Room::Later }
+    }
+
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        let node = self.node;
+        let Some(route) = self.route_of(t) else { return Ok(()) };
+        let mut headers = [0; MAX_HEADER_LEN];
+        let len = t.headers.emit(&mut headers);
+        let headers = &headers[..len];
+        let mut fault = Ok(());
+        let (size, pad) = (t.payload.len(), t.headers.bth.pad);
+        let fill = |out: &mut [u8]| {
+            fault = copy_payload(t.payload, keys, out);
+            fault.is_ok()
+        };
+        if node.is_looped(&route, t.path) {
+            node.send_looped(&route, headers, size, pad, fill);
+        } else if let Some(slot) = self.other_process(t, &route) {
+            self.backlog.add(slot, &route, headers, size, pad, fill);
+        } else {
+            self.batch.push(&node.link, &route, headers, size, pad, fill);
+        }
+        fault.map_err(Unsent::Fault)
+    }
+
+    fn flush(&mut self) -> Room {
+        self.batch.flush(&self.node.link);
+        if self.backlog.is_empty() || self.node.flush_backlog(self.qp, self.backlog) {
+            return Room::Yes;
+        }
+        if self.qp.qp_type().is_reliable() {
+            // Lost, as on a network: it will be sent again.
+            self.backlog.clear();
+            return Room::Yes;
+        }
+        Room::Later
+    }
+}
+
+impl Node {
+    /// Sends what a queue pair has for the network.
+    pub(super) fn pump_network(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+        let clock = StepClock::new(self, false);
+        // Only reliable transports recover from a receiver that is outrun, or from packets gone
+        // astray: see `local`.
+        let reliable = qp.qp_type().is_reliable();
+        if !reliable {
+            inner.pumped = clock.now();
+        }
+        let hand_over = HandOver {
+            requests: !reliable || inner.engine.is_retrying(),
+            responses: !reliable || inner.direct,
+        };
+        let QpInner { engine, route, backlog, .. } = inner;
+        let Tx { batch, effects } = tx;
+        let mut network = Network { node: self, qp, hand_over, route, backlog, batch };
+        self.drain(engine, &mut network, &clock, effects, self.keys.read())
+    }
+
+    /// Sends one packet that belongs to no queue pair.
+    pub(super) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) {
+        self.with_tx(|tx| {
+            let fill = |out: &mut [u8]| {
+                out.copy_from_slice(payload);
+                true
+            };
+            tx.batch.push(&self.link, route, headers, payload.len(), 0, fill);
+            tx.batch.flush(&self.link);
+        });
+    }
+
+    /// How packets to an address leave; `None` (a drop) if the local address could not be opened.
+    pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
+        let local = self.open_address(ip_of(&av.sgid), scope_of(&av.sgid, av.scope_id)).ok()?;
+        let port = self.link.port();
+        let dst = match ip_of(&av.dgid) {
+            group if group.is_multicast() => self.link.group_address(group, av.scope_id),
+            IpAddr::V4(a) => SocketAddr::from((a, port)),
+            IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
+        };
+        Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
+    }
+}
+
+/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is
+/// not given bytes that were never there.
+pub(super) fn copy_payload(
+    payload: Data<'_>,
+    keys: &KeyTable,
+    mut out: &mut [u8],
+) -> Result<(), MemoryFault> {
+    let memory = PagedMemory { keys, memory: HostMemory };
+    match payload {
+        Data::Bytes(b) => out.copy_from_slice(b),
+        Data::Gather(ranges) => {
+            for r in ranges {
+                let (now, rest) = out.split_at_mut(r.len as usize);
+                memory.read(*r, now)?;
+                out = rest;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The scope of an address: the interface of a link-local one, else 0.
+pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
+    match ip_of(gid) {
+        IpAddr::V6(a) if is_link_local(&a) => scope_id,
+        _ => 0,
+    }
+}

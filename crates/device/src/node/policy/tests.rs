@@ -1,0 +1,184 @@
+use super::*;
+
+fn at(us: u64) -> Time {
+    Time(us * 1000)
+}
+
+/// A program and the background thread in virtual time: the thread wakes when its stay is over, or
+/// when a packet comes while it is at the sockets.
+struct World {
+    policy: Policy,
+    pace: Pace,
+    now: Time,
+    /// When the thread wakes by itself.
+    wakes_at: Option<Time>,
+    turns: Vec<(Time, Turn)>,
+}
+
+impl World {
+    fn new() -> Self {
+        World { policy: Policy::new(), pace: Pace::default(), now: at(1), wakes_at: None, turns: Vec::new() }
+    }
+
+    /// The thread wakes, finds work or none, and sleeps again.
+    fn thread(&mut self, work: bool) {
+        let looks = self.policy.looks();
+        let turn = self.pace.wakes(looks, self.policy.program(), || self.now);
+        if let Turn::Receive { .. } = turn {
+            self.pace.received(work, [looks, self.policy.looks()], self.policy.program());
+        }
+        self.turns.push((self.now, turn));
+        let away = self.pace.away();
+        self.wakes_at = (!away.is_zero()).then(|| self.now + away);
+        let until = self.wakes_at.map_or(u64::MAX, |at| at.0);
+        self.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
+    }
+
+    /// Time goes on by a microsecond; a packet comes, or not. `true` if the thread woke.
+    fn step(&mut self, packet: bool) -> bool {
+        self.now = self.now + Duration::from_micros(1);
+        let wakes = self.wakes_at.map_or(packet, |at| at <= self.now);
+        if wakes {
+            // Whoever polls takes what came first.
+            self.thread(packet && self.wakes_at.is_none());
+        }
+        wakes
+    }
+}
+
+#[test]
+fn states_come_out_of_their_words_as_they_went_in() {
+    for arms in 0..=ARMS {
+        for until in [0, 1, at(u64::from(u32::MAX)).0, (1 << 58) - 1].map(Time) {
+            for program in
+                [Program::Runs { arms }, Program::Given { arms, until }, Program::Works { arms, until }]
+            {
+                assert_eq!(Program::of(program.word()), program);
+            }
+        }
+    }
+    assert_eq!(Program::of(Program::Sleeps.word()), Program::Sleeps);
+}
+
+#[test]
+fn a_program_that_arms_without_waiting_sleeps_by_itself() {
+    let policy = Policy::new();
+    policy.set_thread(Thread::Asleep { until: 7, away: true });
+    for n in 1..=ARMS {
+        assert!(!policy.arms(), "arm {n}");
+    }
+    assert!(policy.arms());
+    assert_eq!(policy.program(), Program::Sleeps);
+    policy.set_thread(Thread::Asleep { until: 7, away: false });
+    assert!(!policy.arms(), "a thread at the sockets is not told again");
+    policy.waits();
+    assert_eq!(policy.program(), Program::NEW);
+}
+
+#[test]
+fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
+    let policy = Policy::new();
+    for n in 0..100 {
+        policy.arms();
+        policy.waits();
+        policy.given(at(n));
+        policy.looks_at_queue(|| at(n));
+    }
+    assert_ne!(policy.program(), Program::Sleeps);
+}
+
+#[test]
+fn an_event_gives_the_sockets_to_the_program_for_a_while() {
+    let policy = Policy::new();
+    policy.given(at(0));
+    assert!(policy.program().has_sockets(at(9_999)));
+    assert!(!policy.program().has_sockets(at(10_000)));
+    policy.looks_at_queue(|| at(5_000));
+    assert!(policy.program().has_sockets(at(5_199)));
+    assert!(!policy.program().has_sockets(at(5_200)));
+    policy.looks_at_queue(|| at(5_100));
+    assert!(!policy.program().has_sockets(at(5_200)), "only the first look counts");
+    policy.task_waits();
+    policy.given(at(6_000));
+    assert!(!policy.program().has_sockets(at(6_000)), "nobody else looks then");
+}
+
+#[test]
+fn a_program_that_spins_has_its_processor_to_itself() {
+    let mut world = World::new();
+    world.thread(false);
+    let mut woken = 0;
+    for _ in 0..100_000 {
+        world.policy.drives();
+        woken += u32::from(world.step(true));
+    }
+    assert_eq!(world.pace.away(), LONGEST_AWAY);
+    assert!(woken < 120, "{woken} wake-ups in 100 ms");
+    assert_eq!(world.turns.last().map(|(_, turn)| *turn), Some(Turn::Aside));
+}
+
+#[test]
+fn a_program_that_stops_polling_waits_a_millisecond_for_the_thread() {
+    let mut world = World::new();
+    world.thread(false);
+    for _ in 0..50_000 {
+        world.policy.drives();
+        world.step(true);
+    }
+    let stopped = world.now;
+    while world.wakes_at.is_some() {
+        assert!(world.now.since(stopped) < LONGEST_AWAY * 3, "the thread is still away");
+        world.step(false);
+    }
+    let received =
+        |(when, turn): &(Time, Turn)| *when > stopped && matches!(turn, Turn::Receive { rings: true });
+    assert!(world.turns.iter().any(received));
+    assert!(!world.policy.thread_is_away());
+}
+
+#[test]
+fn a_program_that_sleeps_by_itself_never_finds_the_thread_away() {
+    let mut world = World::new();
+    world.policy.task_waits();
+    for n in 0..10_000 {
+        // A look now and then, as programs have in an event loop.
+        if n % 3 == 0 {
+            world.policy.drives();
+        }
+        world.thread(n % 7 == 0);
+        assert_eq!(world.pace.away(), Duration::ZERO);
+        assert!(matches!(world.turns.last(), Some((_, Turn::Receive { rings: true }))));
+    }
+}
+
+#[test]
+fn spins_in_vain_become_rare_and_one_that_pays_brings_them_back() {
+    let mut pace = Pace::default();
+    let mut spins = 0;
+    for _ in 0..10_000 {
+        if pace.spins() {
+            spins += 1;
+            pace.spun(false);
+        }
+    }
+    assert!((10..60).contains(&spins), "{spins} spins");
+    while !pace.spins() {}
+    pace.spun(true);
+    assert!(pace.spins());
+}
+
+#[test]
+fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
+    let policy = Policy::new();
+    assert!(!policy.thread_sleeps() && !policy.thread_sleeps_past(at(0)));
+    policy.set_thread(Thread::Asleep { until: at(10).0, away: false });
+    assert!(policy.thread_sleeps() && policy.thread_sleeps_past(at(9)));
+    assert!(!policy.thread_sleeps_past(at(10)));
+    // Even one that is to wake at once has announced itself.
+    policy.set_thread(Thread::Asleep { until: 0, away: false });
+    assert!(policy.thread_sleeps());
+    policy.set_thread(Thread::Asleep { until: u64::MAX, away: true });
+    assert!(policy.thread_sleeps_past(Time(u64::MAX >> 2)));
+    policy.set_thread(Thread::Awake);
+    assert!(!policy.thread_sleeps());
+}

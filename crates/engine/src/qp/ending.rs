@@ -1,0 +1,76 @@
+//! Failures: of a request, of the whole queue pair, and what they flush.
+use super::{Qp, Verdict};
+use crate::cause::Cause;
+use crate::effects::{Effects, QpEvent};
+use crate::types::QpState;
+use alloc::sync::Arc;
+
+impl Qp {
+    /// Fails the queue pair from outside (its CQ overflowed, its SRQ failed): ERR, flushes,
+    /// QP_FATAL.
+    pub fn fail(&mut self, cause: Cause, effects: &mut Effects) {
+        if matches!(self.attr.state, QpState::Reset | QpState::Err) {
+            return;
+        }
+        let cause = Arc::new(cause);
+        self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
+    }
+
+    /// After a step of the requester: a failed request flushes the send queue, and a drained send
+    /// queue is reported.
+    pub(super) fn settle(&mut self, effects: &mut Effects) {
+        if let Some(cause) = self.requester.take_failure(&self.config, effects) {
+            if self.config.qp_type.is_reliable() {
+                self.enter_error(Some(cause), None, effects);
+            } else {
+                // UC and UD keep receiving (IBTA 10.3.1.6).
+                self.attr.state = QpState::Sqe;
+                self.attr.sq_draining = false;
+                self.first_error = Some(cause);
+                let cause = self.flush_cause();
+                self.requester.flush(&self.config, &cause, effects, &mut self.counters);
+            }
+        }
+        if self.attr.sq_draining && self.requester.is_drained() {
+            self.attr.sq_draining = false;
+            if self.attr.en_sqd_async_notify {
+                effects.events.push(QpEvent::SqDrained);
+            }
+        }
+    }
+
+    pub(super) fn apply(&mut self, verdict: Verdict, effects: &mut Effects) {
+        match verdict {
+            Verdict::Ok => {}
+            Verdict::Fatal { cause, event } => self.enter_error(Some(cause), event, effects),
+        }
+    }
+
+    /// To ERR: both queues are flushed in order. `None` is the consumer's own wish.
+    pub(super) fn enter_error(
+        &mut self,
+        cause: Option<Arc<Cause>>,
+        event: Option<QpEvent>,
+        effects: &mut Effects,
+    ) {
+        if self.attr.state == QpState::Err {
+            return;
+        }
+        self.attr.state = QpState::Err;
+        self.attr.sq_draining = false;
+        self.first_error = cause;
+        let cause = self.flush_cause();
+        self.requester.flush(&self.config, &cause, effects, &mut self.counters);
+        self.responder.flush(&self.config, &cause, effects, &mut self.counters);
+        effects.events.extend(event);
+        if self.config.uses_srq {
+            // It takes no more from the SRQ; what it had taken is completed above (IBTA
+            // 11.6.3.1.3).
+            effects.events.push(QpEvent::LastWqeReached);
+        }
+    }
+
+    pub(super) fn flush_cause(&self) -> Arc<Cause> {
+        Arc::new(Cause::Flushed { first: self.first_error.clone() })
+    }
+}

@@ -1,0 +1,120 @@
+//! Packets that come.
+use super::congestion::ECN;
+use super::reorder::Kept;
+use super::requester::{AnswerEnv, transport_of};
+use super::{DropReason, Env, MULTICAST_QPN, Qp, RecvSource};
+use crate::effects::QpEvent;
+use crate::memory::Memory;
+use crate::packet::Packet;
+use crate::time::Time;
+use crate::types::{QpState, QpType};
+use adverb_wire::Opcode;
+
+impl Qp {
+    /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.
+    /// [`Qp::take_turn`] is to be asked afterwards.
+    pub fn handle_packet<M: Memory + ?Sized, S: RecvSource + ?Sized>(
+        &mut self,
+        env: &mut Env<'_, M, S>,
+        packet: &Packet<'_>,
+    ) {
+        if packet.headers.bth.opcode == Opcode::CNP {
+            return self.handle_cnp(packet);
+        }
+        if let Err(reason) = self.admit(packet) {
+            self.counters.drop(reason);
+            return;
+        }
+        if packet.traffic_class & ECN == ECN {
+            self.marked(packet, env.clock.now());
+        }
+        if self.attr.state == QpState::Err {
+            self.responder.end_again(&ctx!(self), env.keys, packet, &mut self.counters);
+            return;
+        }
+        if packet.headers.bth.opcode.is_response() {
+            let mut answer = AnswerEnv {
+                ctx: &ctx!(self),
+                clock: env.clock,
+                keys: env.keys,
+                memory: env.memory,
+                effects: env.effects,
+                counters: &mut self.counters,
+            };
+            self.requester.handle_response(&mut answer, packet);
+            self.settle(env.effects);
+            return;
+        }
+        if !self.established && self.attr.state == QpState::Rtr {
+            self.established = true;
+            env.effects.events.push(QpEvent::CommEst);
+        }
+        // An XRC target has no protection domain of its own: that of the SRQ the packet names opens
+        // memory to it.
+        if let Some(xrc) = packet.headers.xrceth
+            && self.config.qp_type == QpType::XrcRecv
+            && let Some(pd) = env.srq.pd(xrc.srqn)
+        {
+            self.config.pd = pd;
+        }
+        let verdict = self.responder.handle_request(&ctx!(self), env, packet, &mut self.counters);
+        self.apply(verdict, env.effects);
+    }
+
+    /// May [`Qp::take_turn`] have something to give or to do?
+    #[inline]
+    #[must_use]
+    pub fn has_kept(&self) -> bool {
+        !(self.responder.reorder.is_idle() && self.requester.reorder().is_idle())
+    }
+    /// The next packet that came early and whose turn it is. The host asks after each packet that
+    /// it gave to [`Qp::handle_packet`], and gives this one next, until there is none.
+    #[inline]
+    pub fn take_turn(&mut self, now: Time) -> Option<Kept> {
+        if !self.has_kept() {
+            return None;
+        }
+        self.responder
+            .take_turn(now, &mut self.counters)
+            .or_else(|| self.requester.take_turn(now, &mut self.counters))
+    }
+
+    /// The checks of IBTA 9.6.1 that come before either half.
+    fn admit(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let bth = &packet.headers.bth;
+        let (state, qp_type) = (self.attr.state, self.config.qp_type);
+        // In ERR nothing is received but the request that led there, sent again: its NAK was lost.
+        let ended_here =
+            state == QpState::Err && bth.opcode.is_request() && self.responder.ended_at_or_after(bth.psn);
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Err) && !ended_here {
+            return Err(DropReason::State);
+        }
+        if qp_type == QpType::RawPacket || bth.opcode.transport() != transport_of(qp_type) {
+            return Err(DropReason::Transport);
+        }
+        let multicast = qp_type == QpType::Ud && bth.dest_qpn == MULTICAST_QPN;
+        if bth.dest_qpn != self.config.qpn && !multicast {
+            return Err(DropReason::DestQpn);
+        }
+        // The only entry of the P_Key table is the default partition, as a full member: it talks to
+        // full and limited members alike (IBTA 10.9.3).
+        if bth.pkey & 0x7fff != 0x7fff {
+            return Err(DropReason::PKey);
+        }
+        // The host gives the zero GID as the source of a packet that it takes for forged.
+        if packet.src == crate::Gid::default() || qp_type != QpType::Ud && packet.src != self.attr.av.dgid {
+            return Err(DropReason::Source);
+        }
+        if bth.opcode.is_response() {
+            if qp_type == QpType::XrcRecv {
+                return Err(DropReason::Opcode);
+            }
+            if !matches!(state, QpState::Rts | QpState::Sqd) {
+                return Err(DropReason::State);
+            }
+        } else if qp_type == QpType::XrcSend || !bth.opcode.is_request() {
+            return Err(DropReason::Opcode);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Packets that leave.
+use super::Qp;
+use super::requester::Step;
+use crate::cause::Cause;
+use crate::clock::Clock;
+use crate::effects::Effects;
+use crate::keys::KeyTable;
+use crate::memory::MemoryFault;
+use crate::packet::{Output, Transmit};
+use crate::types::{QpState, QpType};
+
+/// Which half made the packet handed out last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    Requester,
+    Responder,
+}
+
+/// May a plain ACK wait for company?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AckDelay {
+    /// It leaves at once.
+    None,
+    /// It waits until something else leaves.
+    Alone,
+    /// Something else has left: it leaves behind that, in the same run.
+    Accompanied,
+}
+
+impl Qp {
+    /// The next thing to do; call until [`Output::Idle`].
+    pub fn poll_output(&mut self, clock: &dyn Clock, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
+        if let Some(verdict) = self.responder.take_fatal() {
+            self.apply(verdict, effects);
+        }
+        if self.notifier.is_due() {
+            self.accompany_ack();
+            return Output::Packet(self.notification());
+        }
+        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
+        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the
+        // data sooner. It does not wait for a message of several packets: the peer would get the
+        // answer to its request, with an event, before the request itself completes.
+        let ack_last = self.responder.only_ack_waits() && !(sends && self.requester.is_at_long_message());
+        if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
+            self.accompany_ack();
+            self.last_packet = Half::Responder;
+            return Output::Packet(self.responder.response(&ctx!(self)));
+        }
+        if sends {
+            match self.requester.poll(&ctx!(self), clock, keys, effects, &mut self.counters) {
+                Step::Packet => {
+                    self.accompany_ack();
+                    self.last_packet = Half::Requester;
+                    return Output::Packet(self.request());
+                }
+                Step::Key(op) => return Output::Key(op),
+                Step::Idle => self.settle(effects),
+            }
+        }
+        if ack_last && !self.delays_ack() && self.responder.prepare_response(&ctx!(self), keys) {
+            self.last_packet = Half::Responder;
+            return Output::Packet(self.responder.response(&ctx!(self)));
+        }
+        Output::Idle
+    }
+    /// The packet that the requester has made ready.
+    #[inline]
+    fn request(&self) -> Transmit<'_> {
+        let ud = self.config.qp_type == QpType::Ud;
+        let path = if ud { self.requester.ud_path() } else { &self.attr.av };
+        let (source_port, traffic_class) = (ctx!(self).source_port(), ctx!(self).traffic_class(path));
+        let (headers, payload) = (self.requester.headers(), self.requester.payload());
+        Transmit { path, traffic_class, source_port, headers, payload }
+    }
+    /// Something leaves: an ACK that was delayed may leave behind it.
+    #[inline]
+    fn accompany_ack(&mut self) {
+        if self.ack == AckDelay::Alone {
+            self.ack = AckDelay::Accompanied;
+        }
+    }
+    /// Does a plain ACK wait, and nothing else, because the host delays it?
+    #[inline]
+    #[must_use]
+    pub fn delays_ack(&self) -> bool {
+        self.ack == AckDelay::Alone && self.responder.only_ack_waits()
+    }
+    /// From now on a plain ACK waits until something else leaves, so that both leave in one run; or
+    /// it does so no more. The host sees to it that it does not wait for long.
+    #[inline]
+    pub fn delay_ack(&mut self, delay: bool) {
+        self.ack = if delay { AckDelay::Alone } else { AckDelay::None };
+    }
+    /// The host performed (or refused) the last [`Output::Key`].
+    pub fn key_op_done(&mut self, result: Result<(), Cause>, effects: &mut Effects) {
+        self.requester.key_op_done(&self.config, result, effects);
+        self.settle(effects);
+    }
+    /// The host could not read the payload of the last [`Output::Packet`], which it did not send.
+    pub fn transmit_failed(&mut self, fault: MemoryFault, effects: &mut Effects) {
+        match self.last_packet {
+            Half::Requester => {
+                self.requester.transmit_failed(fault.addr);
+                self.settle(effects);
+            }
+            Half::Responder => {
+                let verdict = self.responder.transmit_failed(&ctx!(self), fault, effects);
+                self.apply(verdict, effects);
+            }
+        }
+    }
+}

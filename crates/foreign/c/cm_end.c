@@ -1,0 +1,176 @@
+// One end of a connection whose other end is killed: `cm_end SIDE STAGE ROLE ADDRESS PORT`. SIDE is `server` or `client`.
+// Both go up to the STAGE and print READY. ROLE `dies` stays there until it is killed; `hears` goes on when it gets SIGUSR1,
+// where there is something left to do for it, and prints what it heard: an event and its status.
+#include "cm_rig.h"
+
+// Less than the protocol takes to ask again (4.8 s), unless nobody can know of the death.
+enum { AT_ONCE = 4000, LATER = 100000 };
+
+enum stage { RESOLVED, ASKED, LOOKUP, ANSWERED, ESTABLISHED, DISCONNECTING };
+
+static const char *const STAGES[] = {"resolved", "asked", "lookup", "answered", "established", "disconnecting"};
+
+static enum stage stage;
+static int dies, limit = AT_ONCE;
+
+static void say(const char *word)
+{
+	puts(word);
+	fflush(stdout);
+}
+
+// The stage is reached. `waits`: what is left to do is done when the other end has been dealt with.
+static void ready(int waits)
+{
+	sigset_t set;
+	int got;
+
+	say("READY");
+	while (dies)
+		pause();
+	if (!waits)
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK(!sigwait(&set, &got), "sigwait");
+}
+
+// An event waits, and stays.
+static void unread(struct rdma_event_channel *channel)
+{
+	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
+
+	CHECK(poll(&at, 1, 60000) == 1, "no event came");
+}
+
+static void heard(struct rdma_event_channel *channel)
+{
+	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
+	enum rdma_cm_event_type kind;
+	struct rdma_cm_event *event;
+
+	// A client may establish what is over before the news has come.
+	do {
+		if (poll(&at, 1, limit) != 1) {
+			say("HEARD nothing");
+			return;
+		}
+		CHECK(!rdma_get_cm_event(channel, &event), "get_cm_event");
+		kind = event->event;
+		printf("HEARD %s %d\n", rdma_event_str(kind), event->status);
+		fflush(stdout);
+		CHECK(!rdma_ack_cm_event(event), "ack");
+	} while (kind == RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void established(struct rdma_event_channel *channel, struct rdma_cm_id *id)
+{
+	ready(stage == DISCONNECTING);
+	if (stage == DISCONNECTING) {
+		CHECK(!rdma_disconnect(id), "disconnect");
+		say("DISCONNECTING");
+	}
+	heard(channel);
+}
+
+static void lookup(struct rdma_cm_id *id)
+{
+	struct rdma_conn_param param = {.qp_num = 1};
+
+	CHECK(!rdma_connect(id, &param), "connect");
+	ready(0);
+	limit = LATER;
+	heard(id->channel);
+}
+
+static void serve(const char *address, int port, enum rdma_port_space ps)
+{
+	struct listener l = {.channel = channel_open()};
+	struct sockaddr_in at = ipv4(address, port);
+	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+	struct ibv_qp_init_attr attr = plain_attr();
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	CHECK(!rdma_create_id(l.channel, &l.id, &l, ps), "create");
+	CHECK(!rdma_bind_addr(l.id, (struct sockaddr *)&at), "bind");
+	CHECK(!rdma_listen(l.id, 4), "listen");
+	say("LISTENING");
+	if (stage == RESOLVED)
+		ready(0);
+	unread(l.channel);
+	if (stage == ASKED || stage == LOOKUP)
+		ready(1);
+	event = expect(l.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = event->id;
+	CHECK(!rdma_ack_cm_event(event), "ack");
+	if (rdma_create_qp(id, NULL, &attr)) {
+		printf("HEARD create_qp %d\n", errno);
+		fflush(stdout);
+		return;
+	}
+	CHECK(!rdma_accept(id, &param), "accept");
+	if (stage == ANSWERED)
+		ready(0);
+	if (stage >= ESTABLISHED) {
+		drop(l.channel, RDMA_CM_EVENT_ESTABLISHED);
+		established(l.channel, id);
+	} else {
+		heard(l.channel);
+	}
+}
+
+static void ask(const char *address, int port, enum rdma_port_space ps)
+{
+	struct rdma_event_channel *channel = channel_open();
+	struct sockaddr_in to = ipv4(address, port);
+	struct ibv_qp_init_attr attr = plain_attr();
+	struct rdma_cm_id *id;
+
+	CHECK(!rdma_create_id(channel, &id, NULL, ps), "create");
+	CHECK(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 5000), "resolve_addr");
+	drop(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(!rdma_resolve_route(id, 5000), "resolve_route");
+	drop(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	if (stage == LOOKUP) {
+		lookup(id);
+		return;
+	}
+	CHECK(!rdma_create_qp(id, NULL, &attr), "create_qp");
+	if (stage == RESOLVED)
+		ready(1);
+	client_connect(id, NULL);
+	if (stage == ASKED)
+		ready(0);
+	if (stage == ANSWERED) {
+		unread(channel);
+		ready(1);
+	}
+	if (stage >= ESTABLISHED) {
+		drop(channel, RDMA_CM_EVENT_ESTABLISHED);
+		established(channel, id);
+	} else {
+		heard(channel);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	enum rdma_port_space ps = RDMA_PS_TCP;
+	sigset_t set;
+
+	CHECK(argc == 6, "SIDE STAGE ROLE ADDRESS PORT");
+	while (strcmp(argv[2], STAGES[stage]))
+		CHECK(++stage < ARRAY_LEN(STAGES), "no stage %s", argv[2]);
+	if (stage == LOOKUP)
+		ps = RDMA_PS_UDP;
+	dies = !strcmp(argv[3], "dies");
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK(!sigprocmask(SIG_BLOCK, &set, NULL), "sigprocmask");
+	if (!strcmp(argv[1], "server"))
+		serve(argv[4], atoi(argv[5]), ps);
+	else
+		ask(argv[4], atoi(argv[5]), ps);
+	return 0;
+}

@@ -1,0 +1,55 @@
+//! Two hosts: network namespaces with one end of a cable each.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use crate::process::{Running, adverb, start};
+
+/// Makes the hosts, and what steps use. The first, where the steps run, has the address 192.0.2.1,
+/// the other, whose programs are started by `$there COMMAND`, 192.0.2.2.
+const SET_UP: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip netns add other
+ip link add here type veth peer name there netns other
+ip addr add 192.0.2.1/24 dev here
+ip link set here addrgenmode none
+ip link set here up
+ip -n other link set lo up
+ip -n other addr add 192.0.2.2/24 dev there
+ip -n other link set there addrgenmode none
+ip -n other link set there up
+# WORD SECONDS COMMAND: repeats the command until it is true.
+wait_for() {
+    word=$1; n=$(($2 * 20)); shift 2
+    until "$@"; do
+        n=$((n - 1)); [ $n -gt 0 ] || fail "$word"
+        sleep 0.05
+    done
+}
+says() { [ -e /run/$2 ] && grep -q "$1" /run/$2; }
+fail() { echo "$1"; tail -c 2000 /run/server /run/client; kill -9 $started 2>/dev/null; exit 1; }
+there="ip netns exec other"
+device_here() { "$ADVERB" devices | grep -q adverb_here; }
+device_there() { $there "$ADVERB" devices | grep -q adverb_there; }
+started=
+wait_for "the cable is not up" 10 device_here
+wait_for "the cable is not up" 10 device_there
+"#;
+
+/// Runs steps of a shell on the first of two hosts, with these arguments. `ADVERB` is the command
+/// under test.
+///
+/// # Errors
+/// When they cannot be started.
+pub fn two_hosts(what: &str, steps: &str, args: &[&str]) -> Result<Running, String> {
+    let mut command = Command::new("unshare");
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if !root {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let steps = format!("{SET_UP}{steps}");
+    command.args(["--net", "--mount", "sh", "-e", "-c", &steps, "sh"]).args(args);
+    command.env("ADVERB", adverb()?).env_remove("ADVERB_PATH");
+    start(command, format!("two hosts, {what}"))
+}

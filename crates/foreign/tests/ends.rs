@@ -1,0 +1,162 @@
+//! A peer that is killed, in each state of a connection: what a program of librdmacm hears, on one
+//! host (both paths) and on two. The events and their numbers are those of Linux.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::cc::compile_linked;
+use adverb_foreign::hosts::two_hosts;
+use adverb_foreign::process::{Program, Running, free_port};
+use adverb_foreign::suite::{case, run, short};
+use adverb_foreign::{Verdict, require};
+
+/// How long the steps of a case may take, the longest wait of the protocol included.
+const LIMIT: Duration = Duration::from_secs(150);
+const PATHS: [&str; 2] = ["local", "wire"];
+
+/// A state, who is killed in it, and what the other one hears on one host and on two.
+struct Row {
+    stage: &'static str,
+    killed: &'static str,
+    /// One of these.
+    heard: [&'static [&'static str]; 2],
+}
+
+/// 28: the peer refused, as a kernel says for its process; 4: it gave up waiting; 8: nobody
+/// listens. A void request has no attributes for a queue pair (EINVAL, 22). From another host the
+/// news may come after the program has gone on.
+const ROWS: [Row; 9] = [
+    Row { stage: "resolved", killed: "server", heard: [NOBODY, NOBODY] },
+    Row { stage: "asked", killed: "server", heard: [REFUSED, REFUSED] },
+    Row { stage: "asked", killed: "client", heard: [VOID, &["create_qp 22", "RDMA_CM_EVENT_REJECTED 4"]] },
+    // On one host it is asked again before anybody knows.
+    Row {
+        stage: "lookup",
+        killed: "server",
+        heard: [&["RDMA_CM_EVENT_UNREACHABLE 1"], &["RDMA_CM_EVENT_UNREACHABLE 2"]],
+    },
+    Row {
+        stage: "answered",
+        killed: "server",
+        heard: [FAILED, &["RDMA_CM_EVENT_CONNECT_ERROR -22", "RDMA_CM_EVENT_REJECTED 28"]],
+    },
+    Row { stage: "answered", killed: "client", heard: [REFUSED, REFUSED] },
+    Row { stage: "established", killed: "server", heard: [OVER, OVER] },
+    Row { stage: "established", killed: "client", heard: [OVER, OVER] },
+    Row { stage: "disconnecting", killed: "server", heard: [OVER, OVER] },
+];
+const VOID: &[&str] = &["create_qp 22"];
+const NOBODY: &[&str] = &["RDMA_CM_EVENT_REJECTED 8"];
+const REFUSED: &[&str] = &["RDMA_CM_EVENT_REJECTED 28"];
+const FAILED: &[&str] = &["RDMA_CM_EVENT_CONNECT_ERROR -22"];
+const OVER: &[&str] = &["RDMA_CM_EVENT_DISCONNECTED 0"];
+
+fn main() -> ExitCode {
+    // A MAD may come to any process of the user in the namespace.
+    adverb_foreign::alone::be_alone();
+    let mut cases = Vec::new();
+    for row in ROWS {
+        let Row { stage, killed, heard } = row;
+        for path in PATHS {
+            let name = format!("RCM-11/{path}/{stage}/the_{killed}_is_killed");
+            cases.push(case(name, move || one_host(stage, killed, heard[0], path)));
+        }
+        let name = format!("RCM-11/two_hosts/{stage}/the_{killed}_is_killed");
+        cases.push(case(name, move || hosts(stage, killed, heard[1], "beside")));
+    }
+    if !short() {
+        // The protocol's whole time: 16 times 4.8 s.
+        let silence = &["RDMA_CM_EVENT_UNREACHABLE -110"];
+        let name = "RCM-11/two_hosts/resolved/nobody_is_left_on_the_servers_host";
+        cases.push(case(name, move || hosts("resolved", "server", silence, "alone")));
+    }
+    run("ends", cases)
+}
+
+fn built() -> Result<String, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| compile_linked("cm_end", &["-lrdmacm"])).clone()?;
+    Ok(built.display().to_string())
+}
+
+fn signal(to: &Running, name: &str) -> Verdict {
+    let line = ["-s", name, &to.pid().to_string()];
+    let sent = Command::new("kill").args(line).status().map_err(|e| format!("kill: {e}"))?;
+    if sent.success() { Ok(()) } else { Err(format!("SIG{name} was not sent")) }
+}
+
+fn one_host(stage: &str, killed: &str, heard: &[&str], path: &str) -> Verdict {
+    let port = free_port()?.to_string();
+    let program = built()?;
+    let end = |side: &str| {
+        let role = if side == killed { "dies" } else { "hears" };
+        let args = [side, stage, role, "127.0.0.1", &port];
+        Program::new(program.clone(), &args).env("ADVERB_PATH", path).start()
+    };
+    let mut server = end("server")?;
+    server.wait_for_text("LISTENING", LIMIT)?;
+    let mut client = end("client")?;
+    server.wait_for_text("READY", LIMIT)?;
+    client.wait_for_text("READY", LIMIT)?;
+    let (mut dead, mut alive) = if killed == "server" { (server, client) } else { (client, server) };
+    if stage == "disconnecting" {
+        signal(&dead, "STOP")?;
+        signal(&alive, "USR1")?;
+        alive.wait_for_text("DISCONNECTING", LIMIT)?;
+    }
+    dead.kill_hard();
+    if waits(stage) {
+        signal(&alive, "USR1")?;
+    }
+    let out = alive.wait(LIMIT);
+    out.require_ok()?;
+    require!(heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))), "{}", out.describe());
+    Ok(())
+}
+
+/// Stages in which the one that lives does something after the death, rather than sleep.
+fn waits(stage: &str) -> bool {
+    ["resolved", "asked", "answered"].contains(&stage)
+}
+
+/// `$1` stage, `$2` who is killed, `$3` who lives, `$4` whether others are on the server's host.
+const STEPS: &str = r#"
+role() { [ $1 = $2 ] && echo dies || echo hears; }
+if [ $4 = beside ]; then
+    "$ADVERB" run -- "$END" server resolved dies 192.0.2.1 7472 >/run/beside 2>&1 & beside=$!
+    started=$beside
+    wait_for "nobody listens" 20 says LISTENING beside
+fi
+"$ADVERB" run -- "$END" server $1 $(role server $2) 192.0.2.1 7471 >/run/server 2>&1 & server=$!
+started="$started $server"
+wait_for "nobody listens" 20 says LISTENING server
+$there "$ADVERB" run -- "$END" client $1 $(role client $2) 192.0.2.1 7471 >/run/client 2>&1 & client=$!
+started="$started $client"
+wait_for "the server is not ready" 20 says READY server
+wait_for "the client is not ready" 20 says READY client
+eval "killed=\$$2; told=\$$3"
+if [ $1 = disconnecting ]; then
+    kill -STOP $killed
+    kill -USR1 $told
+    wait_for "it does not disconnect" 20 says DISCONNECTING $3
+fi
+kill -9 $killed || fail "$2 has ended by itself"
+case $1 in resolved|asked|answered) kill -USR1 $told;; esac
+wait_for "$3 heard nothing" 100 says HEARD $3
+wait $told || fail "$3 failed"
+[ -z "$beside" ] || kill -9 $beside
+cat /run/$3
+"#;
+
+fn hosts(stage: &str, killed: &str, heard: &[&str], others: &str) -> Verdict {
+    let alive = if killed == "server" { "client" } else { "server" };
+    let steps = format!("END={}\n{STEPS}", built()?);
+    let what = format!("the {killed} killed when {stage}");
+    let out = two_hosts(&what, &steps, &[stage, killed, alive, others])?.wait(LIMIT);
+    out.require_ok()?;
+    require!(heard.iter().any(|h| out.text.contains(&format!("HEARD {h}\n"))), "{}", out.describe());
+    Ok(())
+}

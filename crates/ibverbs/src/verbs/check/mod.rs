@@ -1,0 +1,125 @@
+//! `adverb run --check`: what the program calls goes to a ledger ([`adverb_check`]), and what
+//! follows from it to the log.
+//!
+//! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
+//! these look at one word. The calls of the data path are in [`super::checked`].
+mod objects;
+mod process;
+mod report;
+
+pub use objects::*;
+pub use process::{asked_for_fork, finish};
+pub use report::place;
+
+use crate::abi::{ibv_cq_ex, ibv_qp_ex};
+use crate::verbs::failure;
+use adverb_check::{Ledger, Suppressions};
+use adverb_sync::{Mutex, MutexGuard};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64};
+
+/// Asks for the check, if it is set and neither empty nor 0.
+pub const VARIABLE: &str = "ADVERB_CHECK";
+/// The file of suppressions.
+pub const SUPPRESS: &str = "ADVERB_CHECK_SUPPRESS";
+/// The exit status of a program that was reported on, and would have ended with 0.
+pub const EXIT: &str = "ADVERB_CHECK_EXIT";
+
+/// Locks under which a queue pair is posted to, so that the ledger has requests in their order.
+const LOCKS: usize = 64;
+
+/// What a process that is checked has.
+pub struct Check {
+    ledger: Mutex<Ledger>,
+    posting: [Mutex<()>; LOCKS],
+    suppressions: Suppressions,
+    exit: Option<i32>,
+    /// Reports so far.
+    told: AtomicU64,
+    /// Failed completions whose undefined fields were filled.
+    pub(super) filled: AtomicU64,
+    /// The process that is checked; its children begin anew.
+    process: AtomicI32,
+}
+
+type Extend<T> = fn(&mut T);
+/// What puts the calls of the data path into extended CQs and queue pairs.
+static EXTEND: OnceLock<(Extend<ibv_cq_ex>, Extend<ibv_qp_ex>)> = OnceLock::new();
+
+/// How extended CQs and queue pairs are made to tell; left by the first context.
+pub fn set_extend(cq: Extend<ibv_cq_ex>, qp: Extend<ibv_qp_ex>) {
+    let _ = EXTEND.set((cq, qp));
+}
+
+/// Has an extended CQ tell what is polled, if the process is checked.
+pub fn extend_cq(c: &mut ibv_cq_ex) {
+    if let Some((cq, _)) = EXTEND.get() {
+        cq(c);
+    }
+}
+
+/// Has an extended queue pair tell what is posted, if the process is checked.
+pub fn extend_qp(c: &mut ibv_qp_ex) {
+    if let Some((_, qp)) = EXTEND.get() {
+        qp(c);
+    }
+}
+
+static CHECK: OnceLock<Option<Box<Check>>> = OnceLock::new();
+
+/// The check of this process, if it is checked.
+#[inline]
+pub fn check() -> Option<&'static Check> {
+    CHECK.get()?.as_deref()
+}
+
+/// Looks whether the process is to be checked, once.
+pub fn init() {
+    CHECK.get_or_init(|| {
+        let on = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
+        on.then(|| Box::new(Check::asked()))
+    });
+    if check().is_some() {
+        failure::keep();
+        process::watch();
+    }
+}
+
+impl Check {
+    fn asked() -> Check {
+        let file = std::env::var_os(SUPPRESS).filter(|v| !v.is_empty());
+        let suppressions = file.map_or_else(Suppressions::default, |file| {
+            let read = std::fs::read_to_string(&file).map_err(|e| e.to_string());
+            read.and_then(|text| text.parse().map_err(|e: adverb_check::Bad| e.to_string())).unwrap_or_else(
+                |why| {
+                    log::error!("{SUPPRESS}: {}: {why}", file.display());
+                    Suppressions::default()
+                },
+            )
+        });
+        Check {
+            ledger: Mutex::default(),
+            posting: [const { Mutex::new(()) }; LOCKS],
+            suppressions,
+            exit: std::env::var(EXIT).ok().and_then(|v| v.trim().parse().ok()),
+            told: AtomicU64::new(0),
+            filled: AtomicU64::new(0),
+            process: AtomicI32::new(std::process::id() as i32),
+        }
+    }
+
+    /// Keeps other posts to a queue pair away.
+    pub(super) fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
+        self.posting[number as usize % LOCKS].lock()
+    }
+
+    /// Tells the ledger something, and the log what follows.
+    pub(super) fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
+        let mut ledger = self.ledger.lock();
+        let result = f(&mut ledger);
+        let reports = ledger.reports();
+        drop(ledger);
+        reports.iter().for_each(|report| self.report(report));
+        result
+    }
+}

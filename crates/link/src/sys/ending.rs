@@ -1,0 +1,144 @@
+//! Ends of connections in which others may have left descriptors.
+//!
+//! Who sends a descriptor and closes its own leaves the last close to whoever has the connection,
+//! even to one that never looks at what came. Some closes wait: that of a TCP socket with
+//! `SO_LINGER` for as long as its sender pleases. The kernel waits for nothing when a thread ends.
+//! So a connection that has something in it is closed by the end of a thread (TRU-2).
+use super::check;
+use libc::{c_int, c_uint, socklen_t};
+use std::io;
+use std::mem::{self, MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::mpsc::sync_channel;
+
+/// `CLOSE_RANGE_UNSHARE` (linux/close_range.h, since 5.9).
+const UNSHARE: c_uint = 2;
+
+/// Closes a connection, or a socket that takes connections with those that nobody has taken.
+/// Returns at once, whatever others have left in them.
+pub fn end_connection(fd: OwnedFd) {
+    let mut laden = Vec::new();
+    let raw = fd.as_raw_fd();
+    // Nothing more comes in.
+    // SAFETY: plain integers. It fails only where the connection has ended.
+    unsafe { libc::shutdown(raw, libc::SHUT_RDWR) };
+    match held(raw) {
+        Held::Nothing => return,
+        Held::Something => laden.push(fd),
+        Held::Connections => {
+            laden.extend(std::iter::from_fn(|| accept(raw)).filter(|one| {
+                // SAFETY: as above.
+                unsafe { libc::shutdown(one.as_raw_fd(), libc::SHUT_RDWR) };
+                held(one.as_raw_fd()) == Held::Something
+            }));
+            // First, so that its name is free when this returns.
+            drop(fd);
+        }
+    }
+    close_foreign(laden);
+}
+
+/// What a socket holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    Something,
+    /// It listens.
+    Connections,
+}
+
+fn held(fd: RawFd) -> Held {
+    let option = |name, value: c_int| {
+        let len = size_of::<c_int>() as socklen_t;
+        // SAFETY: `value` has `len` bytes.
+        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const value).cast(), len) }
+    };
+    // A message without a byte may have descriptors. So each has its sender's user from now on,
+    // for which there is no room.
+    option(libc::SO_PASSCRED, 1);
+    let mut byte = MaybeUninit::<u8>::uninit();
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: all zeros is an empty message header.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: room for one byte. What is looked at stays.
+    let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut header, flags) };
+    match n {
+        1.. => Held::Something,
+        0 if is_stream(fd) || header.msg_flags & libc::MSG_CTRUNC == 0 => Held::Nothing,
+        0 => Held::Something,
+        _ => match io::Error::last_os_error().raw_os_error() {
+            Some(libc::ENOTCONN | libc::EINVAL) => Held::Connections,
+            _ => Held::Nothing,
+        },
+    }
+}
+
+/// A stream has no message without a byte.
+fn is_stream(fd: RawFd) -> bool {
+    let mut kind: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: `kind` has `len` bytes.
+    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut len) };
+    kind == libc::SOCK_STREAM
+}
+
+/// One that nobody has taken.
+fn accept(fd: RawFd) -> Option<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let nobody = ptr::null_mut::<libc::sockaddr>();
+    loop {
+        // SAFETY: no address is asked for.
+        let one = unsafe { libc::syscall(libc::SYS_accept4, fd, nobody, ptr::null_mut::<u32>(), flags) };
+        match check(one as c_int) {
+            // SAFETY: a new descriptor.
+            Ok(fd) => return Some(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Closes descriptors that others made. A thread takes a table of descriptors of its own, with all
+/// that this process has. Then they are closed here, which is not the last close, and the thread
+/// ends.
+pub(crate) fn close_foreign(fds: Vec<OwnedFd>) {
+    if fds.is_empty() {
+        return;
+    }
+    let (copied, has_copied) = sync_channel::<bool>(1);
+    let (closed, is_closed) = sync_channel::<Vec<OwnedFd>>(1);
+    let thread = without_signals(|| {
+        std::thread::Builder::new().name("adverb-end".into()).spawn(move || {
+            // SAFETY: closes nothing; from here on this thread, which uses none, has descriptors of
+            // its own.
+            let apart = unsafe { libc::syscall(libc::SYS_close_range, c_uint::MAX, c_uint::MAX, UNSHARE) };
+            let _ = copied.send(apart == 0);
+            // Older kernels: then they are closed here, and this thread waits.
+            drop(is_closed.recv());
+        })
+    });
+    if thread.is_ok() && has_copied.recv() != Ok(true) {
+        let _ = closed.send(fds);
+        return;
+    }
+    drop(fds);
+    // Now it may end.
+    drop(closed);
+}
+
+/// Has a thread that is made meanwhile take no signals: they are the program's.
+fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: two sets of this thread's own; the second call gives back what the first wrote.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let result = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        result
+    }
+}

@@ -1,0 +1,82 @@
+//! What is left of a block elsewhere when its program gives it up, and signals.
+use super::tests::{block, file, free, get, put};
+use super::*;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+
+const PAGE: u64 = 4096;
+
+fn wait_for(pipe: &mut PipeReader) {
+    pipe.read_exact(&mut [0]).unwrap();
+}
+
+fn tell(pipe: &mut PipeWriter) {
+    pipe.write_all(&[0]).unwrap();
+}
+
+/// MEM-6: a block that a thread ran on has become ordinary memory. A child of then has it still
+/// when its parent has freed it, and the block's memory went back.
+#[test]
+fn mem_6_a_child_keeps_what_its_parent_frees() {
+    let (file, _one) = file();
+    let (start, len) = (block(file, 8 * PAGE), 8 * PAGE);
+    put(start, 5, 4 * PAGE);
+    // SAFETY: memory of this test.
+    unsafe { sys::protect(start, PAGE, libc::PROT_READ) }.unwrap();
+    file.run_on(start, len);
+    // SAFETY: as above.
+    unsafe { sys::protect(start, PAGE, RW) }.unwrap();
+    let (mut freed, mut free_it) = std::io::pipe().unwrap();
+    // SAFETY: the child reads a pipe and memory, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        wait_for(&mut freed);
+        let seen = [0, 1, 3, 4, 7].map(|page| get(start + page * PAGE));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit((seen != [5, 5, 5, 0, 0]).into()) };
+    }
+    free(file, start, len);
+    tell(&mut free_it);
+    let mut status = 0;
+    // SAFETY: the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// MEM-1: private memory that is locked refuses to be given up, and keeps its bytes; what lies
+/// before it in the range is given up.
+#[test]
+fn mem_1_locked_pages_are_not_given_up() {
+    let (file, _one) = file();
+    let start = block(file, 4 * PAGE);
+    for advice in [libc::MADV_FREE, libc::MADV_DONTNEED] {
+        put(start, 5, 4 * PAGE);
+        // SAFETY: memory of this test.
+        assert_eq!(unsafe { libc::mlock((start + PAGE) as *const libc::c_void, PAGE as usize) }, 0);
+        assert_eq!(advice::advise(start, 4 * PAGE as usize, advice), libc::EINVAL);
+        assert_eq!([0, 1, 2].map(|page| get(start + page * PAGE)), [0, 5, 5], "advice {advice}");
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::munlock((start + PAGE) as *const libc::c_void, PAGE as usize) }, 0);
+        assert_eq!(advice::advise(start, 4 * PAGE as usize, advice), 0);
+        assert_eq!(get(start + PAGE), 0);
+    }
+    free(file, start, 4 * PAGE);
+}
+
+/// MEM-7: no handler of the program runs while the table is changed: one that forks would have a
+/// child without its blocks.
+#[test]
+fn mem_7_signals_wait_for_the_table() {
+    static CAME: AtomicBool = AtomicBool::new(false);
+    extern "C" fn comes(_: libc::c_int) {
+        CAME.store(true, Ordering::SeqCst);
+    }
+    let (file, _one) = file();
+    // SAFETY: a handler that sets a flag, for a signal that nothing else here uses.
+    unsafe { libc::signal(libc::SIGUSR2, comes as *const () as libc::sighandler_t) };
+    let table = file.table();
+    // SAFETY: for this thread.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    assert!(!CAME.load(Ordering::SeqCst));
+    drop(table);
+    assert!(CAME.load(Ordering::SeqCst));
+}

@@ -1,0 +1,183 @@
+//! What is heard of a peer that was killed, in each state of a connection, on one host and on two.
+use super::flows::{A, B, deliver_now};
+use super::program::{PARAM, Param, pass};
+use super::{Network, Program};
+use crate::event::EventKind::{self, *};
+use adverb_cm::ip::{PS_TCP, PS_UDP};
+use nix::errno::Errno;
+use std::rc::Rc;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stage {
+    /// The request lies unread at the server.
+    Asked,
+    /// The server has agreed; the client has not read it.
+    Answered,
+    Established,
+    /// The one that lives has disconnected, and is not answered.
+    Disconnecting,
+}
+
+/// A client and a server, on one host or two, in a stage.
+struct Scene {
+    n: Rc<Network>,
+    a: Program,
+    b: Program,
+    id: u32,
+    child: u32,
+}
+
+impl Scene {
+    fn reach(stage: Stage, hosts: u32, dead: char) -> Scene {
+        let n = Network::new(3);
+        let a = Program::new(&n, 1, &[A]);
+        let (b, to) = match hosts {
+            1 => (Program::new(&n, 2, &[A]), "10.0.0.1:7471"),
+            _ => (Program::new(&n, 9, &[B]), "10.0.0.2:7471"),
+        };
+        let mut scene = Scene { n, a, b, id: 0, child: 0 };
+        let listener = scene.b.tcp(100);
+        scene.b.bind(listener, to).unwrap();
+        scene.b.listen(listener, 5).unwrap();
+        scene.id = scene.a.ready(1, PS_TCP, to);
+        scene.a.connect(scene.id, &PARAM).unwrap();
+        scene.pass();
+        if stage == Stage::Asked {
+            return scene;
+        }
+        scene.child = scene.b.expect(ConnectRequest).id;
+        scene.b.accept(scene.child, 200, &Param { qpn: 0x456, ..PARAM }).unwrap();
+        scene.pass();
+        if stage == Stage::Answered {
+            return scene;
+        }
+        scene.a.expect(ConnectResponse);
+        scene.a.establish(scene.id).unwrap();
+        scene.pass();
+        scene.b.expect(Established);
+        if stage == Stage::Disconnecting {
+            scene.n.faults.set([100, 0, 0]);
+            match dead {
+                'a' => scene.b.disconnect(scene.child).unwrap(),
+                _ => scene.a.disconnect(scene.id).unwrap(),
+            }
+            scene.n.faults.set([0; 3]);
+        }
+        scene
+    }
+
+    fn pass(&mut self) {
+        deliver_now(&self.n, &mut self.a, &mut self.b);
+    }
+
+    /// One of them is killed: the other host's survivor speaks for it, or the own host knows.
+    fn kill(&mut self, dead: char) {
+        let (dead, live) = if dead == 'a' { (&self.a, &mut self.b) } else { (&self.b, &mut self.a) };
+        let process = dead.process;
+        let all = self.n.entrusted.borrow().clone();
+        let farewells: Vec<_> = all.iter().filter(|(key, _)| key.0 == process).collect();
+        self.n.dead.borrow_mut().insert(process);
+        self.n.forget(process);
+        if dead.world.door.addresses == live.world.door.addresses {
+            assert!(farewells.is_empty(), "on one host nobody needs to speak for others");
+            live.world.peer_gone(self.n.now.get(), process);
+        } else {
+            assert_eq!(farewells.len(), 1, "one connection is one farewell");
+            // They are sent more than once.
+            for _ in 0..2 {
+                for (_, farewell) in &farewells {
+                    live.world.mad(self.n.now.get(), farewell.path.reversed(), 0, &farewell.mad);
+                }
+            }
+        }
+        pass(&self.n, &mut [live], 1);
+    }
+}
+
+#[test]
+fn ucm_12_ucm_7_a_killed_peer_is_told_of_in_each_state() {
+    type Heard = &'static [(EventKind, i32)];
+    let rows: [(Stage, char, Heard); 7] = [
+        (Stage::Asked, 'b', &[(Rejected, 28)]),
+        (Stage::Answered, 'b', &[(ConnectResponse, 0), (Rejected, 28)]),
+        (Stage::Answered, 'a', &[(Rejected, 28)]),
+        (Stage::Established, 'a', &[(Disconnected, 0)]),
+        (Stage::Established, 'b', &[(Disconnected, 0)]),
+        (Stage::Disconnecting, 'a', &[(Disconnected, 0)]),
+        (Stage::Disconnecting, 'b', &[(Disconnected, 0)]),
+    ];
+    for hosts in [1, 2] {
+        for (stage, dead, heard) in rows {
+            let mut scene = Scene::reach(stage, hosts, dead);
+            scene.kill(dead);
+            let live = if dead == 'a' { &mut scene.b } else { &mut scene.a };
+            let got: Vec<_> = std::iter::from_fn(|| live.event()).map(|e| (e.kind, e.status)).collect();
+            let expected: Vec<_> = heard.iter().map(|(kind, status)| (*kind as u32, *status)).collect();
+            assert_eq!(got, expected, "{hosts} hosts, {stage:?}, {dead} is killed");
+            if stage == Stage::Answered && dead == 'b' {
+                assert_eq!(scene.a.establish(scene.id), Err(Errno::EINVAL), "it is over");
+            }
+        }
+    }
+}
+
+/// A request whose sender is gone comes to the program all the same, as with Linux, and cannot be
+/// accepted.
+#[test]
+fn ucm_12_ucm_7_a_request_of_a_killed_client_is_void() {
+    for hosts in [1, 2] {
+        let mut scene = Scene::reach(Stage::Asked, hosts, 'a');
+        scene.kill('a');
+        let child = scene.b.expect(ConnectRequest).id;
+        assert!(scene.b.event().is_none());
+        assert_eq!(scene.b.accept(child, 200, &PARAM), Err(Errno::EINVAL), "{hosts} hosts");
+    }
+}
+
+#[test]
+fn ucm_7_the_port_of_a_killed_server_is_nobodys() {
+    let mut scene = Scene::reach(Stage::Established, 1, 'b');
+    scene.kill('b');
+    scene.a.expect(Disconnected);
+    let id = scene.a.ready(2, PS_TCP, "10.0.0.1:7471");
+    scene.a.connect(id, &PARAM).unwrap();
+    pass(&scene.n, &mut [&mut scene.a], 10);
+    assert_eq!(scene.a.expect(Rejected).status, 8);
+}
+
+/// What is over is nobody's business any more, however it came to its end.
+#[test]
+fn ucm_12_what_is_over_is_taken_back() {
+    let mut scene = Scene::reach(Stage::Asked, 2, 'a');
+    assert_eq!(scene.n.entrusted.borrow().len(), 2);
+    scene.child = scene.b.expect(ConnectRequest).id;
+    scene.b.reject(scene.child, 28, b"no").unwrap();
+    assert_eq!(scene.n.entrusted.borrow().len(), 1, "who refuses has said it");
+    scene.pass();
+    scene.a.expect(Rejected);
+    assert!(scene.n.entrusted.borrow().is_empty());
+    // A lookup that is answered, and one that is refused.
+    let service = scene.b.udp(300);
+    scene.b.bind(service, "10.0.0.2:7472").unwrap();
+    scene.b.listen(service, 5).unwrap();
+    for accepted in [true, false] {
+        let id = scene.a.ready(5, PS_UDP, "10.0.0.2:7472");
+        scene.a.connect(id, &PARAM).unwrap();
+        scene.pass();
+        let request = scene.b.expect(ConnectRequest).id;
+        assert_eq!(scene.n.entrusted.borrow().len(), 1);
+        match accepted {
+            true => scene.b.accept(request, 301, &PARAM).unwrap(),
+            false => scene.b.reject(request, 28, b"").unwrap(),
+        }
+        assert!(scene.n.entrusted.borrow().is_empty());
+        scene.pass();
+        scene.a.expect(if accepted { Established } else { Unreachable });
+    }
+    for mut scene in [Scene::reach(Stage::Asked, 2, 'a'), Scene::reach(Stage::Answered, 2, 'a')] {
+        scene.a.close();
+        scene.b.close();
+        pass(&scene.n, &mut [&mut scene.a, &mut scene.b], 100_000);
+        assert!(scene.n.entrusted.borrow().is_empty());
+    }
+}
