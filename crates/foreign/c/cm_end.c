@@ -137,8 +137,11 @@ static void ask(const char *address, int port, enum rdma_port_space ps)
 		return;
 	}
 	CHECK(!rdma_create_qp(id, NULL, &attr), "create_qp");
-	if (stage == RESOLVED)
+	if (stage == RESOLVED) {
 		ready(1);
+		// A request that meets a dying process is lost, and comes again after its timeout.
+		limit = LATER;
+	}
 	client_connect(id, NULL);
 	if (stage == ASKED)
 		ready(0);

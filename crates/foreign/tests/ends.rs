@@ -26,7 +26,8 @@ struct Row {
 }
 
 /// 28: the peer refused, as a kernel says for its process; 4: it gave up waiting; 8: nobody
-/// listens. A void request has no attributes for a queue pair (EINVAL, 22). From another host the
+/// listens; 6: a process beside the dead one does not know the connection. A void request has no
+/// attributes for a queue pair (EINVAL, 22). From another host the
 /// news may come after the program has gone on.
 const ROWS: [Row; 9] = [
     Row { stage: "resolved", killed: "server", heard: [NOBODY, NOBODY] },
@@ -41,7 +42,10 @@ const ROWS: [Row; 9] = [
     Row {
         stage: "answered",
         killed: "server",
-        heard: [FAILED, &["RDMA_CM_EVENT_CONNECT_ERROR -22", "RDMA_CM_EVENT_REJECTED 28"]],
+        heard: [
+            FAILED,
+            &["RDMA_CM_EVENT_CONNECT_ERROR -22", "RDMA_CM_EVENT_REJECTED 28", "RDMA_CM_EVENT_REJECTED 6"],
+        ],
     },
     Row { stage: "answered", killed: "client", heard: [REFUSED, REFUSED] },
     Row { stage: "established", killed: "server", heard: [OVER, OVER] },
