@@ -1,4 +1,4 @@
-//! Two connected RC queue pairs in one process, over the wire path of the loopback device.
+//! Two connected queue pairs in one process, on the loopback device; `ADVERB_PATH` says by which path.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod child;
 pub mod party;
