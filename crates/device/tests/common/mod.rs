@@ -1,4 +1,5 @@
-//! Two connected queue pairs in one process, on the loopback device; `ADVERB_PATH` says by which path.
+//! Two connected queue pairs in one process, on the loopback device; `ADVERB_PATH` says by which
+//! path.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub mod child;
 pub mod party;
