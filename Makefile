@@ -22,7 +22,7 @@ TOLD = ADVERB=$(ADVERB) $(if $(SHORT),ADVERB_FOREIGN_SHORT=1) $(if $(WIRE),ADVER
 BENCH = $(CARGO) run --release --package adverb-bench --bin
 TORTURE = ADVERB=$(ADVERB) $(CARGO) run --release --package adverb-torture --bin
 SIM = $(CARGO) run --profile sim --package adverb-sim --
-PROGRAMS_DEPS = openmpi-bin libopenmpi-dev python3-mpi4py libfabric-bin fio python3-pip python3-venv \
+PROGRAMS_DEPS = openmpi-bin libopenmpi-dev python3-mpi4py libfabric-bin fio qemu-system-x86 python3-pip python3-venv \
 	cmake pkg-config libnl-3-dev libnl-route-3-dev libclang1-14 libclang-common-14-dev
 PROGRAMS_BUILT = python3-dev libudev-dev ninja-build ceph-mon ceph-osd ceph-common
 
@@ -31,9 +31,10 @@ all: build
 
 ### First
 
-.PHONY: build demo test unit lint foreign sim loom fuzz interop programs bench install packages packages-test uninstall help
+.PHONY: build demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(APART)
+	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo
@@ -46,7 +47,7 @@ unit: ids ## tests of our own crates
 lint: lint-tree ## format, clippy, documentation, rules of the tree
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --features adverb/tokio --no-deps --quiet
 
 foreign: build ## unmodified programs on the drop-in libraries (SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast
@@ -58,7 +59,7 @@ sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS FROM=0
 loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_
 
-fuzz: ## foreign bytes against parsers and queue pairs (TARGET=all SECONDS=60; SHORT=1: 10)
+fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60; SHORT=1: 10)
 	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),$(call SIZE,60,10))
 
 interop: build ## against Linux soft-RoCE in a virtual machine; needs root or user namespaces (SHORT=1)
@@ -70,6 +71,9 @@ programs: build ## suites of strangers' programs (docs/programs.md); an hour (SH
 
 bench: build ## the figures of BENCHMARKS.md
 	scripts/bench
+
+book: build ## links of the book, its programs, and what they say; pages by `scripts/book build` (mdbook)
+	ADVERB=$(ADVERB) scripts/book run
 
 install: ## after `make`: bin/adverb and lib/adverb/* under DESTDIR PREFIX
 	BUILD="$(BUILD)" scripts/install install "$(DESTDIR)$(PREFIX)"
@@ -161,7 +165,7 @@ hunt: build ## adverb hunt over the wrong programs of the corpus, and its right 
 foreign-wire: ## make foreign WIRE=1
 	$(MAKE) foreign WIRE=1
 
-interop-bench: build ## soft-RoCE and Adverb side by side in a virtual machine; a table into BENCHMARKS.md
+interop-bench: build ## soft-RoCE and Adverb side by side in a virtual machine; tables into BENCHMARKS.md
 	ADVERB=$(ADVERB) $(CARGO) run --package adverb-interop --bin beside -- --write BENCHMARKS.md
 
 bench-local: build ## processes of one host beside shared memory and UCX: BENCHMARKS.md's second half

@@ -43,7 +43,16 @@ const TAKEN: [(&str, &[&str]); 5] = [
     ),
     ("IBVERBS_1.9", &["ibv_get_device_index"]),
     ("IBVERBS_1.10", &["ibv_query_ece", "ibv_set_ece"]),
-    ("ADVERB_PRIVATE", &["adverb_ucma_open", "adverb_ucma_write", "adverb_ucma_close"]),
+    (
+        "ADVERB_PRIVATE",
+        &[
+            "adverb_ucma_open",
+            "adverb_ucma_write",
+            "adverb_ucma_close",
+            "adverb_ucma_event_at",
+            "adverb_ucma_event_read",
+        ],
+    ),
 ];
 
 fn main() {

@@ -21,7 +21,7 @@ async fn run() -> Result<()> {
     let inbox = end.pd.alloc(64)?;
     end.qp.recv(&inbox).post()?;
     end.cq.notify(Notify::Solicited)?;
-    let _connection = connect(address, &end.qp, &Options::default()).await?;
+    let _connection = connect(address, &end.qp).await?;
     end.qp.send("echo this").post()?;
     let event = channel.event().await?;
     let got = event.cq().drain().filter_map(Result::ok).find(|c| c.is_recv()).expect("the echo");

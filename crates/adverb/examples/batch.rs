@@ -1,6 +1,6 @@
 //! A batch: requests that the device gets in one hand-over, all of them or none.
 use adverb::Result;
-use adverb::testing::{PATIENCE, pair};
+use adverb::testing::{HANG_LIMIT, pair};
 
 /// Runs it.
 pub fn main() -> Result<()> {
@@ -29,6 +29,6 @@ pub fn main() -> Result<()> {
     let mut dropped = a.qp.batch();
     dropped.send(()).post()?;
     drop(dropped);
-    assert!(a.cq.wait_all(1, PATIENCE / 400).is_err());
+    assert!(a.cq.wait_all(1, HANG_LIMIT / 400).is_err());
     Ok(())
 }

@@ -18,6 +18,18 @@ pub struct Ah {
     _pd: Pd,
 }
 
+impl Pd {
+    /// Makes an address handle for datagrams to `gid`, sent from the default GID of `gid`'s family
+    /// (`ibv_create_ah(3)`).
+    ///
+    /// # Errors
+    /// [`Error::NoAddress`](crate::Error::NoAddress) if the device has no address of that family,
+    /// EINVAL for the zero GID.
+    pub fn create_ah(&self, gid: Gid) -> Result<Ah> {
+        Ah::new(self, gid)
+    }
+}
+
 impl Ah {
     pub(crate) fn new(pd: &Pd, gid: Gid) -> Result<Self> {
         let context = pd.context();

@@ -60,6 +60,22 @@ pub struct BufferBuilder<'a> {
     rights: Rights,
 }
 
+impl Pd {
+    /// Allocates and registers `len` zeroed bytes for local use: sent from, received into, but out
+    /// of peers' reach.
+    ///
+    /// # Errors
+    /// ENOMEM when the memory cannot be had.
+    pub fn alloc(&self, len: usize) -> Result<Buffer> {
+        self.create_buffer(len).build()
+    }
+
+    /// Starts allocating and registering `len` zeroed bytes, with rights for peers.
+    pub fn create_buffer(&self, len: usize) -> BufferBuilder<'_> {
+        BufferBuilder::new(self, len)
+    }
+}
+
 impl<'a> BufferBuilder<'a> {
     pub(crate) fn new(pd: &'a Pd, len: usize) -> Self {
         BufferBuilder { pd, len, rights: Rights::LOCAL }
@@ -354,6 +370,27 @@ impl<'a> BufSlice<'a> {
     pub(crate) fn sge(&self) -> Sge {
         let length = u32::try_from(self.len).unwrap_or(u32::MAX);
         Sge { addr: self.addr(), length, lkey: self.buffer.key() }
+    }
+}
+
+/// A piece of lent memory ([`Lent::slice`](crate::Lent::slice)): unlike that of a buffer it leads
+/// to no handle that could outlive the loan.
+#[derive(Clone, Copy, Debug)]
+pub struct LentSlice<'a>(BufSlice<'a>);
+
+impl<'a> LentSlice<'a> {
+    pub(crate) fn new(slice: BufSlice<'a>) -> Self {
+        LentSlice(slice)
+    }
+
+    pub(crate) fn as_slice(&self) -> &BufSlice<'a> {
+        &self.0
+    }
+
+    /// It as peers name it, until the loan ends.
+    #[must_use]
+    pub fn remote(&self) -> RemoteBuf {
+        self.0.remote()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Work completions.
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use adverb_device::engine::{self, Cause, Key, WcFlags, WcOpcode, WcStatus};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,16 @@ impl Completion {
     /// # Errors
     /// [`Error::Failed`].
     pub fn ok(self) -> Result<Completion> {
-        if self.is_ok() { Ok(self) } else { Err(Error::failed(&self)) }
+        if self.is_ok() { Ok(self) } else { Err(self.failure()) }
+    }
+    fn failure(&self) -> Error {
+        Error::Failed(Box::new(Failure {
+            wr_id: self.wr_id(),
+            qp_number: self.qp_number(),
+            opcode: self.opcode(),
+            status: self.status(),
+            cause: self.cause().cloned(),
+        }))
     }
     /// What was done. Of a failed request, too: unlike hardware, this device knows.
     #[must_use]
@@ -60,7 +69,7 @@ impl Completion {
     pub fn invalidated(&self) -> Option<Key> {
         self.0.flags.contains(WcFlags::WITH_INV).then_some(self.0.imm)
     }
-    /// Did the sender ask for a solicited event (CQN-2)?
+    /// Did the sender ask for a solicited event?
     #[must_use]
     pub fn is_solicited(&self) -> bool {
         self.0.solicited

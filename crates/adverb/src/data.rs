@@ -1,5 +1,5 @@
 //! What requests carry: pieces of buffers, or bytes.
-use crate::buffer::{BufSlice, Buffer};
+use crate::buffer::{BufSlice, Buffer, LentSlice};
 use crate::error::{Error, Result};
 use adverb_device::device::MAX_INLINE;
 use adverb_device::engine::{Cause, Sge};
@@ -15,6 +15,8 @@ pub enum Slices<'a> {
     One(BufSlice<'a>),
     /// Several.
     Many(&'a [BufSlice<'a>]),
+    /// One piece of lent memory.
+    Lent(LentSlice<'a>),
 }
 
 /// What a send or write carries: registered memory, or plain bytes that are copied when the request
@@ -60,6 +62,12 @@ impl<'a, const N: usize> From<&'a [BufSlice<'a>; N]> for Slices<'a> {
     }
 }
 
+impl<'a> From<LentSlice<'a>> for Slices<'a> {
+    fn from(slice: LentSlice<'a>) -> Self {
+        Slices::Lent(slice)
+    }
+}
+
 impl<'a> From<()> for Data<'a> {
     fn from((): ()) -> Self {
         Data::Slices(Slices::None)
@@ -95,6 +103,11 @@ impl<'a, const N: usize> From<&'a [BufSlice<'a>; N]> for Data<'a> {
         Data::Slices(slices.into())
     }
 }
+impl<'a> From<LentSlice<'a>> for Data<'a> {
+    fn from(slice: LentSlice<'a>) -> Self {
+        Data::Slices(slice.into())
+    }
+}
 impl<'a> From<&'a [u8]> for Data<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Data::Bytes(bytes)
@@ -125,6 +138,7 @@ impl<'a> Slices<'a> {
             Slices::None => &[],
             Slices::One(slice) => std::slice::from_ref(slice),
             Slices::Many(slices) => slices,
+            Slices::Lent(slice) => std::slice::from_ref(slice.as_slice()),
         }
     }
 

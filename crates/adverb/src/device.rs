@@ -1,9 +1,5 @@
 //! Devices and open devices.
-use crate::channel::CompChannel;
-use crate::cq::CqBuilder;
 use crate::error::{Error, Result};
-use crate::pd::Pd;
-use crate::xrc::Xrcd;
 use adverb_device::device::PORT;
 pub use adverb_device::node::Stats;
 
@@ -134,37 +130,8 @@ impl Context {
         gids.iter().position(|g| g.ipv4().is_some()).and_then(|i| u8::try_from(i).ok()).unwrap_or(0)
     }
 
-    /// Allocates a protection domain (`ibv_alloc_pd(3)`, IBTA 10.2.3).
-    ///
-    /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
-    pub fn create_pd(&self) -> Result<Pd> {
-        Pd::new(self)
-    }
-
-    /// Makes a completion channel (`ibv_create_comp_channel(3)`).
-    ///
-    /// # Errors
-    /// EMFILE and the like from the kernel.
-    pub fn create_channel(&self) -> Result<CompChannel> {
-        CompChannel::new(self)
-    }
-
-    /// Starts making a completion queue (`ibv_create_cq(3)`).
-    pub fn create_cq(&self) -> CqBuilder<'_> {
-        CqBuilder::new(self)
-    }
-
-    /// Opens an XRC domain of this process's own (`ibv_open_xrcd(3)`).
-    ///
-    /// # Errors
-    /// EIO in a child of `fork` whose context is its parent's.
-    pub fn open_xrcd(&self) -> Result<Xrcd> {
-        Xrcd::new(self)
-    }
-
-    /// What this process's engine has counted since its first device was opened: hand-overs
-    /// (DEF-8), system calls, packets.
+    /// What this process's engine has counted since its first device was opened: hand-overs,
+    /// system calls, packets.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.node().stats()

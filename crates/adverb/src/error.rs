@@ -1,5 +1,4 @@
 //! Errors: what failed, with the values that explain it.
-use crate::completion::Completion;
 use crate::connect::ConnectError;
 use adverb_device::engine::{Cause, QpState, WcOpcode, WcStatus};
 use adverb_device::{Errno, Why};
@@ -75,7 +74,7 @@ pub enum Error {
         /// How many users.
         users: usize,
     },
-    /// A work request completed unsuccessfully ([`Completion::ok`]).
+    /// A work request completed unsuccessfully ([`Completion::ok`](crate::Completion::ok)).
     Failed(Box<Failure>),
     /// Completions were lost because the queue was full. The queue is in error and takes no more;
     /// what is in it can be polled.
@@ -85,9 +84,9 @@ pub enum Error {
     },
     /// Nothing came in time.
     TimedOut,
-    /// Nothing is there and the descriptor does not block (CHN-2).
+    /// Nothing is there and the descriptor does not block.
     WouldBlock,
-    /// A signal came first (CHN-7), or the channel was interrupted.
+    /// A signal came first, or the channel was interrupted.
     Interrupted,
     /// Events of this queue go to its channel: wait there.
     HasChannel,
@@ -156,16 +155,6 @@ impl Error {
             Errno::ETIMEDOUT => Error::TimedOut,
             other => Error::Device(other.into()),
         }
-    }
-
-    pub(crate) fn failed(completion: &Completion) -> Self {
-        Error::Failed(Box::new(Failure {
-            wr_id: completion.wr_id(),
-            qp_number: completion.qp_number(),
-            opcode: completion.opcode(),
-            status: completion.status(),
-            cause: completion.cause().cloned(),
-        }))
     }
 }
 

@@ -40,7 +40,8 @@
 //! into it: bytes are copied in and out of a [`Buffer`]. A buffer that is dropped with requests
 //! under way takes its registration with it: they fail with a protection error, and no byte of
 //! memory that is somebody else's by then is touched. Memory of the program's own is registered
-//! with [`Pd::reg_raw`], the only unsafe function.
+//! with [`Pd::reg_raw`], the only unsafe function, or lent for as long as a call runs, which is
+//! safe ([`Pd::lend`]).
 //!
 //! # Errors
 //!
@@ -53,8 +54,10 @@
 //!
 //! Poll ([`Cq::poll`], [`Cq::drain`]), block ([`CompChannel::next_event`]), watch a descriptor
 //! ([`CompChannel`] is `AsFd`), or `await` ([`CompChannel::event`], [`Cq::completions`]).
-//! [`tutorial`] goes through all of them. A thread that waits or polls drives the device itself;
-//! otherwise the process's one background thread does.
+//! [`tutorial`] goes through all of them. Or have requests that are futures themselves
+//! ([`AsyncQp`]): `qp.send("hello").await?`, which also waits for a place when the queue is full.
+//! Without futures [`Request::post_within`] does the latter. A thread that waits or polls drives
+//! the device itself; otherwise the process's one background thread does.
 //!
 //! # Requests
 //!
@@ -70,7 +73,7 @@
 //! a.qp.read(ours.slice(..16), theirs.remote().slice(..16)).id(1).signaled(false).post()?;
 //! a.qp.send(ours.slice(..16)).id(2).fence().solicited().inline().post()?;
 //! # b.qp.recv(&theirs).post()?;
-//! # a.cq.wait(adverb::testing::PATIENCE)?;
+//! # a.cq.wait(adverb::testing::HANG_LIMIT)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -78,14 +81,15 @@
 //! # Features
 //!
 //! * `tokio`: channels on tokio's reactor and setting up connections without blocking, in
-//!   `adverb::tokio`.
+//!   `adverb::tokio`. `cargo doc --features tokio` shows it; all futures and streams of the rest of
+//!   the crate run on tokio without it.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod ah;
 mod async_event;
+mod below;
 mod buffer;
-mod channel;
 mod completion;
 pub mod connect;
 mod cq;
@@ -97,6 +101,7 @@ mod mw;
 mod pd;
 mod qp;
 mod raw;
+mod sites;
 mod srq;
 pub mod testing;
 /// From `ibv_req_notify_cq` to `async`: a tutorial.
@@ -107,21 +112,26 @@ pub mod tokio;
 mod wakers;
 mod xrc;
 
+/// The device below: what [`Qp::lower`] and its kin give.
+pub use adverb_device as lower;
 pub use adverb_device::engine::cause::Cause;
 pub use adverb_device::engine::{
     Access, AttrMask, Gid, Key, Limits, PathMtu, QpAttr, QpState, QpType, WcOpcode, WcStatus,
 };
 pub use ah::{Ah, GRH_LEN};
-pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind};
-pub use buffer::{BufSlice, Buffer, BufferBuilder, RemoteBuf, Rights};
-pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
+pub use async_event::{AsyncElement, AsyncEvent, AsyncEventKind, AsyncEvents};
+pub use buffer::{BufSlice, Buffer, BufferBuilder, LentSlice, RemoteBuf, Rights};
 pub use completion::Completion;
-pub use cq::{Completions, Cq, CqBuilder, Drain, Notify};
+pub use cq::{CompChannel, Completions, Cq, CqBuilder, CqEvent, Drain, NextEvent, Notify, Overlooked};
 pub use data::{Data, Slices};
 pub use device::{Context, Device, Stats};
 pub use error::{Error, Failure, Result};
 pub use mw::{Mw, MwType, WindowRights};
 pub use pd::Pd;
-pub use qp::{Batch, BatchError, InfoError, Placement, Qp, QpBuilder, QpInfo, Recv, Request};
+pub use qp::{
+    AsyncQp, AsyncRequest, Batch, BatchError, InfoError, Performing, Placement, Posted, Posting, Qp,
+    QpBuilder, QpInfo, Recv, Request,
+};
+pub use raw::Lent;
 pub use srq::{Srq, SrqBuilder, SrqRecv};
 pub use xrc::Xrcd;

@@ -55,6 +55,16 @@ impl WindowRights {
     }
 }
 
+impl Pd {
+    /// Allocates a memory window, bound to nothing (`ibv_alloc_mw(3)`).
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn create_mw(&self, ty: MwType) -> Result<Mw> {
+        Mw::new(self, ty)
+    }
+}
+
 impl Mw {
     pub(crate) fn new(pd: &Pd, ty: MwType) -> Result<Self> {
         let mw = pd.raw().alloc_mw(ty)?;

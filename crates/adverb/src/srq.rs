@@ -38,6 +38,13 @@ pub struct SrqBuilder<'a> {
     xrc: Option<(Xrcd, Cq)>,
 }
 
+impl Pd {
+    /// Starts making a shared receive queue (`ibv_create_srq(3)`).
+    pub fn create_srq(&self) -> SrqBuilder<'_> {
+        SrqBuilder::new(self)
+    }
+}
+
 impl<'a> SrqBuilder<'a> {
     pub(crate) fn new(pd: &'a Pd) -> Self {
         SrqBuilder { pd, max_wr: 128, max_sge: 4, limit: 0, xrc: None }

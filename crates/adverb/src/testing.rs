@@ -11,8 +11,8 @@
 //! # Ok::<(), adverb::Error>(())
 //! ```
 use crate::buffer::{Buffer, Rights};
-use crate::channel::CompChannel;
 use crate::completion::Completion;
+use crate::cq::CompChannel;
 use crate::cq::Cq;
 use crate::device::{Context, Device};
 use crate::error::Result;
@@ -20,8 +20,12 @@ use crate::pd::Pd;
 use crate::qp::{Qp, QpBuilder};
 use std::time::Duration;
 
+mod hunt;
+
+pub use hunt::{Found, Hunt, Survived, World, hunt};
+
 /// How long an [`End`] waits for a completion.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const HANG_LIMIT: Duration = Duration::from_secs(20);
 
 /// One end: a queue pair and all it needs, each end with its own.
 #[derive(Clone, Debug)]
@@ -61,12 +65,13 @@ impl End {
     }
 
     /// The next completion of this end, which must be a success; waits for it by polling, at most
-    /// [`PATIENCE`].
+    /// [`HANG_LIMIT`].
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed), [`Error::TimedOut`](crate::Error::TimedOut).
+    #[track_caller]
     pub fn completion(&self) -> Result<Completion> {
-        self.cq.wait(PATIENCE)?.ok()
+        self.cq.wait(HANG_LIMIT)?.ok()
     }
 }
 

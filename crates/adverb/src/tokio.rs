@@ -4,9 +4,9 @@
 //! [`Cq::completions`](crate::Cq::completions)) need no feature and run on tokio as on any
 //! executor: the device's own thread wakes them. [`Channel`] differs in who waits: here tokio's
 //! reactor watches the channel's descriptor. What sets up connections differs from the futures of
-//! [`connect`](crate::connect) in that it resolves names and ends by tokio's clock.
-use crate::channel::{CompChannel, CqEvent};
-use crate::connect::{self, ConnectError, Connection, Connector, Options, Peer, RejectReason};
+//! [`mod@connect`] in that it resolves names and ends by tokio's clock.
+use crate::connect::{self, ConnectError, Connection, Options, Peer, RejectReason};
+use crate::cq::{CompChannel, CqEvent};
 use crate::error::{Error, Result};
 use crate::qp::Qp;
 use ::tokio::io::Interest;
@@ -71,26 +71,78 @@ async fn within<T>(timeout: Duration, exchange: impl Future<Output = Result<T>>)
 }
 
 /// Connects `qp` to the queue pair that a listener at `addr` accepts with:
-/// [`connect_with`](crate::connect::connect_with) without blocking.
+/// [`connect`](crate::connect::connect()) without blocking.
 ///
 /// # Errors
-/// As [`Connector::connect`].
-pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Connection> {
-    let connector = Connector::with(options.clone());
-    within(options.timeout, async {
-        let mut last = connect::nowhere();
-        for addr in lookup_host(addr).await.map_err(ConnectError::from)? {
-            match connector.connecting(addr, qp).await {
-                Err(e) if connect::is_nobody(&e) => last = e,
-                other => return other,
-            }
-        }
-        Err(last)
-    })
-    .await
+/// As [`connect::Connector::connect`].
+pub async fn connect(addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
+    Connector::new().connect(addr, qp).await
 }
 
-/// [`connect::Listener`](crate::connect::Listener) on tokio.
+/// As [`connect()`], with options.
+///
+/// # Errors
+/// As [`connect::Connector::connect`].
+pub async fn connect_with(addr: impl ToSocketAddrs, qp: &Qp, options: &Options) -> Result<Connection> {
+    Connector::with(options.clone()).connect(addr, qp).await
+}
+
+/// [`connect::Connector`] on tokio.
+#[derive(Clone, Debug, Default)]
+pub struct Connector(connect::Connector);
+
+impl Connector {
+    /// With the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Connector::default()
+    }
+
+    /// With these options.
+    #[must_use]
+    pub fn with(options: Options) -> Self {
+        Connector(connect::Connector::with(options))
+    }
+
+    /// From this address (the one that the route prefers) and port (0: a free one).
+    #[must_use]
+    pub fn source(self, source: SocketAddr) -> Self {
+        Connector(self.0.source(source))
+    }
+
+    /// How long the peer may take to answer (10 s).
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Connector(self.0.timeout(timeout))
+    }
+
+    /// What the peer is told besides, at most
+    /// [`MAX_PRIVATE`](crate::connect::MAX_PRIVATE) bytes (nothing).
+    #[must_use]
+    pub fn private_data(self, data: impl Into<Vec<u8>>) -> Self {
+        Connector(self.0.private_data(data))
+    }
+
+    /// Connects `qp` to the queue pair that a listener at `addr` accepts with.
+    ///
+    /// # Errors
+    /// As [`connect::Connector::connect`].
+    pub async fn connect(&self, addr: impl ToSocketAddrs, qp: &Qp) -> Result<Connection> {
+        within(self.0.patience(), async {
+            let mut last = connect::nowhere();
+            for addr in lookup_host(addr).await.map_err(ConnectError::from)? {
+                match self.0.connecting(addr, qp).await {
+                    Err(e) if connect::is_nobody(&e) => last = e,
+                    other => return other,
+                }
+            }
+            Err(last)
+        })
+        .await
+    }
+}
+
+/// [`connect::Listener`] on tokio.
 #[derive(Debug)]
 pub struct Listener(connect::Listener);
 
@@ -119,6 +171,26 @@ impl Listener {
     pub async fn accept(&self) -> Result<Incoming> {
         Ok(Incoming(self.0.incoming().await?))
     }
+
+    /// Waits for an end that wants to connect, at most so long; `None` when none came.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub async fn accept_timeout(&self, timeout: Duration) -> Result<Option<Incoming>> {
+        match ::tokio::time::timeout(timeout, self.accept()).await {
+            Ok(accepted) => accepted.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Accepts one connection with a queue pair made before: [`Listener::accept`] and
+    /// [`Incoming::accept_with`] in one.
+    ///
+    /// # Errors
+    /// As these two.
+    pub async fn accept_with(&self, qp: &Qp, options: &Options) -> Result<Connection> {
+        self.accept().await?.accept_with(qp, options).await
+    }
 }
 
 /// An end that wants to connect. Dropped, it is refused.
@@ -137,6 +209,12 @@ impl Incoming {
     #[must_use]
     pub fn from(&self) -> SocketAddr {
         self.0.from()
+    }
+
+    /// The name of the device that the connection goes through: the queue pair must be one of it.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.0.device()
     }
 
     /// Connects `qp` to it, and is ready when both ends are connected.

@@ -3,7 +3,6 @@
 use crate::device::Context;
 use crate::error::Result;
 use crate::handle::{End, Handle};
-use crate::qp::QpBuilder;
 use std::sync::Arc;
 
 /// An XRC domain: receiving queue pairs and shared receive queues of one domain find each other
@@ -24,6 +23,16 @@ impl End for XrcdInner {
     }
 }
 
+impl Context {
+    /// Opens an XRC domain of this process's own (`ibv_open_xrcd(3)`).
+    ///
+    /// # Errors
+    /// EIO in a child of `fork` whose context is its parent's.
+    pub fn open_xrcd(&self) -> Result<Xrcd> {
+        Xrcd::new(self)
+    }
+}
+
 impl Xrcd {
     pub(crate) fn new(context: &Context) -> Result<Self> {
         let xrcd = adverb_device::Xrcd::open(context.raw(), None)?;
@@ -34,12 +43,6 @@ impl Xrcd {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.0.context
-    }
-
-    /// Starts making the receiving half of an XRC connection; its messages land in the shared
-    /// receive queues that they name. The sending half is made with [`QpBuilder::xrc_send`].
-    pub fn create_qp(&self) -> QpBuilder<'_> {
-        QpBuilder::xrc_recv(self)
     }
 
     /// Closes it now.

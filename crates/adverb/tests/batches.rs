@@ -1,7 +1,7 @@
 //! Batches: one hand-over, all or nothing.
 //!
 //! One test only: the counters are those of the process, which no other test may move meanwhile.
-use adverb::testing::{PATIENCE, pair_with};
+use adverb::testing::{HANG_LIMIT, pair_with};
 use adverb::{Error, MwType, WcOpcode, WindowRights};
 
 #[test]
@@ -26,7 +26,7 @@ fn def_2_def_3_def_6_def_8_a_batch_is_one_hand_over_or_none() {
     assert_eq!(after.handovers - before.handovers, 1);
     assert_eq!(after.handed_over - before.handed_over, 5);
 
-    let done = a.cq.wait_all(4, PATIENCE).unwrap();
+    let done = a.cq.wait_all(4, HANG_LIMIT).unwrap();
     assert!(done.iter().all(adverb::Completion::is_ok), "{done:?}");
     assert_eq!(done.iter().map(adverb::Completion::wr_id).collect::<Vec<_>>(), [2, 3, 4, 5]);
     assert_eq!(done[1].opcode(), WcOpcode::BindMw);

@@ -1,6 +1,6 @@
 //! Setting up connections through the connection manager: blocking, as futures, and on tokio.
 use adverb::connect::{self, ConnectError, Connector, Listener, MAX_PRIVATE, Options, RejectReason};
-use adverb::testing::{End, PATIENCE};
+use adverb::testing::{End, HANG_LIMIT};
 use adverb::{Error, QpState};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -153,13 +153,13 @@ fn an_end_that_leaves_is_noticed() {
         } else {
             at_a.disconnect().unwrap();
             assert_eq!(a.qp.state(), QpState::Err);
-            assert!(at_a.wait_end(PATIENCE));
+            assert!(at_a.wait_end(HANG_LIMIT));
             at_a.disconnect().unwrap();
         }
-        assert!(at_b.wait_end(PATIENCE));
+        assert!(at_b.wait_end(HANG_LIMIT));
         assert!(at_b.has_ended());
         at_b.disconnect().unwrap();
-        let flushed = b.cq.wait(PATIENCE).unwrap();
+        let flushed = b.cq.wait(HANG_LIMIT).unwrap();
         assert_eq!((flushed.wr_id(), flushed.status()), (5, adverb::WcStatus::WrFlushErr));
     }
 }
@@ -236,7 +236,7 @@ async fn tokio_meets_tokio() {
     let addr = listener.local_addr().unwrap();
     let (options_a, options_b) = (Options::private(*b"a"), Options::private(*b"b"));
     let accept = async { listener.accept().await.unwrap().accept_with(&b.qp, &options_b).await };
-    let (at_a, at_b) = tokio::join!(adverb::tokio::connect(addr, &a.qp, &options_a), accept);
+    let (at_a, at_b) = tokio::join!(adverb::tokio::connect_with(addr, &a.qp, &options_a), accept);
     let (at_a, at_b) = (at_a.unwrap(), at_b.unwrap());
     assert!(says(&at_a.peer().private_data, b"b") && says(&at_b.peer().private_data, b"a"));
     talk(&a, &b);
@@ -249,7 +249,7 @@ async fn tokio_meets_blocking() {
     let addr = listener.local_addr().unwrap();
     let qp = b.qp.clone();
     let accepting = tokio::task::spawn_blocking(move || listener.accept_with(&qp, &Options::default()));
-    let _at_a = adverb::tokio::connect(addr, &a.qp, &Options::default()).await.unwrap();
+    let _at_a = adverb::tokio::connect(addr, &a.qp).await.unwrap();
     let _at_b = accepting.await.unwrap().unwrap();
     talk(&a, &b);
 }
@@ -261,10 +261,10 @@ async fn tokio_says_no_and_gives_up() {
     let addr = listener.local_addr().unwrap();
     let options = Options::default();
     let refuse = async { listener.accept().await.unwrap().reject(b"no").unwrap() };
-    let (asked, ()) = tokio::join!(adverb::tokio::connect(addr, &a.qp, &options), refuse);
+    let (asked, ()) = tokio::join!(adverb::tokio::connect_with(addr, &a.qp, &options), refuse);
     let e = asked.unwrap_err();
     assert!(is_rejected(&e, RejectReason::CONSUMER_DEFINED, b"no"), "{e}");
     let options = Options { timeout: Duration::from_millis(50), ..Options::default() };
-    let e = adverb::tokio::connect(addr, &a.qp, &options).await.unwrap_err();
+    let e = adverb::tokio::connect_with(addr, &a.qp, &options).await.unwrap_err();
     assert!(matches!(why(&e), ConnectError::TimedOut), "{e}");
 }

@@ -1,5 +1,5 @@
 //! Arming and events through the native API.
-use adverb::testing::{End, PATIENCE, pair};
+use adverb::testing::{End, HANG_LIMIT, pair};
 use adverb::{Cq, CqEvent, Error, Notify, WcStatus};
 use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ fn pair_with_receives(n: u64) -> (End, End) {
 }
 
 fn event(end: &End) -> CqEvent {
-    end.channel.next_event_timeout(PATIENCE).unwrap().expect("an event")
+    end.channel.next_event_timeout(HANG_LIMIT).unwrap().expect("an event")
 }
 
 fn no_event(end: &End) {
@@ -30,7 +30,7 @@ fn no_event(end: &End) {
 fn arrived(cq: &Cq, n: usize) {
     let start = Instant::now();
     while cq.len() < n {
-        assert!(start.elapsed() < PATIENCE, "{} of {n} completions", cq.len());
+        assert!(start.elapsed() < HANG_LIMIT, "{} of {n} completions", cq.len());
         std::thread::sleep(Duration::from_micros(100));
     }
 }
@@ -124,7 +124,7 @@ fn cqn_11_a_queue_without_a_channel_can_be_armed() {
     qp.recv(()).post().unwrap();
     cq.notify(Notify::Next).unwrap();
     a.qp.send(()).post().unwrap();
-    cq.wait(PATIENCE).unwrap().ok().unwrap();
+    cq.wait(HANG_LIMIT).unwrap().ok().unwrap();
     no_event(&b);
 }
 
@@ -352,7 +352,7 @@ fn chn_4_chn_5_queues_may_go_while_threads_wait() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         let seen: u32 = waiters.map(|w| w.join().unwrap()).iter().sum();
         assert!(seen <= 200, "{seen} events of 200 arms");
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < HANG_LIMIT);
     });
     // The last queue of the channel is gone with the end's own.
     let End { channel, cq, qp, .. } = end;

@@ -1,5 +1,5 @@
 //! Every operation through the native API, and every misuse with its error.
-use adverb::testing::{End, PATIENCE, pair, pair_with};
+use adverb::testing::{End, HANG_LIMIT, pair, pair_with};
 use adverb::{
     Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus, WindowRights,
 };
@@ -29,7 +29,7 @@ const _: () = {
 };
 
 fn failed(end: &End) -> adverb::Failure {
-    match end.cq.wait(PATIENCE).unwrap().ok() {
+    match end.cq.wait(HANG_LIMIT).unwrap().ok() {
         Err(Error::Failed(failure)) => *failure,
         other => panic!("a failure was expected: {other:?}"),
     }
@@ -277,7 +277,7 @@ fn handles_may_go_in_any_order() {
     assert!(matches!(peer.destroy(), Err(Error::Busy { .. })));
     qp.recv(&into).post().unwrap();
     b.qp.send(b"still").post().unwrap();
-    assert_eq!(cq.wait(PATIENCE).unwrap().ok().unwrap().byte_len(), 5);
+    assert_eq!(cq.wait(HANG_LIMIT).unwrap().ok().unwrap().byte_len(), 5);
     assert!(matches!(cq.clone().destroy(), Err(Error::Busy { .. })));
     qp.destroy().unwrap();
     cq.destroy().unwrap();
@@ -366,7 +366,7 @@ fn an_overflow_is_an_error_of_the_queue() {
     }
     let start = std::time::Instant::now();
     while !small.is_broken() {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < HANG_LIMIT);
         // Progress without taking anything.
         let _ = a.cq.peek(1);
         std::thread::yield_now();
@@ -374,6 +374,6 @@ fn an_overflow_is_an_error_of_the_queue() {
     let got: Vec<_> = small.drain().collect();
     assert_eq!(got.len(), 3, "{got:?}");
     assert!(matches!(got[2], Err(Error::CqOverflow { depth: 2 })));
-    let event = b.context.async_event_within(PATIENCE).unwrap();
+    let event = b.context.async_event_within(HANG_LIMIT).unwrap();
     assert_eq!(event.to, adverb::AsyncElement::Cq(small.number()));
 }

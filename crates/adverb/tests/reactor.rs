@@ -1,5 +1,5 @@
 //! Channels on tokio's reactor, and streams on its executor.
-use adverb::testing::{PATIENCE, pair};
+use adverb::testing::{HANG_LIMIT, pair};
 use adverb::{Device, Notify, Result};
 
 #[tokio::test]
@@ -10,7 +10,7 @@ async fn chn_2_tokios_reactor_sees_events() -> Result<()> {
         b.qp.recv(()).id(round).post()?;
         b.cq.notify(Notify::Next)?;
         a.qp.send(()).signaled(false).post()?;
-        let event = tokio::time::timeout(PATIENCE, channel.event()).await.expect("an event")?;
+        let event = tokio::time::timeout(HANG_LIMIT, channel.event()).await.expect("an event")?;
         assert!(*event.cq() == b.cq);
         assert_eq!(b.completion()?.wr_id(), round);
     }
@@ -29,7 +29,7 @@ async fn events_of_one_channel_serve_many_tasks() -> Result<()> {
     let tasks: Vec<_> = (0..10)
         .map(|_| {
             let channel = channel.clone();
-            tokio::spawn(async move { tokio::time::timeout(PATIENCE, channel.event()).await })
+            tokio::spawn(async move { tokio::time::timeout(HANG_LIMIT, channel.event()).await })
         })
         .collect();
     for _ in 0..10 {
@@ -68,7 +68,7 @@ async fn a_stream_runs_on_tokio() -> Result<()> {
     });
     for _ in 0..100 {
         qp.send(()).post()?;
-        tokio::time::timeout(PATIENCE, cq.completion()).await.expect("a completion")?.ok()?;
+        tokio::time::timeout(HANG_LIMIT, cq.completion()).await.expect("a completion")?.ok()?;
     }
     receiving.await.unwrap()
 }

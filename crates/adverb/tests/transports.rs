@@ -1,5 +1,5 @@
 //! Datagrams, unreliable connections, shared receive queues, XRC.
-use adverb::testing::{End, PATIENCE, pair_with};
+use adverb::testing::{End, HANG_LIMIT, pair_with};
 use adverb::{AsyncElement, AsyncEventKind, Error, GRH_LEN, QpState, QpType, WcOpcode};
 
 #[test]
@@ -61,7 +61,7 @@ fn a_shared_receive_queue_serves_many_and_says_when_it_runs_low() {
     senders[1].send("two").post().unwrap();
     let second = end.completion().unwrap();
     assert_eq!((second.wr_id(), second.qp_number()), (1, receivers[1].number()));
-    let event = end.context.async_event_within(PATIENCE).unwrap();
+    let event = end.context.async_event_within(HANG_LIMIT).unwrap();
     assert_eq!(event.kind, AsyncEventKind::SrqLimitReached);
     assert_eq!(event.to, AsyncElement::Srq(srq.number()));
     srq.set_limit(1).unwrap();
@@ -90,7 +90,7 @@ fn xrc_reaches_each_queue_over_one_connection() {
     assert_eq!(into.to_vec(..).unwrap(), b"first\0\0\0second\0\0");
     let back = a.buffer(4).unwrap();
     a.qp.read(&back, into.slice(..4).remote()).post().unwrap();
-    a.cq.wait_all(3, PATIENCE).unwrap().into_iter().for_each(|c| drop(c.ok().unwrap()));
+    a.cq.wait_all(3, HANG_LIMIT).unwrap().into_iter().for_each(|c| drop(c.ok().unwrap()));
     assert_eq!(back.to_vec(..).unwrap(), b"firs");
     drop(xrcd);
 }

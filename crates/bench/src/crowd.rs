@@ -18,7 +18,7 @@ const DEPTH: u32 = 16;
 /// Receives that are always posted.
 const RECEIVES: usize = 2;
 /// Silence that counts as a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// Half a second: of dozens of processes on two processors each waits its turn, and that is not to
 /// look like a loss.
 const TIMEOUT: u8 = 17;
@@ -254,7 +254,7 @@ impl Crowd {
             if let Some(event) = self.poll(&cq)? {
                 return Ok(event);
             }
-            if turn.is_multiple_of(1024) && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if turn.is_multiple_of(1024) && since.get_or_insert_with(Instant::now).elapsed() > HANG_LIMIT {
                 break;
             }
         }
@@ -266,7 +266,7 @@ impl Crowd {
     /// # Errors
     /// As [`Crowd::event`].
     pub fn event_asleep(&mut self) -> Result<Event> {
-        let (cq, end) = (self.cq()?, Instant::now() + PATIENCE);
+        let (cq, end) = (self.cq()?, Instant::now() + HANG_LIMIT);
         loop {
             if let Some(event) = self.poll(&cq)? {
                 return Ok(event);
@@ -311,7 +311,7 @@ impl Crowd {
         let busy = self.members.iter().filter(|m| m.busy).count();
         let (sent, received) = self.members.iter().fold((0, 0), |(s, r), m| (s + m.sent, r + m.received));
         format!(
-            "no completion within {PATIENCE:?}: {busy} of {} queue pairs have a request under way; {sent} messages \
+            "no completion within {HANG_LIMIT:?}: {busy} of {} queue pairs have a request under way; {sent} messages \
              sent, {received} received",
             self.members.len()
         )

@@ -7,10 +7,12 @@
 //! threads decide. Schedules are text that can be kept in a file and replayed.
 #![forbid(unsafe_code)]
 
+mod plan;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
+pub use plan::Plan;
 pub use schedule::{Bad, Schedule};
 
 use std::fmt;
@@ -29,6 +31,12 @@ pub enum Call {
     Post,
     /// `ibv_get_cq_event`.
     Event,
+    /// `ibv_post_recv`.
+    Receive,
+    /// `ibv_get_async_event`.
+    Async,
+    /// `rdma_get_cm_event`.
+    Connection,
 }
 
 /// What the device does at a point. Each is something that a device may do by the rules.
@@ -45,13 +53,22 @@ pub enum Choice {
     Drip,
     /// Fields that are undefined of a failed completion have random values.
     Garbage,
-    /// The send queue is full until completions are polled, as on a NIC.
+    /// The send queue is full until completions are polled, as on a NIC, and these come late.
     Full,
 }
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Call; 5] = [Call::Arm, Call::Poll, Call::Error, Call::Post, Call::Event];
+    pub const ALL: [Call; 8] = [
+        Call::Arm,
+        Call::Poll,
+        Call::Error,
+        Call::Post,
+        Call::Event,
+        Call::Receive,
+        Call::Async,
+        Call::Connection,
+    ];
 
     /// What may be chosen there; what finds most mistakes first.
     #[must_use]
@@ -61,7 +78,8 @@ impl Call {
             Call::Poll => &[Choice::After, Choice::Hold, Choice::Drip],
             Call::Error => &[Choice::Garbage],
             Call::Post => &[Choice::Full, Choice::After],
-            Call::Event => &[Choice::Before, Choice::After],
+            Call::Event | Call::Async | Call::Connection => &[Choice::Before, Choice::After],
+            Call::Receive => &[Choice::Before],
         }
     }
 
@@ -74,6 +92,9 @@ impl Call {
             Call::Error => "error",
             Call::Post => "post",
             Call::Event => "event",
+            Call::Receive => "receive",
+            Call::Async => "async",
+            Call::Connection => "connection",
         }
     }
 }
@@ -93,6 +114,40 @@ impl Choice {
             Choice::Drip => "drip",
             Choice::Garbage => "garbage",
             Choice::Full => "full",
+        }
+    }
+
+    /// What it means at a call, in words.
+    #[must_use]
+    pub const fn words(self, call: Call) -> &'static str {
+        match (call, self) {
+            (Call::Arm, Choice::Before) => {
+                "everything on its way came between the last poll and this arm, and nothing after it"
+            }
+            (Call::Arm, _) => "everything on its way came between this arm and the poll after it",
+            (Call::Poll, Choice::Hold) => {
+                "completions after this empty poll came late, all at once, when the program slept"
+            }
+            (Call::Poll, Choice::Drip) => "completions after this empty poll came one at a time",
+            (Call::Poll, _) => "everything on its way came just after this poll had found the queue empty",
+            (Call::Error, _) => "fields of a failed completion that are undefined had random values",
+            (Call::Post, Choice::Full) => {
+                "places in the send queue were free only when completions were polled, and these came late"
+            }
+            (Call::Post, _) => "the request, and what it led to, was done before this call returned",
+            (Call::Event, Choice::Before) => "several events were queued before this call read the first",
+            (Call::Event, _) => "everything on its way came just after this event was read",
+            (Call::Receive, _) => "everything on its way came before this receive was posted",
+            (Call::Async, Choice::Before) => {
+                "several asynchronous events were queued before this call read the first"
+            }
+            (Call::Async, _) => "everything on its way came just after this asynchronous event was read",
+            (Call::Connection, Choice::Before) => {
+                "everything on its way came before this event of a connection was read"
+            }
+            (Call::Connection, _) => {
+                "everything on its way came just after this event of a connection was read"
+            }
         }
     }
 }

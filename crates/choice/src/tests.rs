@@ -92,3 +92,30 @@ fn a_seed_is_a_schedule_and_nonsense_is_named() {
         assert!(bad.contains(words), "{text:?}: {bad}");
     }
 }
+
+/// HUN-2: each choice of each place alone first, no schedule twice, then seeds without end.
+#[test]
+fn a_plan_goes_from_single_choices_to_seeds() {
+    let site = |call, place: &str| Site { call, place: place.into() };
+    let (arm, poll) = (site(Call::Arm, "loop+0x10"), site(Call::Poll, "loop+0x20"));
+    let mut plan = Plan::new(&[(&arm, 2), (&poll, 2), (&poll, 4)], 9);
+    let singles = plan.singles();
+    // Two choices of the arm, three of the poll, and these for each of its two objects.
+    assert_eq!(singles, 2 + 3 + 6);
+    let first = plan.next_schedule();
+    assert_eq!(first.entries[0].choice, Choice::Before);
+    let mut seen = vec![first];
+    for _ in 1..singles {
+        seen.push(plan.next_schedule());
+    }
+    assert!(seen.iter().all(|s| s.entries.len() == 1));
+    let pair = plan.next_schedule();
+    assert_eq!(pair.entries.len(), 2);
+    assert_ne!(pair.entries[0].site, pair.entries[1].site);
+    let seed = std::iter::repeat_with(|| plan.next_schedule()).find(|s| s.entries.is_empty()).unwrap();
+    assert_eq!(seed, Schedule::random(9));
+    assert_eq!(plan.next_schedule(), Schedule::random(10));
+    for (i, one) in seen.iter().enumerate() {
+        assert!(!seen[..i].contains(one), "{one}");
+    }
+}

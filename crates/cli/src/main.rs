@@ -4,6 +4,7 @@
 
 mod demo;
 mod devices;
+mod doctor;
 mod env;
 mod explain;
 mod hunt;
@@ -40,6 +41,7 @@ enum Command {
     Env(env::Args),
     Hunt(hunt::Args),
     Devices(devices::Args),
+    Doctor(doctor::Args),
     Demo(demo::Args),
     Explain(explain::Args),
     /// The second process of the demonstration; speaks with the first by its standard input and
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Run(args) => return run::main(args),
         Command::Env(args) => ("env", env::main(args)),
         Command::Hunt(args) => return hunt::main(args),
+        Command::Doctor(args) => return doctor::main(args),
         Command::Devices(args) => ("devices", devices::main(args)),
         Command::Demo(args) => ("demo", demo::main(args)),
         Command::Explain(args) => ("explain", explain::main(args)),

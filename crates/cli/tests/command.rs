@@ -261,6 +261,50 @@ fn version_and_help() {
     assert!(!help.contains("demo-second"), "{help}");
 }
 
+/// HUN-7: two commands are one hunt, which names the one that failed; a server that stays when its
+/// client has ended is ended then.
+#[test]
+fn hunt_names_the_one_of_a_pair_that_failed() {
+    for (args, status, words) in [
+        (&["hunt", "--pair", "--", "true"][..], 125, "--pair takes two commands"),
+        (&["hunt", "--pair", "--", "true", "--"], 125, "--pair takes two commands"),
+        (&["hunt", "--pair", "--", "true", "--", "false"], 1, "the client ends with status 1"),
+        (&["hunt", "--pair", "sh", "-c", "exit 3", "--", "true"], 1, "the server ends with status 3"),
+        (
+            &["hunt", "--pair", "--", "true", "--", "/no/such/program"],
+            125,
+            "the client's command cannot be run",
+        ),
+        (&["hunt", "--pair", "--", "sleep", "60", "--", "true"], 0, "no verbs call"),
+    ] {
+        let output = adverb(args);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// HUN-8: the files are written whatever was found, and a place where they cannot be is said.
+#[test]
+fn hunt_writes_its_result_for_others() {
+    let directory = std::env::temp_dir().join(format!("adverb-hunt-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let [junit, sarif] = ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
+    for (program, status, failures, results) in
+        [("false", 1, "failures=\"1\"", 1), ("true", 0, "failures=\"0\"", 0)]
+    {
+        let output = adverb(&["hunt", "--junit", &junit, "--sarif", &sarif, "--", program]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+        let report = std::fs::read_to_string(&junit).unwrap();
+        assert!(report.starts_with("<?xml") && report.contains(failures), "{report}");
+        let log: serde_json::Value = serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+        assert_eq!(log["runs"][0]["results"].as_array().map(Vec::len), Some(results), "{log}");
+    }
+    let output = adverb(&["hunt", "--junit", "/no/such/directory/a.xml", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 /// HUN-3: what cannot be hunted is said, and what fails by itself is found at once.
 #[test]
 fn hunt_says_what_it_cannot_hunt() {
@@ -279,4 +323,76 @@ fn hunt_says_what_it_cannot_hunt() {
         assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
         assert!(said.contains(words), "{args:?}: {said}");
     }
+}
+
+/// Runs a script in a network namespace of its own, with ADVERB as the command.
+fn apart(script: &str) -> Output {
+    let mut command = Command::new("unshare");
+    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+    command.args(if root { &["-n"][..] } else { &["-rn"] });
+    command.args(["sh", "-c", script]).env("ADVERB", env!("CARGO_BIN_EXE_adverb"));
+    command.env_remove("ADVERB_LOG").output().expect("unshare starts")
+}
+
+/// DOC-1, DOC-2: without an interface that is up nothing runs, and the status says so.
+#[test]
+fn doctor_finds_that_there_is_no_interface() {
+    let output = apart("$ADVERB doctor");
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    assert!(out.contains("FAIL  interface") && out.contains("ip link set lo up"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+/// DOC-1, DOC-2, DOC-3: with the loopback interface it does; lines and JSON say the same.
+#[test]
+fn doctor_says_the_same_in_json() {
+    let output = apart("ip link set lo up; $ADVERB doctor; $ADVERB doctor --json");
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
+    let (lines, json) = out.trim_end().rsplit_once('\n').expect("lines, then JSON");
+    let all: serde_json::Value = serde_json::from_str(json).unwrap();
+    let all = all.as_array().unwrap();
+    for finding in all {
+        let (state, what) = (finding["state"].as_str().unwrap(), finding["what"].as_str().unwrap());
+        let head = |line: &str| line.to_lowercase().starts_with(&format!("{state:4}  {what:11} "));
+        assert!(lines.lines().any(head), "no {finding} in {lines}");
+        assert_eq!(finding["remedy"].is_string(), state != "ok", "{finding}");
+    }
+    for what in ["kernel", "libraries", "interface", "packets", "port", "processes", "descriptors", "memory"]
+    {
+        assert!(all.iter().any(|finding| finding["what"] == what), "no {what} in {lines}");
+    }
+    let port = all.iter().find(|finding| finding["what"] == "port").unwrap();
+    assert_eq!((&port["state"], &port["found"]), (&"ok".into(), &"UDP port 4791 is free".into()));
+}
+
+/// DOC-2: a small MTU; a firewall is beyond what a test may set up.
+#[test]
+fn doctor_finds_a_small_mtu() {
+    let output = apart("ip link set lo up; ip link set lo mtu 900; $ADVERB doctor");
+    let out = text(&output.stdout);
+    assert!(out.contains("warn  interface") && out.contains("ip link set lo mtu 1500"), "{out}");
+}
+
+/// DOC-3: somebody else's program has the port; here the command itself stands for it.
+#[test]
+fn doctor_names_who_has_the_port() {
+    let script = "ip link set lo up; python3 -c 'import socket,time
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind((\"\",4791)); print(1,flush=True); time.sleep(60)' > \"$OUT\" & \
+        until [ -s \"$OUT\" ]; do sleep 0.05; done; $ADVERB doctor; status=$?; kill $!; rm \"$OUT\"; exit $status";
+    let out = std::env::temp_dir().join(format!("adverb-doctor-port-{}", std::process::id()));
+    let output = apart(&format!("OUT={}; {script}", out.display()));
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    assert!(out.contains("FAIL  port") && out.contains("python3"), "{out}");
+}
+
+/// DOC-5: a limit on descriptors.
+#[test]
+fn doctor_finds_a_small_limit() {
+    let output = apart("ip link set lo up; ulimit -n 64; $ADVERB doctor");
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "a warning is no failure: {out}{}", text(&output.stderr));
+    assert!(out.contains("warn  descriptors") && out.contains("ulimit -n 4096"), "{out}");
 }

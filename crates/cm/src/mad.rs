@@ -64,6 +64,18 @@ macro_rules! messages {
             /// All messages.
             pub const ALL: &[MadKind] = &[$(MadKind::$kind),*];
 
+            /// Where it stands in [`MadKind::ALL`].
+            #[must_use]
+            pub fn index(self) -> usize {
+                MadKind::ALL.iter().position(|kind| *kind == self).unwrap_or_default()
+            }
+
+            /// Which message a MAD is, if it is one of the connection manager's.
+            #[must_use]
+            pub fn of(mad: &[u8]) -> Option<MadKind> {
+                kind_of(mad).ok().map(|(kind, _)| kind)
+            }
+
             const fn of_attribute(attribute: u16) -> Option<MadKind> {
                 match attribute { $($attribute => Some(MadKind::$kind),)* _ => None }
             }

@@ -37,5 +37,9 @@ fn compile(program: &str, name: &str, defines: &[&str]) -> Result<PathBuf, Strin
     let include = format!("-I{}", source_dir().display());
     let mut flags = vec!["-O2", include.as_str()];
     flags.extend(defines);
+    let text = std::fs::read_to_string(source(program)).map_err(|e| format!("{program}: {e}"))?;
+    if text.contains("<rdma/rdma_cma.h>") {
+        flags.extend(["-Wl,--no-as-needed", "-lrdmacm"]);
+    }
     compile_with("cc", &flags, &source(program), name)
 }

@@ -48,6 +48,10 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["rpma #905"])
         .found_by(&[Log, Check])
         .names("\"get event\"", &["not acknowledged"]),
+    wrong("loop_ex", "lost wake-up of an extended CQ: polled before it armed")
+        .from(&["libfabric #795", "libfabric #875"])
+        .found_by(&[Hunt])
+        .names("\"arm late\"", &["lost wake-up"]),
     wrong("solicited", "sleeps for solicited messages that nobody marks")
         .from(&["libfabric #875"])
         .found_by(&[Hunt])
@@ -96,6 +100,10 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["spdk #3212", "spdk #3214", "DeepEP #558"])
         .found_by(&[Hunt, Check])
         .names("also of failed ones", &["undefined", "opcode"]),
+    wrong("opcode_ex", "opcode read of a failed completion of an extended CQ")
+        .from(&["spdk #3212", "spdk #3214"])
+        .found_by(&[Hunt, Check])
+        .names("also of failed ones", &["undefined", "opcode"]),
     wrong("repost_flushed", "flushed receives posted again, for ever")
         .from(&["nbs #4533"])
         .found_by(&[Hunt, Check])
@@ -136,6 +144,10 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["nbs #2690", "nbs #4533"])
         .found_by(&[Hunt, Check])
         .names("int r = put(d.a.qp, request", &["ENOMEM", "refused"]),
+    wrong("chain_lost", "a request lost when its chain is refused")
+        .from(&["nbs #2690", "nbs #4533"])
+        .found_by(&[Hunt, Check])
+        .names("whether it was posted", &["ENOMEM", "refused"]),
     wrong("small_cq", "a CQ smaller than what may complete")
         .from(&["libfabric #4913", "ucx #7143", "ucx #11933"])
         .found_by(&[Hunt, Check])
@@ -144,6 +156,10 @@ pub const MISTAKES: &[Mistake] = &[
         .from(&["rdma-core #1222", "rdma-core #1129", "Mooncake #3660"])
         .found_by(&[Check])
         .names("child = fork()", &["fork"]),
+    wrong("early_receive", "a message taken for a mistake as ESTABLISHED was not read yet")
+        .from(&["ucx #4719", "libfabric #12362"])
+        .found_by(&[Hunt])
+        .names("// taken for granted", &["connection"]),
     wrong("uc_lost", "messages of an unreliable connection counted on")
         .from(&["valkey #916"])
         .found_by(&[Hunt])

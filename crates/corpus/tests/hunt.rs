@@ -23,6 +23,12 @@ const FOUND: &[(&str, bool)] = &[
     ("edge", false),
     ("opcode_on_error", false),
     ("reply_first", true),
+    ("loop_ex", true),
+    ("opcode_ex", false),
+    ("chain_lost", false),
+    ("lost_on_error", false),
+    ("rnr_once", false),
+    ("early_receive", false),
 ];
 /// Those of them that the short run looks for.
 const SHORT: &[&str] = &["loop-swapped", "loop-one-poll", "loop-early"];
@@ -50,6 +56,8 @@ fn main() -> ExitCode {
         cases.push(case(format!("HUN-6/{name}"), move || wrong(mistake, wanted.copied(), &table)));
     }
     cases.push(case("HUN-5/nothing_found_in_a_right_program", nothing_found));
+    cases.push(case("HUN-7/nothing_found_in_a_right_pair", nothing_found_in_a_pair));
+    cases.push(case("HUN-11/a_message_before_its_connection_is_found", early_receive));
     let code = run("hunt", cases);
     print_table(&table);
     code
@@ -113,6 +121,38 @@ fn wrong(mistake: &'static Mistake, wanted: Option<(&str, bool)>, table: &Table)
 fn nothing_found() -> Verdict {
     let out = hunt(&build::right("loop")?, "loop.right", by_length(60, 8))?;
     require!(out.code() == Some(0), "{}", out.describe());
+    require!(out.text.contains("nothing found in "), "{}", out.describe());
+    Ok(())
+}
+
+/// Whose first message is polled before the thread that reads the events knows the connection.
+fn early_receive() -> Verdict {
+    let mistake = MISTAKES.iter().find(|m| m.program == "early_receive").ok_or("it is not in the table")?;
+    let out = hunt(&build::wrong(mistake)?, "early_receive.alone", SECONDS)?;
+    require!(out.code() == Some(1), "it was not found: {}", out.describe());
+    let place = format!("in serve, {}.c:", mistake.program);
+    require!(
+        out.text.contains("rdma_get_cm_event") || out.text.contains("before the connection"),
+        "neither the place ({place}) nor what failed is named: {}",
+        out.describe()
+    );
+    Ok(())
+}
+
+/// A server and a client that poll, and sleep for events, on the wire and beside it.
+fn nothing_found_in_a_pair() -> Verdict {
+    let lo = loopback()?;
+    let words = ["ibv_rc_pingpong", "-d", &lo.dev, "-g", &lo.gid, "-e", "-n", "200", "-p", "18537"];
+    let time = format!("{}s", by_length(60, 8));
+    let mut all = vec!["hunt", "--pair", "--time", &time, "--"];
+    all.extend(words);
+    all.push("--");
+    all.extend(words);
+    all.push("localhost");
+    let command = Program::new(adverb()?.display().to_string(), &all).bare();
+    let out = command.run(Duration::from_secs(by_length(60, 8)) + GRACE)?;
+    require!(out.code() == Some(0), "{}", out.describe());
+    require!(out.text.contains("the pair works in "), "{}", out.describe());
     require!(out.text.contains("nothing found in "), "{}", out.describe());
     Ok(())
 }

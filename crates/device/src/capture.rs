@@ -5,7 +5,7 @@
 //! taken, as the second one does that is started under it, puts its process number before the
 //! extension.
 use crate::error::Error;
-use crate::node::Node;
+use crate::started::is_started;
 use adverb_link::Capture;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
@@ -17,6 +17,9 @@ pub use adverb_link::capture::make_room;
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_CAPTURE";
 
+/// Which way packets go between processes of one host.
+const PATH: &str = "ADVERB_PATH";
+
 /// What [`set`] was given.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
@@ -26,7 +29,7 @@ static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 /// # Errors
 /// EBUSY if a device was opened already, or a capture was chosen.
 pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
-    if Node::is_started() || CHOSEN.set(path.into()).is_err() {
+    if is_started() || CHOSEN.set(path.into()).is_err() {
         return Err(Error::new(Errno::EBUSY, "a capture is chosen once, before the first device is opened"));
     }
     Ok(())
@@ -35,10 +38,10 @@ pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
 /// Begins the capture that was asked for. One that cannot be had is reported and does no other
 /// harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
-    let path = CHOSEN.get().cloned().or_else(|| adverb_link::chosen(VARIABLE).map(PathBuf::from))?;
-    if path.as_os_str().is_empty() {
-        return None;
-    }
+    let chosen = CHOSEN.get().cloned().or_else(|| adverb_link::chosen(VARIABLE).map(PathBuf::from));
+    let Some(path) = chosen.filter(|path| !path.as_os_str().is_empty()) else {
+        return traced();
+    };
     let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
     match Capture::create(&path, limit) {
         Ok(capture) => {
@@ -47,9 +50,19 @@ pub(crate) fn begin() -> Option<Arc<Capture>> {
         }
         Err(error) => {
             log::error!("packets are not captured: {} cannot be created: {error}", path.display());
-            None
+            traced()
         }
     }
+}
+
+/// A process that is traced records its packets, unless it was asked to stay within the host, where
+/// there are none.
+fn traced() -> Option<Arc<Capture>> {
+    if let Some(directory) = adverb_link::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
+        adverb_trace::begin(Path::new(&directory));
+    }
+    let local = std::env::var_os(PATH).is_some_and(|path| path == "local");
+    (adverb_trace::on() && !local).then(|| Arc::new(Capture::of_trace()))
 }
 
 fn announce(asked: &Path, made: &Path) {

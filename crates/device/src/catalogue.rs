@@ -49,10 +49,10 @@ pub const REPORTS: &[Entry] = &[
     Entry {
         code: 0x104,
         name: "DeregistrationWaits",
-        meaning: "ibv_dereg_mr waits for a peer that is in the middle of a copy to or from the region.",
+        meaning: "ibv_dereg_mr, or a call that ends a queue pair, waits for a peer that is in the middle of a copy.",
         values: &["the peer's process", "its state, if it is stopped"],
         look: &["Is that process stopped, by a debugger or a signal? It goes on when that process does."],
-        marks: &["a deregistration waits for process "],
+        marks: &["the end of a region or queue pair waits for process "],
     },
     Entry {
         code: 0x105,

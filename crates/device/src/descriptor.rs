@@ -4,7 +4,7 @@
 //! that it can be written to. Programs get the read end, so `poll`, `select` and `epoll`, level and
 //! edge, answer as for uverbs, and `O_ASYNC` sends its signal. The flags they set are theirs alone:
 //! the device gives and takes at a descriptor of its own, which never blocks.
-use crate::event_queue::Tokens;
+use crate::event_list::Tokens;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;

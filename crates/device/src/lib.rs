@@ -7,49 +7,43 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod buffer;
+mod acks;
+pub mod async_event;
 pub mod capture;
 pub mod catalogue;
-pub mod comp_counter;
-pub mod context;
-pub mod cq;
+mod counts;
 mod descriptor;
-pub mod device;
 pub mod error;
-mod event_queue;
-pub mod fast_mr;
+mod event_list;
 pub mod faults;
-mod fd_mr;
+mod host;
 pub mod interfaces;
-mod lanes;
-pub mod mad;
 pub mod mapping;
 mod memory;
-pub mod multicast;
+pub mod nic;
 pub mod node;
-pub mod pd;
-mod ports;
-pub mod qp;
-pub mod raw;
-mod rendezvous;
-pub mod srq;
+mod objects;
+mod started;
 mod sync;
-pub mod sysfs;
 mod uses;
 
 pub use adverb_engine as engine;
+pub use async_event::AsyncEvent;
 pub use comp_counter::{CompCounter, CounterType};
-pub use context::{AsyncEvent, Context, Element};
+pub use context::Context;
 pub use cq::{ArmSite, CompChannel, Cq, Notify, Overlooked, Sink};
 pub use descriptor::Descriptor;
 pub use device::Device;
 pub use error::{Error, Why};
-pub use event_queue::Tokens;
+pub use event_list::Tokens;
 pub use fast_mr::{FastMr, Page};
 pub use mapping::Mapping;
 pub use memory::share_allocations;
 pub use nix::errno::Errno;
+pub use node::PortState;
+pub use objects::{
+    Element, buffer, comp_counter, context, cq, device, fast_mr, mad, multicast, pd, qp, raw, srq, sysfs,
+};
 pub use pd::{Dm, Mr, Mw, Pd, Xrcd};
-pub use ports::PortState;
 pub use qp::{Qp, QpInit};
 pub use srq::Srq;

@@ -5,7 +5,8 @@ use adverb_device::engine::completion::WcFlags;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
-    Access, AttrMask, Completion, PathMtu, QpAttr, QpState, QpType, SendOp, WcOpcode, WcStatus,
+    Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpState, QpType, RecvWr, SendFlags, SendOp,
+    SendWr, WcOpcode, WcStatus,
 };
 use adverb_device::faults::{self, Spec};
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq, Errno, Mapping, Page, Pd};
@@ -324,6 +325,65 @@ fn inner_kill() {
 }
 
 #[test]
+fn a_request_completes_with_the_status_asked_for() {
+    child::run("inner_status", &[]);
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_status() {
+    choose("kill-qp=1@after=2@status=retry_exc_err,kill-qp=3@after=0@status=rem_op_err");
+    for (good, status) in [(2, WcStatus::RetryExcErr), (0, WcStatus::RemOpErr)] {
+        let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+        for i in 0..good {
+            b.recv(i, &[b.sge(0, 64)]);
+            a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+            check(&a.wait(1)[0], WcOpcode::Send, i);
+        }
+        a.send(good, SendOp::Send, &[a.sge(0, 64)]);
+        let c = a.wait(1).remove(0);
+        assert_eq!((c.status, c.wr_id), (status, good));
+        assert!(c.cause.as_ref().unwrap().to_string().contains("injected"), "{:?}", c.cause);
+        assert_eq!(a.qp.state(), QpState::Err);
+        // What comes after it is flushed.
+        a.send(9, SendOp::Send, &[a.sge(0, 64)]);
+        assert_eq!(a.wait(1)[0].status, WcStatus::WrFlushErr);
+    }
+}
+
+#[test]
+fn calls_of_the_data_path_fail_with_the_error_asked_for() {
+    let text = child::run("inner_data_path", &[]);
+    assert_eq!(counter(&text, "fault_fail"), 4, "{text}");
+    assert!(text.contains("warn: injected: call 2 of post_send fails with EIO"), "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_data_path() {
+    choose("fail=post_send@2=EIO,fail=post_recv@2=EINVAL,fail=req_notify_cq@1,fail=poll_cq@1");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let (to, from) = ([b.sge(0, 64)], [a.sge(0, 64)]);
+    let receive = |wr_id| b.qp.post_recv(&RecvWr { wr_id, sges: &to });
+    let send = |wr_id| {
+        let (flags, op, data) = (SendFlags::SIGNALED, SendOp::Send, Payload::Sges(&from));
+        a.qp.post_sends(&[SendWr { wr_id, flags, op, data, ud: None, xrc_srqn: 0 }], false)
+    };
+    receive(1).unwrap();
+    assert_eq!(receive(2).unwrap_err().errno(), Errno::EINVAL as i32);
+    receive(3).unwrap();
+    send(1).unwrap();
+    assert_eq!(send(2).unwrap_err().errno(), Errno::EIO as i32);
+    send(3).unwrap();
+    assert_eq!(b.cq.req_notify(ArmKind::Next).unwrap_err().errno(), Errno::ENOMEM as i32);
+    b.cq.req_notify(ArmKind::Next).unwrap();
+    assert!(b.cq.poll(1, |_| panic!("it fails")).is_err());
+    // What was refused is not queued; all else is as ever.
+    let ids = |end: &End| end.wait(2).iter().map(|c| c.wr_id).collect::<Vec<_>>();
+    assert_eq!((ids(&a), ids(&b)), (vec![1, 3], vec![1, 3]));
+}
+
+#[test]
 fn a_queue_pair_that_only_receives_fails_too() {
     child::run("inner_kill_receiver", &[]);
 }
@@ -399,4 +459,33 @@ fn inner_bad() {
     faults::set(Spec::default()).unwrap();
     open().unwrap();
     assert_eq!(faults::set(Spec::default()).unwrap_err().errno(), Errno::EBUSY as i32);
+}
+
+/// FLT-1, FLT-3, FLT-4: events reach the program, about the queue pair and about its port; marks
+/// are answered with notifications of congestion; one queue pair alone is late.
+#[test]
+fn events_marks_and_a_late_queue_pair() {
+    let text = child::run("inner_events", &[]);
+    assert_eq!(counter(&text, "fault_event"), 2, "{text}");
+    assert!(counter(&text, "fault_ecn") > 0 && counter(&text, "fault_delay") > 0, "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_events() {
+    choose("event=comm_est@2@after=1,event=port_err@2@after=3,ecn=100%,delay-qp=2@2ms");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    for i in 0..4 {
+        let since = Instant::now();
+        b.recv(i, &[b.sge(0, 64)]);
+        a.send(i, SendOp::Send, &[a.sge(0, 64)]);
+        check(&a.wait(1)[0], WcOpcode::Send, i);
+        check(&b.wait(1)[0], WcOpcode::Recv, i);
+        assert!(since.elapsed() >= Duration::from_millis(2));
+    }
+    for wanted in [AsyncEvent::CommEst, AsyncEvent::PortErr] {
+        let (event, element) = b.context.next_async_event().unwrap();
+        assert_eq!(event, wanted);
+        b.context.ack_async_event(&element);
+    }
 }

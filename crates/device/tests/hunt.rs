@@ -12,6 +12,7 @@ const HOLDS: usize = 0x10;
 const DRIPS: usize = 0x20;
 const WAITS: usize = 0x30;
 const FULL: usize = 0x40;
+const AGAIN: usize = 0x50;
 
 fn hunted() -> (End, End) {
     let entry = |call, address: usize, choice| {
@@ -24,6 +25,7 @@ fn hunted() -> (End, End) {
         entry(Call::Poll, DRIPS, Choice::Drip),
         entry(Call::Arm, WAITS, Choice::Before),
         entry(Call::Post, FULL, Choice::Full),
+        entry(Call::Post, AGAIN, Choice::Full),
     ]));
     assert!(hunt::hunt().is_some());
     pair(QpType::Rc, PathMtu::Mtu1024)
@@ -142,33 +144,58 @@ fn an_arm_that_waits_makes_no_event_of_what_was_there() {
     panic!("an arm never waited until everything had come");
 }
 
+/// Posts a send at an address, and answers the errno.
+fn post(end: &End, address: usize, i: usize) -> i32 {
+    end.qp.hunt_post(address, || {
+        let sges = [end.sge(0, 64)];
+        let wr = SendWr {
+            wr_id: i as u64,
+            flags: SendFlags::SIGNALED,
+            op: SendOp::Send,
+            data: Payload::Sges(&sges),
+            ud: None,
+            xrc_srqn: 0,
+        };
+        end.qp.post_sends(&[wr], false).map_or_else(|e| e.errno(), |()| 0)
+    })
+}
+
 /// HUN-5: a place in the send queue is free when its completion, or that of a later request, was
 /// polled; and then it is.
 #[test]
 fn a_full_queue_is_full_until_its_completions_are_polled() {
     let (a, b) = hunted();
     let depth = a.qp.query().cap.max_send_wr as usize;
-    let post = |i: usize| {
-        a.qp.hunt_post(FULL, || {
-            let sges = [a.sge(0, 64)];
-            let wr = SendWr {
-                wr_id: i as u64,
-                flags: SendFlags::SIGNALED,
-                op: SendOp::Send,
-                data: Payload::Sges(&sges),
-                ud: None,
-                xrc_srqn: 0,
-            };
-            a.qp.post_sends(&[wr], false).map_or_else(|e| e.errno(), |()| 0)
-        })
-    };
     for round in 0..2 {
         for i in 0..depth {
             b.recv(i as u64, &[b.sge(0, 64)]);
-            assert_eq!(post(i), 0, "{round}: {i} of {depth}");
+            assert_eq!(post(&a, FULL, i), 0, "{round}: {i} of {depth}");
             b.wait(1);
         }
-        assert_eq!(post(depth), adverb_device::Errno::ENOMEM as i32);
+        assert_eq!(post(&a, FULL, depth), adverb_device::Errno::ENOMEM as i32);
         a.wait(depth);
     }
+}
+
+/// HUN-10: where a program was refused and came again without a completion in between, a post that
+/// has room is refused as well, but not for ever.
+#[test]
+fn a_post_that_has_room_is_refused_where_the_program_tries_again() {
+    let (a, b) = hunted();
+    let depth = a.qp.query().cap.max_send_wr as usize;
+    for i in 0..depth {
+        b.recv(i as u64, &[b.sge(0, 64)]);
+        assert_eq!(post(&a, AGAIN, i), 0, "{i} of {depth}");
+        b.wait(1);
+    }
+    // Completions of other tests come in between now and then.
+    for _ in 0..1000 {
+        assert_ne!(post(&a, AGAIN, depth), 0, "the queue is full");
+    }
+    a.wait(depth);
+    b.recv(0, &[b.sge(0, 64)]);
+    // The thousand have used up what a process may be refused.
+    assert_eq!(post(&a, AGAIN, 0), 0, "it is refused for ever");
+    b.wait(1);
+    a.wait(1);
 }

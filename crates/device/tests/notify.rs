@@ -254,7 +254,7 @@ fn chn_7_a_thread_that_waits_for_asynchronous_events_sleeps_until_there_is_one()
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn inner_asynchronous() {
-    use adverb_device::context::AsyncEvent;
+    use adverb_device::AsyncEvent;
     let (a, mut b) = (End::new(QpType::Rc), End::new(QpType::Rc));
     let cap = adverb_device::engine::QpCap { max_send_wr: 16, max_send_sge: 1, ..Default::default() };
     let srq = adverb_device::Srq::new(&b.pd, 64, 1, 0, None).unwrap();

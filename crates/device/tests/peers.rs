@@ -147,7 +147,7 @@ impl Standing {
     }
     /// The one that ends the work of a process.
     fn send(&self, qpn: u32) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + HANG_LIMIT;
         while !datagram(&self.end, qpn, 77) {
             self.poll();
             assert!(Instant::now() < until, "the send queue stays full");
@@ -157,7 +157,7 @@ impl Standing {
     /// The process goes on, and hears again.
     fn goes_on(self) {
         kill(self.pid, Signal::SIGCONT).unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + HANG_LIMIT;
         while self.deaf.has_said().is_none() {
             self.send(self.deaf_qpn);
             assert!(Instant::now() < until, "it hears nothing any more");
@@ -167,7 +167,7 @@ impl Standing {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANG_LIMIT: Duration = Duration::from_secs(30);
 
 fn counter(wanted: &str) -> u64 {
     let counters = Node::get().unwrap().named_counters();
@@ -180,7 +180,7 @@ fn counter(wanted: &str) -> u64 {
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
     let before = counter("deliver_drop_deaf");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + HANG_LIMIT;
     let mut kept = Instant::now();
     // Its socket is full, and so is the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
@@ -203,7 +203,8 @@ fn datagrams_reach_others_while_one_process_stands_still() {
 fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     let mut all = Standing::new();
     let before = counter("deliver_drop_deaf");
-    let until = Instant::now() + PATIENCE;
+    let begun = Instant::now();
+    let until = begun + HANG_LIMIT;
     let mut waits = 0;
     while waits < 10 {
         let delivered = counter("delivered");
@@ -214,8 +215,38 @@ fn datagrams_for_others_pass_by_what_waits_for_one_process() {
     }
     assert!(datagram(&all.end, all.other_qpn, 77));
     assert_eq!(all.other.hear(), "the other");
-    assert_eq!(counter("deliver_drop_deaf"), before, "it waited until others were dropped");
+    // What waits for two seconds is dropped by rights; a busy machine may take as long as that.
+    let late = begun.elapsed() >= Duration::from_secs(2);
+    assert!(late || counter("deliver_drop_deaf") == before, "it waited until others were dropped");
     all.goes_on();
+}
+
+/// What waits for a process when its queue pair is destroyed was sent, as its completion said.
+#[test]
+fn what_a_destroyed_queue_pair_sent_arrives() {
+    let mut all = Standing::new();
+    let until = Instant::now() + HANG_LIMIT;
+    let mut waits = 0;
+    while waits < 10 {
+        let delivered = counter("delivered");
+        assert!(datagram(&all.end, all.deaf_qpn, 1024), "the send queue is full");
+        all.poll();
+        waits = if counter("delivered") == delivered { waits + 1 } else { 0 };
+        assert!(Instant::now() < until, "a process that stands still takes everything");
+    }
+    assert!(datagram(&all.end, all.deaf_qpn, 77));
+    let mut done = 0;
+    while done == 0 {
+        done = all.end.cq.poll(64, |c| assert_eq!(c.status, WcStatus::Success)).unwrap();
+        assert!(Instant::now() < until, "no completion");
+    }
+    all.end.qp.destroy().unwrap();
+    kill(all.pid, Signal::SIGCONT).unwrap();
+    assert_eq!(all.deaf.hear(), "the deaf");
+    all.end = End::datagrams();
+    all.send(all.other_qpn);
+    all.deaf.finish();
+    all.other.finish();
 }
 
 #[test]

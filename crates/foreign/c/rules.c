@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define DEPTH 64
@@ -585,6 +586,38 @@ static void write_after_read(void)
 	}
 }
 
+// A program that closes all descriptors when no device is open, as daemons do, has its own under
+// their numbers; a device that is opened later works, and the program's own are left alone.
+static void closed_while_nothing_is_open(void)
+{
+	enum { ROUNDS = 3, OWN = 40 };
+	static int own[ROUNDS][OWN][2];
+	char byte;
+	int i, n;
+
+	for (n = 0; n < ROUNDS; n++) {
+		open_pair(NULL);
+		recv_b(1);
+		CHECK(!post_a(IBV_WR_SEND, 8, 0, 0), "post");
+		done(acq, IBV_WC_SUCCESS, "the send");
+		done(bcq, IBV_WC_SUCCESS, "the receive");
+		write_a(mr->rkey, IBV_WC_SUCCESS, "the write");
+		CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b), "queue pairs");
+		CHECK(!ibv_destroy_cq(acq) && !ibv_destroy_cq(bcq) && !ibv_dereg_mr(mr), "the rest");
+		port_close(&port);
+		// The program's of earlier rounds stay.
+		for (i = n ? own[n - 1][OWN - 1][1] + 1 : 3; i < 1024; i++)
+			close(i);
+		for (i = 0; i < OWN; i++) {
+			CHECK(!socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, own[n][i]), "sockets");
+			CHECK(write(own[n][i][0], "m", 1) == 1 && write(own[n][i][1], "m", 1) == 1, "write");
+		}
+	}
+	for (n = 0; n < ROUNDS; n++)
+		for (i = 0; i < 2 * OWN; i++)
+			CHECK(read(own[n][i / 2][i % 2], &byte, 1) == 1, "round %d: the message of %d", n, i);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -602,6 +635,7 @@ static const struct {
 	{"a_queue_may_ignore_its_overrun", overrun},
 	{"names_are_found_without_a_version", names},
 	{"a_read_is_not_passed_by_a_write", write_after_read},
+	{"descriptors_may_be_closed_while_nothing_is_open", closed_while_nothing_is_open},
 };
 
 int main(int argc, char **argv)

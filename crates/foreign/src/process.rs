@@ -150,26 +150,54 @@ impl Program {
 pub fn start(mut command: Command, line: String) -> Result<Running, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|e| format!("cannot start {line}: {e}"))?;
-    let text: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let output: Arc<Mutex<Output>> = Arc::default();
     let mut readers = Vec::new();
     if let Some(pipe) = child.stdout.take() {
-        readers.push(collect(pipe, &text));
+        readers.push(collect(pipe, 0, &output));
     }
     if let Some(pipe) = child.stderr.take() {
-        readers.push(collect(pipe, &text));
+        readers.push(collect(pipe, 1, &output));
     }
-    Ok(Running { line, child, text, readers, since: Instant::now(), reaped: false })
+    Ok(Running { line, child, output, readers, since: Instant::now(), reaped: false })
 }
 
-fn collect(mut pipe: impl Read + Send + 'static, text: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
-    let text = Arc::clone(text);
+/// What both streams said. A line stays whole, whatever the other stream said in its middle: a
+/// program's buffer ends anywhere.
+#[derive(Default)]
+struct Output {
+    /// The ended lines of both streams, in the order of their ends.
+    lines: Vec<u8>,
+    /// The line of each stream that has not ended.
+    open: [Vec<u8>; 2],
+}
+
+impl Output {
+    fn add(&mut self, stream: usize, bytes: &[u8]) {
+        let open = &mut self.open[stream];
+        match bytes.iter().rposition(|b| *b == b'\n') {
+            Some(end) => {
+                self.lines.append(open);
+                self.lines.extend_from_slice(&bytes[..=end]);
+                open.extend_from_slice(&bytes[end + 1..]);
+            }
+            None => open.extend_from_slice(bytes),
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&[&self.lines[..], &self.open[0], &self.open[1]].concat()).into_owned()
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static, stream: usize, to: &Arc<Mutex<Output>>) -> JoinHandle<()> {
+    let output = Arc::clone(to);
     std::thread::spawn(move || {
         let mut buf = [0; 8192];
         while let Ok(n) = pipe.read(&mut buf) {
             if n == 0 {
                 break;
             }
-            text.lock().unwrap_or_else(|e| e.into_inner()).extend_from_slice(&buf[..n]);
+            output.lock().unwrap_or_else(|e| e.into_inner()).add(stream, &buf[..n]);
         }
     })
 }
@@ -178,7 +206,7 @@ fn collect(mut pipe: impl Read + Send + 'static, text: &Arc<Mutex<Vec<u8>>>) -> 
 pub struct Running {
     line: String,
     child: Child,
-    text: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Output>>,
     readers: Vec<JoinHandle<()>>,
     since: Instant,
     reaped: bool,
@@ -190,9 +218,10 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed so far, both streams in the order of arrival.
+    /// What it has printed so far: both streams, line by line in the order of arrival, and at the
+    /// end the lines that have not ended.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(|e| e.into_inner())).into_owned()
+        self.output.lock().unwrap_or_else(|e| e.into_inner()).text()
     }
 
     /// Whether it has ended.
@@ -407,4 +436,19 @@ pub fn listens(port: u16) -> bool {
 /// Joins words into the arguments of a program.
 pub fn words<S: AsRef<OsStr> + ToString>(line: S) -> Vec<String> {
     line.to_string().split_whitespace().map(str::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Output;
+
+    #[test]
+    fn a_line_stays_whole_when_the_other_stream_speaks_in_its_middle() {
+        let mut output = Output::default();
+        output.add(0, b"one\ntw");
+        output.add(1, b"warning\n");
+        assert_eq!(output.text(), "one\nwarning\ntw");
+        output.add(0, b"o\nthree");
+        assert_eq!(output.text(), "one\nwarning\ntwo\nthree");
+    }
 }

@@ -21,6 +21,20 @@ pub fn case(name: impl Into<String>, run: impl FnOnce() -> Verdict + Send + 'sta
     Trial::test(name, move || run().map_err(Failed::from))
 }
 
+/// As [`run`], for cases that each choose their path: a run on one path (`ADVERB_PATH`) would be
+/// the same again, and says so.
+pub fn run_on_own_paths(suite: &str, cases: Vec<Trial>) -> ExitCode {
+    match std::env::var("ADVERB_PATH") {
+        Ok(path) if !path.is_empty() => {
+            println!(
+                "suite {suite}: not run, as its cases choose their paths: run it without ADVERB_PATH={path}"
+            );
+            ExitCode::SUCCESS
+        }
+        _ => run(suite, cases),
+    }
+}
+
 /// Runs the cases one after the other unless told otherwise, and prints a closing line with the
 /// suite's name.
 ///

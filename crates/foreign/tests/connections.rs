@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use adverb_foreign::cc::compile_linked;
 use adverb_foreign::process::{Program, free_port, words};
-use adverb_foreign::suite::{case, run};
+use adverb_foreign::suite::{case, run_on_own_paths};
 use adverb_foreign::{Verdict, require, service};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     cases.push(case("UCM-10/bad_weather_3/ucmatose", || {
         weather(3, "ucmatose -b ADDR -p PORT -c 30", "ucmatose -s ADDR -p PORT -c 30")
     }));
-    run("connections", cases)
+    run_on_own_paths("connections", cases)
 }
 
 fn many() -> Result<String, String> {

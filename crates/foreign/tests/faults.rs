@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use adverb_foreign::cc::{compile_with, source_dir};
 use adverb_foreign::device::loopback;
 use adverb_foreign::pair::{Outcome, Pair};
 use adverb_foreign::process::{Finished, Program, words};
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
     ] {
         cases.push(case(format!("fail/{call}"), move || call_fails(call, message)));
     }
+    cases.push(case("FLT-2/a_lost_rep_is_sent_again", lost_rep));
+    cases.push(case("FLT-2/a_request_is_refused", request_refused));
     cases.push(case("bad_text/run_refuses", run_refuses));
     cases.push(case("bad_text/open_fails", open_fails));
     run("faults", cases)
@@ -179,6 +182,31 @@ fn call_fails(call: &str, message: &str) -> Verdict {
     require!(out.code() == Some(1), "{}", out.describe());
     for words in [message, &format!("injected: call 1 of {call} fails with ENOMEM")] {
         require!(out.text.contains(words), "no {words:?}:\n{}", out.describe());
+    }
+    Ok(())
+}
+
+/// A server and a client over librdmacm in one process.
+fn connections(spec: &str) -> Result<Finished, String> {
+    let source = source_dir().join("../../corpus/c/early_receive.c");
+    let include = format!("-I{}", source_dir().display());
+    let flags = ["-O2", include.as_str(), "-Wl,--no-as-needed", "-lrdmacm"];
+    let program = compile_with("cc", &flags, &source, "faults_connections")?.display().to_string();
+    Program::new(program, &[] as &[&str]).option("--fault", spec).run(LIMIT)
+}
+
+fn lost_rep() -> Verdict {
+    let out = connections("cm-drop=rep@1")?;
+    out.require_ok()?;
+    require!(out.text.contains("injected: REP number 1 is lost"), "{}", out.describe());
+    Ok(())
+}
+
+fn request_refused() -> Verdict {
+    let out = connections("cm-reject=1@reason=3")?;
+    require!(out.code() == Some(1), "{}", out.describe());
+    for words in ["injected: request 1 for a connection is refused", "RDMA_CM_EVENT_REJECTED instead of"] {
+        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The pyverbs suite: each core test must say `ok`, and in all no fewer of the generic ones than
-//! Linux rxe passes.
+//! The pyverbs suite: each core test must say `ok`, and so must every generic one but those that
+//! are listed with a reason.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use adverb_foreign::pyverbs::{CORE, GENERIC, Report, Word, names, run as run_sui
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
-/// What rdma_rxe of Linux 6.1 passes of the generic tests.
-const RXE_PASSES: usize = 86;
+/// Generic tests that may be skipped, with the reason: `name: reason`.
+const LEFT_OUT: &str = include_str!("../data/pyverbs_left_out.txt");
 
 fn main() -> ExitCode {
     let mut cases: Vec<_> =
@@ -43,18 +43,30 @@ fn core(name: &str) -> Verdict {
     }
 }
 
+fn may_be_skipped(name: &str, reason: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
+    let listed = LEFT_OUT.lines().filter_map(|l| l.split_once(": ")).any(|(listed, _)| listed == name);
+    // The suite leaves raw packets on Ethernet to root.
+    listed || !root && reason.contains("by root on Ethernet")
+}
+
 fn total() -> Verdict {
     let report = report()?;
     let count = |w: Word| report.values().filter(|(word, _)| *word == w).count();
+    let mut wrong = Vec::new();
     for (name, (word, reason)) in report {
-        if *word != Word::Ok {
-            println!("pyverbs {word:?}: {name}: {}", reason.lines().last().unwrap_or_default());
+        let line = format!("pyverbs {word:?}: {name}: {}", reason.lines().last().unwrap_or_default());
+        match word {
+            Word::Ok => {}
+            Word::Skip if may_be_skipped(name, reason) => println!("{line}"),
+            _ => wrong.push(line),
         }
     }
-    let ok = count(Word::Ok);
     println!(
-        "pyverbs generic: {} tests: {ok} ok, {} skip, {} fail, {} error, {} crash, {} hang",
+        "pyverbs generic: {} tests: {} ok, {} skip, {} fail, {} error, {} crash, {} hang",
         report.len(),
+        count(Word::Ok),
         count(Word::Skip),
         count(Word::Fail),
         count(Word::Error),
@@ -62,9 +74,6 @@ fn total() -> Verdict {
         count(Word::Hang)
     );
     require!(report.len() == 171, "{} results for 171 tests", report.len());
-    require!(ok >= RXE_PASSES, "{ok} of 171 ok; rxe passes {RXE_PASSES}");
-    for word in [Word::Crash, Word::Hang] {
-        require!(count(word) == 0, "{} tests ended in {word:?}", count(word));
-    }
+    require!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }

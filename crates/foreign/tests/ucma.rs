@@ -8,11 +8,11 @@ use std::time::Duration;
 use adverb_foreign::cc::compile;
 use adverb_foreign::device::loopback;
 use adverb_foreign::process::Program;
-use adverb_foreign::suite::{case, run};
+use adverb_foreign::suite::{case, run_on_own_paths};
 use adverb_foreign::{Verdict, require};
 
 fn main() -> ExitCode {
-    run(
+    run_on_own_paths(
         "ucma",
         vec![
             case("UCM-11/the_file_on_one_host", || program("local")),

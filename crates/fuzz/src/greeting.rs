@@ -1,7 +1,7 @@
 //! Greetings of other processes of this user, as bytes (TRU-3).
 use crate::input::Input;
 use crate::link::plain;
-use adverb_link::foreign::{greeting, message_again, parse_greeting};
+use adverb_link::fuzzing::{greeting, message_again, parse_greeting};
 use adverb_link::{Hello, MAX_SLOT, MIN_SLOT, Slot};
 
 /// Bytes of a greeting, at most.

@@ -1,4 +1,4 @@
-//! Foreign bytes against everything that reads them.
+//! Untrusted bytes against everything that reads them.
 //!
 //! Each target is a function that takes any bytes and panics when something is wrong. A fuzzer
 //! drives them (`fuzz/`, `make fuzz TARGET=wire SECONDS=3600`); the tests here run them over the

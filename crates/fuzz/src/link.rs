@@ -1,7 +1,7 @@
 //! What comes over the sockets: datagrams from the wire, messages from processes of this host.
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
-use adverb_link::foreign::{Fed, message_again, probe_again};
+use adverb_link::fuzzing::{Fed, message_again, probe_again};
 use adverb_link::{AddrIndex, Config, LinkStats, MAD_QPN, MULTICAST_QPN, RxBuffers, SLOT_SHIFT, slot_of_qpn};
 use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,6 +1,6 @@
 //! An NDKPI connection: messages of the peer, calls of the consumer, time, in any order.
 use crate::input::Input;
-use adverb_ndk::foreign::{Connection, Step};
+use adverb_ndk::fuzzing::{Connection, Step};
 use std::time::Duration;
 
 /// First byte: which side; then steps.

@@ -8,10 +8,11 @@
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
 
-pub mod abi;
+pub use adverb_abi as abi;
 pub mod errno;
 pub mod exports;
 pub mod handles;
+pub mod listed;
 pub mod objects;
 pub mod pure;
 pub mod verbs;

@@ -5,27 +5,18 @@
 //! types here.
 use crate::abi::*;
 use crate::handles::{Handle, Kind, Says, Slab};
-use crate::verbs::import::FileId;
+use crate::verbs::builder::Builder;
+use crate::verbs::files::{FileId, close_file};
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::raw::{Flow, IndTable, Wq};
-use adverb_device::{CompChannel, CompCounter, Context, Cq, Device, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use adverb_device::{CompChannel, CompCounter, Context, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
 use adverb_sync::RawMutex;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::offset_of;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// A device in a list, or behind a context. It stays until the process ends.
-#[repr(C)]
-pub struct DeviceObj {
-    pub c: ibv_device,
-    /// `verbs_device::ops` in rdma-core; providers' own libraries read this word of any device
-    /// (facts of the ABI).
-    pub ops: *const c_void,
-    pub device: Arc<Device>,
-}
 
 /// A context. Its visible part is both tables, and its handle points to the second.
 pub struct ContextObj {
@@ -38,7 +29,7 @@ pub struct ContextObj {
 
 impl Drop for ContextObj {
     fn drop(&mut self) {
-        crate::verbs::import::close_file(self.file);
+        close_file(self.file);
     }
 }
 
@@ -95,7 +86,7 @@ pub struct MrObj {
     pub mr: Arc<Mr>,
     pub kind: MrKind,
     /// The DMA handle that it was registered with.
-    pub _dmah: Option<crate::verbs::dmah::InUse>,
+    pub _dmah: Option<InUse>,
 }
 
 /// A DMA handle.
@@ -203,7 +194,7 @@ pub struct QpObj {
     pub extended: bool,
     /// Held from `wr_start` to `wr_complete` or `wr_abort`.
     pub wr_lock: RawMutex,
-    pub builder: UnsafeCell<crate::verbs::wr_api::Builder>,
+    pub builder: UnsafeCell<Builder>,
     pub custom: Option<CustomMemory>,
 }
 
@@ -223,6 +214,23 @@ pub struct CustomMemory {
 unsafe impl Send for CustomMemory {}
 // SAFETY: as above.
 unsafe impl Sync for CustomMemory {}
+
+/// A region's part of a DMA handle.
+pub struct InUse(Arc<AtomicUsize>);
+
+impl InUse {
+    /// One more region has it.
+    pub fn new(users: &Arc<AtomicUsize>) -> Self {
+        users.fetch_add(1, Ordering::SeqCst);
+        InUse(users.clone())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// Lists the kinds: number, our part, visible part, the handle's types, what messages call it, and
 /// which of the fields `context` and `handle` the visible part has.

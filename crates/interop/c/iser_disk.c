@@ -19,7 +19,7 @@
 #define BLOCK 512
 // Requests on their way together, and seconds without an answer after which the disk counts as dead.
 #define DEPTH 8
-#define PATIENCE 60
+#define HANG_LIMIT 60
 
 #define CHECK(cond, ...)                                      \
 	do {                                                  \
@@ -107,7 +107,7 @@ static void whole(struct disk *d, enum work work)
 		CHECK(!fd.revents || !iscsi_service(d->iscsi, fd.revents), "service: %s", iscsi_get_error(d->iscsi));
 		if (d->on_their_way != before)
 			since = time(NULL);
-		CHECK(time(NULL) - since < PATIENCE, "%d requests are not answered", d->on_their_way);
+		CHECK(time(NULL) - since < HANG_LIMIT, "%d requests are not answered", d->on_their_way);
 	}
 }
 

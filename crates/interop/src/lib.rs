@@ -10,6 +10,7 @@
 
 pub mod connections;
 pub mod ends;
+pub mod mads;
 pub mod pair;
 pub mod table;
 pub mod vm;

@@ -41,7 +41,7 @@ impl UdpLink {
             Some(draw) => self.damage(&packet, id, draw, &ruling.fault),
             None => self.record_received(&packet, id, fault),
         }
-        (0..ruling.copies).for_each(|_| sink(packet));
+        (0..ruling.copies).for_each(|_| sink(ruling.fault.mark(&packet)));
         ruling.copies + self.give(ruling.after.iter().map(|kept| kept.packet()), sink)
     }
 
@@ -107,6 +107,7 @@ impl UdpLink {
             (fault.doubled, &counters.fault_dup),
             (fault.overtaken.is_some(), &counters.fault_reorder),
             (fault.delayed.is_some(), &counters.fault_delay),
+            (fault.marked, &counters.fault_ecn),
         ] {
             add(counter, hit.into());
         }

@@ -106,7 +106,7 @@ impl UdpLink {
     pub fn share_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
         let fail = |error| LinkError::from_io("take frames of other processes", error);
         let name = sys::message_socket(&self.fds).map_err(fail)?;
-        // A stranger may hold a name of ours; the next slot or number is as good.
+        // Another user may hold a name of ours; the next slot or number is as good.
         let slot = self.slots().first().copied().unwrap_or_default();
         for number in 0..64 {
             let text = format!("{}{slot}+{number}", names_of(self.uid, interface));

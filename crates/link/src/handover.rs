@@ -3,7 +3,7 @@
 //! Whoever owns a slot listens at its name. To send to a slot a process connects, and asks the
 //! kernel whose the other end is before anything leaves; whoever takes a connection asks the same
 //! before anything is read. Both answers hold as long as the connection does, so a name that
-//! changes hands between two messages, or that a stranger holds, gets nothing (TRU-1).
+//! changes hands between two messages, or that another user holds, gets nothing (TRU-1).
 
 use std::collections::HashMap;
 use std::io;
@@ -33,7 +33,7 @@ const IN_A_ROW: u32 = 32;
 /// Looks at all connections in one call at most.
 const ROUNDS: usize = 16;
 /// Looks in vain at the connection that was busy last before it is looked at with all others only.
-const PATIENCE: u32 = 16;
+const EMPTY_LOOKS: u32 = 16;
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
 /// Tokens from here on are connections to others, of which only the end is told.
@@ -51,7 +51,7 @@ pub(crate) enum Untold {
     /// No living process of this user owns the slot.
     NoOwner,
     /// The slot's name is held by this user.
-    Foreign(u32),
+    OtherUser(u32),
     /// What else the kernel says.
     Other(io::Error),
 }
@@ -61,7 +61,7 @@ impl From<Untold> for io::Error {
         match untold {
             Untold::Full => io::ErrorKind::WouldBlock.into(),
             Untold::NoOwner => io::ErrorKind::ConnectionRefused.into(),
-            Untold::Foreign(uid) => io::Error::new(
+            Untold::OtherUser(uid) => io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("its name is held by {}, who is sent nothing", crate::error::User(uid)),
             ),
@@ -259,7 +259,7 @@ impl UdpLink {
                 // It takes no connections just now; if it is one of ours.
                 Some(libc::EAGAIN) => {
                     let mut users = owner::holders(|held| held == name).into_keys();
-                    return Err(users.find(|uid| *uid != self.uid).map_or(Untold::Full, Untold::Foreign));
+                    return Err(users.find(|uid| *uid != self.uid).map_or(Untold::Full, Untold::OtherUser));
                 }
                 // Nobody; or somebody who does not listen, or not for this.
                 _ => return Err(Untold::NoOwner),
@@ -267,15 +267,15 @@ impl UdpLink {
         }
         match owner::prove(&fd, self.uid).map_err(Untold::Other)? {
             Proof::Own(_) => Ok(fd),
-            Proof::Foreign(uid) => {
-                add(&self.counters.handover_refused_foreign, 1);
-                Err(Untold::Foreign(uid))
+            Proof::OtherUser(uid) => {
+                add(&self.counters.handover_refused_other_user, 1);
+                Err(Untold::OtherUser(uid))
             }
         }
     }
 
     /// The user that holds a slot's name, if it is another one.
-    pub(crate) fn foreign_owner(&self, slot: Slot) -> Option<u32> {
+    pub(crate) fn other_owner(&self, slot: Slot) -> Option<u32> {
         let name = slot::slot_name(self.uid, slot);
         owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid)
     }
@@ -303,7 +303,7 @@ impl UdpLink {
                 None if done > 0 => return Ok(done),
                 None => {
                     taking.vain += 1;
-                    taking.hot = taking.hot.filter(|_| taking.vain < PATIENCE);
+                    taking.hot = taking.hot.filter(|_| taking.vain < EMPTY_LOOKS);
                     break;
                 }
             }
@@ -402,8 +402,8 @@ impl UdpLink {
             };
             let proof = owner::prove(&fd, self.uid).ok().filter(|_| self.tells_users_apart);
             let Some(Proof::Own(pid)) = proof else {
-                let before = self.counters.handover_drop_foreign.fetch_add(1, Relaxed);
-                if let (Some(Proof::Foreign(uid)), true) = (proof, before == 0) {
+                let before = self.counters.handover_drop_other_user.fetch_add(1, Relaxed);
+                if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
                         "{} connected to {what} of this process and was sent away",
                         crate::error::User(uid)

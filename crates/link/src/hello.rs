@@ -95,7 +95,7 @@ impl UdpLink {
                 Err(Untold::Full) => std::thread::sleep(Duration::from_micros(200)),
                 Err(Untold::NoOwner) => {
                     // Somebody may hold the name and not listen.
-                    return Err(self.foreign_owner(slot).map_or(Untold::NoOwner, Untold::Foreign).into());
+                    return Err(self.other_owner(slot).map_or(Untold::NoOwner, Untold::OtherUser).into());
                 }
                 result => return Ok(result?),
             }

@@ -40,9 +40,9 @@ pub mod capture;
 mod error;
 mod everywhere;
 pub mod faults;
-#[doc(hidden)]
-pub mod foreign;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod handover;
 mod hello;

@@ -29,7 +29,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Reads of one socket at most, before a new one counts.
 const MOST_READ: usize = 1024;
 /// How long a thread that receives is waited for then.
-const PATIENCE: Duration = Duration::from_millis(20);
+const RECEIVER_WAIT: Duration = Duration::from_millis(20);
 
 /// What a source address says of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ impl UdpLink {
             let keep = &mut |packet: RxPacket<'_>| self.keep(&packet);
             for _ in 0..MOST_READ {
                 // Whoever receives there just now reads the same queue, and is waited for.
-                drop(socket.receiving.try_lock_for(PATIENCE));
+                drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
                 let waits = sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO);
                 if !matches!(waits, Ok(1))
                     || self.recv_address(&sockets, socket, &mut buffers, 64, keep).is_err()
@@ -137,7 +137,7 @@ impl UdpLink {
                     break;
                 }
             }
-            drop(socket.receiving.try_lock_for(PATIENCE));
+            drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
         }
         new.vouches.store(true, Release);
         self.own_addresses.version.fetch_add(1, Relaxed);

@@ -26,8 +26,8 @@ const RTMSG: usize = 12;
 const IFADDRMSG: usize = 8;
 
 /// Can this process tell its own user from every other? Not if its user is the one that stands for
-/// all unknown ones, in a user namespace that does not know all: the kernel shows it strangers
-/// under its own number.
+/// all unknown ones, in a user namespace that does not know all: the kernel shows it other
+/// users under its own number.
 #[must_use]
 pub fn users_can_be_told_apart() -> bool {
     let read = |path| std::fs::read_to_string(path).ok();
@@ -46,14 +46,14 @@ pub(crate) enum Proof {
     /// A process of the own user, by its number; 0 if it is in another PID namespace.
     Own(i32),
     /// A process of this user.
-    Foreign(u32),
+    OtherUser(u32),
 }
 
 /// Asks the kernel who is at the other end of a connection. The answer holds as long as the
 /// connection does: it does not change hands, even if the process dies and another takes its name.
 pub(crate) fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
     let (theirs, pid) = sys::peer(fd)?;
-    Ok(if theirs == uid { Proof::Own(pid) } else { Proof::Foreign(theirs) })
+    Ok(if theirs == uid { Proof::Own(pid) } else { Proof::OtherUser(theirs) })
 }
 
 /// The users that hold abstract names which `matches` chooses, with how many each. Empty where the

@@ -37,14 +37,14 @@ pub struct RxBuffers {
     /// How many datagrams to ask for next.
     next: usize,
     /// Packets of the datagram in hand that go to another process, as a message without its header.
-    foreign: Vec<u8>,
+    misdirected: Vec<u8>,
     solver: Solver,
 }
 
 impl RxBuffers {
     /// Room for that many GRO datagrams of 64 KiB in one system call, 1 to 16.
     pub fn new(datagrams: usize) -> Self {
-        RxBuffers { vec: RecvVec::new(datagrams), next: 1, foreign: Vec::new(), solver: Solver::new() }
+        RxBuffers { vec: RecvVec::new(datagrams), next: 1, misdirected: Vec::new(), solver: Solver::new() }
     }
 
     /// Where a message between processes is received to.
@@ -58,7 +58,7 @@ impl RxBuffers {
     }
 
     pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
-        (&mut self.solver, &mut self.foreign)
+        (&mut self.solver, &mut self.misdirected)
     }
 }
 
@@ -207,7 +207,7 @@ impl UdpLink {
         sink: Sink<'_>,
     ) -> io::Result<usize> {
         let Some(mut last) = socket.receiving.try_lock() else { return Ok(0) };
-        let RxBuffers { vec, next, foreign, solver } = buffers;
+        let RxBuffers { vec, next, misdirected, solver } = buffers;
         let mut metas = [None; sys::MAX_DATAGRAMS];
         let mut done = 0;
         let mut errors = 0;
@@ -232,7 +232,8 @@ impl UdpLink {
                 if let Some(meta) = meta {
                     let bytes = vec.datagram(i, meta.len);
                     let origin = self.origin(sockets, &mut last, meta.src);
-                    done += self.take_datagram(sockets, socket, meta, origin, bytes, solver, foreign, sink);
+                    done +=
+                        self.take_datagram(sockets, socket, meta, origin, bytes, solver, misdirected, sink);
                 }
             }
             // One at a time while little comes, more at a time while much does.
@@ -254,7 +255,7 @@ impl UdpLink {
         origin: Origin,
         bytes: &[u8],
         solver: &mut Solver,
-        foreign: &mut Vec<u8>,
+        misdirected: &mut Vec<u8>,
         sink: Sink<'_>,
     ) -> usize {
         let (mut packets, mut volume) = (0, 0);
@@ -313,13 +314,13 @@ impl UdpLink {
                 }
                 Some(slot) if !self.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
-                        || foreign.len() + packet.len() > slot::MESSAGE - 128
+                        || misdirected.len() + packet.len() > slot::MESSAGE - 128
                     {
-                        self.hand_on_run(socket, owner, &head, foreign);
+                        self.hand_on_run(socket, owner, &head, misdirected);
                     }
                     owner = Some(slot);
-                    foreign.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
-                    foreign.extend_from_slice(head.bytes);
+                    misdirected.extend_from_slice(&(head.bytes.len() as u16).to_le_bytes());
+                    misdirected.extend_from_slice(head.bytes);
                 }
                 _ => {
                     let given = self.admit(head, id, sink);
@@ -328,7 +329,7 @@ impl UdpLink {
                 }
             }
         }
-        self.hand_on_run(socket, owner, &head, foreign);
+        self.hand_on_run(socket, owner, &head, misdirected);
         add(&self.counters.rx_packets, packets as u64);
         add(&self.counters.rx_bytes, volume as u64);
         packets
@@ -339,16 +340,16 @@ impl UdpLink {
         socket: &AddressSocket,
         owner: Option<Slot>,
         head: &RxPacket<'_>,
-        foreign: &mut Vec<u8>,
+        misdirected: &mut Vec<u8>,
     ) {
         if let Some(slot) = owner
-            && !foreign.is_empty()
-            && self.hand_on_message(slot, &Envelope::of(head), foreign)
+            && !misdirected.is_empty()
+            && self.hand_on_message(slot, &Envelope::of(head), misdirected)
         {
             // The owner lives, so the kernel steered wrong. A dead owner is no reason to measure.
             self.want_steering(socket);
         }
-        foreign.clear();
+        misdirected.clear();
     }
 
     pub(crate) fn take_message(

@@ -181,7 +181,7 @@ impl UdpLink {
                     return Delivery::Done;
                 }
                 Err(Untold::Full) => return Delivery::Full,
-                Err(Untold::NoOwner | Untold::Foreign(_) | Untold::Other(_)) => {}
+                Err(Untold::NoOwner | Untold::OtherUser(_) | Untold::Other(_)) => {}
             }
         }
         Delivery::NoOwner

@@ -89,9 +89,9 @@ counters! {
     /// Frames of raw packet queue pairs taken from other processes.
     frames_in,
     /// Connections of other users ended before anything was read.
-    handover_drop_foreign,
+    handover_drop_other_user,
     /// Connections to names that other users hold, over which nothing was sent.
-    handover_refused_foreign,
+    handover_refused_other_user,
     /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is
     /// not ours.
     handover_drop_malformed,
@@ -109,6 +109,8 @@ counters! {
     fault_reorder,
     /// Packets delayed on request.
     fault_delay,
+    /// Packets marked on request.
+    fault_ecn,
 }
 
 /// Adds to a counter.

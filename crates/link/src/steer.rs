@@ -6,6 +6,8 @@
 //! receives it tells the prober which slots it has. A wrong table costs time only: what arrives at
 //! the wrong process is handed on.
 
+mod program;
+
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
@@ -20,10 +22,11 @@ use crate::error::User;
 use crate::handover::Untold;
 use crate::icrc;
 use crate::owner::{self, Proof};
-use crate::slot::{self, Message, PROBE_QPN, SLOT_SHIFT, Slot};
+use crate::slot::{self, Message, PROBE_QPN, Slot};
 use crate::stats::add;
-use crate::sys::{self, Fd, Insn, RawAddr, SendOptions};
+use crate::sys::{self, Fd, RawAddr, SendOptions};
 use crate::udp::UdpLink;
+use program::program;
 
 /// Least time between two measurements of one address; doubled while they find nothing new.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -95,33 +98,6 @@ impl Probe {
     pub(crate) fn reply_name(&self) -> String {
         format!("adverb-{}-probe-{:016x}", self.uid, self.nonce)
     }
-}
-
-/// The program: probes by their PSN, slots by the table, everything else by the kernel's hash,
-/// which it falls back to when the index is out of range. Packet data begins at the UDP payload,
-/// thus at the BTH.
-pub(crate) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-    const SHIFT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
-    const IF_EQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const RETURN_A: u16 = (libc::BPF_RET | 0x10) as u16;
-    let mut code = vec![
-        Insn(LOAD, 0, 0, 4),
-        Insn(AND, 0, 0, 0xff_ffff),
-        Insn(IF_EQ, 0, 3, PROBE_QPN),
-        Insn(LOAD, 0, 0, 8),
-        Insn(AND, 0, 0, 0xff_ffff),
-        Insn(RETURN_A, 0, 0, 0),
-        Insn(SHIFT, 0, 0, SLOT_SHIFT),
-    ];
-    for &(slot, index) in table {
-        code.push(Insn(IF_EQ, 0, 1, u32::from(slot)));
-        code.push(Insn(RETURN, 0, 0, index));
-    }
-    code.push(Insn(RETURN, 0, 0, u32::MAX));
-    code
 }
 
 /// One process that answered, with the lowest index it answered for: an index past the end of the
@@ -228,7 +204,7 @@ impl UdpLink {
     }
 
     /// One measuring process at a time for an address: an abstract name that dies with its holder.
-    /// A hint only, so that two do not measure what the other changes: a stranger that holds the
+    /// A hint only, so that two do not measure what the other changes: another user that holds the
     /// name is not waited for.
     fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Option<Fd>> {
         let fd = sys::message_socket(&self.fds)?;
@@ -327,10 +303,10 @@ impl UdpLink {
         let mut buffer = [0; 4096];
         let mut count = 0;
         // Who connects has sent its answer by the time that it is taken, or sends none that counts.
-        // A few at a time: a stranger may connect faster than it is sent away.
+        // A few at a time: another user may connect faster than it is sent away.
         for member in (0..MAX_ANSWERS).map_while(|_| sys::accept(&self.fds, answers).ok()) {
             if !matches!(owner::prove(&member, self.uid), Ok(Proof::Own(_))) {
-                add(&self.counters.handover_drop_foreign, 1);
+                add(&self.counters.handover_drop_other_user, 1);
                 continue;
             }
             let Some(local) = recv_soon(&member, &mut buffer) else { continue };
@@ -380,7 +356,7 @@ fn nonce() -> u64 {
 /// The user that keeps a name from this one.
 fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
     match error {
-        Untold::Foreign(uid) => Some(*uid),
+        Untold::OtherUser(uid) => Some(*uid),
         _ => owner::holders(|held| held == name).into_keys().find(|holder| *holder != uid),
     }
 }

@@ -89,7 +89,7 @@ pub struct UdpLink {
     pub(crate) calls: AtomicU32,
     /// Some address wants its steering measured.
     pub(crate) due: AtomicBool,
-    /// It was said that a stranger holds the name that measuring is done in turns by.
+    /// It was said that another user holds the name that measuring is done in turns by.
     pub(crate) steer_warned: AtomicBool,
     made: Instant,
     /// Milliseconds since `made` until which no full hand-over socket is waited for.
@@ -111,7 +111,7 @@ impl UdpLink {
         if !tells_users_apart {
             log::warn!(
                 "this process runs as the user that stands for all unknown ones in its user namespace, so it cannot tell its own \
-                 processes from strangers': packets between processes of this host go over the network only; run it as another user"
+                 processes from those of others: packets between processes of this host go over the network only; run it as another user"
             );
         }
         let link = UdpLink {
@@ -328,10 +328,11 @@ impl UdpLink {
             hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
         };
         let header = slot::packets_header(&envelope, true);
+        let began = self.capture.as_ref().map_or(0, |_| adverb_trace::now());
         match self.tell(slot, &[&header, packets], &[]) {
             Ok(_) => {
                 add(&self.counters.delivered, slot::packets(packets).count() as u64);
-                self.record_delivered(&envelope, packets);
+                self.record_delivered(&envelope, packets, began);
                 Delivery::Done
             }
             Err(Untold::Full) => Delivery::Full,
@@ -345,7 +346,7 @@ impl UdpLink {
     }
 
     /// Only now is it known that the owner took them; its answer may be recorded before.
-    fn record_delivered(&self, envelope: &Envelope, packets: &[u8]) {
+    fn record_delivered(&self, envelope: &Envelope, packets: &[u8], began: u64) {
         let Some(capture) = &self.capture else { return };
         let flow = Flow {
             src: envelope.src,
@@ -353,7 +354,7 @@ impl UdpLink {
             traffic_class: envelope.traffic_class,
             hop_limit: envelope.hop_limit,
         };
-        slot::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet));
+        slot::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
         capture.flush();
     }
 
@@ -387,6 +388,13 @@ impl UdpLink {
                 }
             }
         }
+    }
+
+    /// Has the program closed a descriptor of the link's? Under the number may be one of its own by
+    /// now.
+    #[must_use]
+    pub fn has_lost_a_descriptor(&self) -> bool {
+        self.fds.has_lost_one()
     }
 
     /// Closes every descriptor with close(2) and nothing else, so that the child of a fork can call

@@ -49,7 +49,7 @@ fn dropped_packets_are_missing_and_the_same_ones_each_time() {
     let (receiver, first) = through(faults.clone(), V4, false);
     let stats = receiver.link.stats();
     assert!(stats.fault_drop > 0);
-    assert_eq!(first.len() as u64 + stats.fault_drop, COUNT.into());
+    assert_eq!(first.len() as u64 + stats.fault_drop, u64::from(COUNT));
     for (ip, directly) in [(V6, false), (V4, true)] {
         assert_eq!(through(faults.clone(), ip, directly).1, first, "another way, other faults");
     }
@@ -63,7 +63,7 @@ fn damaged_packets_fall_to_the_icrc_check() {
         let stats = receiver.link.stats();
         assert!(stats.fault_corrupt > 0);
         assert_eq!(stats.fault_corrupt, stats.rx_drop_icrc);
-        assert_eq!(got.len() as u64 + stats.fault_corrupt, COUNT.into());
+        assert_eq!(got.len() as u64 + stats.fault_corrupt, u64::from(COUNT));
     }
 }
 

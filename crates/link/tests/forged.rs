@@ -173,7 +173,7 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     let began = std::time::Instant::now();
     let mut buffers = adverb_link::RxBuffers::new(1);
     let mut taken = 0;
-    while link.stats().handover_drop_foreign < 2 {
+    while link.stats().handover_drop_other_user < 2 {
         taken += link.recv(adverb_link::RxFrom::Every, &mut buffers, 64, &mut |_| {}).unwrap();
     }
     assert_eq!(taken, 0);

@@ -16,7 +16,7 @@ use adverb_link::shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Publish
 
 const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const HANG_LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_record_crosses_a_ring() {
@@ -204,7 +204,7 @@ fn every_byte_crosses_between_processes() {
         if check(&mut consumer, number, &mut dice, &mut expected) {
             (number, last) = (number + 1, Instant::now());
         } else {
-            assert!(last.elapsed() < PATIENCE, "record {number} does not come");
+            assert!(last.elapsed() < HANG_LIMIT, "record {number} does not come");
             thread::yield_now();
         }
     }
@@ -228,7 +228,7 @@ fn a_killed_producer_leaves_whole_records() {
             if check(&mut consumer, number, &mut dice, &mut expected) {
                 number += 1;
             } else {
-                assert!(start.elapsed() < PATIENCE);
+                assert!(start.elapsed() < HANG_LIMIT);
                 thread::yield_now();
             }
         }
@@ -250,7 +250,7 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
         let _busy = tables.enter().unwrap();
         println!("fd {}", fd.as_raw_fd());
         std::io::stdout().flush().unwrap();
-        thread::sleep(PATIENCE);
+        thread::sleep(HANG_LIMIT);
         return;
     }
     let null = File::open("/dev/null").unwrap();
@@ -268,7 +268,7 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
         }
         child.try_wait().unwrap().is_some()
     };
-    assert!(!theirs.wait_quiet(PATIENCE, &mut gone));
+    assert!(!theirs.wait_quiet(HANG_LIMIT, &mut gone));
     assert!(asked >= 3);
 }
 

@@ -46,13 +46,13 @@ mod word;
 
 pub use cma::{Cma, CmaError};
 pub use fd::{FdError, FdPages};
-pub use file::{Held, Hold, Placed, Private, SharedFile};
+pub use file::{Hold, Placed, Private, SharedFile, Usage};
 pub use pages::Pages;
 pub use peer::{PeerError, PeerMemory, Window, WindowFault};
 pub use probe::{ProbeError, probe};
 pub use sys::Life;
 
-use probe::page_size;
+use sys::page_size;
 
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};

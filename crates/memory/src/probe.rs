@@ -1,4 +1,5 @@
 //! Is memory there? Asked once, at registration, as a driver's pinning asks it.
+use crate::sys::{self, page_size};
 use nix::errno::Errno;
 use std::sync::OnceLock;
 use thiserror::Error;
@@ -64,7 +65,7 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
     for _ in 0..16 {
         // SAFETY: populating changes no contents and unmaps nothing, whatever the range is; a bad
         // range is an error.
-        let Err(errno) = (unsafe { crate::sys::advise(start, end - start, advice) }) else {
+        let Err(errno) = (unsafe { sys::advise(start, end - start, advice) }) else {
             return Ok(());
         };
         match errno {
@@ -94,7 +95,7 @@ fn has_populate() -> bool {
         let here = 0u8;
         let page = (&raw const here as u64) & !(page_size() - 1);
         // SAFETY: populating for reading changes nothing.
-        unsafe { crate::sys::advise(page, page_size(), POPULATE_READ) }.is_ok()
+        unsafe { sys::advise(page, page_size(), POPULATE_READ) }.is_ok()
     })
 }
 
@@ -114,14 +115,4 @@ fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
         at += bytes;
     }
     Ok(())
-}
-
-/// Bytes of a page.
-pub(crate) fn page_size() -> u64 {
-    static SIZE: OnceLock<u64> = OnceLock::new();
-    *SIZE.get_or_init(|| {
-        // SAFETY: sysconf has no preconditions.
-        let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        u64::try_from(n).ok().filter(|n| n.is_power_of_two()).unwrap_or(4096)
-    })
 }

@@ -218,9 +218,19 @@ pub(crate) fn identity(fd: RawFd) -> Option<(u64, u64)> {
     (failed == 0).then_some((about.st_dev, about.st_ino))
 }
 
+/// Bytes of a page.
+pub(crate) fn page_size() -> u64 {
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        u64::try_from(n).ok().filter(|n| n.is_power_of_two()).unwrap_or(4096)
+    })
+}
+
 /// Is anything mapped at an address?
 pub(crate) fn is_mapped(addr: u64) -> bool {
-    let page = crate::page_size();
+    let page = page_size();
     let mut there = 0_u8;
     let args = [addr & !(page - 1), page, &raw mut there as u64, 0, 0, 0];
     // SAFETY: writes one byte for one page.
@@ -297,7 +307,7 @@ impl Life {
 fn wiped() -> Option<[&'static AtomicU32; 2]> {
     static PAGE: OnceLock<Option<[&'static AtomicU32; 2]>> = OnceLock::new();
     *PAGE.get_or_init(|| {
-        let len = crate::page_size();
+        let len = page_size();
         // SAFETY: a new mapping of our own, which is never unmapped; the advice concerns children
         // alone.
         unsafe {

@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p adverb-ndk --example deferred`
 use adverb_ndk::device::{self, Mapping};
-use adverb_ndk::{Adapter, Config, Mdl, NtStatus, OpFlags, Outcome, QpSizes, direct};
+use adverb_ndk::{Adapter, Config, Mdl, NtStatus, OpFlags, Outcome, QpSizes, joined};
 use std::time::{Duration, Instant};
 
 /// Objects are made in line: the adapter is opened so.
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sizes = QpSizes { receive_queue_depth: 4, initiator_queue_depth: 4, ..QpSizes::default() };
     let qp = now(pd.create_qp(&cq, &cq, 0, sizes, |_| ())?)?;
     let peer = now(pd.create_qp(&cq, &cq, 0, sizes, |_| ())?)?;
-    direct::join(&qp, &peer)?;
+    joined::join(&qp, &peer)?;
 
     let memory = Mapping::alloc(4 * 4096)?;
     let lam = now(adapter.build_lam(&Mdl::of(&memory), memory.len(), |_| ())?)?;

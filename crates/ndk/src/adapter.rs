@@ -1,34 +1,23 @@
 //! Adapters.
 use crate::connect::Network;
-use crate::cq::Cq;
-use crate::dispatch::{Dispatcher, in_callback};
+use crate::dispatch::{Dispatcher, PendingMode, in_callback};
 use crate::flags::ObjectType;
 use crate::info::AdapterInfo;
 use crate::lam::{Lam, Lams};
 use crate::mdl::Mdl;
-use crate::object::{Hold, Life, Outcome, complete_creation};
-use crate::pd::Pd;
+use crate::object::{Hold, Life, Outcome};
 use crate::status::NtStatus;
+use crate::version::Version;
 use adverb_device::{Context, Device};
 use std::sync::Arc;
-
-/// Which requests that may complete later do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum PendingMode {
-    /// Those that must: a close of an object in use, and what waits for a peer.
-    #[default]
-    Never,
-    /// All, failures too.
-    Always,
-    /// Every other one.
-    Alternate,
-}
 
 /// How an adapter is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// Which requests complete through their callbacks.
     pub pending: PendingMode,
+    /// The version of NDKPI that the consumer knows.
+    pub version: Version,
 }
 
 /// An adapter: an open device with the threads that run its callbacks.
@@ -56,7 +45,7 @@ impl Adapter {
             log::error!("adapter {}: {e}", device.name());
             NtStatus::INSUFFICIENT_RESOURCES
         })?;
-        let dispatcher = Dispatcher::start(&context, config.pending)?;
+        let dispatcher = Dispatcher::start(&context, config.pending, config.version)?;
         let life = Life::new(ObjectType::Adapter, &dispatcher, Vec::new());
         Ok(Adapter(Arc::new(AdapterInner {
             context,
@@ -76,36 +65,7 @@ impl Adapter {
     /// Limits and properties (`NdkQueryAdapterInfo`).
     #[must_use]
     pub fn query_info(&self) -> AdapterInfo {
-        AdapterInfo::of(&self.0.context)
-    }
-
-    /// Creates a completion queue of `depth` entries. `notification` is called with the queue's
-    /// status, once for each [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
-    ///
-    /// # Errors
-    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`,
-    /// `DELETE_PENDING`; in line or through `completion`.
-    pub fn create_cq(
-        &self,
-        depth: u32,
-        notification: impl Fn(NtStatus) + Send + Sync + 'static,
-        completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Cq>, NtStatus> {
-        // Held first: an object made and then refused would keep the adapter from closing.
-        let hold = self.hold()?;
-        let made = Cq::create(self, depth, Box::new(notification));
-        complete_creation(hold, made, Cq::life, completion)
-    }
-
-    /// Creates a protection domain.
-    ///
-    /// # Errors
-    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
-    pub fn create_pd(
-        &self,
-        completion: impl FnOnce(Result<Pd, NtStatus>) + Send + 'static,
-    ) -> Result<Outcome<Pd>, NtStatus> {
-        complete_creation(self.hold()?, Pd::create(self), Pd::life, completion)
+        AdapterInfo::of(&self.0.context, self.life().version())
     }
 
     /// Maps the first `length` bytes of `mdl` for the adapter: logical addresses of its pages. The
@@ -149,6 +109,10 @@ impl Adapter {
         Ok(())
     }
 
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
+
     pub(crate) fn hold(&self) -> Result<Hold, NtStatus> {
         self.0.life.hold()
     }
@@ -163,22 +127,5 @@ impl Drop for AdapterInner {
     fn drop(&mut self) {
         self.network.stop();
         self.dispatcher.stop();
-    }
-}
-
-/// The status of a failed call of the device, which is logged with its reason.
-pub(crate) fn status_of(error: &adverb_device::Error) -> NtStatus {
-    use adverb_device::Errno;
-    log::debug!("{error}");
-    match Errno::from_raw(error.errno()) {
-        Errno::EINVAL => NtStatus::INVALID_PARAMETER,
-        Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN => NtStatus::INSUFFICIENT_RESOURCES,
-        Errno::EFAULT | Errno::EPERM | Errno::EACCES => NtStatus::ACCESS_VIOLATION,
-        Errno::EBUSY => NtStatus::DEVICE_BUSY,
-        Errno::EOPNOTSUPP => NtStatus::NOT_SUPPORTED,
-        Errno::EADDRINUSE => NtStatus::SHARING_VIOLATION,
-        Errno::EADDRNOTAVAIL => NtStatus::INVALID_ADDRESS,
-        Errno::EIO => NtStatus::DEVICE_REMOVED,
-        _ => NtStatus::INTERNAL_ERROR,
     }
 }

@@ -1,12 +1,11 @@
 //! Completion queues.
-use crate::adapter::{Adapter, status_of};
+use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::{NotifyType, ObjectType, OperationType};
-use crate::object::{Life, Outcome};
-use crate::qp::QpInner;
+use crate::object::{Life, Outcome, complete_creation};
 use crate::requests::Requests;
 use crate::results::{NdkResult, NdkResultEx, status_of_completion};
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::Cq as DeviceCq;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Completion, WcFlags, WcOpcode, WcStatus};
@@ -60,13 +59,39 @@ impl Sizes {
     }
 }
 
+/// A queue pair, as its completion queues know it.
+pub(crate) trait Completing: Send + Sync {
+    /// A request failed, here or at the peer: the connection has ended.
+    fn failed(&self);
+}
+
 struct Completer {
     requests: Arc<Requests>,
-    qp: Weak<QpInner>,
+    qp: Weak<dyn Completing>,
 }
 
 /// `MAXULONG`: this part of the moderation is not wanted.
 const NO_LIMIT: u32 = u32::MAX;
+
+impl Adapter {
+    /// Creates a completion queue of `depth` entries. `notification` is called with the queue's
+    /// status, once for each [`Cq::arm`] that is satisfied, and never twice at a time (NDK-3).
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for a depth of 0 or beyond the adapter's, `INSUFFICIENT_RESOURCES`,
+    /// `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_cq(
+        &self,
+        depth: u32,
+        notification: impl Fn(NtStatus) + Send + Sync + 'static,
+        completion: impl FnOnce(Result<Cq, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Cq>, NtStatus> {
+        // Held first: an object made and then refused would keep the adapter from closing.
+        let hold = self.hold()?;
+        let made = Cq::create(self, depth, Box::new(notification));
+        complete_creation(hold, made, Cq::life, completion)
+    }
+}
 
 impl Cq {
     pub(crate) fn create(adapter: &Adapter, depth: u32, notification: Notification) -> Result<Cq, NtStatus> {
@@ -205,8 +230,8 @@ impl Cq {
         self.0.qps.read().contains_key(&qpn)
     }
     /// A queue pair that completes here.
-    pub(crate) fn attach(&self, qpn: u32, requests: &Arc<Requests>, qp: &Weak<QpInner>) {
-        let completer = Completer { requests: requests.clone(), qp: qp.clone() };
+    pub(crate) fn attach(&self, qpn: u32, requests: &Arc<Requests>, qp: Weak<dyn Completing>) {
+        let completer = Completer { requests: requests.clone(), qp };
         self.0.qps.write().insert(qpn, completer);
     }
 }
@@ -325,6 +350,11 @@ fn is_receive(completion: &Completion) -> bool {
     matches!(completion.opcode, WcOpcode::Recv | WcOpcode::RecvRdmaWithImm)
 }
 
+/// Fields of a success that share the cause's place are not a cause.
+fn provider_code(completion: &Completion) -> u32 {
+    if completion.status == WcStatus::Success { 0 } else { completion.vendor_err }
+}
+
 /// The result of a completion; `None` if the consumer is not to see it.
 fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<NdkResultEx> {
     let receive = is_receive(completion);
@@ -334,6 +364,7 @@ fn result_of(completer: Option<&Completer>, completion: &Completion) -> Option<N
         qp_context: completer.map_or(0, |c| c.requests.qp_context),
         request_context: completion.wr_id,
         operation: OperationType::Receive,
+        provider_error_code: provider_code(completion),
         type_specific_completion_output: 0,
     };
     if receive {

@@ -4,8 +4,8 @@
 //! notification callbacks of completion queues: being one thread, it never overlaps two of one
 //! queue (NDK-3). The other runs what else completes later, and turns the device's asynchronous
 //! events (SRQ limits, fatal errors) into callbacks.
-use crate::adapter::PendingMode;
 use crate::status::NtStatus;
+use crate::version::Version;
 use adverb_device::{AsyncEvent, CompChannel, Context, Cq as DeviceCq, Element, Errno};
 use adverb_sync::Mutex;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -18,6 +18,18 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+
+/// Which requests that may complete later do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum PendingMode {
+    /// Those that must: a close of an object in use, and what waits for a peer.
+    #[default]
+    Never,
+    /// All, failures too.
+    Always,
+    /// Every other one.
+    Alternate,
+}
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -36,6 +48,7 @@ pub(crate) struct Dispatcher {
     context: Arc<Context>,
     channel: Arc<CompChannel>,
     pending: PendingMode,
+    version: Version,
     /// For [`PendingMode::Alternate`].
     turn: AtomicBool,
     tasks: Mutex<VecDeque<Task>>,
@@ -70,7 +83,11 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `INSUFFICIENT_RESOURCES` when descriptors or threads cannot be had.
-    pub(crate) fn start(context: &Arc<Context>, pending: PendingMode) -> Result<Arc<Self>, NtStatus> {
+    pub(crate) fn start(
+        context: &Arc<Context>,
+        pending: PendingMode,
+        version: Version,
+    ) -> Result<Arc<Self>, NtStatus> {
         let exhausted = |why: &dyn std::fmt::Display| {
             log::error!("an adapter cannot be opened: {why}");
             NtStatus::INSUFFICIENT_RESOURCES
@@ -86,6 +103,7 @@ impl Dispatcher {
             context: context.clone(),
             channel,
             pending,
+            version,
             turn: AtomicBool::new(false),
             tasks: Mutex::default(),
             wake,
@@ -117,6 +135,11 @@ impl Dispatcher {
     /// The channel of the adapter's completion queues.
     pub(crate) fn channel(&self) -> &Arc<CompChannel> {
         &self.channel
+    }
+
+    /// The version of NDKPI that the consumer knows.
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// Does the next request complete through its callback?

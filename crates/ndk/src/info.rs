@@ -1,5 +1,6 @@
 //! What an adapter says of itself (`NDK_ADAPTER_INFO`).
 use crate::flags::AdapterFlags;
+use crate::version::Version;
 use adverb_device::Context;
 use adverb_device::device::{VENDOR_ID, VENDOR_PART_ID};
 
@@ -79,10 +80,10 @@ pub struct AdapterInfo {
 }
 
 impl AdapterInfo {
-    pub(crate) fn of(context: &Context) -> Self {
+    pub(crate) fn of(context: &Context, version: Version) -> Self {
         let limits = context.limits();
         AdapterInfo {
-            version: (1, 2),
+            version: version.numbers(),
             vendor_id: VENDOR_ID,
             device_id: VENDOR_PART_ID,
             max_registration_size: MAX_REGION,

@@ -1,6 +1,6 @@
 //! Logical address mappings: the adapter's own addresses of pages, handed out as an IOMMU does.
 use crate::mdl::{Mdl, Span};
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::engine::Access;
 use adverb_device::{Mr as DeviceMr, Page, Pd as DevicePd};
 use adverb_sync::{Mutex, RwLock};
@@ -115,7 +115,7 @@ impl Lams {
         let span = &mapped.span;
         let mr = pd
             .reg_mapping(&span.mapping, span.offset, span.len, mapped.first, Access::LOCAL_WRITE)
-            .map_err(|e| crate::adapter::status_of(&e))?;
+            .map_err(|e| status_of(&e))?;
         let key = mr.key();
         registered.push((pd.clone(), mr));
         Ok(key)

@@ -1,5 +1,5 @@
-//! A provider of NDKPI 1.2, the NetworkDirect kernel provider interface, in user space over the
-//! Adverb device.
+//! A provider of NDKPI 1.2 to 2.1, the NetworkDirect kernel provider interface, in user space over
+//! the Adverb device.
 //!
 //! The objects have NDKPI's names without their prefix, the methods those of its functions in snake
 //! case: an [`Adapter`] makes [`Cq`]s and [`Pd`]s; a PD makes [`Mr`]s, [`Mw`]s, [`Srq`]s and
@@ -22,12 +22,12 @@
 mod adapter;
 pub mod connect;
 mod cq;
-pub mod direct;
 mod dispatch;
 mod flags;
 #[doc(hidden)]
-pub mod foreign;
+pub mod fuzzing;
 mod info;
+pub mod joined;
 mod lam;
 mod mdl;
 mod mr;
@@ -40,9 +40,12 @@ mod results;
 mod sge;
 mod srq;
 mod status;
+mod version;
+mod versioned;
 
-pub use adapter::{Adapter, Config, PendingMode};
+pub use adapter::{Adapter, Config};
 pub use cq::Cq;
+pub use dispatch::PendingMode;
 pub use flags::{AdapterFlags, MrFlags, NotifyType, ObjectType, OpFlags, OperationType};
 pub use info::{AdapterInfo, MAX_CALLEE_DATA, MAX_CALLER_DATA, RdmaTechnology};
 pub use lam::{Lam, LogicalAddress, PAGE_SIZE};
@@ -56,6 +59,8 @@ pub use results::{NdkResult, NdkResultEx};
 pub use sge::Sge;
 pub use srq::{Srq, SrqNotification};
 pub use status::NtStatus;
+pub use version::Version;
+pub use versioned::Versioned;
 
 /// The device below, for [`device::Mapping`] and for opening adapters.
 pub use adverb_device as device;

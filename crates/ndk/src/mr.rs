@@ -1,10 +1,9 @@
 //! Memory regions.
-use crate::adapter::status_of;
 use crate::flags::{MrFlags, ObjectType, OpFlags};
 use crate::mdl::Mdl;
-use crate::object::{Life, Outcome};
+use crate::object::{Life, Outcome, complete_creation};
 use crate::pd::Pd;
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::engine::{Access, Key};
 use adverb_device::{FastMr, Mr as DeviceMr};
 use adverb_sync::Mutex;
@@ -36,6 +35,21 @@ struct Registered {
     flags: MrFlags,
     address: u64,
     len: u64,
+}
+
+impl Pd {
+    /// Creates a memory region: for [`Mr::register`], or with `fast_register` for
+    /// [`Mr::initialize_fast_register`] and [`fast_register`](crate::Qp::fast_register).
+    ///
+    /// # Errors
+    /// `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_mr(
+        &self,
+        fast_register: bool,
+        completion: impl FnOnce(Result<Mr, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Mr>, NtStatus> {
+        complete_creation(self.hold()?, Mr::create(self, fast_register), Mr::life, completion)
+    }
 }
 
 impl Mr {

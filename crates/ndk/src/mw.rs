@@ -1,9 +1,8 @@
 //! Memory windows.
-use crate::adapter::status_of;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome};
+use crate::object::{Life, Outcome, complete_creation};
 use crate::pd::Pd;
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::Mw as DeviceMw;
 use adverb_device::engine::keys::MwType;
 use std::sync::Arc;
@@ -17,6 +16,19 @@ pub struct Mw(Arc<MwInner>);
 struct MwInner {
     life: Arc<Life>,
     device: Arc<DeviceMw>,
+}
+
+impl Pd {
+    /// Creates a memory window.
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_mw(
+        &self,
+        completion: impl FnOnce(Result<Mw, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Mw>, NtStatus> {
+        complete_creation(self.hold()?, Mw::create(self), Mw::life, completion)
+    }
 }
 
 impl Mw {

@@ -13,6 +13,7 @@
 use crate::dispatch::Dispatcher;
 use crate::flags::ObjectType;
 use crate::status::NtStatus;
+use crate::version::Version;
 use adverb_sync::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
@@ -91,6 +92,11 @@ impl Life {
             }),
             released: Condvar::new(),
         })
+    }
+
+    /// The version of NDKPI of its adapter.
+    pub(crate) fn version(&self) -> Version {
+        self.dispatcher.version()
     }
 
     /// Keeps the object until it is closed, whether or not the consumer has a handle.

@@ -1,13 +1,13 @@
 //! Queue pairs.
-use crate::adapter::{AdapterInner, status_of};
-use crate::cq::Cq;
+use crate::adapter::AdapterInner;
+use crate::cq::{Completing, Cq};
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome};
+use crate::object::{Life, Outcome, complete_creation};
 use crate::pd::Pd;
 use crate::requests::Requests;
 use crate::srq::Srq;
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{AsyncEvent, Qp as DeviceQp, QpInit};
 use adverb_sync::Mutex;
@@ -26,7 +26,8 @@ pub use post::Invalidated;
 pub struct QpSizes {
     /// Receives queued at a time.
     pub receive_queue_depth: u32,
-    /// Initiator requests outstanding at a time: posted, and their completions not read yet.
+    /// Initiator requests outstanding at a time: posted, and their completions not read yet; silent
+    /// ones until they have left the device's queue.
     pub initiator_queue_depth: u32,
     /// Entries of a receive.
     pub max_receive_request_sge: u32,
@@ -73,6 +74,45 @@ type Fault = Box<dyn FnOnce() + Send>;
 const UNCONNECTED: u8 = 0;
 const CONNECTED: u8 = 1;
 const ENDED: u8 = 2;
+
+impl Pd {
+    /// Creates a queue pair; `qp_context` is in all its results.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for sizes beyond the adapter's or queues of another adapter,
+    /// `INSUFFICIENT_RESOURCES`, `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_qp(
+        &self,
+        receive_cq: &Cq,
+        initiator_cq: &Cq,
+        qp_context: u64,
+        sizes: QpSizes,
+        completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Qp>, NtStatus> {
+        let hold = self.hold()?;
+        let made = Qp::create(self, receive_cq, initiator_cq, None, qp_context, sizes);
+        complete_creation(hold, made, Qp::life, completion)
+    }
+
+    /// Creates a queue pair that receives from `srq`; the receive sizes in `sizes` are not looked
+    /// at.
+    ///
+    /// # Errors
+    /// As [`Pd::create_qp`].
+    pub fn create_qp_with_srq(
+        &self,
+        receive_cq: &Cq,
+        initiator_cq: &Cq,
+        srq: &Srq,
+        qp_context: u64,
+        sizes: QpSizes,
+        completion: impl FnOnce(Result<Qp, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Qp>, NtStatus> {
+        let hold = self.hold()?;
+        let made = Qp::create(self, receive_cq, initiator_cq, Some(srq), qp_context, sizes);
+        complete_creation(hold, made, Qp::life, completion)
+    }
+}
 
 impl Qp {
     pub(crate) fn create(
@@ -122,7 +162,7 @@ impl Qp {
             let cookie = dispatcher.register(me.clone());
             device.set_cookie(cookie);
             for cq in [receive_cq, initiator_cq] {
-                cq.attach(device.number(), &requests, me);
+                cq.attach(device.number(), &requests, me.clone());
             }
             QpInner {
                 life: pd.adapter().new_life(ObjectType::Qp, antecedents),
@@ -242,8 +282,19 @@ impl QpInner {
         }
     }
 
-    /// A request failed, here or at the peer: the connection has ended.
-    pub(crate) fn failed(&self) {
+    fn teardown(&self) {
+        self.adapter.dispatcher.unregister(self.cookie);
+        if let Err(e) = self.device.retire() {
+            log::error!("a queue pair does not end: {e}");
+        }
+        self.requests.closed.store(true, Ordering::SeqCst);
+        self.receive_cq.detach();
+        self.initiator_cq.detach();
+    }
+}
+
+impl Completing for QpInner {
+    fn failed(&self) {
         if self.link.swap(ENDED, Ordering::SeqCst) != CONNECTED {
             return;
         }
@@ -253,16 +304,6 @@ impl QpInner {
         if let Some(fault) = fault {
             fault();
         }
-    }
-
-    fn teardown(&self) {
-        self.adapter.dispatcher.unregister(self.cookie);
-        if let Err(e) = self.device.retire() {
-            log::error!("a queue pair does not end: {e}");
-        }
-        self.requests.closed.store(true, Ordering::SeqCst);
-        self.receive_cq.detach();
-        self.initiator_cq.detach();
     }
 }
 

@@ -9,6 +9,10 @@
 //! written over belongs to a request that left the device's queue. That one succeeded, because a
 //! queue pair with a failed request takes no more.
 //!
+//! The queue is as deep as the consumer asked, whatever the device has: a request counts until its
+//! completion was read, a silent one until it has left the device's queue. How far that is, is only
+//! asked when the queue looks full.
+//!
 //! A read that invalidates its first entry is two requests of the device and one of the consumer's:
 //! an invalidate behind a read without completion. If the read fails, its completion is the one,
 //! and that of the flushed invalidate is dropped.
@@ -33,8 +37,13 @@ pub(crate) struct Requests {
     /// The consumer's word for the queue pair, in every result.
     pub(crate) qp_context: u64,
     depth: u64,
+    device_depth: u64,
     signaled: Ring,
     silent: Ring,
+    /// Oldest silent request that counts; the posting thread's.
+    silent_head: AtomicU64,
+    /// Entries of the device's queue used so far; the posting thread's.
+    entries: AtomicU64,
     /// Oldest request whose completion was not read; written by the thread that reads completions.
     head: AtomicU64,
     /// The queue pair was closed: what it left in the completion queue can still be read.
@@ -53,6 +62,8 @@ struct Slot {
     context: AtomicU64,
     /// The operation's type, and [`REPORTED`].
     info: AtomicU64,
+    /// Entries of the device's queue used up to this request.
+    entries: AtomicU64,
 }
 
 /// A slot for a request about to be posted.
@@ -79,38 +90,65 @@ impl Requests {
         Requests {
             qp_context,
             depth: depth.into(),
+            device_depth: device_depth.into(),
             signaled: Ring::new(depth.into()),
             silent: Ring::new(u64::from(device_depth) + 1),
+            silent_head: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
             head: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// A slot for a request; it counts only after [`Requests::posted`].
+    /// A slot for a request; it counts only after [`Requests::posted`]. `free` answers how many
+    /// entries the device's queue has left.
     ///
     /// # Errors
-    /// `INSUFFICIENT_RESOURCES` while as many completions as the queue is deep are still to come or
-    /// to be read.
+    /// `INSUFFICIENT_RESOURCES` while as many requests as the queue is deep are outstanding.
     pub(crate) fn reserve(
         &self,
         context: u64,
         operation: OperationType,
         silent: bool,
+        free: impl FnOnce() -> usize,
     ) -> Result<Ticket, NtStatus> {
+        if self.outstanding() >= self.depth {
+            self.retire_silent(free() as u64);
+            if self.outstanding() >= self.depth {
+                return Err(NtStatus::INSUFFICIENT_RESOURCES);
+            }
+        }
         let ring = if silent { &self.silent } else { &self.signaled };
         let sequence = ring.next.load(Ordering::Relaxed);
-        if !silent && sequence - self.head.load(Ordering::Acquire) >= self.depth {
-            return Err(NtStatus::INSUFFICIENT_RESOURCES);
-        }
         let slot = ring.slot(sequence);
         slot.context.store(context, Ordering::Relaxed);
         slot.info.store(u64::from(operation as u32), Ordering::Relaxed);
         Ok(Ticket { silent, sequence })
     }
 
-    /// The device took the request.
-    pub(crate) fn posted(&self, ticket: &Ticket) {
+    fn outstanding(&self) -> u64 {
+        let signaled = self.signaled.next.load(Ordering::Relaxed) - self.head.load(Ordering::Acquire);
+        signaled + self.silent.next.load(Ordering::Relaxed) - self.silent_head.load(Ordering::Relaxed)
+    }
+
+    /// Silent requests that have left the device's queue, which has `free` entries left, do not
+    /// count any more.
+    fn retire_silent(&self, free: u64) {
+        let left = (self.entries.load(Ordering::Relaxed) + free).saturating_sub(self.device_depth);
+        let next = self.silent.next.load(Ordering::Relaxed);
+        let mut head = self.silent_head.load(Ordering::Relaxed);
+        while head < next && self.silent.slot(head).entries.load(Ordering::Relaxed) <= left {
+            head += 1;
+        }
+        self.silent_head.store(head, Ordering::Relaxed);
+    }
+
+    /// The device took the request, as so many entries of its queue.
+    pub(crate) fn posted(&self, ticket: &Ticket, entries: usize) {
         let ring = if ticket.silent { &self.silent } else { &self.signaled };
+        let used = self.entries.load(Ordering::Relaxed) + entries as u64;
+        self.entries.store(used, Ordering::Relaxed);
+        ring.slot(ticket.sequence).entries.store(used, Ordering::Relaxed);
         ring.next.store(ticket.sequence + 1, Ordering::Relaxed);
     }
 
@@ -167,8 +205,8 @@ mod tests {
     fn a_slot_is_free_again_when_its_completion_was_read() {
         let requests = Requests::new(0, 3, 6);
         let post = |context| {
-            let ticket = requests.reserve(context, OperationType::Send, false)?;
-            requests.posted(&ticket);
+            let ticket = requests.reserve(context, OperationType::Send, false, || 0)?;
+            requests.posted(&ticket, 1);
             Ok::<u64, NtStatus>(ticket.wr_id())
         };
         let mut ids = Vec::from_iter((0..3).map(|i| post(i).unwrap()));
@@ -183,9 +221,9 @@ mod tests {
     #[test]
     fn a_refused_request_leaves_no_trace() {
         let requests = Requests::new(0, 1, 2);
-        let _ = requests.reserve(7, OperationType::Write, false).unwrap();
-        let ticket = requests.reserve(8, OperationType::Read, false).unwrap();
-        requests.posted(&ticket);
+        let _ = requests.reserve(7, OperationType::Write, false, || 0).unwrap();
+        let ticket = requests.reserve(8, OperationType::Read, false, || 0).unwrap();
+        requests.posted(&ticket, 1);
         assert_eq!(requests.completed(ticket.wr_id()), Some((8, OperationType::Read)));
     }
 
@@ -193,8 +231,8 @@ mod tests {
     fn silent_requests_need_nobody_to_free_them() {
         let requests = Requests::new(0, 2, 4);
         for i in 0..1000 {
-            let ticket = requests.reserve(i, OperationType::Write, true).unwrap();
-            requests.posted(&ticket);
+            let ticket = requests.reserve(i, OperationType::Write, true, || 4).unwrap();
+            requests.posted(&ticket, 1);
             // Up to as many as the device's queue holds may still fail.
             let oldest = i.saturating_sub(3);
             assert_eq!(requests.completed(oldest | SILENT), Some((oldest, OperationType::Write)));
@@ -206,8 +244,8 @@ mod tests {
         let requests = Requests::new(0, 2, 4);
         for fails in [false, true, false] {
             for silent in [false, true] {
-                let ticket = requests.reserve(5, OperationType::Read, silent).unwrap();
-                requests.posted(&ticket);
+                let ticket = requests.reserve(5, OperationType::Read, silent, || 4).unwrap();
+                requests.posted(&ticket, 2);
                 let (first, second) = ticket.halves();
                 let read = Some((5, OperationType::Read));
                 if fails {
@@ -220,5 +258,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// NDK-9.
+    #[test]
+    fn silent_requests_count_until_they_have_left_the_device() {
+        let requests = Requests::new(0, 3, 6);
+        let post = |silent, entries, free| {
+            let ticket = requests.reserve(0, OperationType::Read, silent, || free)?;
+            requests.posted(&ticket, entries);
+            Ok::<u64, NtStatus>(ticket.wr_id())
+        };
+        // The second is two requests of the device.
+        post(true, 1, 6).unwrap();
+        post(true, 2, 5).unwrap();
+        let read = post(false, 1, 3).unwrap();
+        let full = Err(NtStatus::INSUFFICIENT_RESOURCES);
+        assert_eq!(post(true, 1, 2), full, "nothing has left");
+        assert!(post(true, 1, 3).is_ok(), "the first has left");
+        assert_eq!(post(true, 1, 3), full, "of the second a half has");
+        assert!(post(false, 1, 4).is_ok());
+        assert_eq!(post(true, 1, 4), full);
+        assert!(requests.completed(read).is_some());
+        assert!(post(true, 1, 5).is_ok(), "and the completion of the third was read");
     }
 }

@@ -44,6 +44,9 @@ pub struct NdkResultEx {
     pub request_context: u64,
     /// What the request was.
     pub operation: OperationType,
+    /// Why it failed, a number that `adverb explain` knows; 0 if it succeeded
+    /// (`ProviderErrorCode`).
+    pub provider_error_code: u32,
     /// The token that the peer invalidated, for [`OperationType::ReceiveAndInvalidate`]; else 0.
     pub type_specific_completion_output: u64,
 }

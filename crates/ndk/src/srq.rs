@@ -1,11 +1,11 @@
 //! Shared receive queues.
-use crate::adapter::{Adapter, status_of};
+use crate::adapter::Adapter;
 use crate::dispatch::Notified;
 use crate::flags::ObjectType;
-use crate::object::{Life, Outcome};
+use crate::object::{Life, Outcome, complete_creation};
 use crate::pd::Pd;
 use crate::sge::{SgList, Sge};
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::engine::RecvWr;
 use adverb_device::{AsyncEvent, Srq as DeviceSrq};
 use std::fmt;
@@ -31,6 +31,28 @@ struct SrqInner {
     threshold: AtomicU32,
     cookie: usize,
     me: Weak<SrqInner>,
+}
+
+impl Pd {
+    /// Creates a shared receive queue of `depth` receives of up to `max_receive_request_sge`
+    /// entries. `notification` is called once when fewer than `notify_threshold` receives are left;
+    /// [`Srq::modify`] asks for the next call.
+    ///
+    /// # Errors
+    /// `INVALID_PARAMETER` for sizes beyond the adapter's or a threshold above the depth,
+    /// `DELETE_PENDING`; in line or through `completion`.
+    pub fn create_srq(
+        &self,
+        depth: u32,
+        max_receive_request_sge: u32,
+        notify_threshold: u32,
+        notification: Option<SrqNotification>,
+        completion: impl FnOnce(Result<Srq, NtStatus>) + Send + 'static,
+    ) -> Result<Outcome<Srq>, NtStatus> {
+        let hold = self.hold()?;
+        let made = Srq::create(self, depth, max_receive_request_sge, notify_threshold, notification);
+        complete_creation(hold, made, Srq::life, completion)
+    }
 }
 
 impl Srq {

@@ -141,3 +141,20 @@ impl fmt::Debug for NtStatus {
 }
 
 impl std::error::Error for NtStatus {}
+
+/// The status of a failed call of the device, which is logged with its reason.
+pub(crate) fn status_of(error: &adverb_device::Error) -> NtStatus {
+    use adverb_device::Errno;
+    log::debug!("{error}");
+    match Errno::from_raw(error.errno()) {
+        Errno::EINVAL => NtStatus::INVALID_PARAMETER,
+        Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EAGAIN => NtStatus::INSUFFICIENT_RESOURCES,
+        Errno::EFAULT | Errno::EPERM | Errno::EACCES => NtStatus::ACCESS_VIOLATION,
+        Errno::EBUSY => NtStatus::DEVICE_BUSY,
+        Errno::EOPNOTSUPP => NtStatus::NOT_SUPPORTED,
+        Errno::EADDRINUSE => NtStatus::SHARING_VIOLATION,
+        Errno::EADDRNOTAVAIL => NtStatus::INVALID_ADDRESS,
+        Errno::EIO => NtStatus::DEVICE_REMOVED,
+        _ => NtStatus::INTERNAL_ERROR,
+    }
+}

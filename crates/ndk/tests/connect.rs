@@ -1,6 +1,7 @@
 //! Connections between two adapters of one process (NDK-7).
 mod common;
 mod connect_common;
+use adverb_ndk::connect::DisconnectReason;
 use adverb_ndk::{NtStatus, OpFlags, OperationType, PendingMode, Sge};
 use adverb_ucma::ids::{Id, QpKind};
 use common::{End, NONE, closed, short, wait};
@@ -243,7 +244,7 @@ fn ndk_7_a_disconnect_tells_the_peer_once_and_flushes_its_own_side() {
         b.receive(2);
         wait(|c| leaver.disconnect(c)).unwrap();
         assert_eq!(leaving.results(1)[0].status, NtStatus::CANCELLED);
-        told(told_first);
+        assert_eq!(told(told_first), DisconnectReason::PeerDisconnected);
         // The peer's requests are its own to cancel.
         staying.assert_no_more();
         wait(|c| stayer.disconnect(c)).unwrap();
@@ -281,7 +282,7 @@ fn ndk_7_a_peer_that_is_lost_flushes_both_sides() {
     a.receive(1);
     b.receive(2);
     closed(|c| connection.active.close(c));
-    told(&connection.passive_told);
+    assert_eq!(told(&connection.passive_told), DisconnectReason::PeerLost, "NDK-8");
     assert_eq!(short(&a.results(1)), [(1, NtStatus::CANCELLED)]);
     assert_eq!(short(&b.results(1)), [(2, NtStatus::CANCELLED)]);
     assert_eq!(b.qp.send(3, &text(b"late"), OpFlags::INLINE), Err(NtStatus::CONNECTION_INVALID));

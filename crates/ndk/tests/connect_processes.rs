@@ -116,7 +116,10 @@ fn pattern() -> Vec<u8> {
 }
 
 /// Accepts the other process's call; answers what its leave tells, with the connector.
-fn accept(b: &End, listening: &Listening) -> (adverb_ndk::connect::Connector, std::sync::mpsc::Receiver<()>) {
+fn accept(
+    b: &End,
+    listening: &Listening,
+) -> (adverb_ndk::connect::Connector, std::sync::mpsc::Receiver<adverb_ndk::connect::DisconnectReason>) {
     let passive = listening.next();
     assert_eq!(passive.get_connection_data(), Ok(said(reads(8, 16), b"call", CALL)));
     let (on_disconnect, left) = event();

@@ -159,7 +159,7 @@ fn closing_a_region_takes_it_from_its_windows() {
     let mr = wait(|c| b.pd.create_mr(false, c)).unwrap();
     wait(|c| mr.register(&Mdl::of(&b.memory), 64, MrFlags::empty(), c)).unwrap();
     let (c, qp) = (End::new(), wait(|c| b.pd.create_qp(&b.cq, &b.cq, 0, common::sizes(), c)).unwrap());
-    adverb_ndk::direct::join(&c.qp, &qp).unwrap();
+    adverb_ndk::joined::join(&c.qp, &qp).unwrap();
     qp.bind(2, &mr, &mw, b.memory.addr(), 64, READABLE).unwrap();
     assert!(b.results(1).iter().all(|r| (r.request_context, r.status) == (2, OK)));
     closed(|c| qp.close(c));

@@ -1,6 +1,6 @@
 //! Arms and notification callbacks (NDK-1 … NDK-3).
 mod common;
-use adverb_ndk::{NotifyType, NtStatus, OpFlags, PendingMode, direct};
+use adverb_ndk::{NotifyType, NtStatus, OpFlags, PendingMode, joined};
 use common::{End, GRACE, NONE, adapter, closed, eventually, pair, results, sizes, wait};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
@@ -54,7 +54,7 @@ fn ndk_1_what_arms_wait_for_and_how_two_of_them_combine() {
 fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_and_shows_its_status() {
     for arm in [Errors, Any, Solicited] {
         let (a, b) = (End::new(), End::with(PendingMode::Never, 2));
-        direct::join(&a.qp, &b.qp).unwrap();
+        joined::join(&a.qp, &b.qp).unwrap();
         (0..4).for_each(|i| b.receive(i));
         (0..2).for_each(|i| a.qp.send(i, &[a.sge(0, 8)], NONE).unwrap());
         a.results(2);
@@ -122,7 +122,7 @@ fn ndk_2_a_completion_placed_while_the_callback_runs_is_new() {
     let cq = wait(|c| adapter.create_cq(64, notification, c)).unwrap();
     let pd = wait(|c| adapter.create_pd(c)).unwrap();
     let qp = wait(|c| pd.create_qp(&cq, &cq, 0, sizes(), c)).unwrap();
-    direct::join(&a.qp, &qp).unwrap();
+    joined::join(&a.qp, &qp).unwrap();
     let send = |i| {
         qp.receive(i, &[]).unwrap();
         a.qp.send(i, &[], NONE).unwrap();
@@ -172,7 +172,7 @@ fn ndk_3_callbacks_come_once_an_arm_and_never_overlap() {
     cq.set(made.clone()).unwrap();
     let pd = wait(|c| adapter.create_pd(c)).unwrap();
     let qp = wait(|c| pd.create_qp(&made, &made, 0, sizes(), c)).unwrap();
-    direct::join(&a.qp, &qp).unwrap();
+    joined::join(&a.qp, &qp).unwrap();
     made.arm(Any);
     let mut i = 0;
     while calls.load(SeqCst) < ARMS {
@@ -207,7 +207,7 @@ fn ndk_3_a_close_waits_for_a_running_callback_and_none_comes_after() {
     let cq = wait(|c| adapter.create_cq(64, notification, c)).unwrap();
     let pd = wait(|c| adapter.create_pd(c)).unwrap();
     let qp = wait(|c| pd.create_qp(&cq, &cq, 0, sizes(), c)).unwrap();
-    direct::join(&a.qp, &qp).unwrap();
+    joined::join(&a.qp, &qp).unwrap();
     let send = || {
         qp.receive(1, &[]).unwrap();
         a.qp.send(1, &[], NONE).unwrap();

@@ -74,7 +74,7 @@ fn ndk_4_flush_runs_beside_a_post() {
 
 #[test]
 fn ndk_4_the_end_of_the_connection_runs_beside_a_post() {
-    ended_beside_posts(adverb_ndk::direct::part);
+    ended_beside_posts(adverb_ndk::joined::part);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
     let depth = common::DEPTH;
     // As deep as the requests are many; cancelled, each is two completions below.
     let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
-    adverb_ndk::direct::join(&a.qp, &b.qp).unwrap();
+    adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     let (mr, lam) = a.fast(1);
     let (remote, token) = b.remote(0);
     let register = SILENT | OpFlags::ALLOW_LOCAL_WRITE;
@@ -236,7 +236,7 @@ fn ndk_5_reads_with_local_invalidate_need_no_more_of_the_completion_queue() {
 fn ndk_5_the_room_for_hidden_completions_goes_with_its_queue_pair() {
     let depth = common::DEPTH;
     let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
-    adverb_ndk::direct::join(&a.qp, &b.qp).unwrap();
+    adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     read_and_invalidate(&a, &b);
     common::closed(|c| a.qp.close(c));
     a.assert_no_more();
@@ -257,7 +257,7 @@ fn ndk_5_a_completion_queue_of_the_largest_depth_takes_reads_with_local_invalida
     let depth = adapter.query_info().max_cq_depth;
     adapter.close().unwrap();
     let (a, b) = (End::with(adverb_ndk::PendingMode::Never, depth), End::new());
-    adverb_ndk::direct::join(&a.qp, &b.qp).unwrap();
+    adverb_ndk::joined::join(&a.qp, &b.qp).unwrap();
     read_and_invalidate(&a, &b);
     // With the room, the largest depth can still be asked for, and no larger one.
     let resize = |depth| common::wait(|c| a.cq.resize(depth, c));
@@ -280,10 +280,10 @@ fn read_and_invalidate(a: &End, b: &End) {
 fn ndk_5_a_read_with_local_invalidate_is_taken_whole_or_not_at_all() {
     let (a, b) = pair();
     let (remote, token) = b.remote(0);
-    // The peer has no receive for it, so nothing behind it leaves the queue. Silent requests fill
-    // the device's, which has two places for each request, but for one place.
+    // The peer has no receive for it, so nothing behind it leaves the queue, which silent requests
+    // fill.
     a.qp.send(0, &[], NONE).unwrap();
-    let silent = 2 * u64::from(common::DEPTH) - 2;
+    let silent = u64::from(common::DEPTH) - 1;
     (1..=silent).for_each(|i| a.qp.write(i, &[a.sge(0, 8)], remote, token, SILENT).unwrap());
     let flags = OpFlags::RDMA_READ_LOCAL_INVALIDATE;
     let refused = a.qp.read(9999, &[a.sge(0, 8)], remote, token, flags);
@@ -330,4 +330,45 @@ fn ndk_5_flags_that_a_request_does_not_have_are_refused() {
         assert_eq!(a.qp.fast_register(1, &mr, &lam.pages[..1], 0, 8, 0, flags), invalid);
     }
     a.assert_no_more();
+}
+
+#[test]
+fn ndk_8_a_failed_request_says_why() {
+    let (a, b) = pair();
+    let (remote, token) = b.remote(0);
+    a.qp.write(1, &[a.sge(0, 8)], remote, token, NONE).unwrap();
+    assert_eq!(a.results(1)[0].provider_error_code, 0);
+    a.qp.write(2, &[a.sge(0, 8)], remote, token ^ 0x100, NONE).unwrap();
+    let failed = a.results(1)[0];
+    assert_eq!(failed.status, NtStatus::REMOTE_RESOURCES);
+    assert_ne!(failed.provider_error_code, 0);
+}
+
+#[test]
+fn ndk_9_a_queue_is_as_deep_as_asked_for_silent_requests_included() {
+    let (a, b) = pair();
+    let (remote, token) = b.remote(0);
+    let write = |id, flags| a.qp.write(id, &[a.sge(0, 8)], remote, token, flags);
+    let full = Err(NtStatus::INSUFFICIENT_RESOURCES);
+    // Deferred: none leaves the queue before it is full. The one that is refused ends the chain.
+    for i in 0..u64::from(common::DEPTH) {
+        write(i, SILENT | OpFlags::DEFER).unwrap();
+    }
+    assert_eq!(write(99, SILENT), full);
+    // They are done, and count no more.
+    common::eventually("there is room", || write(100, NONE).is_ok());
+    assert_eq!(short(&a.results(1)), [(100, OK)]);
+    // Those with a completion count until it was read.
+    common::eventually("there is room", || write(0, NONE).is_ok());
+    for i in 1..u64::from(common::DEPTH) {
+        write(i, NONE).unwrap();
+    }
+    std::thread::sleep(common::GRACE);
+    assert_eq!(write(99, SILENT), full);
+    assert_eq!(short(&a.results(1)), [(0, OK)]);
+    write(101, SILENT).unwrap();
+    for i in 0..u64::from(common::DEPTH) {
+        a.qp.receive(i, &[a.sge(0, 8)]).unwrap();
+    }
+    assert_eq!(a.qp.receive(99, &[a.sge(0, 8)]), full);
 }

@@ -1,6 +1,6 @@
 //! Shared receive queues and their notification.
 mod common;
-use adverb_ndk::{NtStatus, PendingMode, Qp, Srq, SrqNotification, direct};
+use adverb_ndk::{NtStatus, PendingMode, Qp, Srq, SrqNotification, joined};
 use common::{DEADLINE, End, GRACE, NONE, closed, sizes, wait};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -23,8 +23,8 @@ fn queue_pairs_share_receives_in_order() {
     let (a, b, c) = (End::new(), End::new(), End::new());
     let (srq, _calls) = srq(&b, 8, 0);
     let (first, second) = (shared_qp(&b, &srq, 1), shared_qp(&b, &srq, 2));
-    direct::join(&a.qp, &first).unwrap();
-    direct::join(&c.qp, &second).unwrap();
+    joined::join(&a.qp, &first).unwrap();
+    joined::join(&c.qp, &second).unwrap();
     (0..8).for_each(|i| srq.receive(i, &[b.sge(i * 64, 64)]).unwrap());
     assert_eq!(srq.receive(9, &[b.sge(0, 64)]), Err(NtStatus::INSUFFICIENT_RESOURCES));
     assert_eq!(srq.receive(9, &[b.sge(0, 8); 3]), Err(NtStatus::INVALID_PARAMETER));
@@ -52,7 +52,7 @@ fn the_callback_comes_once_when_receives_fall_below_the_threshold() {
     let (a, b) = (End::new(), End::with(PendingMode::Alternate, 64));
     let (srq, calls) = srq(&b, 16, 3);
     let qp = shared_qp(&b, &srq, 0);
-    direct::join(&a.qp, &qp).unwrap();
+    joined::join(&a.qp, &qp).unwrap();
     let send = || {
         a.qp.send(0, &[], NONE).unwrap();
         a.results(1);

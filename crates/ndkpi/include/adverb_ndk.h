@@ -22,8 +22,20 @@ NTSTATUS AdverbNdkOpenAdapter(const char *Name, NDK_ADAPTER **ppNdkAdapter);
 #define ADVERB_NDK_PENDING_ALWAYS    1
 #define ADVERB_NDK_PENDING_ALTERNATE 2 /* every other one */
 
-/* The same with a choice of ADVERB_NDK_PENDING_*. */
+/* The same with a choice of ADVERB_NDK_PENDING_*. Both open it as of NDKPI 1.2. */
 NTSTATUS AdverbNdkOpenAdapterEx(const char *Name, ULONG PendingMode, NDK_ADAPTER **ppNdkAdapter);
+
+/*
+ * The same as of another version: 1.2, 2.0 or 2.1; STATUS_NOT_SUPPORTED for others. The headers of all objects and
+ * NDK_ADAPTER_INFO say it. Functions and layouts are the same in all of them.
+ */
+NTSTATUS AdverbNdkOpenAdapterVersion(const char *Name, NDK_VERSION Version, ULONG PendingMode,
+                                     NDK_ADAPTER **ppNdkAdapter);
+
+/* ProviderDisconnectReason: why the peer is not there any more. */
+#define ADVERB_NDK_DISCONNECT_BY_PEER   1 /* it disconnected */
+#define ADVERB_NDK_DISCONNECT_PEER_LOST 2 /* its connector was closed, its queue pair failed, or its process ended */
+#define ADVERB_NDK_DISCONNECT_QP_FAILED 3 /* a request failed here (see its ProviderErrorCode), or a flush */
 
 /*
  * Closes an adapter: waits until everything made from it has been closed and every callback has returned. Never call it

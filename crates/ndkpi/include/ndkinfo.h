@@ -1,5 +1,5 @@
 /*
- * What an NDK adapter can do: NDK_ADAPTER_INFO and its flags, as of NDKPI 1.2.
+ * What an NDK adapter can do: NDK_ADAPTER_INFO and its flags, as of NDKPI 1.2 to 2.1.
  */
 #ifndef ADVERB_NDKINFO_H
 #define ADVERB_NDKINFO_H

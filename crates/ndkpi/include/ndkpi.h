@@ -1,7 +1,8 @@
 /*
- * NDKPI 1.2, the Network Direct kernel-mode provider interface, for programs in user space: the objects of an RDMA
- * adapter and the tables of functions that work on them. Names, values and layouts are those of Windows Server 2012 R2,
- * so code written to the interface compiles; how an adapter is opened here is in adverb_ndk.h.
+ * NDKPI 1.2 to 2.1, the Network Direct kernel-mode provider interface, for programs in user space: the objects of an
+ * RDMA adapter and the tables of functions that work on them. Names, values and layouts are those of 64-bit Windows, where
+ * each version has what earlier ones have, so code written to the interface compiles; how an adapter is opened here is in
+ * adverb_ndk.h.
  *
  * Rules that hold for all of it:
  *
@@ -125,6 +126,7 @@ typedef struct _NDK_RESULT_EX {
     PVOID QPContext;
     PVOID RequestContext;
     NDK_OPERATION_TYPE Type;
+    ULONG ProviderErrorCode; /* 2.1: why it failed, a number that `adverb explain` knows; 0 if it did not */
     ULONG_PTR TypeSpecificCompletionOutput; /* ReceiveAndInvalidate: the token that was invalidated */
 } NDK_RESULT_EX;
 
@@ -343,6 +345,8 @@ struct _NDK_SHARED_ENDPOINT {
 /* ---- Connectors ---- */
 
 typedef VOID (*NDK_FN_DISCONNECT_EVENT_CALLBACK)(PVOID DisconnectEventContext);
+/* 2.1. ProviderDisconnectReason: one of ADVERB_NDK_DISCONNECT_*. */
+typedef VOID (*NDK_FN_DISCONNECT_EVENT_CALLBACK_EX)(PVOID DisconnectEventContext, ULONG ProviderDisconnectReason);
 
 typedef NTSTATUS (*NDK_FN_CONNECT)(NDK_CONNECTOR *pNdkConnector, NDK_QP *pNdkQp, CONST PSOCKADDR pSrcAddress,
                                    ULONG SrcAddressLength, CONST PSOCKADDR pDestAddress, ULONG DestAddressLength,
@@ -374,6 +378,17 @@ typedef NTSTATUS (*NDK_FN_GET_PEER_ADDRESS)(NDK_CONNECTOR *pNdkConnector, PSOCKA
 typedef NTSTATUS (*NDK_FN_DISCONNECT)(NDK_CONNECTOR *pNdkConnector, NDK_FN_REQUEST_COMPLETION RequestCompletion,
                                       PVOID RequestContext);
 
+/* 2.1: as NdkCompleteConnect and NdkAccept, with a disconnect event that hears the reason. */
+typedef NTSTATUS (*NDK_FN_COMPLETE_CONNECT_EX)(NDK_CONNECTOR *pNdkConnector,
+                                               NDK_FN_DISCONNECT_EVENT_CALLBACK_EX DisconnectEvent,
+                                               PVOID DisconnectEventContext,
+                                               NDK_FN_REQUEST_COMPLETION RequestCompletion, PVOID RequestContext);
+typedef NTSTATUS (*NDK_FN_ACCEPT_EX)(NDK_CONNECTOR *pNdkConnector, NDK_QP *pNdkQp, ULONG InboundReadLimit,
+                                     ULONG OutboundReadLimit, CONST PVOID pPrivateData, ULONG PrivateDataLength,
+                                     NDK_FN_DISCONNECT_EVENT_CALLBACK_EX DisconnectEvent,
+                                     PVOID DisconnectEventContext, NDK_FN_REQUEST_COMPLETION RequestCompletion,
+                                     PVOID RequestContext);
+
 typedef struct _NDK_CONNECTOR_DISPATCH {
     NDK_FN_CLOSE_OBJECT NdkCloseConnector;
     NDK_FN_QUERY_EXTENSION_INTERFACE NdkQueryExtension;
@@ -386,6 +401,8 @@ typedef struct _NDK_CONNECTOR_DISPATCH {
     NDK_FN_GET_LOCAL_ADDRESS NdkGetLocalAddress;
     NDK_FN_GET_PEER_ADDRESS NdkGetPeerAddress;
     NDK_FN_DISCONNECT NdkDisconnect;
+    NDK_FN_COMPLETE_CONNECT_EX NdkCompleteConnectEx;
+    NDK_FN_ACCEPT_EX NdkAcceptEx;
 } NDK_CONNECTOR_DISPATCH;
 
 struct _NDK_CONNECTOR {

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_ndk::device::{Device, device};
-use adverb_ndk::{Adapter, Config, NtStatus, PendingMode};
+use adverb_ndk::{Adapter, Config, NtStatus, PendingMode, Version, Versioned};
 
 use crate::abi::*;
 use crate::guard::status;
-use crate::objects::{begin_close, behind, enter};
+use crate::objects::{begin_close, behind, enter, header_version, known_version};
 use crate::status::NO_SUCH_DEVICE;
 use crate::{kinds, logging};
 
@@ -20,6 +20,12 @@ pub struct Open {
     pub adapter: Adapter,
     /// Requests complete in line whenever they can.
     pub in_line: bool,
+}
+
+impl Versioned for Open {
+    fn version(&self) -> Version {
+        self.adapter.version()
+    }
 }
 
 /// The device with this name or address; the first one for none.
@@ -69,15 +75,32 @@ pub unsafe extern "C" fn AdverbNdkOpenAdapterEx(
     pending: ULONG,
     out: *mut *mut NDK_ADAPTER,
 ) -> NTSTATUS {
+    let version = header_version(Version::default());
+    // SAFETY: the caller's promise.
+    unsafe { AdverbNdkOpenAdapterVersion(name, version, pending, out) }
+}
+
+/// `AdverbNdkOpenAdapterVersion`.
+///
+/// # Safety
+/// As [`AdverbNdkOpenAdapter`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn AdverbNdkOpenAdapterVersion(
+    name: *const c_char,
+    version: NDK_VERSION,
+    pending: ULONG,
+    out: *mut *mut NDK_ADAPTER,
+) -> NTSTATUS {
     logging::init();
     status(|| {
         if out.is_null() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
+        let version = known_version(version).ok_or(NtStatus::NOT_SUPPORTED)?;
         let pending = pending_mode(pending)?;
         // SAFETY: the caller's promise, not null.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy());
-        let adapter = Adapter::open(&find(name.as_deref())?, Config { pending })?;
+        let adapter = Adapter::open(&find(name.as_deref())?, Config { pending, version })?;
         let open = Open { adapter, in_line: pending == PendingMode::Never };
         // SAFETY: the caller's promise, not null.
         unsafe { out.write(enter::<kinds::Adapter>(open)) };

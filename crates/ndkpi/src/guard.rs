@@ -134,9 +134,22 @@ pub fn disconnect_event(
 ) -> Option<DisconnectEvent> {
     let function = function?;
     let context = Context::new(context);
-    Some(Box::new(move || {
+    Some(Box::new(move |_| {
         // SAFETY: the consumer gave the function to be called so, once.
         unsafe { function(context.get()) };
+    }))
+}
+
+/// The disconnect event that hears the reason, which may be null.
+pub fn disconnect_event_ex(
+    function: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
+    context: PVOID,
+) -> Option<DisconnectEvent> {
+    let function = function?;
+    let context = Context::new(context);
+    Some(Box::new(move |reason| {
+        // SAFETY: the consumer gave the function to be called so, once.
+        unsafe { function(context.get(), reason as ULONG) };
     }))
 }
 

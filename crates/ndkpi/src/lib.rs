@@ -1,5 +1,5 @@
-//! The C face of NDKPI 1.2, `libndkpi.so`: the objects and tables of functions of `include/ndkpi.h`
-//! on the provider `adverb_ndk`.
+//! The C face of NDKPI 1.2 to 2.1, `libndkpi.so.1`: the objects and tables of functions of
+//! `include/ndkpi.h` on the provider `adverb_ndk`.
 //!
 //! - [`abi`]: mirrors of the headers.
 //! - [`objects`], [`kinds`]: the C objects and what stands behind them.

@@ -8,13 +8,21 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use adverb_ndk::NtStatus;
+use adverb_ndk::{NtStatus, Version};
 use adverb_sync::Mutex;
 
 use crate::abi::*;
 
-/// The version in every object's header: NDKPI 1.2.
-pub const VERSION: NDK_VERSION = NDK_VERSION { Major: 1, Minor: 2 };
+/// A version as headers have it.
+pub fn header_version(version: Version) -> NDK_VERSION {
+    let (major, minor) = version.numbers();
+    NDK_VERSION { Major: major, Minor: minor }
+}
+
+/// The version that C says, if it is one of NDKPI.
+pub fn known_version(version: NDK_VERSION) -> Option<Version> {
+    Version::of(version.Major, version.Minor)
+}
 
 /// A type of object.
 ///
@@ -31,6 +39,8 @@ pub unsafe trait Kind: Sized + 'static {
     const NAME: &str;
     /// The visible part of a new object.
     fn visible(header: NDK_OBJECT_HEADER) -> Self::C;
+    /// The version of its adapter.
+    fn version(inner: &Self::Inner) -> Version;
 }
 
 /// An object of type `K`.
@@ -45,7 +55,7 @@ pub struct Object<K: Kind> {
 /// Makes an object for the consumer.
 pub fn enter<K: Kind>(inner: K::Inner) -> *mut K::C {
     let header = NDK_OBJECT_HEADER {
-        Version: VERSION,
+        Version: header_version(K::version(&inner)),
         ObjectType: K::TYPE,
         NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK { rf: [core::ptr::null_mut(); 4] },
     };
@@ -71,7 +81,7 @@ unsafe fn alive<'a, K: Kind>(c: *mut K::C) -> Option<&'a AtomicUsize> {
     // SAFETY: the caller's promise. Volatile: closing another handle of the same memory may write
     // it (a consumer's error).
     let (version, kind) = unsafe { ((&raw const (*header).Version).read_volatile(), object_type(header)) };
-    if version != VERSION || kind != K::TYPE {
+    if known_version(version).is_none() || kind != K::TYPE {
         return None;
     }
     // SAFETY: the caller's promise; the atomic is read through its own field only.
@@ -223,6 +233,9 @@ mod tests {
         fn visible(header: NDK_OBJECT_HEADER) -> NDK_CQ {
             NDK_CQ { Header: header, Dispatch: &calls::cq::DISPATCH }
         }
+        fn version(_: &Arc<()>) -> Version {
+            Version::V1_2
+        }
     }
 
     /// The same, of another type.
@@ -236,6 +249,9 @@ mod tests {
         const NAME: &str = "another";
         fn visible(header: NDK_OBJECT_HEADER) -> NDK_CQ {
             Counted::visible(header)
+        }
+        fn version(inner: &Arc<()>) -> Version {
+            Counted::version(inner)
         }
     }
 
@@ -294,7 +310,7 @@ mod tests {
         unsafe { (*cq).Header.Version.Minor = 1 };
         assert!(!found(cq));
         // SAFETY: as above.
-        unsafe { (*cq).Header.Version = VERSION };
+        unsafe { (*cq).Header.Version = header_version(Version::V2_1) };
         // SAFETY: as above.
         drop(unsafe { begin_close::<Counted>(cq) });
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 mod common;
-use common::c::{build, run, source};
+use common::c::{build, library, run, source};
 
 /// The values of `ADVERB_NDK_PENDING_*`.
 const MODES: [&str; 3] = ["0", "1", "2"];
@@ -71,6 +71,24 @@ fn ndk_7_shared_receive_queue() {
     for mode in MODES {
         run(&program, &[mode]);
     }
+}
+
+/// Versions, reasons of failures and disconnects (NDK-8), depths of queues (NDK-9).
+#[test]
+fn ndk_8_ndk_9_reasons_and_depths() {
+    let program = build("reasons", &[source("reasons")]);
+    for mode in MODES {
+        run(&program, &[mode]);
+    }
+}
+
+/// Programs need the library by a name that later ones keep (NDK-8).
+#[test]
+fn ndk_8_the_library_says_its_name() {
+    let file = std::fs::read(library()).expect("the library");
+    assert!(file.windows(15).any(|w| w == b"\0libndkpi.so.1\0"), "no SONAME");
+    let program = std::fs::read(build("named", &[source("srq")])).expect("the program");
+    assert!(program.windows(15).any(|w| w == b"\0libndkpi.so.1\0"), "the program needs another name");
 }
 
 /// What breaks a rule is refused with a status and harms nothing (NDK-7).

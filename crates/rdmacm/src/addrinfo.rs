@@ -9,10 +9,9 @@ use core::ptr::{null, null_mut};
 use libc::{addrinfo, sockaddr, socklen_t};
 
 use crate::abi::cma::*;
-use crate::abi::verbs::{QPT_RC, QPT_UC, QPT_UD, QPT_XRC_RECV, QPT_XRC_SEND};
 use crate::device;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
-use crate::id::AF_IB;
+use adverb_abi::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
 
 /// What the C library is asked for.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
@@ -29,8 +28,8 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
         ask.ai_family = hints.ai_family;
     }
     ask.ai_socktype = match hints.ai_qp_type as u32 {
-        QPT_RC | QPT_UC | QPT_XRC_SEND | QPT_XRC_RECV => libc::SOCK_STREAM,
-        QPT_UD => libc::SOCK_DGRAM,
+        IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => libc::SOCK_STREAM,
+        IBV_QPT_UD => libc::SOCK_DGRAM,
         _ => 0,
     };
     ask.ai_protocol = match (hints.ai_port_space as u32, ask.ai_socktype) {
@@ -88,8 +87,8 @@ unsafe fn as_gid(ps: c_int, from: *const sockaddr, len: socklen_t) -> Outcome<(*
 /// An answer of `getaddrinfo`.
 unsafe fn convert(to: &mut rdma_addrinfo, hints: &rdma_addrinfo, found: &addrinfo) -> Outcome {
     to.ai_qp_type = match (hints.ai_qp_type, found.ai_socktype) {
-        (0, libc::SOCK_STREAM) => QPT_RC as c_int,
-        (0, libc::SOCK_DGRAM) => QPT_UD as c_int,
+        (0, libc::SOCK_STREAM) => IBV_QPT_RC as c_int,
+        (0, libc::SOCK_DGRAM) => IBV_QPT_UD as c_int,
         (asked, _) => asked,
     };
     to.ai_port_space = match (hints.ai_port_space, found.ai_protocol) {

@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 
 use crate::abi::kernel::*;
 use crate::error::{Errno, Outcome};
+use adverb_abi::ib_uverbs_qp_attr;
 
 // Each returns a negative errno value on failure. A thread that waits for an event in
 // `adverb_ucma_write` can be cancelled: nothing on the way there may need its destructor.
@@ -13,6 +14,8 @@ unsafe extern "C-unwind" {
     fn adverb_ucma_open(flags: c_int) -> c_int;
     fn adverb_ucma_write(fd: c_int, request: *const c_void, size: usize) -> isize;
     fn adverb_ucma_close(fd: c_int) -> c_int;
+    fn adverb_ucma_event_at(place: usize) -> c_int;
+    fn adverb_ucma_event_read();
 }
 
 /// A command's body.
@@ -55,7 +58,7 @@ macro_rules! commands {
 
 commands! {
     0 CreateId -> Handle, 1 DestroyId -> EventsReported, 4 ResolveRoute, 6 Connect, 7 Listen, 8 Accept, 9 Reject,
-    10 Disconnect, 11 InitQpAttr -> QpAttr, 12 GetEvent -> Event, 14 SetOption, 15 Notify, 18 MigrateId -> EventsReported,
+    10 Disconnect, 11 InitQpAttr -> ib_uverbs_qp_attr, 12 GetEvent -> Event, 14 SetOption, 15 Notify, 18 MigrateId -> EventsReported,
     20 Bind, 21 ResolveAddr, 22 JoinMcast -> Handle, 23 ResolveIbService, 24 WriteCmEvent,
 }
 
@@ -66,6 +69,18 @@ struct Message<C> {
     size: u16,
     room: u16,
     body: C,
+}
+
+/// Reads an event, at a place of the program's that a hunt may choose (`adverb hunt`).
+pub fn at_place<R>(place: usize, read: impl FnOnce() -> R) -> R {
+    // SAFETY: any number is a place.
+    let after = unsafe { adverb_ucma_event_at(place) } != 0;
+    let event = read();
+    if after {
+        // SAFETY: it takes nothing.
+        unsafe { adverb_ucma_event_read() };
+    }
+    event
 }
 
 /// Opens a channel and returns its descriptor.

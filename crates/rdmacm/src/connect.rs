@@ -4,31 +4,17 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::abi::kernel::*;
-use crate::abi::verbs::ibv_ece;
-use crate::address::query_address;
+use crate::confirm::{NO_PARAM, confirm};
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
-use crate::{command, qp, verbs};
+use crate::query::query_address;
+use crate::{command, event, event_object, qp};
 
 /// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which
 /// `rdma_reject_ece` sends.
 const REJECT_VENDOR_OPTION: u8 = 35;
 /// How often a request is repeated if the program does not say.
 const RETRIES: u8 = 7;
-
-const NO_PARAM: ConnParam = ConnParam {
-    qp_num: 0,
-    qkey: 0,
-    private_data: [0; PRIVATE_DATA],
-    private_data_len: 0,
-    srq: 0,
-    responder_resources: 0,
-    initiator_depth: 0,
-    flow_control: 0,
-    retry_count: 0,
-    rnr_retry_count: 0,
-    valid: 0,
-};
 
 /// The depths a program asks for against what the device can.
 fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
@@ -119,7 +105,7 @@ unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     let conn_param = unsafe { to_send(id, param) }?;
     command::perform(id.fd(), Connect { conn_param, id: id.handle.get(), reserved: 0, ece })?;
     id.with(|state| state.connect.clear());
-    id.complete()
+    event::complete(id)
 }
 
 /// # Safety
@@ -159,49 +145,11 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     if id.is_datagram() {
         // There is no event to wait for.
         if id.with(|s| s.sync) {
-            id.drop_event();
+            event_object::drop_of(id);
         }
         return Ok(());
     }
-    id.complete()
-}
-
-/// The active side confirms what the peer accepted; its queue pair, if it has one, is ready to send
-/// afterwards.
-fn confirm(id: &Id) -> Outcome {
-    let sent = qp::to_receive(id, None).and_then(|()| qp::to_send(id, None)).and_then(|()| {
-        let (handle, ece) = (id.handle.get(), Ece::default());
-        command::perform(id.fd(), Accept { uid: 0, conn_param: NO_PARAM, id: handle, reserved: 0, ece })
-    });
-    sent.inspect_err(|_| {
-        let _ = qp::to_error(id);
-    })
-}
-
-/// The same after the queue pair has been told what the peer made of our offer.
-pub fn confirm_with_ece(id: &Id, from: Ece) -> Outcome {
-    let local = id.with(|state| state.local_ece);
-    let agreed = match from.vendor_id {
-        // The peer knows nothing of it.
-        0 => ibv_ece { options: 0, ..local },
-        vendor if vendor == local.vendor_id => ibv_ece { options: from.attr_mod, ..local },
-        // The answer has to name the vendor of the request.
-        _ => {
-            let _ = qp::to_error(id);
-            return Err(Errno(libc::EINVAL));
-        }
-    };
-    id.with(|state| state.remote_ece.vendor_id = from.vendor_id);
-    let qp = id.public.qp.get();
-    // SAFETY: the id's queue pair exists.
-    unsafe { verbs::set_ece(qp, agreed) }?;
-    confirm(id)?;
-    // SAFETY: as above.
-    let ece = unsafe { verbs::query_ece(qp) }.inspect_err(|_| {
-        let _ = qp::to_error(id);
-    })?;
-    id.with(|state| state.local_ece.options = ece.options);
-    Ok(())
+    event::complete(id)
 }
 
 /// # Safety
@@ -229,7 +177,7 @@ fn disconnect(id: &Id) -> Outcome {
     }
     qp::to_error(id)?;
     command::perform(id.fd(), Disconnect { id: id.handle.get() })?;
-    id.complete()
+    event::complete(id)
 }
 
 /// `rdma_connect`: 0, or -1 with `errno` set. Without parameters there has to be a queue pair.

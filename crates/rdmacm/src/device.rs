@@ -4,9 +4,9 @@
 use adverb_sync::Mutex;
 use core::ptr::null_mut;
 
-use crate::abi::verbs::*;
 use crate::error::{Errno, Outcome, or_null};
 use crate::verbs::{self, Listed};
+use adverb_abi::*;
 
 /// An open device.
 #[derive(Debug)]

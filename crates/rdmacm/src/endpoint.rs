@@ -4,10 +4,10 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::verbs::{ibv_pd, ibv_qp_init_attr};
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::{self, Id};
-use crate::{address, event, options, qp, srq};
+use crate::{address, event, event_object, options, qp, srq};
+use adverb_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// How long an endpoint looks for its address and its route, each.
 const TIMEOUT_MS: c_int = 2000;
@@ -35,7 +35,7 @@ unsafe fn fill(
         address::resolve(id, from.ai_src_addr, from.ai_dst_addr, TIMEOUT_MS)?;
         if from.ai_route_len > 0 {
             options::set(id, OPTION_IB, OPTION_IB_PATH, from.ai_route, from.ai_route_len)?;
-            id.complete()?;
+            event::complete(id)?;
         } else {
             address::resolve_route(id, TIMEOUT_MS)?;
         }
@@ -75,7 +75,7 @@ fn request(listener: &Id) -> Outcome<*mut rdma_cm_id> {
     if !sync {
         return Err(Errno(libc::EINVAL));
     }
-    listener.drop_event();
+    event_object::drop_of(listener);
     let event = event::next(listener.fd())?;
     // SAFETY: just read, and not acknowledged.
     let (kind, status, new) = unsafe { ((*event).event, (*event).status, (*event).id) };
@@ -137,7 +137,7 @@ pub unsafe extern "C-unwind" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
         if !known.public.srq.get().is_null() {
             srq::rdma_destroy_srq(id);
         }
-        id::rdma_destroy_id(id);
+        event_object::rdma_destroy_id(id);
     }
 }
 

@@ -2,44 +2,17 @@
 //! the program.
 
 use core::cell::Cell;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
 use crate::abi::kernel::{self, PRIVATE_DATA};
-use crate::address::{query_address, query_gids, query_paths};
-use crate::connect;
+use crate::confirm::confirm_with_ece;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
-use crate::id::{Id, destroy_handle};
-use crate::live::Live;
-use crate::multicast::{self, Group};
-use crate::{channel, command, options, qp, resolve};
-
-/// An event; its address is that of its public half.
-#[repr(C)]
-struct Event {
-    public: Cell<Public>,
-    private_data: [u8; PRIVATE_DATA],
-    /// The id that it counts for: of a request the one that listens.
-    counts_for: *mut Id,
-    group: *mut Group,
-}
-
-/// The public half, copied in and out as a whole.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Public {
-    id: *mut rdma_cm_id,
-    listen_id: *mut rdma_cm_id,
-    event: EventType,
-    status: c_int,
-    param: rdma_event_param,
-}
-
-const _: () = assert!(size_of::<Public>() == size_of::<rdma_cm_event>());
-
-/// Those that have not been acknowledged.
-static EVENTS: Live<Event> = Live::new();
+use crate::event_object::{Event, Public, destroy, drop_of};
+use crate::id::{Group, Id, destroy_handle};
+use crate::query::{query_address, query_gids, query_paths};
+use crate::{channel, command, options, qp, services};
 
 /// What became of an event that was read.
 enum Given {
@@ -101,41 +74,22 @@ pub fn next_of(id: &Id) -> Outcome<(EventType, c_int)> {
     Ok(unsafe { ((*event).event, (*event).status) })
 }
 
+/// In synchronous mode, waits for the event of the call under way and turns its status into an
+/// error.
+pub fn complete(id: &Id) -> Outcome {
+    if !id.with(|s| s.sync) {
+        return Ok(());
+    }
+    drop_of(id);
+    let (kind, status) = next_of(id)?;
+    match status {
+        0 => Ok(()),
+        _ if kind == REJECTED => Err(Errno(libc::ECONNREFUSED)),
+        status => Err(Errno(status.wrapping_abs())),
+    }
+}
+
 impl Event {
-    /// Moves the event to where the program finds it, with its pointer to private data.
-    fn boxed(self) -> *mut rdma_cm_event {
-        let new = EVENTS.enter(self);
-        // SAFETY: just made. Of both kinds of parameters the pointer comes first; a membership's is
-        // the program's value, and an empty one stays null.
-        unsafe {
-            let mut public = (*new).public.get();
-            if (*new).group.is_null()
-                && public.event < ADDRINFO_RESOLVED
-                && public.param.conn.private_data_len > 0
-            {
-                public.param.conn.private_data = (&raw const (*new).private_data).cast();
-            }
-            (*new).public.set(public);
-        }
-        new.cast()
-    }
-
-    fn update(&self, change: impl FnOnce(&mut Public)) {
-        let mut public = self.public.get();
-        change(&mut public);
-        self.public.set(public);
-    }
-
-    /// Becomes another kind if what has to be done for it failed.
-    fn fails_as(&self, kind: EventType, outcome: Outcome) {
-        if let Err(why) = outcome {
-            self.update(|public| {
-                public.event = kind;
-                public.status = -why.0;
-            });
-        }
-    }
-
     fn process(&mut self, id: &Id, from: &mut kernel::Event) -> Given {
         match from.event {
             ADDR_RESOLVED if from.status == 0 => {
@@ -165,16 +119,16 @@ impl Event {
                 if from.event == MULTICAST_JOIN {
                     // SAFETY: a joined group comes with the parameters of datagrams.
                     let to = unsafe { self.public.get().param.ud.ah_attr };
-                    self.fails_as(MULTICAST_ERROR, multicast::joined(id, group, to.grh.dgid, to.dlid));
+                    self.fails_as(MULTICAST_ERROR, qp::joined(id, group, to.grh.dgid, to.dlid));
                 }
             }
-            ADDRINFO_RESOLVED => self.fails_as(ADDRINFO_ERROR, resolve::arrived(id)),
-            ADDRINFO_ERROR => resolve::failed(id),
+            ADDRINFO_RESOLVED => self.fails_as(ADDRINFO_ERROR, services::arrived(id)),
+            ADDRINFO_ERROR => services::failed(id),
             USER => self.copy_arg(from),
             INTERNAL => {
                 // What `rdma_resolve_addrinfo` told itself.
                 self.update(|public| public.event = ADDRINFO_RESOLVED);
-                self.fails_as(ADDRINFO_ERROR, resolve::arrived(id));
+                self.fails_as(ADDRINFO_ERROR, services::arrived(id));
             }
             _ => self.copy_param(id, from),
         }
@@ -216,7 +170,7 @@ impl Event {
                     why.0
                 );
                 // SAFETY: the program does not know the id.
-                let _ = unsafe { crate::id::destroy(id.pointer()) };
+                let _ = unsafe { destroy(id.pointer()) };
                 Given::No
             }
         }
@@ -233,7 +187,7 @@ impl Event {
             return;
         }
         self.update(|public| public.event = ESTABLISHED);
-        if let Err(why) = connect::confirm_with_ece(id, from.ece) {
+        if let Err(why) = confirm_with_ece(id, from.ece) {
             id.with(|s| s.connect_error = true);
             self.fails_as(CONNECT_ERROR, Err(why));
         }
@@ -285,75 +239,47 @@ impl Event {
     }
 }
 
-/// The name of a kind.
-fn name(kind: EventType) -> &'static CStr {
-    match kind {
-        ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
-        ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
-        ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
-        ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
-        CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
-        CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
-        CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
-        7 => c"RDMA_CM_EVENT_UNREACHABLE",
-        REJECTED => c"RDMA_CM_EVENT_REJECTED",
-        ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
-        DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
-        11 => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
-        MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
-        MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
-        14 => c"RDMA_CM_EVENT_ADDR_CHANGE",
-        15 => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
-        ADDRINFO_RESOLVED => c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
-        ADDRINFO_ERROR => c"RDMA_CM_EVENT_ADDRINFO_ERROR",
-        USER => c"RDMA_CM_EVENT_USER",
-        INTERNAL => c"RDMA_CM_EVENT_INTERNAL",
-        _ => c"UNKNOWN EVENT",
-    }
-}
-
-/// The name of a kind, as text.
-pub fn name_of(kind: EventType) -> &'static str {
-    name(kind).to_str().unwrap_or_default()
-}
-
-/// `rdma_event_str`.
-pub extern "C" fn rdma_event_str(kind: EventType) -> *const c_char {
-    name(kind).as_ptr()
-}
-
 /// `rdma_get_cm_event`: 0, or -1 with `errno` set; EAGAIN if the channel does not block and has
 /// none.
 ///
 /// # Safety
 /// A channel that exists, room for a pointer.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {get}", get = sym get_cm_event);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_cm_event);
+}
+
+/// As above, on processors whose return address we do not fetch.
+///
+/// # Safety
+/// As above.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C-unwind" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { get_cm_event(channel, event, 0) }
+}
+
+unsafe extern "C-unwind" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+    return_address: usize,
+) -> c_int {
     if event.is_null() {
         return zero_or_minus_one(Err(Errno(libc::EINVAL)));
     }
-    zero_or_minus_one(channel::fd(channel).and_then(next).map(|next| {
+    let read = |fd| command::at_place(return_address, || next(fd));
+    zero_or_minus_one(channel::fd(channel).and_then(read).map(|next| {
         // SAFETY: the caller's word.
         unsafe { event.write(next) }
-    }))
-}
-
-/// `rdma_ack_cm_event`: frees the event. 0, or -1 with `errno` EINVAL for null and for one that was
-/// acknowledged before.
-///
-/// # Safety
-/// An event of [`rdma_get_cm_event`], or null.
-pub unsafe extern "C-unwind" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    let at = event.cast::<Event>();
-    zero_or_minus_one(EVENTS.claim(at).map(|()| {
-        // SAFETY: claimed just now; ids and memberships live until their events have been
-        // acknowledged.
-        unsafe {
-            let event = &*at;
-            (*event.counts_for).note_acknowledged(event.public.get().event, event.group.as_ref());
-            EVENTS.rest(at);
-        }
     }))
 }

@@ -52,8 +52,10 @@ at_node! { "RDMACM_1.0" {
     connect: rdma_accept rdma_connect rdma_disconnect rdma_listen rdma_notify rdma_reject;
     device: rdma_free_devices rdma_get_devices;
     endpoint: rdma_create_ep rdma_destroy_ep rdma_get_request;
-    event: rdma_ack_cm_event rdma_event_str rdma_get_cm_event;
-    id: rdma_create_id rdma_destroy_id;
+    event: rdma_get_cm_event;
+    event_name: rdma_event_str;
+    event_object: rdma_ack_cm_event rdma_destroy_id;
+    id: rdma_create_id;
     multicast: rdma_join_multicast rdma_leave_multicast;
     options: rdma_migrate_id rdma_set_option;
     qp: rdma_create_qp rdma_create_qp_ex rdma_destroy_qp;

@@ -13,18 +13,15 @@ use libc::sockaddr_storage;
 
 use crate::abi::cma::*;
 use crate::abi::kernel;
-use crate::abi::verbs::*;
 use crate::device::Use;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
-use crate::event::name_of;
+use crate::event_name::name_of;
 use crate::live::Live;
-use crate::{addrinfo, channel, command, event, multicast};
-
-/// Addresses that are GIDs with a service; the C library's headers lack the name.
-pub const AF_IB: c_int = 27;
+use crate::{addrinfo, channel, command};
+use adverb_abi::*;
 
 /// How long a call waits for the acknowledgement of events before it says which.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ACK_NOTICE: Duration = Duration::from_secs(1);
 
 /// Those that exist.
 static IDS: Live<Id> = Live::new();
@@ -65,11 +62,37 @@ pub struct State {
     /// Enhanced connection establishment, the peer's.
     pub remote_ece: ibv_ece,
     /// Memberships.
-    pub groups: Vec<*mut multicast::Group>,
+    pub groups: Vec<*mut Group>,
     /// Whether an address is being looked for or has not been fetched.
     pub resolving: bool,
     /// Addresses that were found.
     pub resolved: *mut rdma_addrinfo,
+}
+
+/// A membership of a multicast group.
+#[derive(Debug)]
+pub struct Group {
+    /// Whose it is.
+    pub id: *mut Id,
+    /// The program's value, which comes with events.
+    pub context: *mut c_void,
+    /// Events of it that have been acknowledged; changed under the id's lock.
+    pub completed: Cell<u32>,
+    pub handle: Cell<u32>,
+    /// The group, once joined.
+    pub gid: Cell<ibv_gid>,
+    pub lid: Cell<u16>,
+    pub flags: u16,
+    pub addr: Vec<u8>,
+}
+
+impl Group {
+    /// # Safety
+    /// A membership of the heap, and no event of it is left.
+    pub unsafe fn free(group: *mut Self) {
+        // SAFETY: the caller's word.
+        drop(unsafe { Box::from_raw(group) });
+    }
 }
 
 impl Id {
@@ -146,7 +169,7 @@ impl Id {
             }
             addrinfo::rdma_freeaddrinfo(core::mem::replace(&mut state.resolved, null_mut()));
             for group in core::mem::take(&mut state.groups) {
-                multicast::Group::free(group);
+                Group::free(group);
             }
             drop(state);
             IDS.rest(at);
@@ -167,7 +190,7 @@ impl Id {
 
     /// Whether datagrams are sent.
     pub fn is_datagram(&self) -> bool {
-        self.public.qp_type.get() == QPT_UD
+        self.public.qp_type.get() == IBV_QPT_UD
     }
 
     /// Notes the device that addresses were found to be of, once.
@@ -200,7 +223,7 @@ impl Id {
     }
 
     /// An event has been acknowledged, of a membership or of the id alone.
-    pub fn note_acknowledged(&self, kind: EventType, group: Option<&multicast::Group>) {
+    pub fn note_acknowledged(&self, kind: EventType, group: Option<&Group>) {
         let mut state = self.state.lock();
         if let Some(at) = state.open.iter().position(|k| *k == kind) {
             state.open.remove(at);
@@ -214,7 +237,7 @@ impl Id {
 
     /// Waits until `reported` events of the id, or of a membership, have been acknowledged, and
     /// says what it waits for if that takes long.
-    pub fn wait_acknowledged(&self, reported: u32, group: Option<&multicast::Group>, call: &str) {
+    pub fn wait_acknowledged(&self, reported: u32, group: Option<&Group>, call: &str) {
         let mut state = self.state.lock();
         let mut said = false;
         loop {
@@ -223,7 +246,7 @@ impl Id {
             if missing <= 0 {
                 return;
             }
-            let late = self.acknowledged.wait_for(&mut state, PATIENCE);
+            let late = self.acknowledged.wait_for(&mut state, ACK_NOTICE);
             if late && !said {
                 said = true;
                 let kinds: Vec<_> = state.open.iter().map(|k| name_of(*k)).collect();
@@ -233,30 +256,6 @@ impl Id {
                     kinds.join(", ")
                 );
             }
-        }
-    }
-
-    /// In synchronous mode, waits for the event of the call under way and turns its status into an
-    /// error.
-    pub fn complete(&self) -> Outcome {
-        if !self.with(|s| s.sync) {
-            return Ok(());
-        }
-        self.drop_event();
-        let (kind, status) = event::next_of(self)?;
-        match status {
-            0 => Ok(()),
-            _ if kind == REJECTED => Err(Errno(libc::ECONNREFUSED)),
-            status => Err(Errno(status.wrapping_abs())),
-        }
-    }
-
-    /// Acknowledges the event that synchronous mode left at the id.
-    pub fn drop_event(&self) {
-        let event = self.public.event.replace(null_mut());
-        if !event.is_null() {
-            // SAFETY: an event of this id that nobody has acknowledged.
-            unsafe { event::rdma_ack_cm_event(event) };
         }
     }
 }
@@ -302,20 +301,17 @@ pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
     Ok(command::ask(fd, body, kernel::EventsReported::default())?.events_reported)
 }
 
-/// Destroys an id as soon as its events have been acknowledged.
+/// Takes an id from the program and from the other side of its channel, and returns how many of its
+/// events have been read.
 ///
 /// # Safety
 /// Made by [`create`] or taken from an event, not used any more.
-pub unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome {
+pub unsafe fn retire<'a>(public: *mut rdma_cm_id) -> Outcome<(&'a Id, u32)> {
     // SAFETY: the caller's word.
     let id = unsafe { Id::of(public) }?;
     IDS.claim(id)?;
     let reported = destroy_handle(id.fd(), id.handle.get()).inspect_err(|_| IDS.restore(id))?;
-    id.drop_event();
-    id.wait_acknowledged(reported, None, "rdma_destroy_id");
-    // SAFETY: the other side does not know it any more, and no event names it.
-    unsafe { Id::free(public.cast()) };
-    Ok(())
+    Ok((id, reported))
 }
 
 /// The bytes of an address as far as its family goes, zero for families that are not known.
@@ -356,19 +352,10 @@ pub unsafe extern "C-unwind" fn rdma_create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
-    let qp_type = if ps == PS_IPOIB || ps == PS_UDP { QPT_UD } else { QPT_RC };
+    let qp_type = if ps == PS_IPOIB || ps == PS_UDP { IBV_QPT_UD } else { IBV_QPT_RC };
     let made = if id.is_null() { Err(Errno(libc::EINVAL)) } else { create(channel, context, ps, qp_type) };
     zero_or_minus_one(made.map(|new| {
         // SAFETY: the caller's word.
         unsafe { id.write(new) }
     }))
-}
-
-/// `rdma_destroy_id`: waits for the acknowledgement of the id's events.
-///
-/// # Safety
-/// An id whose queue pair has been destroyed and that is not used any more.
-pub unsafe extern "C-unwind" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller's word.
-    zero_or_minus_one(unsafe { destroy(id) })
 }

@@ -12,6 +12,8 @@
 //! - [`id`]: what stands behind an `rdma_cm_id`.
 //! - [`channel`], [`address`], [`connect`], [`event`], [`qp`], [`srq`], [`multicast`],
 //!   [`endpoint`], [`options`], [`addrinfo`], [`resolve`]: the entry points, by subject.
+//! - [`event_object`], [`event_name`], [`query`], [`confirm`], [`services`]: what events are made
+//!   of, and what is done for an id when one is read.
 //! - [`rsocket`]: names that exist so that programs bound to them start.
 //! - [`exports`]: the table that binds each exported name to its version node.
 #![allow(unsafe_code, reason = "the C ABI")]
@@ -21,18 +23,23 @@ pub mod address;
 pub mod addrinfo;
 pub mod channel;
 pub mod command;
+pub mod confirm;
 pub mod connect;
 pub mod device;
 pub mod endpoint;
 pub mod error;
 pub mod event;
+pub mod event_name;
+pub mod event_object;
 pub mod exports;
 pub mod id;
 pub mod live;
 pub mod multicast;
 pub mod options;
 pub mod qp;
+pub mod query;
 pub mod resolve;
 pub mod rsocket;
+pub mod services;
 pub mod srq;
 pub mod verbs;

@@ -7,36 +7,10 @@ use libc::{sockaddr, sockaddr_storage};
 
 use crate::abi::cma::*;
 use crate::abi::kernel::{EventsReported, Handle, JoinMcast};
-use crate::abi::verbs::ibv_gid;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
-use crate::id::{Id, address};
-use crate::{abi, command, verbs};
-
-/// A membership.
-#[derive(Debug)]
-pub struct Group {
-    /// Whose it is.
-    pub id: *mut Id,
-    /// The program's value, which comes with events.
-    pub context: *mut c_void,
-    /// Events of it that have been acknowledged; changed under the id's lock.
-    pub completed: Cell<u32>,
-    handle: Cell<u32>,
-    /// The group, once joined.
-    gid: Cell<ibv_gid>,
-    lid: Cell<u16>,
-    flags: u16,
-    addr: Vec<u8>,
-}
-
-impl Group {
-    /// # Safety
-    /// Made here, and no event of it is left.
-    pub unsafe fn free(group: *mut Self) {
-        // SAFETY: the caller's word.
-        drop(unsafe { Box::from_raw(group) });
-    }
-}
+use crate::id::{Group, Id, address};
+use crate::{abi, command, event, verbs};
+use adverb_abi::ibv_gid;
 
 /// The bytes of an address, to compare memberships by.
 fn bytes(addr: &sockaddr_storage, len: usize) -> Vec<u8> {
@@ -54,7 +28,7 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
         context,
         completed: Cell::new(0),
         handle: Cell::new(0),
-        gid: Cell::new(ibv_gid([0; 16])),
+        gid: Cell::new(ibv_gid { raw: [0; 16] }),
         lid: Cell::new(0),
         flags,
         addr: bytes(&addr, len),
@@ -73,7 +47,7 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
         Ok(answer) => {
             // SAFETY: the membership lives until it is left.
             unsafe { (*group).handle.set(answer.id) };
-            id.complete()
+            event::complete(id)
         }
         Err(why) => {
             id.with(|state| state.groups.retain(|g| *g != group));
@@ -82,19 +56,6 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
             Err(why)
         }
     }
-}
-
-/// The group has been joined: the id's queue pair takes part, unless the program only wants to
-/// send.
-pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
-    group.gid.set(gid);
-    group.lid.set(lid);
-    let qp = id.public.qp.get();
-    if qp.is_null() || group.flags == SEND_ONLY_MEMBER {
-        return Ok(());
-    }
-    // SAFETY: the id's queue pair exists.
-    unsafe { verbs::attach(qp, &gid, lid) }
 }
 
 /// # Safety

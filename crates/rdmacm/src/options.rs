@@ -4,10 +4,10 @@ use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
 use crate::abi::kernel::{EventsReported, MigrateId, SetOption};
-use crate::abi::verbs::ibv_ece;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
-use crate::{channel, command};
+use crate::{channel, command, event_object};
+use adverb_abi::ibv_ece;
 
 /// Moves an id to a channel, or to one of its own, and waits until events that were read before are
 /// acknowledged.
@@ -26,7 +26,7 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
         }
     })?;
     if was_sync {
-        id.drop_event();
+        event_object::drop_of(id);
         // SAFETY: the id's own channel, which it has left.
         unsafe { channel::rdma_destroy_event_channel(id.public.channel.get()) };
     }

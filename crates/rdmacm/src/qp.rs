@@ -5,18 +5,18 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::kernel::{InitQpAttr, QpAttr};
-use crate::abi::verbs::*;
-use crate::address::set_bound_device;
+use crate::abi::kernel::InitQpAttr;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
-use crate::id::Id;
+use crate::id::{Group, Id};
+use crate::query::set_bound_device;
 use crate::{command, verbs};
+use adverb_abi::*;
 
 /// The attributes that take the id's queue pair to a state, and their mask.
 pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
     let body = InitQpAttr { response: 0, id: id.handle.get(), qp_state: state };
     // SAFETY: integers.
-    let empty: QpAttr = unsafe { core::mem::zeroed() };
+    let empty: ib_uverbs_qp_attr = unsafe { core::mem::zeroed() };
     let mut found = command::ask(id.fd(), body, empty)?;
     Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
 }
@@ -43,8 +43,8 @@ pub fn to_receive(id: &Id, resources: Option<u8>) -> Outcome {
     // SAFETY: the id's queue pair exists.
     unsafe {
         // Once more to the first state: the attributes were not known when it was made.
-        step(id, qp, QPS_INIT, |_| ())?;
-        step(id, qp, QPS_RTR, |attr| {
+        step(id, qp, IBV_QPS_INIT, |_| ())?;
+        step(id, qp, IBV_QPS_RTR, |attr| {
             if let Some(resources) = resources {
                 attr.max_dest_rd_atomic = resources;
             }
@@ -61,7 +61,7 @@ pub fn to_send(id: &Id, depth: Option<u8>) -> Outcome {
     }
     // SAFETY: the id's queue pair exists.
     unsafe {
-        step(id, qp, QPS_RTS, |attr| {
+        step(id, qp, IBV_QPS_RTS, |attr| {
             if let Some(depth) = depth {
                 attr.max_rd_atomic = depth;
             }
@@ -78,8 +78,8 @@ pub fn to_error(id: &Id) -> Outcome {
     // SAFETY: integers; the id's queue pair exists.
     unsafe {
         let mut attr: ibv_qp_attr = core::mem::zeroed();
-        attr.qp_state = QPS_ERR;
-        verbs::modify_qp(qp, &mut attr, QP_STATE)
+        attr.qp_state = IBV_QPS_ERR;
+        verbs::modify_qp(qp, &mut attr, IBV_QP_STATE as c_int)
     }
 }
 
@@ -88,17 +88,30 @@ pub fn to_error(id: &Id) -> Outcome {
 unsafe fn first_states(id: &Id, qp: *mut ibv_qp) -> Outcome {
     // SAFETY: the caller's word; integers.
     unsafe {
-        step(id, qp, QPS_INIT, |_| ())?;
+        step(id, qp, IBV_QPS_INIT, |_| ())?;
         if !id.is_datagram() {
             return Ok(());
         }
         // Datagrams need no peer: they can be sent at once.
         let mut attr: ibv_qp_attr = core::mem::zeroed();
-        attr.qp_state = QPS_RTR;
-        verbs::modify_qp(qp, &mut attr, QP_STATE)?;
-        attr.qp_state = QPS_RTS;
-        verbs::modify_qp(qp, &mut attr, QP_STATE | QP_SQ_PSN)
+        attr.qp_state = IBV_QPS_RTR;
+        verbs::modify_qp(qp, &mut attr, IBV_QP_STATE as c_int)?;
+        attr.qp_state = IBV_QPS_RTS;
+        verbs::modify_qp(qp, &mut attr, (IBV_QP_STATE | IBV_QP_SQ_PSN) as c_int)
     }
+}
+
+/// The group has been joined: the id's queue pair takes part, unless the program only wants to
+/// send.
+pub fn joined(id: &Id, group: &Group, gid: ibv_gid, lid: u16) -> Outcome {
+    group.gid.set(gid);
+    group.lid.set(lid);
+    let qp = id.public.qp.get();
+    if qp.is_null() || group.flags == SEND_ONLY_MEMBER {
+        return Ok(());
+    }
+    // SAFETY: the id's queue pair exists.
+    unsafe { verbs::attach(qp, &gid, lid) }
 }
 
 /// Makes the completion queues that are asked for, each with a channel of its own; a length of zero
@@ -129,7 +142,7 @@ pub fn create_cqs(id: &Id, send: u32, recv: u32) -> Outcome {
 /// its SRQ.
 pub fn destroy_cqs(id: &Id) {
     let public = &id.public;
-    if public.qp_type.get() == QPT_XRC_RECV && !public.srq.get().is_null() {
+    if public.qp_type.get() == IBV_QPT_XRC_RECV && !public.srq.get().is_null() {
         return;
     }
     let (recv, send) = (public.recv_cq.replace(null_mut()), public.send_cq.replace(null_mut()));
@@ -194,7 +207,7 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
     let differ = |a: *mut ibv_cq, b: *mut ibv_cq| !a.is_null() && !b.is_null() && a != b;
     // SAFETY: the caller's word.
     let (domain, own_domain, send_cq, recv_cq, cap) = unsafe {
-        let domain = if (*attr).comp_mask & QP_INIT_PD != 0 { (*attr).pd } else { null_mut() };
+        let domain = if (*attr).comp_mask & IBV_QP_INIT_ATTR_PD != 0 { (*attr).pd } else { null_mut() };
         let own = domain.is_null() || (*domain).context == public.verbs.get();
         (domain, own, (*attr).send_cq, (*attr).recv_cq, (*attr).cap)
     };
@@ -209,13 +222,13 @@ unsafe fn create(id: &Id, attr: *mut ibv_qp_init_attr_ex) -> Outcome {
     // SAFETY: the caller's word; the domains are the id's.
     unsafe {
         if domain.is_null() {
-            (*attr).comp_mask |= QP_INIT_PD;
+            (*attr).comp_mask |= IBV_QP_INIT_ATTR_PD;
             (*attr).pd = public.pd.get();
         }
-        let lacks_xrcd = (*attr).comp_mask & QP_INIT_XRCD == 0 || (*attr).xrcd.is_null();
-        if public.qp_type.get() == QPT_XRC_RECV && lacks_xrcd {
+        let lacks_xrcd = (*attr).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || (*attr).xrcd.is_null();
+        if public.qp_type.get() == IBV_QPT_XRC_RECV && lacks_xrcd {
             (*attr).xrcd = id.device(|device| device.xrcd())?;
-            (*attr).comp_mask |= QP_INIT_XRCD;
+            (*attr).comp_mask |= IBV_QP_INIT_ATTR_XRCD;
         }
     }
     let wanted = |given: *mut ibv_cq, own: *mut ibv_cq, n: u32| {
@@ -261,7 +274,7 @@ pub unsafe fn create_plain(id: &Id, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr
     unsafe {
         let mut long: ibv_qp_init_attr_ex = core::mem::zeroed();
         (&raw mut long).cast::<ibv_qp_init_attr>().write(*attr);
-        long.comp_mask = QP_INIT_PD;
+        long.comp_mask = IBV_QP_INIT_ATTR_PD;
         long.pd = if pd.is_null() { id.public.pd.get() } else { pd };
         let outcome = create(id, &raw mut long);
         attr.write((&raw const long).cast::<ibv_qp_init_attr>().read());

@@ -4,33 +4,36 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::rdma_cm_id;
-use crate::abi::verbs::*;
-use crate::address::set_bound_device;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
+use crate::query::set_bound_device;
 use crate::{qp, verbs};
+use adverb_abi::*;
 
 /// # Safety
 /// Attributes that name objects that exist.
 unsafe fn create(id: &Id, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
     set_bound_device(id)?;
     let public = &id.public;
-    if attr.comp_mask & SRQ_INIT_TYPE == 0 || public.verbs.get().is_null() || !public.srq.get().is_null() {
+    if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0
+        || public.verbs.get().is_null()
+        || !public.srq.get().is_null()
+    {
         return Err(Errno(libc::EINVAL));
     }
-    if attr.comp_mask & SRQ_INIT_PD == 0 || attr.pd.is_null() {
+    if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 || attr.pd.is_null() {
         attr.pd = public.pd.get();
-        attr.comp_mask |= SRQ_INIT_PD;
+        attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     }
-    if attr.srq_type == SRQT_XRC {
-        if attr.comp_mask & SRQ_INIT_XRCD == 0 || attr.xrcd.is_null() {
+    if attr.srq_type == IBV_SRQT_XRC {
+        if attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null() {
             attr.xrcd = id.device(|device| device.xrcd())?;
         }
-        if attr.comp_mask & SRQ_INIT_CQ == 0 || attr.cq.is_null() {
+        if attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ == 0 || attr.cq.is_null() {
             qp::create_cqs(id, 0, attr.attr.max_wr)?;
             attr.cq = public.recv_cq.get();
         }
-        attr.comp_mask |= SRQ_INIT_XRCD | SRQ_INIT_CQ;
+        attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     }
     // SAFETY: the id's context is open for good; the rest is the caller's word.
     let made = unsafe { verbs::create_srq(public.verbs.get(), attr) };
@@ -74,9 +77,9 @@ pub unsafe extern "C-unwind" fn rdma_create_srq(
         Id::of(id).and_then(|id| {
             let mut long: ibv_srq_init_attr_ex = core::mem::zeroed();
             (&raw mut long).cast::<ibv_srq_init_attr>().write(*attr);
-            long.comp_mask = SRQ_INIT_TYPE | SRQ_INIT_PD;
-            let xrc = id.public.qp_type.get() == QPT_XRC_RECV;
-            long.srq_type = if xrc { SRQT_XRC } else { SRQT_BASIC };
+            long.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+            let xrc = id.public.qp_type.get() == IBV_QPT_XRC_RECV;
+            long.srq_type = if xrc { IBV_SRQT_XRC } else { IBV_SRQT_BASIC };
             long.pd = pd;
             let outcome = create(id, &mut long);
             attr.write((&raw const long).cast::<ibv_srq_init_attr>().read());

@@ -2,10 +2,10 @@
 //! context's tables.
 
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 
-use crate::abi::kernel;
-use crate::abi::verbs::*;
 use crate::error::{Errno, Outcome, checked};
+use adverb_abi::*;
 
 unsafe extern "C" {
     fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
@@ -35,23 +35,19 @@ unsafe extern "C" {
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
-    fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *mut kernel::QpAttr);
-    fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *mut kernel::AhAttr);
+    fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *mut ib_uverbs_qp_attr);
+    fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *mut ib_uverbs_ah_attr);
 }
 
 type Context = *mut ibv_context;
 
-/// Slots of the table that lies below a context, in bytes below it; they have not moved since
-/// rdma-core 17.
-mod slot {
-    pub const SIZE: usize = 8;
-    pub const CLOSE_XRCD: usize = 24;
-    pub const OPEN_XRCD: usize = 32;
-    pub const CREATE_SRQ_EX: usize = 40;
-    pub const CREATE_QP_EX: usize = 56;
+/// How far below a context a slot of its extended table lies, in bytes. It has not moved since
+/// rdma-core 17, as the table grows at its front.
+macro_rules! slot {
+    ($name:ident) => {
+        offset_of!(verbs_context, context) - offset_of!(verbs_context, $name)
+    };
 }
-/// Where a context says that a table lies below it.
-const ABI_COMPAT: usize = 320;
 
 /// A function of the table below a context, as a pointer that may be null.
 ///
@@ -61,15 +57,13 @@ unsafe fn table(context: Context, slot: usize) -> Outcome<*const c_void> {
     let at = context.cast::<u8>();
     // SAFETY: an open context of libibverbs has this field, and where it holds this mark the words
     // below it.
-    let (extended, size, function) = unsafe {
-        let extended = at.add(ABI_COMPAT).cast::<usize>().read() == usize::MAX;
-        if !extended {
+    let (size, function) = unsafe {
+        if (*context).abi_compat != ABI_IS_EXTENDED {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        (extended, at.sub(slot::SIZE).cast::<usize>().read(), at.sub(slot).cast::<*const c_void>().read())
+        (at.sub(slot!(sz)).cast::<usize>().read(), at.sub(slot).cast::<*const c_void>().read())
     };
-    // The table begins 328 bytes (an ibv_context) before its end.
-    if !extended || size < slot + 328 || function.is_null() {
+    if size < slot + size_of::<ibv_context>() || function.is_null() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     Ok(function)
@@ -152,10 +146,14 @@ pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> Outcome {
 /// The context is open.
 pub unsafe fn open_xrcd(context: Context) -> Outcome<*mut ibv_xrcd> {
     type Open = unsafe extern "C" fn(Context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd;
-    let mut attr = ibv_xrcd_init_attr { comp_mask: XRCD_INIT_ALL, fd: -1, oflags: libc::O_CREAT };
+    let mut attr = ibv_xrcd_init_attr {
+        comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+        fd: -1,
+        oflags: libc::O_CREAT,
+    };
     // SAFETY: the slot holds a function of this type, and the context is open.
     made(unsafe {
-        let open: Open = core::mem::transmute::<*const c_void, Open>(table(context, slot::OPEN_XRCD)?);
+        let open: Open = core::mem::transmute::<*const c_void, Open>(table(context, slot!(open_xrcd))?);
         open(context, &raw mut attr)
     })
 }
@@ -166,7 +164,7 @@ pub unsafe fn close_xrcd(context: Context, xrcd: *mut ibv_xrcd) -> Outcome {
     type Close = unsafe extern "C" fn(*mut ibv_xrcd) -> c_int;
     // SAFETY: the slot holds a function of this type; the domain is the caller's word.
     checked(unsafe {
-        let close: Close = core::mem::transmute::<*const c_void, Close>(table(context, slot::CLOSE_XRCD)?);
+        let close: Close = core::mem::transmute::<*const c_void, Close>(table(context, slot!(close_xrcd))?);
         close(xrcd)
     })
 }
@@ -211,16 +209,16 @@ pub unsafe fn destroy_cq(cq: *mut ibv_cq) -> Outcome {
 /// The context is open, and the attributes name objects of it.
 pub unsafe fn create_srq(context: Context, attr: &mut ibv_srq_init_attr_ex) -> Outcome<*mut ibv_srq> {
     type Create = unsafe extern "C" fn(Context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq;
-    let plain = attr.comp_mask & !(SRQ_INIT_PD | SRQ_INIT_TYPE) == 0
-        && attr.comp_mask & SRQ_INIT_PD != 0
-        && (attr.comp_mask & SRQ_INIT_TYPE == 0 || attr.srq_type == SRQT_BASIC);
+    let plain = attr.comp_mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) == 0
+        && attr.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0
+        && (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || attr.srq_type == IBV_SRQT_BASIC);
     // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
     // type.
     made(unsafe {
         if plain {
             ibv_create_srq(attr.pd, (attr as *mut ibv_srq_init_attr_ex).cast())
         } else {
-            let create = table(context, slot::CREATE_SRQ_EX)?;
+            let create = table(context, slot!(create_srq_ex))?;
             let create: Create = core::mem::transmute::<*const c_void, Create>(create);
             create(context, attr)
         }
@@ -244,10 +242,10 @@ pub unsafe fn create_qp(context: Context, attr: *mut ibv_qp_init_attr_ex) -> Out
     // SAFETY: the longer attributes begin with the shorter ones; the slot holds a function of this
     // type.
     made(unsafe {
-        if (*attr).comp_mask == QP_INIT_PD {
+        if (*attr).comp_mask == IBV_QP_INIT_ATTR_PD {
             ibv_create_qp((*attr).pd, attr.cast())
         } else {
-            let create = table(context, slot::CREATE_QP_EX)?;
+            let create = table(context, slot!(create_qp_ex))?;
             let create: Create = core::mem::transmute::<*const c_void, Create>(create);
             create(context, attr)
         }
@@ -308,7 +306,7 @@ pub unsafe fn set_ece(qp: *mut ibv_qp, mut ece: ibv_ece) -> Outcome {
 }
 
 /// The attributes in the header's form, for the step to a state.
-pub fn qp_attr_from(attr: &mut kernel::QpAttr, state: u32) -> ibv_qp_attr {
+pub fn qp_attr_from(attr: &mut ib_uverbs_qp_attr, state: u32) -> ibv_qp_attr {
     // SAFETY: both types are those of the function, and zeros are a value of both.
     unsafe {
         let mut to: ibv_qp_attr = core::mem::zeroed();
@@ -320,7 +318,7 @@ pub fn qp_attr_from(attr: &mut kernel::QpAttr, state: u32) -> ibv_qp_attr {
 }
 
 /// The address in the header's form.
-pub fn ah_attr_from(attr: &mut kernel::AhAttr) -> ibv_ah_attr {
+pub fn ah_attr_from(attr: &mut ib_uverbs_ah_attr) -> ibv_ah_attr {
     // SAFETY: both types are those of the function, and zeros are a value of both.
     unsafe {
         let mut to: ibv_ah_attr = core::mem::zeroed();

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::process::Command;
 
-use rdmacm::abi::{TypeLayout, cma, kernel, verbs};
+use adverb_abi::{FieldLayout, TypeLayout};
+use rdmacm::abi::{cma, kernel};
 
 /// Types are laid out as in `rdma/rdma_cma.h`, `infiniband/verbs.h`, `infiniband/sa.h` and
 /// `rdma/rdma_user_cm.h` (RCM-2).
@@ -13,7 +14,7 @@ fn types_are_those_of_the_headers() {
         "#include <stddef.h>\n#include <stdio.h>\n#include <rdma/rdma_cma.h>\n#include <infiniband/sa.h>\n",
     );
     source += "#include <rdma/rdma_verbs.h>\n";
-    check("program", &source, &[cma::LAYOUTS, verbs::LAYOUTS]);
+    check("program", &source, &[cma::LAYOUTS]);
     // The kernel's header and the library's name some things alike.
     let source = "#include <stddef.h>\n#include <stdio.h>\n#include <netinet/in.h>\n#include <sys/socket.h>\n\
                   #include <rdma/rdma_user_cm.h>\n";
@@ -26,7 +27,7 @@ fn check(name: &str, includes: &str, types: &[&[TypeLayout]]) {
         let c = ty.c_name;
         writeln!(source, "printf(\"{c} %zu\\n\", sizeof({c}));").expect("a string");
         writeln!(expected, "{c} {}", ty.size).expect("a string");
-        for (field, offset, size) in ty.fields {
+        for FieldLayout { name: field, offset, size } in ty.fields {
             writeln!(
                 source,
                 "printf(\"{c}.{field} %zu %zu\\n\", offsetof({c}, {field}), sizeof((({c} *)0)->{field}));"

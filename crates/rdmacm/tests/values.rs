@@ -1,8 +1,8 @@
 //! What is translated without a device.
 
 use rdmacm::abi::kernel::PathData;
-use rdmacm::address::path_record;
-use rdmacm::event::name_of;
+use rdmacm::event_name::name_of;
+use rdmacm::query::path_record;
 use rdmacm::resolve::number;
 
 /// A path as it travels becomes the header's, field by field (RCM-4).
@@ -22,7 +22,7 @@ fn a_path_is_translated_field_by_field() {
     raw[55] = (2 << 6) | 18;
     raw[56] = (2 << 6) | 16;
     let path = path_record(&PathData { flags: 3, reserved: 0, path_rec: raw });
-    assert_eq!((path.dgid.0, path.sgid.0), ([0xd; 16], [0x5; 16]));
+    assert_eq!((path.dgid.bytes(), path.sgid.bytes()), ([0xd; 16], [0x5; 16]));
     assert_eq!((u16::from_be(path.dlid), u16::from_be(path.slid)), (0x1234, 0x5678));
     assert_eq!((u32::from_be(path.flow_label), path.hop_limit, path.traffic_class), (0xabcde, 64, 104));
     assert_eq!((path.reversible, path.numb_path, path.pkey, path.sl), (1, 1, 0xffff, 3));

@@ -46,6 +46,7 @@ mod program;
 mod report;
 mod rng;
 mod shrink;
+mod verdict;
 mod world;
 
 pub use config::{Config, Faults, Link, Service};

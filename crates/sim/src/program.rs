@@ -40,7 +40,7 @@ pub enum KeyChoice {
     /// A region that has a hole.
     OnDemand,
     /// Of another protection domain.
-    Foreign,
+    OtherPd,
     /// Of nothing.
     Bogus,
 }
@@ -242,7 +242,7 @@ fn draw_features(rng: &mut Rng, config: &Config) -> Features {
         }
     }
     if rng.chance(150) {
-        keys.extend([K::ReadOnly, K::Foreign, K::Bogus, K::OnDemand, K::OnDemand]);
+        keys.extend([K::ReadOnly, K::OtherPd, K::Bogus, K::OnDemand, K::OnDemand]);
     }
     let mtu = config.links.iter().map(|l| l.mtu.bytes() as u32).max().unwrap_or(256);
     let mut on = |chance, rates: &[u32]| if rng.chance(chance) { rng.pick(rates) } else { 0 };

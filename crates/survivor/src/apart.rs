@@ -1,7 +1,7 @@
 //! A process of its own for the survivor.
 use crate::VARIABLE;
 use crate::serve;
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, getpid, setsid};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,9 +16,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 /// What the kernel refused. `Unsupported` when the process has more than one thread, so that it
 /// cannot be copied safely.
 pub fn leave_behind() -> io::Result<(&'static str, String)> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "this process has several threads"));
-    }
+    one_thread()?;
     let name = format!(
         "adverb.survivor.{}.{:016x}",
         nix::unistd::geteuid(),
@@ -36,6 +34,28 @@ pub fn leave_behind() -> io::Result<(&'static str, String)> {
     match copy() {
         Ok(None) => stay(listener, program),
         _ => std::process::exit(0),
+    }
+}
+
+/// Runs this in a copy of the process, which ends with it. Answers whether it succeeded; a copy
+/// that was killed has not.
+///
+/// # Errors
+/// As [`leave_behind`].
+pub fn in_a_copy(work: impl FnOnce() -> bool) -> io::Result<bool> {
+    one_thread()?;
+    let Some(child) = copy()? else {
+        // Where memory runs out, it is this process that ends.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+        std::process::exit(i32::from(!work()));
+    };
+    Ok(matches!(waitpid(child, None)?, WaitStatus::Exited(_, 0)))
+}
+
+fn one_thread() -> io::Result<()> {
+    match std::fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this process has several threads")),
     }
 }
 

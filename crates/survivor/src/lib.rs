@@ -22,13 +22,16 @@
 //! here, are not heard.
 #![warn(missing_docs)]
 
-#[allow(unsafe_code, reason = "one fork of a process with one thread, and close_range")]
+#[allow(unsafe_code, reason = "forks of a process with one thread, and close_range")]
 mod apart;
+#[allow(unsafe_code, reason = "what a program is started with: a signal's disposition")]
+mod children;
 mod client;
 mod record;
 mod serve;
 
-pub use apart::leave_behind;
+pub use apart::{in_a_copy, leave_behind};
+pub use children::{give_back, see_children};
 pub use client::Survivor;
 pub use record::Record;
 

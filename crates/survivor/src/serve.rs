@@ -20,7 +20,7 @@ const PROCESSES: usize = 4096;
 const CONNECTIONS: usize = 1 << 16;
 
 /// How long whoever connects may take to say something.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CLIENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A process with connections.
 struct Process {
@@ -132,7 +132,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
     if sender.uid() != nix::unistd::geteuid().as_raw() || sender.pid() <= 0 {
         return Err(Errno::EPERM.into());
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     let mut bytes = [0; LEN];
     stream.read_exact(&mut bytes)?;
     match Said::parse(&bytes).ok_or(Errno::EBADMSG)? {

@@ -106,7 +106,7 @@ static void registrations(uint8_t *p, struct ibv_mr **mr)
 static void one_round(struct control *c, uint32_t round, pid_t pid, uint8_t *p)
 {
 	struct ibv_mr *mr[PAGES];
-	double end = now() + PATIENCE;
+	double end = now() + HANG_LIMIT;
 	size_t i;
 
 	c->at = (uintptr_t)p;

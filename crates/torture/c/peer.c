@@ -122,7 +122,7 @@ static struct ibv_wc perform(struct side *s, const struct order *o)
 	struct ibv_sge sge = {(uintptr_t)s->mem, o->len, s->mr->lkey};
 	struct ibv_send_wr w = {.sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
 	struct ibv_wc wc = {0};
-	double end = now() + PATIENCE;
+	double end = now() + HANG_LIMIT;
 	int n;
 
 	w.wr.rdma.remote_addr = o->addr;

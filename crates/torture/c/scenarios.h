@@ -29,6 +29,9 @@ void vanish_read_only(void);
 void vanish_truncated(void);
 void bounds_and_rights(void);
 void stopped_writer(void);
+void stopped_writer_of_a_destroyed(void);
+void stopped_writer_of_one_in_error(void);
+void stopped_writer_without_rights(void);
 // foreign.c
 void storm_of_writes(void);
 void storm_of_reads(void);

@@ -20,7 +20,7 @@
 #define OP_MAX (256ul << 10)
 #define MAX_THREADS 8
 // A wait that takes longer than this many seconds is a hang; the driver gives up a little later with the stacks.
-#define PATIENCE 60
+#define HANG_LIMIT 60
 
 // ---- Randomness and patterns (raw.c).
 struct rng {

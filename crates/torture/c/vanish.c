@@ -19,7 +19,7 @@ static struct ibv_cq *cq;
 
 static struct ibv_wc wait_wc(const char *what)
 {
-	double end = now() + PATIENCE;
+	double end = now() + HANG_LIMIT;
 	struct ibv_wc wc;
 	int n;
 
@@ -255,27 +255,63 @@ void bounds_and_rights(void)
 
 static volatile int over, waited;
 
+// What ends the writer's way to the memory, and for how many tenths of a second the writer stands
+// still if the call waits for it.
+static void by_deregistration(struct ibv_mr *mr)
+{
+	deregistered(mr);
+}
+
+static void by_destruction(struct ibv_mr *mr)
+{
+	(void)mr;
+	CHECK(!ibv_destroy_qp(peer.qp), "destroy qp");
+	peer.qp = NULL;
+}
+
+static void by_error(struct ibv_mr *mr)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	(void)mr;
+	CHECK(!ibv_modify_qp(peer.qp, &attr, IBV_QP_STATE), "to ERR");
+}
+
+static void by_rights(struct ibv_mr *mr)
+{
+	struct ibv_qp_attr attr = {.qp_access_flags = 0};
+
+	(void)mr;
+	CHECK(!ibv_modify_qp(peer.qp, &attr, IBV_QP_ACCESS_FLAGS), "no rights");
+}
+
+struct end {
+	void (*call)(struct ibv_mr *);
+	int tenths;
+};
+
 static void *let_go_on(void *arg)
 {
+	const struct end *end = arg;
 	int i;
 
-	// A deregistration may wait for the writer: then it goes on after some time.
-	for (i = 0; i < 80 && !over; i++)
+	// The call may wait for the writer: then the writer goes on after some time.
+	for (i = 0; i < end->tenths && !over; i++)
 		usleep(100000);
 	if (!over) {
 		waited = 1;
-		kill(*(pid_t *)arg, SIGCONT);
+		kill(peer_pid, SIGCONT);
 	}
 	return NULL;
 }
 
 // False if the writer had finished before it could be stopped.
-static int stop_in_the_middle(uint8_t *p, const uint8_t *model)
+static int stop_in_the_middle(uint8_t *p, const uint8_t *model, struct end how)
 {
 	struct ibv_mr *mr = registered(p, BIG, ALL_ACCESS);
 	struct order o = {.op = OP_BIG_WRITE, .len = BIG, .addr = (uintptr_t)p, .rkey = mr->rkey};
 	volatile uint8_t *first = p + PAGE;
-	double end = now() + PATIENCE;
+	double end = now() + HANG_LIMIT;
 	pthread_t thread;
 	struct answer a;
 
@@ -284,21 +320,23 @@ static int stop_in_the_middle(uint8_t *p, const uint8_t *model)
 	while (*first == 0xaa)
 		CHECK(now() < end, "the peer does not write");
 	CHECK(!kill(peer_pid, SIGSTOP), "stop");
-	CHECK(!pthread_create(&thread, NULL, let_go_on, &peer_pid), "thread");
-	deregistered(mr);
+	CHECK(!pthread_create(&thread, NULL, let_go_on, &how), "thread");
+	how.call(mr);
 	over = 1;
 	pthread_join(thread, NULL);
 	// It is ours again.
 	memset(p, 0xdd, BIG);
 	CHECK(!kill(peer_pid, SIGCONT), "continue");
 	hear(peer.fd, &a, sizeof(a));
-	expect_bytes(p, model, BIG, "memory that was deregistered");
+	expect_bytes(p, model, BIG, "memory that nobody may write to any more");
+	if (how.call != by_deregistration)
+		deregistered(mr);
 	link_open(&peer, cq);
-	// In the middle: the deregistration had to wait for it, or what was left of it failed.
+	// In the middle: the call had to wait for it, or what was left of it failed.
 	return waited || a.status != IBV_WC_SUCCESS;
 }
 
-void stopped_writer(void)
+static void stopped_before(struct end how)
 {
 	uint8_t *p = make_memory(LIBC_MAP, BIG), *model = raw_map(BIG);
 	struct order o = {.op = OP_FILL, .len = BIG};
@@ -312,5 +350,26 @@ void stopped_writer(void)
 	do {
 		CHECK(tries++ < 5, "the writer was never stopped in the middle");
 		memset(p, 0xaa, BIG);
-	} while (!stop_in_the_middle(p, model));
+	} while (!stop_in_the_middle(p, model, how));
+}
+
+void stopped_writer(void)
+{
+	stopped_before((struct end){by_deregistration, 80});
+}
+
+// Longer than a queue pair's end once waited for a peer.
+void stopped_writer_of_a_destroyed(void)
+{
+	stopped_before((struct end){by_destruction, 60});
+}
+
+void stopped_writer_of_one_in_error(void)
+{
+	stopped_before((struct end){by_error, 60});
+}
+
+void stopped_writer_without_rights(void)
+{
+	stopped_before((struct end){by_rights, 10});
 }

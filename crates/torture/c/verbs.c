@@ -165,7 +165,7 @@ static void drain(struct thread *t)
 
 int wait_tag(struct thread *t, int tag)
 {
-	double end = now() + PATIENCE;
+	double end = now() + HANG_LIMIT;
 	int rounds = 0;
 
 	while (!t->done[tag]) {
@@ -175,7 +175,7 @@ int wait_tag(struct thread *t, int tag)
 		sched_yield();
 		if (++rounds > 1000) {
 			if (now() > end)
-				fail(t, NULL, "no completion of request %d within %d seconds", tag, PATIENCE);
+				fail(t, NULL, "no completion of request %d within %d seconds", tag, HANG_LIMIT);
 			usleep(50);
 		}
 	}

@@ -14,7 +14,7 @@ use adverb_torture::{PATHS, programs};
 use clap::Parser;
 
 /// How long what is left may take to go.
-const PATIENCE: Duration = Duration::from_secs(20);
+const HANG_LIMIT: Duration = Duration::from_secs(20);
 /// Without a cgroup and namespaces other programs of the machine count as well.
 const TOLERANCE: u64 = 64 << 20;
 
@@ -170,7 +170,7 @@ impl Soak {
             all += a;
             killed += k;
         }
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + HANG_LIMIT;
         let mut left = self.left(before)?;
         while !left.is_empty() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(200));

@@ -1,8 +1,7 @@
 //! An open file of `/dev/infiniband/rdma_cm`.
 use crate::abi::Command;
 use crate::door::Memory;
-use crate::live::{Live, Token};
-use crate::world::FileId;
+use crate::live::{Live, Opened, Token};
 use adverb_device::{Descriptor, Error};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -14,8 +13,7 @@ use std::sync::{Arc, OnceLock};
 /// EIO.
 pub struct Channel {
     live: Arc<Live>,
-    file: FileId,
-    token: Arc<Token>,
+    opened: Arc<Opened>,
 }
 
 impl Channel {
@@ -36,31 +34,30 @@ impl Channel {
         }
         let token = Arc::new(Token(descriptor));
         let file = live.world.lock().open(token.clone());
-        let channel = Arc::new(Channel { live: live.clone(), file, token });
-        let old = live.channels.write().insert(channel.raw_fd(), channel.clone());
-        if let Some(old) = old {
+        let opened = Arc::new(Opened { file, token });
+        let channel = Channel { live: live.clone(), opened: opened.clone() };
+        let old = live.files.write().insert(channel.raw_fd(), opened);
+        if let Some(opened) = old {
             // The program closed that one by itself, and its number is this one's now: it must not
             // be closed once more.
-            std::mem::forget(old.token.clone());
-            old.end();
+            std::mem::forget(opened.token.clone());
+            Channel { live, opened }.end();
         }
-        Ok(channel)
+        Ok(Arc::new(channel))
     }
 
     /// The open file with this descriptor.
     #[must_use]
     pub fn of_fd(fd: RawFd) -> Option<Arc<Channel>> {
-        Live::existing()?.channels.read().get(&fd).cloned()
+        let live = Live::existing()?;
+        let opened = live.files.read().get(&fd).cloned()?;
+        Some(Arc::new(Channel { live, opened }))
     }
 
     /// The program's descriptor.
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
-        self.token.0.program().as_raw_fd()
-    }
-
-    pub(crate) fn file(&self) -> FileId {
-        self.file
+        self.opened.token.0.program().as_raw_fd()
     }
 
     /// Performs a command; the response goes to the address that the command names. GET_EVENT waits
@@ -78,7 +75,7 @@ impl Channel {
         loop {
             let (done, timeout) = {
                 let mut world = self.live.world.lock();
-                (world.write(self.file, command, memory, &file_of), world.next_timeout())
+                (world.write(self.opened.file, command, memory, &file_of), world.next_timeout())
             };
             self.live.rearm(timeout);
             if slept && done == Err(Errno::EBADF) {
@@ -93,24 +90,24 @@ impl Channel {
     }
 
     fn is_nonblocking(&self) -> bool {
-        fcntl(self.token.0.program(), FcntlArg::F_GETFL)
+        fcntl(self.opened.token.0.program(), FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
     }
 
     /// Sleeps until an event comes; EINTR after a signal, unless its handler has calls started
     /// again.
     fn sleep(&self) -> Result<(), Errno> {
-        sleep_on(&self.token.0)
+        sleep_on(&self.opened.token.0)
     }
 
     /// Closes the file and its descriptor: its ids end, and their peers are told.
     pub fn close(&self) {
         // Another file may have the number, if the program closed this one's by itself.
-        let mut channels = self.live.channels.write();
-        if channels.get(&self.raw_fd()).is_some_and(|other| other.file == self.file) {
-            channels.remove(&self.raw_fd());
+        let mut files = self.live.files.write();
+        if files.get(&self.raw_fd()).is_some_and(|other| other.file == self.opened.file) {
+            files.remove(&self.raw_fd());
         }
-        drop(channels);
+        drop(files);
         self.end();
     }
 
@@ -119,9 +116,9 @@ impl Channel {
             return;
         }
         // Whoever sleeps at it wakes and finds the file closed.
-        adverb_device::Tokens::give(&self.token.0);
+        adverb_device::Tokens::give(&self.opened.token.0);
         let mut world = self.live.world.lock();
-        world.close(self.file);
+        world.close(self.opened.file);
         let timeout = world.next_timeout();
         drop(world);
         self.live.rearm(timeout);

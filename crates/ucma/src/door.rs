@@ -83,6 +83,10 @@ pub trait Door {
     fn withdraw(&mut self, conn: adverb_cm::Id);
     /// Is it an address of this machine?
     fn is_local(&self, ip: IpAddr) -> bool;
+    /// A request for a connection has come: why it is refused, if a fault on request says so.
+    fn refuses(&self) -> Option<adverb_cm::RejectReason> {
+        None
+    }
     /// Keeps a queue pair number.
     fn hold_qpn(&mut self, qpn: u32) -> Self::Hold;
     /// The device that has a local address.

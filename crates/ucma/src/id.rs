@@ -2,10 +2,10 @@
 use crate::abi::qp_type;
 use crate::address::Address;
 use crate::door::Place;
-use crate::neighbour::Asking;
 use adverb_cm::ip::{PS_IPOIB, PS_UDP};
-use adverb_cm::{Ece, Path};
+use adverb_cm::{Ece, Path, Time};
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Where an id stands; names as of the kernel's `rdma_cm_state`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +58,17 @@ pub struct Agreed {
     pub rnr_retry_count: u8,
     /// Local ACK timeout (code).
     pub timeout: u8,
+}
+
+/// An id that waits for a neighbour.
+#[derive(Debug)]
+pub struct Asking {
+    pub place: Place,
+    pub destination: Address,
+    pub until: Time,
+    pub look_at: Time,
+    pub look_after: Duration,
+    pub ask_at: Time,
 }
 
 /// One of them.

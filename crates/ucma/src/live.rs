@@ -1,5 +1,4 @@
 //! The rdma_cm of this process over the device's door for MADs.
-use crate::channel::Channel;
 use crate::door::{self, Door, Group, Place, Presence, Signal};
 use crate::world::{FileId, World};
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
@@ -29,12 +28,18 @@ impl door::Tokens for Token {
     }
 }
 
+/// An open file, and the descriptor that the program has of it.
+pub struct Opened {
+    pub file: FileId,
+    pub token: Arc<Token>,
+}
+
 /// The rdma_cm of a process.
 pub struct Live {
     pub world: Mutex<World<LiveDoor, Signal>>,
     pub door: Arc<MadDoor>,
     /// Open files by the program's descriptor.
-    pub channels: RwLock<BTreeMap<i32, Arc<Channel>>>,
+    pub files: RwLock<BTreeMap<i32, Arc<Opened>>>,
 }
 
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
@@ -58,7 +63,7 @@ impl Live {
         let handler = Arc::new(Handler(OnceLock::new()));
         let door = Arc::new(MadDoor::open(handler.clone())?);
         let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
-        let live = Arc::new(Live { world: Mutex::new(world), door, channels: RwLock::new(BTreeMap::new()) });
+        let live = Arc::new(Live { world: Mutex::new(world), door, files: RwLock::new(BTreeMap::new()) });
         let _ = handler.0.set(Arc::downgrade(&live));
         // Registered after the node's own, and thus called before: what is said last still leaves.
         static AT_EXIT: OnceLock<()> = OnceLock::new();
@@ -72,7 +77,7 @@ impl Live {
 
     /// The file behind a descriptor of the program's.
     pub fn file_of(&self, fd: i32) -> Option<FileId> {
-        self.channels.read().get(&fd).map(|channel| channel.file())
+        self.files.read().get(&fd).map(|opened| opened.file)
     }
 
     /// After a command: the door is to wake the world when it wants to be woken.
@@ -216,6 +221,9 @@ impl Door for LiveDoor {
     }
     fn is_local(&self, ip: IpAddr) -> bool {
         self.0.is_local(ip)
+    }
+    fn refuses(&self) -> Option<adverb_cm::RejectReason> {
+        self.0.refuses()
     }
     fn hold_qpn(&mut self, qpn: u32) -> mad::QpnHold {
         self.0.hold_qpn(qpn)

@@ -4,7 +4,7 @@
 use crate::address::Address;
 use crate::door::{Door, Place, Tokens};
 use crate::event::{Event, EventKind};
-use crate::id::Standing;
+use crate::id::{Asking, Standing};
 use crate::world::World;
 use adverb_cm::Time;
 use nix::errno::Errno;
@@ -16,17 +16,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_millis(50);
 /// The kernel gives up after three questions, a second apart: then it is made to ask anew.
 const ASK_EVERY: Duration = Duration::from_secs(3);
-
-/// An id that waits for a neighbour.
-#[derive(Debug)]
-pub struct Asking {
-    place: Place,
-    destination: Address,
-    until: Time,
-    look_at: Time,
-    look_after: Duration,
-    ask_at: Time,
-}
 
 impl<D: Door, T: Tokens> World<D, T> {
     /// `true`: the id waits for the neighbour. `false`: it is known, or there is none to be asked.

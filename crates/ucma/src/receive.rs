@@ -79,6 +79,9 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     fn on_request(&mut self, conn: Id, listener: Listener, path: Path, req: &Req) {
+        if let Some(reason) = self.door.refuses() {
+            return self.refuse(conn, reason);
+        }
         let (header, private_data) = match IpHeader::parse(&req.private_data.0) {
             Ok(parsed) => parsed,
             Err(e) => {

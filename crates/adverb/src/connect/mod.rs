@@ -40,7 +40,7 @@
 //!     let end = End::new(|qp| qp)?;
 //!     let connection = listener.accept()?.accept_with(&end.qp, &Options::private(*b"welcome"))?;
 //!     // The peer leaves.
-//!     assert!(connection.wait_end(adverb::testing::PATIENCE));
+//!     assert!(connection.wait_end(adverb::testing::HANG_LIMIT));
 //!     Ok(())
 //! });
 //! let end = End::new(|qp| qp)?;

@@ -1,6 +1,6 @@
 //! Making completion queues.
+use super::channel::CompChannel;
 use super::{Cq, CqInner};
-use crate::channel::CompChannel;
 use crate::device::Context;
 use crate::error::Result;
 use crate::handle::Handle;
@@ -19,6 +19,13 @@ pub struct CqBuilder<'a> {
     entries: u32,
     channel: Option<CompChannel>,
     user_data: u64,
+}
+
+impl Context {
+    /// Starts making a completion queue (`ibv_create_cq(3)`).
+    pub fn create_cq(&self) -> CqBuilder<'_> {
+        CqBuilder::new(self)
+    }
 }
 
 impl<'a> CqBuilder<'a> {

@@ -1,26 +1,30 @@
-//! Completion queues.
-use crate::channel::CompChannel;
+//! Completion queues and their channels.
 use crate::completion::Completion;
 use crate::device::Context;
 use crate::error::{Error, Result};
-use crate::handle::{End, Handle, WeakHandle};
+use crate::handle::{End, Handle};
+use crate::sites;
 use crate::wakers::Wakers;
+use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod builder;
+mod channel;
 mod stream;
 
 pub use builder::CqBuilder;
+pub use channel::{CompChannel, CqEvent, NextEvent, Overlooked};
 pub use stream::Completions;
 
 /// What a completion queue is to notify of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notify {
-    /// The next completion (CQN-1).
+    /// The next completion.
     Next,
-    /// The next completion that is solicited or unsuccessful (CQN-2): of a message whose sender
+    /// The next completion that is solicited or unsuccessful: of a message whose sender
     /// asked for an event, or a failure of any kind.
     Solicited,
     /// The next unsuccessful completion. Verbs have no such arm; NDKPI does.
@@ -100,11 +104,11 @@ impl Cq {
     }
 
     /// Takes completions, oldest first, as many as fit into `into`, and answers how many
-    /// (`ibv_poll_cq(3)`). Polling an empty queue makes the device progress. Takes no event away
-    /// (CQN-8).
+    /// (`ibv_poll_cq(3)`). Polling an empty queue makes the device progress. Takes no event away.
     ///
     /// # Errors
     /// [`Error::CqOverflow`] once a queue that overflowed is empty.
+    #[track_caller]
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize> {
         let mut places = into.iter_mut();
         let max = places.len();
@@ -112,17 +116,24 @@ impl Cq {
             if let Some(place) = places.next() {
                 *place = Completion::new(c);
             }
-        });
-        Ok(taken?)
+        })?;
+        sites::polled(&self.0.cq, taken, Location::caller());
+        Ok(taken)
     }
 
     /// Takes one completion, if there is one.
     ///
     /// # Errors
     /// As [`Cq::poll`].
+    #[track_caller]
     pub fn poll_one(&self) -> Result<Option<Completion>> {
+        self.poll_one_at(Location::caller())
+    }
+
+    fn poll_one_at(&self, at: &'static Location<'static>) -> Result<Option<Completion>> {
         let mut got = None;
-        self.0.cq.poll(1, |c| got = Some(Completion::new(c)))?;
+        let taken = self.0.cq.poll(1, |c| got = Some(Completion::new(c)))?;
+        sites::polled(&self.0.cq, taken, at);
         Ok(got)
     }
 
@@ -131,8 +142,9 @@ impl Cq {
     ///
     /// # Errors
     /// Its items are errors as those of [`Cq::poll`]; it ends after one.
+    #[track_caller]
     pub fn drain(&self) -> Drain<'_> {
-        Drain { cq: self, ended: false }
+        Drain { cq: self, at: Location::caller(), ended: false }
     }
 
     /// Polls until a completion comes, at most so long. For a thread that has nothing else to do
@@ -141,10 +153,15 @@ impl Cq {
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::CqOverflow`].
+    #[track_caller]
     pub fn wait(&self, timeout: Duration) -> Result<Completion> {
+        self.wait_at(timeout, Location::caller())
+    }
+
+    fn wait_at(&self, timeout: Duration, at: &'static Location<'static>) -> Result<Completion> {
         let start = Instant::now();
         loop {
-            if let Some(completion) = self.poll_one()? {
+            if let Some(completion) = self.poll_one_at(at)? {
                 return Ok(completion);
             }
             if start.elapsed() >= timeout {
@@ -159,12 +176,13 @@ impl Cq {
     ///
     /// # Errors
     /// [`Error::TimedOut`] (what came is lost then); [`Error::CqOverflow`].
+    #[track_caller]
     pub fn wait_all(&self, n: usize, timeout: Duration) -> Result<Vec<Completion>> {
-        let start = Instant::now();
-        (0..n).map(|_| self.wait(timeout.saturating_sub(start.elapsed()))).collect()
+        let (start, at) = (Instant::now(), Location::caller());
+        (0..n).map(|_| self.wait_at(timeout.saturating_sub(start.elapsed()), at)).collect()
     }
 
-    /// Looks at up to `max` completions, oldest first, and leaves them where they are (EXT-1). They
+    /// Looks at up to `max` completions, oldest first, and leaves them where they are. They
     /// are copies: another thread may take the originals meanwhile. Takes no event away and changes
     /// no arm.
     #[must_use]
@@ -180,19 +198,21 @@ impl Cq {
         self.0.cq.is_broken()
     }
 
-    /// Asks for one event (`ibv_req_notify_cq(3)`; CQN-1 to CQN-6). Completions already in the
-    /// queue make none (CQN-3): *arm, then poll until empty, then wait*. Without a channel it is a
-    /// [`Cq::completions`] stream that is woken, or nobody (CQN-11).
+    /// Asks for one event (`ibv_req_notify_cq(3)`). Completions already in the
+    /// queue make none: *arm, then poll until empty, then wait*. Without a channel it is a
+    /// [`Cq::completions`] stream that is woken, or nobody.
     ///
     /// # Errors
     /// EIO in a child of `fork`.
     #[track_caller]
     pub fn notify(&self, what: Notify) -> Result<()> {
-        Ok(self.0.cq.req_notify(what.kind())?)
+        let at = Location::caller();
+        let arm = || Ok(self.0.cq.req_notify_at(what.kind(), ArmSite::Source(at))?);
+        sites::armed(&self.0.cq, at, arm)
     }
 
     /// Asks for an event for every completion that `what` matches, or with [`Cq::moderate`] for
-    /// every batch, until [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has
+    /// every batch, until [`Cq::disarm`]. No more events wait unread than the queue has
     /// entries.
     ///
     /// # Errors
@@ -208,7 +228,7 @@ impl Cq {
     }
 
     /// Holds events back until `count` completions came that the arm waits for, or `period` has
-    /// passed since the first of them, whichever is first (EXT-2, `ibv_modify_cq(3)`). Zero leaves
+    /// passed since the first of them, whichever is first (`ibv_modify_cq(3)`). Zero leaves
     /// a part out; both zero end it. The clock's grain is that of the system's timers, about 50 µs.
     ///
     /// # Errors
@@ -247,18 +267,26 @@ impl Cq {
     /// Destroys it now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events (CHN-4) of it exist;
+    /// [`Error::Busy`] if other handles, queue pairs or unacknowledged events of it exist;
     /// it goes with the last.
     pub fn destroy(self) -> Result<()> {
         self.0.destroy()
     }
 
-    pub(crate) fn raw(&self) -> &Arc<adverb_device::Cq> {
-        &self.0.cq
+    /// Has `waker` called when the next completion comes, under a number of the future's own.
+    pub(crate) fn wake_next(&self, number: u64, waker: &std::task::Waker) -> Result<()> {
+        // The waker first: the event of the arm finds it there.
+        self.0.wakers.set(number, waker);
+        self.notify(Notify::Next)
     }
 
-    pub(crate) fn upgrade(weak: &WeakHandle<CqInner>) -> Option<Cq> {
-        Handle::upgrade(weak).map(Cq)
+    /// The future with this number waits no more.
+    pub(crate) fn wake_no_more(&self, number: u64) {
+        self.0.wakers.remove(number);
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<adverb_device::Cq> {
+        &self.0.cq
     }
 }
 
@@ -274,6 +302,7 @@ impl Eq for Cq {}
 #[derive(Debug)]
 pub struct Drain<'a> {
     cq: &'a Cq,
+    at: &'static Location<'static>,
     ended: bool,
 }
 
@@ -284,7 +313,7 @@ impl Iterator for Drain<'_> {
         if self.ended {
             return None;
         }
-        let item = self.cq.poll_one().transpose();
+        let item = self.cq.poll_one_at(self.at).transpose();
         self.ended = !matches!(item, Some(Ok(_)));
         item
     }

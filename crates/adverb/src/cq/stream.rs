@@ -48,8 +48,8 @@ impl Completions {
     }
 }
 
-/// Takes a completion, or arms and takes one. One that was added before the arm makes no event
-/// (CQN-3): the second look finds it. One that is added later makes an event (CQN-12).
+/// Takes a completion, or arms and takes one. One that was added before the arm makes no event:
+/// the second look finds it. One that is added later makes an event.
 fn look_arm_look<T>(
     mut look: impl FnMut() -> Result<Option<T>>,
     arm: impl FnOnce() -> Result<()>,

@@ -1,9 +1,11 @@
 //! Requests that are handed over together.
 use super::Qp;
-use super::request::{Undo, Wr};
+use super::wr::{Undo, Wr};
 use crate::error::{Error, Result};
+use crate::sites;
+use std::panic::Location;
 
-/// Requests that the device gets together: one hand-over, however many there are (DEF-2, DEF-8), as
+/// Requests that the device gets together: one hand-over, however many there are, as
 /// with `ibv_wr_start(3)` and `ibv_wr_complete`. They are gathered here and touch nothing before
 /// [`Batch::submit`]; dropped without it, nothing is posted, as with `ibv_wr_abort`.
 ///
@@ -53,14 +55,28 @@ impl<'d> Batch<'d> {
         self.requests.is_empty()
     }
 
-    /// Hands all of them over, in order (DEF-6), or none.
+    /// Hands all of them over, in order, or none.
     ///
     /// # Errors
     /// The first request that was refused, and why ([`Request::post`](super::Request::post)).
+    #[track_caller]
     pub fn submit(self) -> Result<(), BatchError> {
         if self.requests.is_empty() {
             return Ok(());
         }
+        let refused = |error| BatchError { index: 0, error };
+        let (qp, cq) = (self.qp.raw(), self.qp.raw_send_cq());
+        sites::posted(
+            qp,
+            cq,
+            Location::caller(),
+            || self.hand_over(),
+            |e: &BatchError| e.error.errno(),
+            refused,
+        )
+    }
+
+    fn hand_over(&self) -> Result<(), BatchError> {
         let refused = |index: usize, error: Error| BatchError { index, error };
         let mut chain = self.qp.raw().send_chain().map_err(|e| refused(0, e.into()))?;
         let mut undo = Undo::default();

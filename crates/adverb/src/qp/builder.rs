@@ -33,6 +33,21 @@ pub struct QpBuilder<'a> {
 /// Requests of each queue unless told otherwise.
 const REQUESTS: u32 = 128;
 
+impl Pd {
+    /// Starts making a queue pair, reliable connected unless told otherwise (`ibv_create_qp(3)`).
+    pub fn create_qp(&self) -> QpBuilder<'_> {
+        QpBuilder::new(self)
+    }
+}
+
+impl Xrcd {
+    /// Starts making the receiving half of an XRC connection; its messages land in the shared
+    /// receive queues that they name. The sending half is made with [`QpBuilder::xrc_send`].
+    pub fn create_qp(&self) -> QpBuilder<'_> {
+        QpBuilder::xrc_recv(self)
+    }
+}
+
 impl<'a> QpBuilder<'a> {
     pub(crate) fn new(pd: &'a Pd) -> Self {
         QpBuilder { pd: Some(pd), ..QpBuilder::bare(pd.context(), QpType::Rc) }
@@ -191,6 +206,16 @@ impl<'a> QpBuilder<'a> {
     pub fn qkey(mut self, qkey: u32) -> Self {
         self.settings.qkey = qkey;
         self
+    }
+
+    /// Was it given queues for its completions or receives?
+    pub(super) fn has_queues(&self) -> bool {
+        self.send_cq.is_some() || self.recv_cq.is_some() || self.srq.is_some()
+    }
+
+    /// Requests of the send and of the receive queue.
+    pub(super) fn depths(&self) -> (u32, u32) {
+        (self.cap.max_send_wr, self.cap.max_recv_wr)
     }
 
     /// Makes it: in INIT, ready for receives, or (UD) ready to send.

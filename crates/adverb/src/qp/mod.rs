@@ -6,25 +6,32 @@ use crate::device::Context;
 use crate::error::Result;
 use crate::handle::{End, Handle};
 use crate::pd::Pd;
+use crate::sites;
 use crate::srq::Srq;
 use crate::xrc::Xrcd;
 use adverb_device::device::PORT;
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState, QpType, RecvWr};
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+mod async_qp;
 mod batch;
 mod builder;
 mod info;
+mod places;
 mod request;
 mod settings;
 mod verbs;
+mod wr;
 
+pub use async_qp::{AsyncQp, AsyncRequest, Performing, Posted, Posting};
 pub use batch::{Batch, BatchError};
 pub use builder::QpBuilder;
 pub use info::{InfoError, QpInfo};
-pub use request::{Placement, Request};
+pub use request::Request;
 pub(crate) use settings::Settings;
+pub use wr::Placement;
 
 /// A queue pair (IBTA 10.2.4, `ibv_create_qp(3)`). Cheap to clone; destroyed with its last handle.
 /// Any number of threads may post.
@@ -67,6 +74,10 @@ fn random_psn() -> u32 {
 }
 
 impl Qp {
+    /// Where its sends complete.
+    fn raw_send_cq(&self) -> Option<&Arc<adverb_device::Cq>> {
+        self.0.send_cq.as_ref().map(Cq::raw)
+    }
     /// Its number (24 bits).
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -243,7 +254,7 @@ impl Qp {
         Recv { qp: self, slices: slices.into(), wr_id: 0 }
     }
 
-    /// Starts a batch: requests that are handed to the device together (DEF-2, `ibv_wr_start(3)`).
+    /// Starts a batch: requests that are handed to the device together (`ibv_wr_start(3)`).
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(self)
     }
@@ -291,9 +302,12 @@ impl Recv<'_> {
     /// # Errors
     /// [`Error::QueueFull`](crate::Error::QueueFull); EINVAL for too many pieces, or for a queue
     /// pair with a shared receive queue. It is not queued then.
+    #[track_caller]
     pub fn post(self) -> Result<()> {
-        let wr_id = self.wr_id;
-        self.slices.with_sges(|sges| Ok(self.qp.raw().post_recv(&RecvWr { wr_id, sges })?))
+        let (wr_id, cq) = (self.wr_id, self.qp.0.recv_cq.as_ref().map(Cq::raw));
+        sites::received(cq, Location::caller(), || {
+            self.slices.with_sges(|sges| Ok(self.qp.raw().post_recv(&RecvWr { wr_id, sges })?))
+        })
     }
 }
 

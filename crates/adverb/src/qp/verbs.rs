@@ -1,6 +1,7 @@
 //! The operations, for queue pairs and batches alike.
-use super::request::{Op, Placement, Target};
-use super::{Batch, Qp, Request};
+use super::request::Target;
+use super::wr::{Op, Placement};
+use super::{AsyncQp, AsyncRequest, Batch, Qp, Request};
 use crate::buffer::{BufSlice, RemoteBuf};
 use crate::data::{Data, Slices};
 use crate::mw::{Mw, WindowRights};
@@ -9,9 +10,9 @@ use adverb_device::engine::Key;
 /// The operations of a send queue. `$life` is the lifetime of the data: of each call on a queue
 /// pair, of the whole batch on a batch.
 macro_rules! operations {
-    ([$($own:lifetime)?] [$($exclusive:ident)?]) => {
+    ($request:ident [$($own:lifetime)?] [$($exclusive:ident)?]) => {
         /// Sends a message: it lands in the peer's oldest posted receive (IBTA 9.4.1).
-        pub fn send<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>) -> Request<'_, 'd> {
+        pub fn send<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>) -> $request<'_, 'd> {
             self.request(Op::Send, data.into())
         }
 
@@ -21,14 +22,14 @@ macro_rules! operations {
             &$($exclusive)? self,
             data: impl Into<Data<'d>>,
             imm: u32,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::SendImm(imm), data.into())
         }
 
         /// Sends a message that invalidates a key at the peer: of a window of type 2 bound there
         /// ([`Completion::invalidated`](crate::Completion::invalidated); IBTA 9.4.1.1.3). RC and
         /// XRC.
-        pub fn send_inv<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>, key: Key) -> Request<'_, 'd> {
+        pub fn send_inv<$($own)?>(&$($exclusive)? self, data: impl Into<Data<'d>>, key: Key) -> $request<'_, 'd> {
             self.request(Op::SendInv(key), data.into())
         }
 
@@ -37,7 +38,7 @@ macro_rules! operations {
             &$($exclusive)? self,
             data: impl Into<Data<'d>>,
             remote: RemoteBuf,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::Write(remote), data.into())
         }
 
@@ -48,7 +49,7 @@ macro_rules! operations {
             data: impl Into<Data<'d>>,
             remote: RemoteBuf,
             imm: u32,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::WriteImm(remote, imm), data.into())
         }
 
@@ -57,7 +58,7 @@ macro_rules! operations {
             &$($exclusive)? self,
             into: impl Into<Slices<'d>>,
             remote: RemoteBuf,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::Read(remote), Data::Slices(into.into()))
         }
 
@@ -70,7 +71,7 @@ macro_rules! operations {
             remote: RemoteBuf,
             compare: u64,
             swap: u64,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::CompareSwap { remote, compare, swap }, Data::Slices(old.into()))
         }
 
@@ -81,7 +82,7 @@ macro_rules! operations {
             old: impl Into<Slices<'d>>,
             remote: RemoteBuf,
             add: u64,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::FetchAdd { remote, add }, Data::Slices(old.into()))
         }
 
@@ -92,14 +93,14 @@ macro_rules! operations {
             &$($exclusive)? self,
             word: impl Into<Data<'d>>,
             remote: RemoteBuf,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::AtomicWrite(remote), word.into())
         }
 
         /// Completes when what was written before into this memory has come as far as `to` says
         /// (IBTA annex A19.4.1). The buffer grants it with
         /// [`BufferBuilder::remote_flush`](crate::BufferBuilder::remote_flush). RC and XRC.
-        pub fn flush<$($own)?>(&$($exclusive)? self, remote: RemoteBuf, to: Placement) -> Request<'_, 'd> {
+        pub fn flush<$($own)?>(&$($exclusive)? self, remote: RemoteBuf, to: Placement) -> $request<'_, 'd> {
             self.request(Op::Flush(remote, to), ().into())
         }
 
@@ -111,18 +112,18 @@ macro_rules! operations {
             mw: &'d Mw,
             to: BufSlice<'d>,
             rights: WindowRights,
-        ) -> Request<'_, 'd> {
+        ) -> $request<'_, 'd> {
             self.request(Op::Bind { mw, to: Some(to), rights }, ().into())
         }
 
         /// Takes a window of type 1 back: binds it to nothing. One of type 2 is taken back by
         /// [`Qp::local_inv`].
-        pub fn unbind_mw<$($own)?>(&$($exclusive)? self, mw: &'d Mw) -> Request<'_, 'd> {
+        pub fn unbind_mw<$($own)?>(&$($exclusive)? self, mw: &'d Mw) -> $request<'_, 'd> {
             self.request(Op::Bind { mw, to: None, rights: WindowRights::default() }, ().into())
         }
 
         /// Invalidates a key of our own, of a window of type 2 (IBTA 10.6.7.3).
-        pub fn local_inv<$($own)?>(&$($exclusive)? self, key: Key) -> Request<'_, 'd> {
+        pub fn local_inv<$($own)?>(&$($exclusive)? self, key: Key) -> $request<'_, 'd> {
             self.request(Op::LocalInv(key), ().into())
         }
     };
@@ -130,7 +131,7 @@ macro_rules! operations {
 
 /// Operations: each makes a [`Request`], which [`Request::post`] posts.
 impl Qp {
-    operations!(['d] []);
+    operations!(Request ['d] []);
 
     fn request<'d>(&self, op: Op<'d>, data: Data<'d>) -> Request<'_, 'd> {
         Request::new(Target::Qp(self), op, data)
@@ -139,9 +140,14 @@ impl Qp {
 
 /// Operations: each makes a [`Request`], which [`Request::post`] adds to the batch.
 impl<'d> Batch<'d> {
-    operations!([] [mut]);
+    operations!(Request [] [mut]);
 
     fn request(&mut self, op: Op<'d>, data: Data<'d>) -> Request<'_, 'd> {
         Request::new(Target::Batch(self), op, data)
     }
+}
+
+/// Operations: each makes an [`AsyncRequest`], which is performed when it is awaited.
+impl AsyncQp {
+    operations!(AsyncRequest ['d] []);
 }

@@ -1,5 +1,5 @@
 //! A queue pair with its completion queue and channel.
-use super::world::{ACCESS, PATIENCE, World, words};
+use super::world::{ACCESS, HANG_LIMIT, World, words};
 use adverb_device::buffer::Buffer;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::wr::UdDest;
@@ -41,6 +41,24 @@ pub struct End {
     /// Goes into every send request.
     pub dest: Option<UdDest>,
     pub xrc_srqn: u32,
+}
+
+impl World {
+    /// A queue pair in each process, connected.
+    pub fn connected(&mut self, kind: Kind) -> Result<End, String> {
+        let end = End::new(self, kind)?;
+        self.connect(&end)?;
+        Ok(end)
+    }
+
+    /// Connects a queue pair with the one that the other process connects now.
+    pub fn connect(&mut self, end: &End) -> Result<(), String> {
+        let psn = first_psn(end.qp.number());
+        let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
+        let &[qpn, peer_psn] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
+        end.connect(&self.path()?, self.mtu(), (psn, peer_psn as u32), qpn as u32)?;
+        self.sync()
+    }
 }
 
 impl End {
@@ -182,8 +200,8 @@ impl End {
                 .poll(64, |c| polled.push_back(c))
                 .map_err(|cause| format!("completion queue: {cause}"))?;
             if self.polled.is_empty() {
-                if start.elapsed() > PATIENCE {
-                    return Err(format!("no completion came in {PATIENCE:?}"));
+                if start.elapsed() > HANG_LIMIT {
+                    return Err(format!("no completion came in {HANG_LIMIT:?}"));
                 }
                 // The other process may need this core.
                 std::thread::yield_now();
@@ -257,4 +275,9 @@ impl End {
 pub fn failure(c: &Completion) -> String {
     let why = c.cause.as_ref().map_or_else(|| "no cause is known".into(), |cause| cause.to_string());
     format!("{:?} of request {} completed with {:?}: {why}", c.opcode, c.wr_id, c.status)
+}
+
+/// Starts near the end of the 24 bits, so that every connection wraps around.
+fn first_psn(qpn: u32) -> u32 {
+    0x00ff_fff0 | (qpn & 0xf)
 }

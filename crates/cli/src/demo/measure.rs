@@ -1,6 +1,6 @@
 //! Latencies and rates. Both processes run the same function; the first one holds the watch.
 use super::end::{DEPTH, End, Kind, failure};
-use super::world::{IN, OUT, PATIENCE, World};
+use super::world::{HANG_LIMIT, IN, OUT, World};
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcOpcode, WcStatus};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ impl Game<'_> {
 
     fn await_ball(&mut self, w: &World) -> Result<(), String> {
         let start = Instant::now();
-        let late = |what: &str| format!("no {what} came in {PATIENCE:?}");
+        let late = |what: &str| format!("no {what} came in {HANG_LIMIT:?}");
         loop {
             let mut arrived = self.ping == Ping::Write && w.word(IN)? == self.last;
             let mut bad = None;
@@ -142,11 +142,11 @@ impl Game<'_> {
                 break;
             }
             if self.by_event {
-                if !self.end.event(PATIENCE)? {
+                if !self.end.event(HANG_LIMIT)? {
                     return Err(late("event"));
                 }
                 self.end.arm(ArmKind::Next)?;
-            } else if start.elapsed() > PATIENCE {
+            } else if start.elapsed() > HANG_LIMIT {
                 return Err(late("answer"));
             }
         }
@@ -344,8 +344,8 @@ impl Watch {
             self.idle += 1;
             match self.idle {
                 1 => self.last = Instant::now(),
-                i if i.is_multiple_of(1024) && self.last.elapsed() > PATIENCE => {
-                    return Err(format!("no completion came in {PATIENCE:?}"));
+                i if i.is_multiple_of(1024) && self.last.elapsed() > HANG_LIMIT => {
+                    return Err(format!("no completion came in {HANG_LIMIT:?}"));
                 }
                 _ => {}
             }

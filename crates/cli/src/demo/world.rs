@@ -1,7 +1,6 @@
 //! What a process of the demonstration has for all checks: a device, a protection domain, a buffer,
 //! the other process.
 use super::control::Control;
-use super::end::{End, Kind};
 use adverb_device::buffer::Buffer;
 use adverb_device::context::AhAttr;
 use adverb_device::engine::wr::Remote;
@@ -11,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// How long anything may take before it counts as lost.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const HANG_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of each process's buffer.
 pub const BUFFER: usize = 32 << 20;
 /// What is sent lies from here on,
@@ -135,22 +134,6 @@ impl World {
         path(&self.context, self.gid_index, self.peer_gid)
     }
 
-    /// A queue pair in each process, connected.
-    pub fn connected(&mut self, kind: Kind) -> Result<End, String> {
-        let end = End::new(self, kind)?;
-        self.connect(&end)?;
-        Ok(end)
-    }
-
-    /// Connects a queue pair with the one that the other process connects now.
-    pub fn connect(&mut self, end: &End) -> Result<(), String> {
-        let psn = first_psn(end.qp.number());
-        let theirs = self.control.exchange(&[u64::from(end.qp.number()), u64::from(psn)])?;
-        let &[qpn, peer_psn] = &theirs[..] else { return Err("the other process speaks otherwise".into()) };
-        end.connect(&self.path()?, self.mtu(), (psn, peer_psn as u32), qpn as u32)?;
-        self.sync()
-    }
-
     /// Fills a part of the buffer with bytes that `seed` determines.
     pub fn fill(&self, offset: usize, len: usize, seed: u64) -> Result<(), String> {
         self.put(offset, &pattern(len, seed))
@@ -240,17 +223,12 @@ pub struct Listener {
 impl Listener {
     /// The event comes and is about the object with this number.
     pub fn about(self, number: u32) -> Result<(), String> {
-        match self.receive.recv_timeout(PATIENCE) {
+        match self.receive.recv_timeout(HANG_LIMIT) {
             Ok(found) if found == number => Ok(()),
             Ok(found) => Err(format!("event {:?} is about {found:#x}, not {number:#x}", self.kind)),
             Err(_) => Err(format!("no event {:?} came", self.kind)),
         }
     }
-}
-
-/// Starts near the end of the 24 bits, so that every connection wraps around.
-fn first_psn(qpn: u32) -> u32 {
-    0x00ff_fff0 | (qpn & 0xf)
 }
 
 /// Bytes that differ by position and seed (splitmix64).

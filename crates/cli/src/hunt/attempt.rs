@@ -1,50 +1,78 @@
-//! One run of the program under a schedule, and how it ended.
-use super::stuck::Watcher;
-use adverb_choice::{Entry, Schedule, Site};
-use adverb_device::cq::hunt;
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+//! One run of the program, and how it ended.
+use adverb_choice::{Entry, Site};
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fmt;
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Pace of looking whether the program has ended, and whether it moves.
-const LOOK: Duration = Duration::from_millis(2);
-const LOOK_CLOSELY: Duration = Duration::from_millis(50);
 /// Nothing has to move for so long before it counts.
 const SILENCE: Duration = Duration::from_secs(1);
 /// At least so long may a run take.
 const WHOLE: Duration = Duration::from_secs(8);
 /// Said by the device when completions lie in a queue that no event will speak of (EXT-4).
-pub const LOST: &str = "lost wake-up: ";
+const LOST: &str = "lost wake-up: ";
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Without a completion or a post.
-    silence: Duration,
+    pub silence: Duration,
     /// In all.
-    whole: Duration,
+    pub whole: Duration,
+    /// Does the server stay when its client has ended? Not known in the first run.
+    pub stays: Option<bool>,
 }
 
 impl Limits {
     /// Of a program of which nothing is known.
     pub fn of_first(time: Duration) -> Self {
-        Limits { silence: time, whole: time }
+        Limits { silence: time, whole: time, stays: None }
     }
 
     /// By how it ran when nothing was chosen.
     pub fn after(first: &Attempt) -> Self {
-        Limits { silence: first.silence * 4 + SILENCE, whole: first.took * 10 + WHOLE }
+        Limits {
+            silence: first.silence * 4 + SILENCE,
+            whole: first.took * 10 + WHOLE,
+            stays: Some(first.stayed),
+        }
+    }
+}
+
+/// Whom something is said of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Who {
+    /// The only command.
+    #[default]
+    Program,
+    /// The first of a pair.
+    Server,
+    /// The second of a pair.
+    Client,
+    /// Both of a pair.
+    Both,
+}
+
+impl Who {
+    /// What was asked for it to run.
+    pub fn command(self) -> &'static str {
+        match self {
+            Who::Server => "the server's command",
+            Who::Client => "the client's command",
+            _ => "the command",
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Who::Program => "the program",
+            Who::Server => "the server",
+            Who::Client => "the client",
+            Who::Both => "the server and the client",
+        })
     }
 }
 
@@ -70,30 +98,25 @@ impl Verdict {
         !matches!(self, Verdict::Fine | Verdict::NotStarted(_))
     }
 
-    fn of(status: ExitStatus, output: &str) -> Self {
-        let report = output.lines().find_map(|line| line.find(LOST).map(|at| line[at..].to_owned()));
-        match (status.code(), status.signal(), report) {
-            (Some(0), _, Some(report)) => Verdict::Report(report),
-            (Some(0), ..) => Verdict::Fine,
-            (Some(code @ 125..=127), ..) => Verdict::NotStarted(code),
-            (Some(code), ..) => Verdict::Status(code),
-            (None, signal, _) => Verdict::Crash(signal.unwrap_or_default()),
+    /// By how a command ended.
+    pub fn of(end: WaitStatus) -> Self {
+        match end {
+            WaitStatus::Exited(_, 0) => Verdict::Fine,
+            WaitStatus::Exited(_, code @ 125..=127) => Verdict::NotStarted(code),
+            WaitStatus::Exited(_, code) => Verdict::Status(code),
+            WaitStatus::Signaled(_, signal, _) => Verdict::Crash(signal as i32),
+            _ => Verdict::Status(-1),
         }
     }
-}
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// A word that stays, for what reads results.
+    pub fn code(&self) -> &'static str {
         match self {
-            Verdict::Fine => f.write_str("the program ends as it should"),
-            Verdict::NotStarted(status) => write!(f, "the program cannot be run (status {status})"),
-            Verdict::Status(status) => write!(f, "the program ends with status {status}"),
-            Verdict::Crash(signal) => match Signal::try_from(*signal) {
-                Ok(name) => write!(f, "the program dies of {name}"),
-                Err(_) => write!(f, "the program dies of signal {signal}"),
-            },
-            Verdict::Hang(why) => write!(f, "the program hangs: {why}"),
-            Verdict::Report(text) => write!(f, "the program goes on, by luck: {text}"),
+            Verdict::Fine | Verdict::NotStarted(_) => "none",
+            Verdict::Status(_) => "status",
+            Verdict::Crash(_) => "crash",
+            Verdict::Hang(_) => "hang",
+            Verdict::Report(_) => "report",
         }
     }
 }
@@ -107,115 +130,60 @@ pub struct Met {
     pub words: String,
 }
 
+/// What one of the commands wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    pub who: Who,
+    pub text: String,
+}
+
 /// A run that has ended.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub verdict: Verdict,
+    /// Whose verdict it is.
+    pub who: Who,
     pub sites: Vec<Met>,
     /// What was chosen, in this order.
     pub made: Vec<Entry>,
-    pub output: String,
+    pub outputs: Vec<Output>,
     pub took: Duration,
     /// The longest time without a completion or a post.
     pub silence: Duration,
+    /// The server did not end with its client.
+    pub stayed: bool,
 }
 
-/// Where runs take place: the command, and a directory for what they write.
-pub struct Place {
-    command: Vec<OsString>,
-    exe: PathBuf,
-    directory: PathBuf,
-    next: AtomicUsize,
-}
-
-impl Place {
-    pub fn new(command: &[OsString]) -> Result<Self, String> {
-        let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
-        let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
-        let directory = std::env::temp_dir().join(name);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&directory)
-            .map_err(|e| format!("{}: {e}", directory.display()))?;
-        Ok(Place { command: command.to_vec(), exe, directory, next: AtomicUsize::new(0) })
+impl Attempt {
+    /// The verdict as a sentence.
+    pub fn what(&self) -> String {
+        let who = self.who;
+        match &self.verdict {
+            Verdict::Fine => format!("{who} ends as it should"),
+            Verdict::NotStarted(status) => format!("{who} cannot be run (status {status})"),
+            Verdict::Status(status) => format!("{who} ends with status {status}"),
+            Verdict::Crash(signal) => match Signal::try_from(*signal) {
+                Ok(name) => format!("{who} dies of {name}"),
+                Err(_) => format!("{who} dies of signal {signal}"),
+            },
+            Verdict::Hang(why) if who == Who::Both => format!("{who} hang: {why}"),
+            Verdict::Hang(why) => format!("{who} hangs: {why}"),
+            Verdict::Report(text) => format!("{who} goes on, by luck: {text}"),
+        }
     }
 
-    /// Runs the program once.
-    pub fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
-        let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let [plan, log, out] =
-            ["schedule", "log", "out"].map(|kind| self.directory.join(format!("{n}.{kind}")));
-        let at = |e| format!("{}: {e}", self.directory.display());
-        std::fs::write(&plan, schedule.to_string()).map_err(at)?;
-        let output = File::options().append(true).create(true).open(&out).map_err(at)?;
-        let mut command = Command::new(&self.exe);
-        command.arg("run").arg("--").args(&self.command).env(hunt::SCHEDULE, &plan).env(hunt::LOG, &log);
-        command.stdin(Stdio::null()).stdout(output.try_clone().map_err(at)?).stderr(output).process_group(0);
-        let mut child = command.spawn().map_err(|e| format!("{}: {e}", self.exe.display()))?;
-        let begun = Instant::now();
-        let mut watcher = Watcher::new(child.id(), log.clone());
-        let end = wait(&child, &mut watcher, limits, begun);
-        // What it has started ends with it. Its number is still its own: it has not been waited
-        // for.
-        let _ = killpg(pid_of(&child), Signal::SIGKILL);
-        let status = child.wait().map_err(|e| format!("its end cannot be waited for: {e}"))?;
-        let (text, log_text) = (read(&out), read(&log));
-        let verdict = match end {
-            Ok(()) => Verdict::of(status, &text),
-            Err(why) => Verdict::Hang(why),
-        };
-        for file in [plan, log, out] {
-            let _ = std::fs::remove_file(file);
-        }
-        let (sites, made) = parse(&log_text);
-        let silence = watcher.longest_silence();
-        Ok(Attempt { verdict, sites, made, output: text, took: begun.elapsed(), silence })
+    /// Whose output has the device's report of a lost wake-up, and the report.
+    pub fn lost(&self) -> Option<(Who, &str)> {
+        lost(&self.outputs)
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn read(path: &PathBuf) -> String {
-    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed())
-}
-
-/// Has it ended? Its status stays to be asked for.
-fn has_ended(child: &Child) -> bool {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    !matches!(waitid(Id::Pid(pid_of(child)), flags), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
-}
-
-/// Waits until the program ends, or it is known that it will not.
-fn wait(child: &Child, watcher: &mut Watcher, limits: &Limits, begun: Instant) -> Result<(), String> {
-    let mut looked = begun;
-    loop {
-        if has_ended(child) {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK);
-        if looked.elapsed() < LOOK_CLOSELY {
-            continue;
-        }
-        looked = Instant::now();
-        watcher.look();
-        if let Some(why) = watcher.is_stuck() {
-            return Err(why);
-        }
-        if watcher.silence() > limits.silence {
-            return Err(format!("nothing was posted or completed for {:.1?}", watcher.silence()));
-        }
-        if begun.elapsed() > limits.whole {
-            return Err(format!("it still runs after {:.0?}", begun.elapsed()));
-        }
-    }
+/// Whose output has the device's report of a lost wake-up, and the report.
+pub fn lost(outputs: &[Output]) -> Option<(Who, &str)> {
+    outputs.iter().find_map(|output| {
+        let line = output.text.lines().find_map(|line| line.find(LOST).map(|at| &line[at..]));
+        line.map(|line| (output.who, line))
+    })
 }
 
 /// What the device wrote: the places met, and what was chosen.

@@ -1,15 +1,17 @@
 //! `adverb hunt`: searches for the moment at which a program fails.
 mod attempt;
-mod plan;
+mod files;
+mod place;
 mod report;
 mod shrink;
 mod stuck;
 #[cfg(test)]
 mod tests;
 
-use adverb_choice::Schedule;
-use attempt::{Attempt, Limits, Place, Verdict};
-use plan::Plan;
+use crate::out::out;
+use adverb_choice::{Plan, Schedule};
+use attempt::{Attempt, Limits, Met, Verdict};
+use place::Place;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 const FOUND: u8 = 1;
 /// Replays that say how often what was found happens.
 const REPLAYS: usize = 5;
+const MOST_REPLAYS: usize = 20;
 /// How long shrinking and replaying may take.
 const CONFIRM: Duration = Duration::from_secs(30);
 
@@ -31,7 +34,8 @@ const CONFIRM: Duration = Duration::from_secs(30);
 /// the fewest choices and kept in a file.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs 4 -- sh -c './server & ./client; wait'\n\n\
+    after_help = "Examples:\n  adverb hunt -- ./my_program\n  adverb hunt --time 10m --jobs 4 -- sh -c './server & ./client; wait'\n  \
+    adverb hunt --pair -- ./server --port 7000 -- ./client --port 7000\n\n\
     Exit status: 0 if nothing was found, 1 if something was, 125 if adverb fails."
 )]
 pub struct Args {
@@ -47,9 +51,29 @@ pub struct Args {
     /// Where the schedule of what is found is written
     #[arg(long, value_name = "FILE", default_value = "adverb-hunt.schedule")]
     out: PathBuf,
+    /// Two commands with `--` between them, a server and its client: one hunt of both, which says
+    /// which of them failed
+    #[arg(long)]
+    pair: bool,
+    /// Write the result as a JUnit test report
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the result as SARIF, as code scanning takes it
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
     /// The program, looked for in PATH, and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+impl Args {
+    /// The commands: one, or a server and its client.
+    fn commands(&self) -> Vec<&[OsString]> {
+        match self.command.iter().position(|word| word == "--").filter(|_| self.pair) {
+            Some(at) => vec![&self.command[..at], &self.command[at + 1..]],
+            None => vec![&self.command],
+        }
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -65,9 +89,15 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub fn main(args: &Args) -> ExitCode {
-    match hunt(args) {
-        Ok(false) => ExitCode::SUCCESS,
-        Ok(true) => ExitCode::from(FOUND),
+    adverb_survivor::see_children();
+    let begun = Instant::now();
+    let end = hunt(args, begun).and_then(|end| {
+        files::write(args, &end, begun.elapsed())?;
+        Ok(end)
+    });
+    match end {
+        Ok(end) if end.finding.is_some() => ExitCode::from(FOUND),
+        Ok(_) => ExitCode::SUCCESS,
         Err(text) => {
             eprintln!("adverb hunt: {text}");
             ExitCode::from(crate::run::OWN_FAILURE)
@@ -75,35 +105,62 @@ pub fn main(args: &Args) -> ExitCode {
     }
 }
 
-/// `true`: something was found.
-fn hunt(args: &Args) -> Result<bool, String> {
-    let begun = Instant::now();
-    let place = Place::new(&args.command)?;
+/// How a hunt ended.
+#[derive(Default)]
+struct End {
+    finding: Option<Finding>,
+    /// What was said at the end.
+    text: String,
+}
+
+/// What was found.
+struct Finding {
+    attempt: Attempt,
+    schedule: Schedule,
+    /// The places of the first run.
+    met: Vec<Met>,
+}
+
+/// Prints what was found, or not, and keeps it.
+fn end(text: String, finding: Option<Finding>) -> End {
+    out!("{text}");
+    End { finding, text }
+}
+
+fn hunt(args: &Args, begun: Instant) -> Result<End, String> {
+    let commands = args.commands();
+    if commands.iter().any(|c| c.is_empty()) || args.pair != (commands.len() == 2) {
+        return Err("--pair takes two commands with -- between them".into());
+    }
+    let place = Place::new(commands.into_iter().map(<[_]>::to_vec).collect())?;
     let first = place.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
-    if let Attempt { verdict: Verdict::NotStarted(status), output, .. } = &first {
-        return Err(format!("the command cannot be run (status {status}):\n{}", output.trim_end()));
+    if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
+        let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());
+        return Err(format!("{} cannot be run (status {status}):\n{said}", who.command()));
     }
     if first.verdict.is_failure() {
-        report::fails_alone(args, &first);
-        return Ok(true);
+        let (text, met) = (report::fails_alone(args, &first), first.sites.clone());
+        return Ok(end(text, Some(Finding { attempt: first, schedule: Schedule::default(), met })));
     }
     if first.sites.is_empty() {
-        crate::out::outln!("adverb hunt: the program makes no verbs call at which there is a choice");
-        return Ok(false);
+        let text = "adverb hunt: the program makes no verbs call at which there is a choice\n";
+        return Ok(end(text.into(), None));
     }
     let limits = Limits::after(&first);
-    let plan = Plan::new(&first.sites, args.seed);
-    report::begins(&first, plan.singles());
+    let met: Vec<_> = first.sites.iter().map(|m| (&m.site, m.object)).collect();
+    let plan = Plan::new(&met, args.seed);
+    out!("{}", report::begins(&first, plan.singles()));
     let search = Search { args, place: &place, limits, begun, runs: AtomicUsize::new(1) };
     let unsure = search.until_found(plan)?;
     let Some(found) = unsure.found else {
-        report::nothing(args, search.runs.load(Ordering::Relaxed), begun.elapsed(), &unsure.once);
-        return Ok(false);
+        let runs = search.runs.load(Ordering::Relaxed);
+        return Ok(end(report::nothing(args, runs, begun.elapsed(), &unsure.once), None));
     };
     std::fs::write(&args.out, report::file(args, &found))
         .map_err(|e| format!("{}: {e}", args.out.display()))?;
-    report::found(args, &found, &first.sites);
-    Ok(true)
+    let text = report::found(args, &found, &first.sites);
+    let Found { attempt, schedule, .. } = found;
+    Ok(end(text, Some(Finding { attempt, schedule, met: first.sites })))
 }
 
 /// A failure that happens again.
@@ -149,7 +206,7 @@ impl Search<'_> {
         while !self.over() {
             let Some((schedule, attempt)) = self.first_failure(&mut plan)? else { break };
             let (run, after) = (self.runs.load(Ordering::Relaxed), self.begun.elapsed());
-            let what = attempt.verdict.to_string();
+            let what = attempt.what();
             let until = Instant::now() + CONFIRM;
             match shrink::confirm(&schedule, attempt, until, |schedule| self.try_out(schedule))? {
                 Some((schedule, attempt, again)) => {

@@ -1,9 +1,9 @@
 //! What a hunt says.
-use super::attempt::{Attempt, LOST, Met, Verdict};
+use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found};
-use crate::out::outln;
-use adverb_choice::{Call, Choice, Entry, Schedule, Site, Which};
+use adverb_choice::{Call, Entry, Schedule, Site, Which};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -12,68 +12,84 @@ const LINES: usize = 6;
 /// Choices shown.
 const SHOWN: usize = 4;
 
-/// The program's line, or as near to it as its file tells: not that of the header's inline
-/// function.
+/// Adds a line to a text; that cannot fail.
+macro_rules! line {
+    ($text:expr, $($rest:tt)*) => { { let _ = writeln!($text, $($rest)*); } };
+}
+
+/// A line of the program's source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// As its debug information says.
+    pub path: String,
+    pub number: u32,
+    pub function: String,
+}
+
+/// The frames of a place in words, from the innermost on: function and line, if it is known.
+fn frames(words: &str) -> impl Iterator<Item = (&str, Option<(&str, u32)>)> {
+    words.split(" in ").skip(1).map(|frame| {
+        let line = frame.rsplit_once(", ").and_then(|(function, line)| {
+            let (path, number) = line.rsplit_once(':')?;
+            Some((function, (path, number.parse().ok()?)))
+        });
+        line.map_or((frame, None), |(function, line)| (function, Some(line)))
+    })
+}
+
+fn file_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The program's line, if its file tells: not that of the header's inline function.
+pub fn source_of(words: &str) -> Option<Line> {
+    frames(words).find_map(|(function, line)| {
+        let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
+        Some(Line { path: path.to_owned(), number, function: function.to_owned() })
+    })
+}
+
+/// The program's line, or as near to it as its file tells.
 pub fn line_of(words: &str) -> String {
-    let mut frames = words.split(" in ");
-    let place = frames.next().unwrap_or(words);
-    let mut best = None;
-    for frame in frames {
-        let (function, line) = frame.split_once(", ").map_or((frame, None), |(f, l)| (f, Some(l)));
-        match line {
-            Some(line) if !line.starts_with("verbs.h:") => return format!("{line} in {function}"),
-            None if best.is_none() => best = Some(format!("{place} in {function}")),
-            _ => {}
-        }
+    if let Some(Line { path, number, function }) = source_of(words) {
+        return format!("{}:{number} in {function}", file_of(&path));
     }
-    best.unwrap_or_else(|| place.to_owned())
+    let place = words.split(" in ").next().unwrap_or(words);
+    let unlined = frames(words).find(|(_, line)| line.is_none());
+    unlined.map_or_else(|| place.to_owned(), |(function, _)| format!("{place} in {function}"))
 }
 
 fn name_of(site: &Site, met: &[Met]) -> String {
     met.iter().find(|m| m.site == *site).map_or_else(|| site.place.clone(), |m| line_of(&m.words))
 }
 
-/// What a choice means, in words.
-pub fn words_of(call: Call, choice: Choice) -> &'static str {
-    match (call, choice) {
-        (Call::Arm, Choice::Before) => {
-            "everything on its way came between the last poll and this arm, and nothing after it"
-        }
-        (Call::Arm, _) => "everything on its way came between this arm and the poll after it",
-        (Call::Poll, Choice::Hold) => {
-            "completions after this empty poll came late, all at once, when the program slept"
-        }
-        (Call::Poll, Choice::Drip) => "completions after this empty poll came one at a time",
-        (Call::Poll, _) => "everything on its way came just after this poll had found the queue empty",
-        (Call::Error, _) => "fields of a failed completion that are undefined had random values",
-        (Call::Post, Choice::Full) => "places in the send queue were free only when completions were polled",
-        (Call::Post, _) => "the request, and what it led to, was done before this call returned",
-        (Call::Event, Choice::Before) => "several events were queued before this call read the first",
-        (Call::Event, _) => "everything on its way came just after this event was read",
-    }
-}
-
-pub fn begins(first: &Attempt, singles: usize) {
+pub fn begins(first: &Attempt, singles: usize) -> String {
     let places: BTreeSet<_> = first.sites.iter().map(|m| &m.site).collect();
-    outln!(
-        "adverb hunt: the program works in {:.1?} with {} places of choice; {singles} single choices, then pairs, then seeds",
+    let stays =
+        if first.stayed { "; the server stays when its client has ended, so it is ended then" } else { "" };
+    let what = if first.outputs.len() > 1 { "pair" } else { "program" };
+    format!(
+        "adverb hunt: the {what} works in {:.1?} with {} places of choice; {singles} single choices, then pairs, then seeds{stays}\n",
         first.took,
         places.len()
-    );
+    )
 }
 
-pub fn fails_alone(args: &Args, first: &Attempt) {
-    outln!("adverb hunt: found without any choice: {}", first.verdict);
-    polls_if_lost(first, &first.sites);
-    said(first);
-    outln!("  replay:  adverb run -- {}", line(args));
+pub fn fails_alone(args: &Args, first: &Attempt) -> String {
+    let mut text = format!("adverb hunt: found without any choice: {}\n", first.what());
+    polls_if_lost(&mut text, first, &first.sites);
+    said(&mut text, first);
+    replay(&mut text, args, "");
+    text
 }
 
-pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) {
-    outln!("adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})", args.seed);
+pub fn nothing(args: &Args, runs: usize, took: Duration, once: &[String]) -> String {
+    let mut text =
+        format!("adverb hunt: nothing found in {runs} runs, {took:.0?} (seeds from {})\n", args.seed);
     for what in once {
-        outln!("  once, and not again: {what}");
+        line!(text, "  once, and not again: {what}");
     }
+    text
 }
 
 /// The file that replays it.
@@ -82,8 +98,8 @@ pub fn file(args: &Args, found: &Found) -> String {
     let (head, rest) = text.split_once('\n').unwrap_or((&text, ""));
     format!(
         "{head}\n# of: {}\n# found: {}\n{rest}",
-        one_line(&line(args)),
-        one_line(&found.attempt.verdict.to_string())
+        one_line(&line(&args.command)),
+        one_line(&found.attempt.what())
     )
 }
 
@@ -91,42 +107,60 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-pub fn found(args: &Args, found: &Found, met: &[Met]) {
+pub fn found(args: &Args, found: &Found, met: &[Met]) -> String {
     let Found { schedule, attempt, again, run, after } = found;
-    outln!("adverb hunt: found in run {run}, after {after:.1?}: {}", attempt.verdict);
-    chosen(schedule, attempt, met);
-    said(attempt);
-    outln!("  again:   in {} of {} runs", again.0, again.1);
-    outln!("  replay:  adverb run --replay {} -- {}", args.out.display(), line(args));
+    let mut text = format!("adverb hunt: found in run {run}, after {after:.1?}: {}\n", attempt.what());
+    chosen(&mut text, schedule, attempt, met);
+    said(&mut text, attempt);
+    line!(text, "  again:   in {} of {} runs", again.0, again.1);
+    replay(&mut text, args, &format!("--replay {} ", args.out.display()));
+    text
+}
+
+/// How it is seen again: a line a command.
+fn replay(text: &mut String, args: &Args, options: &str) {
+    for (i, command) in args.commands().iter().enumerate() {
+        let label = if i == 0 { "replay:  " } else { "   and:  " };
+        line!(text, "  {label}adverb run {options}-- {}", line(command));
+    }
+}
+
+/// The choices that a report shows: those of the schedule, or that a seed has made.
+pub fn shown<'a>(schedule: &'a Schedule, attempt: &'a Attempt) -> &'a [Entry] {
+    match schedule.is_empty() {
+        true => &[],
+        false if schedule.entries.is_empty() => &attempt.made,
+        false => &schedule.entries,
+    }
 }
 
 /// Where, and what was chosen.
-fn chosen(schedule: &Schedule, attempt: &Attempt, met: &[Met]) {
+fn chosen(text: &mut String, schedule: &Schedule, attempt: &Attempt, met: &[Met]) {
     if schedule.is_empty() {
-        outln!("  chosen:  nothing, it fails by itself now and then");
-        polls_if_lost(attempt, met);
+        line!(text, "  chosen:  nothing, it fails by itself now and then");
+        polls_if_lost(text, attempt, met);
         return;
     }
-    let entries = if schedule.entries.is_empty() { &attempt.made } else { &schedule.entries };
+    let entries = shown(schedule, attempt);
     for entry in entries.iter().take(SHOWN) {
         let Entry { site, count, choice, .. } = entry;
         let when = match count {
             Which::Nth(n) => format!(" (time {n})"),
             Which::Any => String::new(),
         };
-        outln!("  where:   {}{when}, {}", name_of(site, met), verb(site.call));
-        outln!("  chosen:  {}", words_of(site.call, *choice));
+        line!(text, "  where:   {}{when}, {}", name_of(site, met), verb(site.call));
+        line!(text, "  chosen:  {}", choice.words(site.call));
         if site.call == Call::Arm {
-            polls(met, |m| m.site == *site && entry.object.has(m.object));
+            polls(text, met, |m| m.site == *site && entry.object.has(m.object));
         }
     }
     if entries.len() > SHOWN {
-        outln!("  and {} choices more, in the file", entries.len() - SHOWN);
+        line!(text, "  and {} choices more, in the file", entries.len() - SHOWN);
     }
 }
 
 /// Where the queues are polled that are armed at the places that `is_arm` says.
-fn polls(met: &[Met], is_arm: impl Fn(&Met) -> bool) {
+fn polls(text: &mut String, met: &[Met], is_arm: impl Fn(&Met) -> bool) {
     let armed: BTreeSet<_> =
         met.iter().filter(|m| m.site.call == Call::Arm && is_arm(m)).map(|m| m.object).collect();
     let places: BTreeSet<_> = met
@@ -135,14 +169,14 @@ fn polls(met: &[Met], is_arm: impl Fn(&Met) -> bool) {
         .map(|m| line_of(&m.words))
         .collect();
     if !places.is_empty() {
-        outln!("  polled:  {}", places.into_iter().collect::<Vec<_>>().join("; "));
+        line!(text, "  polled:  {}", places.into_iter().collect::<Vec<_>>().join("; "));
     }
 }
 
 /// The same for what has slept beside its completions without any choice.
-fn polls_if_lost(attempt: &Attempt, met: &[Met]) {
-    if attempt.output.contains(LOST) {
-        polls(met, |_| true);
+fn polls_if_lost(text: &mut String, attempt: &Attempt, met: &[Met]) {
+    if attempt.lost().is_some() {
+        polls(text, met, |_| true);
     }
 }
 
@@ -152,28 +186,38 @@ fn verb(call: Call) -> &'static str {
         Call::Poll | Call::Error => "ibv_poll_cq",
         Call::Post => "ibv_post_send",
         Call::Event => "ibv_get_cq_event",
+        Call::Receive => "ibv_post_recv",
+        Call::Async => "ibv_get_async_event",
+        Call::Connection => "rdma_get_cm_event",
     }
 }
 
 /// What the device reported, and the program's last words.
-fn said(attempt: &Attempt) {
-    let lines: Vec<_> = attempt.output.lines().collect();
-    let (device, program): (Vec<&str>, Vec<&str>) = lines.iter().partition(|l| l.starts_with("adverb: "));
-    for line in device.iter().take(LINES) {
-        outln!("  device:  {}", line.trim_start_matches("adverb: "));
-    }
-    if matches!(attempt.verdict, Verdict::Report(_)) {
-        return;
-    }
-    for line in &program[program.len().saturating_sub(LINES)..] {
-        outln!("  output:  {line}");
+fn said(text: &mut String, attempt: &Attempt) {
+    for output in &attempt.outputs {
+        let (device, program): (Vec<&str>, Vec<&str>) =
+            output.text.lines().partition(|l| l.starts_with("adverb: "));
+        let (said, wrote) = match output.who {
+            Who::Server => ("server:  adverb: ", "server:  "),
+            Who::Client => ("client:  adverb: ", "client:  "),
+            _ => ("device:  ", "output:  "),
+        };
+        for line in device.iter().take(LINES) {
+            line!(text, "  {said}{}", line.trim_start_matches("adverb: "));
+        }
+        if matches!(attempt.verdict, Verdict::Report(_)) {
+            continue;
+        }
+        for line in &program[program.len().saturating_sub(LINES)..] {
+            line!(text, "  {wrote}{line}");
+        }
     }
 }
 
-/// The command as a shell takes it.
-fn line(args: &Args) -> String {
+/// A command as a shell takes it.
+pub fn line(command: &[OsString]) -> String {
     let mut text = String::new();
-    for (i, word) in args.command.iter().enumerate() {
+    for (i, word) in command.iter().enumerate() {
         let word = word.to_string_lossy();
         let space = if i == 0 { "" } else { " " };
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);

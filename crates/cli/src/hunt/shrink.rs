@@ -1,6 +1,6 @@
 //! Makes what was found small, and sees whether it happens again.
-use super::REPLAYS;
 use super::attempt::Attempt;
+use super::{MOST_REPLAYS, REPLAYS};
 use adverb_choice::{Entry, Schedule};
 use std::time::Instant;
 
@@ -46,14 +46,15 @@ pub fn confirm(
     }
 }
 
-/// Replays it [`REPLAYS`] times; when the time is over, twice at least.
+/// Replays it [`REPLAYS`] times, and until it has failed once up to [`MOST_REPLAYS`], as what
+/// depends on the program's own chance as well fails seldom; when the time is over, twice at least.
 fn replay(
     schedule: Schedule,
     until: Instant,
     run: &mut impl FnMut(&Schedule) -> Result<Attempt, String>,
 ) -> Result<Option<Confirmed>, String> {
     let (mut failed, mut again, mut of) = (None, 0, 0);
-    while of < REPLAYS && (of < 2 || Instant::now() < until) {
+    while (of < REPLAYS || again == 0 && of < MOST_REPLAYS) && (of < 2 || Instant::now() < until) {
         of += 1;
         let attempt = run(&schedule)?;
         if attempt.verdict.is_failure() {

@@ -12,9 +12,9 @@ const ASLEEP: Duration = Duration::from_millis(500);
 /// The device's own threads, which sleep and wake as they like.
 const OURS: &str = "adverb";
 
-/// Looks at a process group now and then.
+/// Looks at process groups now and then.
 pub struct Watcher {
-    group: u32,
+    groups: Vec<u32>,
     log: PathBuf,
     /// So much of the log was read. The device writes beats to it while completions and posts go
     /// on.
@@ -27,9 +27,32 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub fn new(group: u32, log: PathBuf) -> Self {
-        let (threads, moved) = (HashMap::new(), Instant::now());
-        Watcher { group, log, size: 0, moved, longest: Duration::ZERO, threads, since: None }
+    pub fn new(log: PathBuf) -> Self {
+        let (groups, threads, moved) = (Vec::new(), HashMap::new(), Instant::now());
+        Watcher { groups, log, size: 0, moved, longest: Duration::ZERO, threads, since: None }
+    }
+
+    /// One more group has begun.
+    pub fn add(&mut self, group: u32) {
+        self.groups.push(group);
+    }
+
+    /// A group has ended.
+    pub fn remove(&mut self, group: u32) {
+        self.groups.retain(|g| *g != group);
+        self.since = None;
+    }
+
+    /// The threads of a group with the number of their context switches, if its program has begun
+    /// and every one of them sleeps.
+    pub fn sleepers_of(group: u32) -> Option<HashMap<u32, u64>> {
+        sleepers(&[group], |_| true).filter(|threads| !threads.is_empty() && Self::has_begun(group))
+    }
+
+    /// The leader is no longer `adverb run`, which is this very file.
+    fn has_begun(leader: u32) -> bool {
+        let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
+        exe(&leader.to_string()).is_some_and(|theirs| exe("self") != Some(theirs))
     }
 
     pub fn look(&mut self) {
@@ -39,7 +62,7 @@ impl Watcher {
             self.longest = self.longest.max(self.moved.elapsed());
             self.moved = Instant::now();
         }
-        match sleepers(self.group) {
+        match sleepers(&self.groups, sleeps_for_ever) {
             Some(threads) if self.size > 0 && !threads.is_empty() => {
                 if threads != self.threads || self.since.is_none() {
                     (self.threads, self.since) = (threads, Some(Instant::now()));
@@ -55,7 +78,7 @@ impl Watcher {
         let n = self.threads.len();
         asleep.then(|| match n {
             1 => "its thread sleeps without a time limit, and nothing is on its way".into(),
-            n => format!("all its {n} threads sleep without a time limit, and nothing is on its way"),
+            n => format!("all {n} threads sleep without a time limit, and nothing is on its way"),
         })
     }
 
@@ -81,13 +104,13 @@ fn read_from(path: &Path, from: u64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The program's threads with the number of their context switches, if every one of them sleeps
-/// until somebody wakes it.
-fn sleepers(group: u32) -> Option<HashMap<u32, u64>> {
+/// The program's threads with the number of their context switches, if every one of them sleeps in
+/// such a call.
+fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, u64>> {
     let mut all = HashMap::new();
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
         let process = entry.path();
-        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit()) || !is_of(&process, group) {
+        if !process.file_name()?.to_str()?.bytes().all(|b| b.is_ascii_digit()) || !is_of(&process, groups) {
             continue;
         }
         for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
@@ -95,28 +118,29 @@ fn sleepers(group: u32) -> Option<HashMap<u32, u64>> {
             if std::fs::read_to_string(thread.join("comm")).ok()?.starts_with(OURS) {
                 continue;
             }
-            all.insert(id, switches_asleep(&thread)?);
+            all.insert(id, switches_asleep(&thread, &such)?);
         }
     }
     Some(all)
 }
 
-fn is_of(process: &Path, group: u32) -> bool {
+fn is_of(process: &Path, groups: &[u32]) -> bool {
     let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
     // pid (comm) state ppid pgrp
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let mut fields = rest.split(' ');
-    fields.next() != Some("Z") && fields.nth(1).and_then(|n| n.parse().ok()) == Some(group)
+    fields.next() != Some("Z")
+        && fields.nth(1).and_then(|n| n.parse().ok()).is_some_and(|n| groups.contains(&n))
 }
 
-/// Its context switches so far, if it sleeps in a call without a time limit.
-fn switches_asleep(thread: &Path) -> Option<u64> {
+/// Its context switches so far, if it sleeps in such a call.
+fn switches_asleep(thread: &Path, such: &impl Fn(&str) -> bool) -> Option<u64> {
     let status = std::fs::read_to_string(thread.join("status")).ok()?;
     let value = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
     if !value("State:")?.starts_with('S') {
         return None;
     }
-    if !sleeps_for_ever(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
+    if !such(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
         return None;
     }
     let count = |name| value(name).and_then(|v| v.parse::<u64>().ok());

@@ -1,5 +1,4 @@
-use super::attempt::{Attempt, Verdict, parse};
-use super::plan::Plan;
+use super::attempt::{Attempt, Output, Verdict, Who, parse};
 use super::*;
 use adverb_choice::{Call, Choice, Entry, Point, Site};
 
@@ -9,7 +8,8 @@ const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:
 
 fn ended(verdict: Verdict, made: Vec<Entry>) -> Attempt {
     let (took, silence) = (Duration::from_secs(1), Duration::ZERO);
-    Attempt { verdict, sites: parse(LOG).0, made, output: String::new(), took, silence }
+    let (who, outputs) = (Who::Program, vec![Output::default()]);
+    Attempt { verdict, who, sites: parse(LOG).0, made, outputs, took, silence, stayed: false }
 }
 
 #[test]
@@ -22,28 +22,16 @@ fn the_log_of_a_run_is_read() {
     assert_eq!(report::line_of("loop+0x30"), "loop+0x30");
 }
 
-/// HUN-2: each choice of each place alone first, no schedule twice, then seeds without end.
-#[test]
-fn a_plan_goes_from_single_choices_to_seeds() {
-    let mut plan = Plan::new(&parse(LOG).0, 9);
-    let singles = plan.singles();
-    // Two choices of the arm, three of the poll, and these for each of its two objects.
-    assert_eq!(singles, 2 + 3 + 6);
-    let first = plan.next_schedule();
-    assert_eq!(first.entries[0].choice, Choice::Before);
-    let mut seen = vec![first];
-    for _ in 1..singles {
-        seen.push(plan.next_schedule());
-    }
-    assert!(seen.iter().all(|s| s.entries.len() == 1));
-    let pair = plan.next_schedule();
-    assert_eq!(pair.entries.len(), 2);
-    assert_ne!(pair.entries[0].site, pair.entries[1].site);
-    let seed = std::iter::repeat_with(|| plan.next_schedule()).find(|s| s.entries.is_empty()).unwrap();
-    assert_eq!(seed, adverb_choice::Schedule::random(9));
-    assert_eq!(plan.next_schedule(), adverb_choice::Schedule::random(10));
-    for (i, one) in seen.iter().enumerate() {
-        assert!(!seen[..i].contains(one), "{one}");
+fn args(command: &[&str]) -> Args {
+    Args {
+        time: Duration::from_secs(1),
+        jobs: 1,
+        seed: 1,
+        out: "x".into(),
+        pair: command.contains(&"--"),
+        junit: None,
+        sarif: None,
+        command: command.iter().map(Into::into).collect(),
     }
 }
 
@@ -107,17 +95,11 @@ fn every_choice_has_words_and_a_kept_file_is_a_schedule() {
     for call in Call::ALL {
         for choice in call.choices() {
             all += 1;
-            words.insert(report::words_of(call, *choice));
+            words.insert(choice.words(call));
         }
     }
     assert_eq!(words.len(), all, "two choices have the same words");
-    let args = Args {
-        time: Duration::from_secs(1),
-        jobs: 1,
-        seed: 1,
-        out: "x".into(),
-        command: vec!["sh".into(), "-c".into(), "it's\n1".into()],
-    };
+    let args = args(&["sh", "-c", "it's\n1"]);
     let attempt = ended(Verdict::Hang("so\nit is".into()), Vec::new());
     let schedule = Schedule::of(points(2));
     let found = Found { schedule: schedule.clone(), attempt, again: (5, 5), run: 3, after: Duration::ZERO };
@@ -156,4 +138,116 @@ fn sleeps_with_a_time_limit_are_none_for_ever() {
     ] {
         assert_eq!(stuck::sleeps_for_ever(line), forever, "{line}");
     }
+}
+
+/// HUN-7: a pair is two commands, each replayed by a line of its own.
+#[test]
+fn a_pair_is_two_commands() {
+    let pair = args(&["./server", "-p", "7", "--", "./client", "--", "x"]);
+    assert_eq!(
+        pair.commands().iter().map(|c| report::line(c)).collect::<Vec<_>>(),
+        ["./server -p 7", "./client -- x"]
+    );
+    let text = report::fails_alone(&pair, &ended(Verdict::Status(1), Vec::new()));
+    assert!(
+        text.contains("  replay:  adverb run -- ./server -p 7\n     and:  adverb run -- ./client"),
+        "{text}"
+    );
+    // Without the option the separator is an argument like any other.
+    let one = Args { pair: false, ..args(&["sh", "--", "x"]) };
+    assert_eq!(one.commands().len(), 1);
+}
+
+fn some_end() -> End {
+    let site = parse(LOG).0[0].site.clone();
+    let entry = Entry::at(Point { site, object: 2, count: 3 }, Choice::Before);
+    let (attempt, schedule) =
+        (ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]), Schedule::of(vec![entry]));
+    let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
+    End { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
+}
+
+/// The elements of an XML text, in order; panics when it is not well formed.
+fn elements(mut text: &str) -> Vec<String> {
+    let (mut open, mut all) = (Vec::new(), Vec::new());
+    text = text.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").expect("a declaration");
+    while let Some((before, rest)) = text.split_once('<') {
+        assert!(before.trim().is_empty() || !open.is_empty(), "text outside: {before}");
+        entities(before);
+        let (tag, after) = rest.split_once('>').expect("a tag has an end");
+        text = after;
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop().as_deref(), Some(name)),
+            None => {
+                let name = tag.split(' ').next().unwrap();
+                // Quotes come in pairs around values.
+                assert_eq!(tag.matches('"').count(), 2 * tag.matches("=\"").count(), "{tag}");
+                entities(tag);
+                open.push(name.to_owned());
+                all.push(tag.to_owned());
+            }
+        }
+    }
+    assert!(open.is_empty() && text.trim().is_empty(), "{open:?} {text}");
+    all
+}
+
+fn entities(text: &str) {
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    for (at, _) in text.match_indices('&') {
+        let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&#10;", "&#9;"];
+        assert!(known.iter().any(|e| text[at..].starts_with(e)), "{text}");
+    }
+}
+
+/// HUN-8: the test report is well formed, and counts what its elements are.
+#[test]
+fn junit_says_what_was_found() {
+    let (args, took) = (args(&["./a", "<&\">"]), Duration::from_millis(1500));
+    let all = elements(&files::junit(&args, &some_end(), took));
+    let names: Vec<_> = all.iter().map(|tag| tag.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["testsuites", "testsuite", "testcase", "failure"]);
+    assert!(all[1].contains("tests=\"1\" failures=\"1\" errors=\"0\""), "{}", all[1]);
+    assert!(all[2].contains("name=\"./a '&lt;&amp;&quot;&gt;'\" time=\"1.500\""), "{}", all[2]);
+    assert!(all[3].ends_with("type=\"hang\""), "{}", all[3]);
+    let fine = End { finding: None, text: "nothing".into() };
+    let all = elements(&files::junit(&args, &fine, took));
+    assert!(all[1].contains("failures=\"0\"") && all[3] == "system-out", "{all:?}");
+}
+
+/// HUN-8: SARIF has what its schema requires, with the line of the choice.
+#[test]
+fn sarif_names_the_line() {
+    let args = args(&["./a"]);
+    let text = files::sarif(&args, &some_end()).to_string();
+    let log: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    assert!(rules.iter().all(|r| r["id"].is_string() && r["shortDescription"]["text"].is_string()));
+    assert_eq!(run["tool"]["driver"]["name"], "adverb hunt");
+    assert_eq!(run["invocations"][0]["executionSuccessful"], true);
+    let result = &run["results"][0];
+    let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+    assert_eq!((&result["ruleId"], &result["level"]), (&rules[index]["id"], &"error".into()));
+    assert!(result["message"]["text"].as_str().unwrap().starts_with("the program hangs"), "{result}");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], "loop.c");
+    assert_eq!(place["region"]["startLine"], 66);
+    let kept = result["properties"]["adverbSchedule"].as_str().unwrap();
+    assert!(kept.parse::<Schedule>().is_ok(), "{kept}");
+    // Every kind of verdict has its rule.
+    for verdict in [Verdict::Status(1), Verdict::Crash(11), Verdict::Report(String::new())] {
+        assert!(rules.iter().any(|r| r["id"] == verdict.code()), "{verdict:?}");
+    }
+    let fine = End { finding: None, text: String::new() };
+    assert_eq!(files::sarif(&args, &fine)["runs"][0]["results"], serde_json::json!([]));
+}
+
+/// A frame may name its file with the way to it; functions may have commas.
+#[test]
+fn lines_are_read_with_their_paths() {
+    let words = "a+0x1 in ibv_poll_cq, /usr/include/infiniband/verbs.h:2902 in f<A, B>, /src/b c/x.cpp:7 in main, m.c:1";
+    assert_eq!(report::line_of(words), "x.cpp:7 in f<A, B>");
+    assert_eq!(report::source_of(words).unwrap().path, "/src/b c/x.cpp");
 }

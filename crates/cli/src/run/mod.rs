@@ -8,7 +8,9 @@ mod faults;
 mod image;
 mod replay;
 mod runtime;
+mod sockets;
 mod sysroot;
+mod trace;
 mod tree;
 
 use adverb_device::faults::Spec;
@@ -18,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// As a shell says it: found but not to be executed, and not found.
 const CANNOT_EXECUTE: u8 = 126;
@@ -38,6 +40,12 @@ pub const OWN_FAILURE: u8 = 125;
 pub struct Args {
     #[command(flatten)]
     options: Options,
+    /// Record calls, requests, completions, events and packets of all processes, for
+    /// ui.perfetto.dev (docs/trace.md); and as lines of JSON in FILE.jsonl
+    ///
+    /// The program is then a child of this process, which ends as the program ends.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// The program, looked for in PATH, and its arguments
     // Hyphens are the program's behind its name, and not before.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -65,9 +73,18 @@ pub struct Options {
     /// Leave all copies of libibverbs that the program brings along in place
     #[arg(long)]
     no_replace: bool,
+    /// Carry the program's TCP connections over RDMA: its sockets become rsockets of the
+    /// distribution's librdmacm
+    ///
+    /// For programs that know nothing of RDMA, at both ends: a connection to a peer without it
+    /// stays TCP. Needs the distribution's librspreload (Debian: package librdmacm1). UDP stays the
+    /// kernel's.
+    #[arg(long, conflicts_with = "no_preload")]
+    sockets: bool,
     /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
-    /// delay=2ms±1ms (or +-), first=200, drop-psn=7@#2, rnr=50ms, kill-qp=2@after=100,
-    /// fail=create_cq@3, seed=7
+    /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
+    /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
+    /// cm-reject=1@reason=3, seed=7
     #[arg(long, value_name = "SPEC")]
     fault: Option<Spec>,
     /// Record the packets that the program sends and receives, for Wireshark (pcapng)
@@ -77,6 +94,10 @@ pub struct Options {
     /// replaced.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+    /// Stand for a NIC, with its limits and without what it lacks: mlx5, irdma, efa, siw
+    /// (docs/nics.md)
+    #[arg(long, value_name = "NIC", value_parser = nic)]
+    as_nic: Option<String>,
     /// Choose again what a hunt has chosen: the schedule in a file, or that of a seed (`adverb
     /// hunt`)
     #[arg(long, value_name = "FILE_OR_SEED")]
@@ -97,6 +118,10 @@ fn level(text: &str) -> Result<log::LevelFilter, String> {
     text.trim().parse().map_err(|_| "off, error, warn, info, debug and trace are possible".into())
 }
 
+fn nic(name: &str) -> Result<String, String> {
+    adverb_device::nic::Nic::by_name(name).map(|nic| nic.name.into())
+}
+
 /// A level that the program would not understand is said before it starts.
 fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
     match value.filter(|v| args.log.is_none() && !v.is_empty()) {
@@ -109,6 +134,7 @@ fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
 }
 
 pub fn main(args: &Args) -> ExitCode {
+    adverb_survivor::see_children();
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let path = find(program, &std::env::var_os("PATH").unwrap_or_default());
     let mut variables = match variables(&args.options, path.as_deref()) {
@@ -129,10 +155,42 @@ pub fn main(args: &Args) -> ExitCode {
             "nobody will tell peers on other hosts if the program is killed while it has connections of librdmacm: {e}"
         )),
     }
-    let error = Command::new(program).args(arguments).envs(variables).exec();
+    let error = match &args.trace {
+        None => trace::command(program, arguments, variables).exec(),
+        Some(file) => match traced(file, program, arguments, variables) {
+            Ok(status) => return status,
+            Err(error) => error,
+        },
+    };
     let (text, status) = explain(program, &error);
     eprintln!("adverb run: {text}");
     ExitCode::from(status)
+}
+
+/// Runs the program and puts its trace together; fails if it does not start.
+fn traced(
+    file: &Path,
+    program: &OsStr,
+    arguments: &[OsString],
+    mut variables: Vec<(&'static str, OsString)>,
+) -> Result<ExitCode, std::io::Error> {
+    let trace = match trace::Trace::begin(file) {
+        Ok(trace) => trace,
+        Err(text) => {
+            eprintln!("adverb run: {text}");
+            return Ok(ExitCode::from(OWN_FAILURE));
+        }
+    };
+    variables.push(trace.variable());
+    let ended = trace.run(&mut trace::command(program, arguments, variables));
+    let status = ended.inspect_err(|_| trace.forget())?;
+    trace.end().unwrap_or_else(|text| warn(&text));
+    Ok(trace::end_as(status))
+}
+
+/// Where the drop-in libraries are that belong to the command at `exe`.
+pub fn libraries(exe: &Path) -> Result<PathBuf, String> {
+    dropins::find(exe, true).map(|found| found.directory)
 }
 
 /// What is to be set for a program, if it is known which.
@@ -143,6 +201,9 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     libraries.audit = libraries.audit.filter(|_| args.replace);
     if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
         stand_in_front(program, &mut libraries, args.no_preload);
+    }
+    if args.sockets {
+        sockets::over_rdma(&exe, &mut libraries)?;
     }
     let devices =
         adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;
@@ -166,6 +227,7 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     if args.check {
         all.extend(check::variables(args.check_suppress.as_deref(), args.check_exit)?);
     }
+    all.extend(args.as_nic.as_ref().map(|name| (adverb_device::nic::VARIABLE, name.into())));
     all.extend(args.replay.as_deref().map(replay::variable).transpose()?);
     Ok(all)
 }

@@ -4,9 +4,11 @@
 //! They are asked for with [`set`], or with the environment variable `ADVERB_FAULT`, before the
 //! process first opens a device. [`Spec`] says how they are written. What was injected is counted
 //! (the line of counters at level `info` when the process ends) and says "injected" in the log.
+use crate::async_event::AsyncEvent;
 use crate::error::Error;
-use crate::node::Node;
-use adverb_engine::{Cause, Qpn, Time};
+use crate::started::is_started;
+use adverb_cm::{MadKind, RejectReason};
+use adverb_engine::{Cause, Qpn, Time, WcStatus};
 use nix::errno::Errno;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,9 +18,9 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-pub use adverb_link::faults::{Delay, DropPsn, PacketFaults, Rate, Target};
+pub use adverb_link::faults::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
 pub use parse::SpecError;
-pub use spec::{Call, FailCall, KillQp, Spec};
+pub use spec::{Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec};
 
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_FAULT";
@@ -32,7 +34,7 @@ static CHOSEN: OnceLock<Spec> = OnceLock::new();
 /// # Errors
 /// EBUSY if a device was opened already, or faults were chosen.
 pub fn set(spec: Spec) -> Result<(), Error> {
-    if Node::is_started() || CHOSEN.set(spec).is_err() {
+    if is_started() || CHOSEN.set(spec).is_err() {
         return Err(Error::new(Errno::EBUSY, "faults are chosen once, before the first device is opened"));
     }
     Ok(())
@@ -59,6 +61,10 @@ pub(crate) struct Injector {
     qps: AtomicU32,
     /// Calls so far, in the order of [`Call::ALL`].
     calls: [AtomicU64; Call::ALL.len()],
+    /// Messages of the connection manager sent so far, in the order of [`MadKind::ALL`].
+    mads: [AtomicU64; MadKind::ALL.len()],
+    /// Requests for a connection so far.
+    requests: AtomicU64,
     pub(crate) counters: Injected,
 }
 
@@ -71,6 +77,12 @@ pub(crate) struct Injected {
     pub(crate) kill_qp: AtomicU64,
     /// Calls failed.
     pub(crate) fail: AtomicU64,
+    /// Asynchronous events raised.
+    pub(crate) event: AtomicU64,
+    /// Messages of the connection manager that were not sent.
+    pub(crate) cm_drop: AtomicU64,
+    /// Requests for a connection that were refused.
+    pub(crate) cm_reject: AtomicU64,
 }
 
 impl Injector {
@@ -84,26 +96,64 @@ impl Injector {
             spec,
             qps: AtomicU32::new(0),
             calls: [const { AtomicU64::new(0) }; Call::ALL.len()],
+            mads: [const { AtomicU64::new(0) }; MadKind::ALL.len()],
+            requests: AtomicU64::new(0),
             counters: Injected::default(),
         })
     }
 
-    /// Counts a call; ENOMEM if it is one that fails.
+    /// Counts a call; the error if it is one that fails.
     pub(crate) fn call(&self, call: Call) -> Result<(), Error> {
         let at = self.calls[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
-        if !self.spec.fail.contains(&FailCall { call, at }) {
+        let Some(FailCall { errno, .. }) = self.spec.fail.iter().find(|f| f.call == call && f.at == at)
+        else {
             return Ok(());
-        }
+        };
         self.counters.fail.fetch_add(1, Ordering::Relaxed);
-        log::warn!("injected: call {at} of {} fails with ENOMEM", call.name());
-        Err(Error::injected(Errno::ENOMEM))
+        log::warn!("injected: call {at} of {} fails with {errno:?}", call.name());
+        Err(Error::injected(*errno))
     }
 
     /// A queue pair was created: its number in the order of creation, and what is to befall it.
     pub(crate) fn new_qp(&self) -> QpFaults {
         let nth = self.qps.fetch_add(1, Ordering::Relaxed) + 1;
-        let kill = self.spec.kill_qp.iter().filter(|kill| kill.nth == nth).map(|kill| kill.after).min();
-        QpFaults { nth, messages: 0, kill, rnr: self.spec.rnr.map(|_| None) }
+        let kills = self.spec.kill_qp.iter().filter(|kill| kill.nth == nth);
+        let kill = kills.min_by_key(|kill| kill.after).copied();
+        let events = self.spec.events.iter().filter(|event| event.nth == nth).copied().collect();
+        QpFaults { nth, messages: 0, kill, events, rnr: self.spec.rnr.map(|_| None) }
+    }
+
+    /// The asynchronous events that are due, now that so many messages were carried.
+    pub(crate) fn events(&self, qp: &mut QpFaults) -> Vec<AsyncEvent> {
+        let messages = qp.messages;
+        let due: Vec<_> =
+            qp.events.extract_if(.., |e| messages > 0 && messages >= e.after).map(|e| e.event).collect();
+        for event in &due {
+            self.counters.event.fetch_add(1, Ordering::Relaxed);
+            log::warn!("injected: {event:?} after {messages} messages of queue pair number {}", qp.nth);
+        }
+        due
+    }
+
+    /// Counts a message of the connection manager that is to leave. `true` if it is lost.
+    pub(crate) fn loses_mad(&self, mad: &[u8]) -> bool {
+        let Some(kind) = MadKind::of(mad) else { return false };
+        let at = self.mads[kind.index()].fetch_add(1, Ordering::Relaxed) + 1;
+        let lost = self.spec.drop_mad.iter().any(|drop| drop.kind == kind && drop.at == at);
+        if lost {
+            self.counters.cm_drop.fetch_add(1, Ordering::Relaxed);
+            log::warn!("injected: {kind} number {at} is lost");
+        }
+        lost
+    }
+
+    /// Counts a request for a connection; why it is refused, if it is to be.
+    pub(crate) fn refuses(&self) -> Option<RejectReason> {
+        let at = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let reason = self.spec.refuse.iter().find(|refuse| refuse.at == at)?.reason;
+        self.counters.cm_reject.fetch_add(1, Ordering::Relaxed);
+        log::warn!("injected: request {at} for a connection is refused: {reason}");
+        Some(reason)
     }
 
     /// Do receives look absent to a message of this queue pair that needs one?
@@ -119,20 +169,25 @@ impl Injector {
     }
 
     /// Counts messages that a queue pair is about to carry; the cause of its end if it has carried
-    /// its last.
-    pub(crate) fn carry(&self, qp: &mut QpFaults, number: Qpn, messages: u64) -> Option<Cause> {
-        if qp.kill.is_none_or(|after| messages == 0 || qp.messages < after) {
+    /// its last, and the status of its oldest request if one is asked for.
+    pub(crate) fn carry(
+        &self,
+        qp: &mut QpFaults,
+        number: Qpn,
+        messages: u64,
+    ) -> Option<(Cause, Option<WcStatus>)> {
+        let Some(KillQp { status, .. }) = qp.kill.take_if(|kill| messages > 0 && qp.messages >= kill.after)
+        else {
             qp.messages += messages;
             return None;
-        }
-        qp.kill = None;
+        };
         self.counters.kill_qp.fetch_add(1, Ordering::Relaxed);
         log::warn!(
             "injected: queue pair {number:#08x}, created as number {}, goes to the error state after {} messages",
             qp.nth,
             qp.messages
         );
-        Some(Cause::Injected)
+        Some((Cause::Injected, status))
     }
 }
 
@@ -144,7 +199,9 @@ pub(crate) struct QpFaults {
     /// Messages carried.
     messages: u64,
     /// It ends after so many.
-    kill: Option<u64>,
+    kill: Option<KillQp>,
+    /// Asynchronous events that are still to come.
+    events: Vec<RaiseEvent>,
     /// Receives look absent for a while: since when, once a message has needed one.
     rnr: Option<Option<Time>>,
 }

@@ -1,20 +1,19 @@
 //! Reads what faults are asked for; strict, and with an answer that helps.
-use super::spec::{Call, FailCall, KillQp, Spec};
-use adverb_link::faults::{Delay, DropPsn, Rate, Target};
+use super::spec::{
+    Call, DropMad, ERRNOS, EVENTS, FailCall, KillQp, RaiseEvent, Refuse, STATUSES, Spec, UNITS,
+};
+use adverb_cm::{MadKind, RejectReason};
+use adverb_link::faults::{Delay, DelayQp, DropPsn, Rate, Target};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Nanoseconds of the units of time, smallest first.
-pub(super) const UNITS: [(u64, &str); 4] =
-    [(1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s")];
 /// The longest time.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Largest 24-bit number.
 const MAX_24: u64 = 0x00ff_ffff;
 
-const KNOWN: &str =
-    "drop, dup, reorder, corrupt, delay, first, drop-psn, rnr, kill-qp, fail and seed are known";
+const KNOWN: &str = "drop, dup, reorder, corrupt, delay, delay-qp, ecn, first, drop-psn, rnr, kill-qp, fail, event, cm-drop, cm-reject and seed are known";
 
 /// Why a text asks for no faults that there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +59,16 @@ impl Spec {
             "drop-psn" => packets.drop_psn.push(drop_psn(value)?),
             "kill-qp" => self.kill_qp.push(kill_qp(value)?),
             "fail" => self.fail.push(fail(value)?),
+            "delay-qp" => packets.delay_qp.push(delay_qp(value)?),
+            "event" => self.events.push(event(value)?),
+            "cm-drop" => self.drop_mad.push(drop_mad(value)?),
+            "cm-reject" => self.refuse.push(refuse(value)?),
             _ if given.contains(&name) => return Err(format!("{name} is given twice")),
             "drop" => packets.drop = rate(name, value)?,
             "dup" => packets.dup = rate(name, value)?,
             "reorder" => packets.reorder = rate(name, value)?,
             "corrupt" => packets.corrupt = rate(name, value)?,
+            "ecn" => packets.ecn = rate(name, value)?,
             "delay" => packets.delay = Some(delay(value)?),
             "first" => packets.first = Some(number("the count of packets", value, 0, u64::MAX)?),
             "rnr" => self.rnr = Some(time("rnr=50ms", value)?),
@@ -158,18 +162,78 @@ fn drop_psn(value: &str) -> Result<DropPsn> {
     Ok(DropPsn { psn: number("the PSN", psn, 0, MAX_24)? as u32, at })
 }
 
-/// `NTH@after=MESSAGES`.
+/// `NTH@after=MESSAGES` or `NTH@after=MESSAGES@status=STATUS`.
 fn kill_qp(value: &str) -> Result<KillQp> {
     let rule = "it is written as kill-qp=2@after=100: the second queue pair created, after 100 messages";
     let (nth, after) = value.split_once('@').ok_or(rule)?;
+    let (after, status) =
+        after.split_once('@').map_or((after, None), |(after, status)| (after, Some(status)));
     let after = after.trim().strip_prefix("after=").ok_or(rule)?;
+    let status = status.map(|text| {
+        let name = text.trim().strip_prefix("status=").unwrap_or(text).trim();
+        known("status", name, &STATUSES)
+    });
     Ok(KillQp {
+        nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32,
+        after: number("the count of messages", after, 0, u64::MAX)?,
+        status: status.transpose()?,
+    })
+}
+
+/// `NTH@TIME`.
+fn delay_qp(value: &str) -> Result<DelayQp> {
+    const EXAMPLE: &str = "delay-qp=2@5ms";
+    let (nth, held) = value.split_once('@').ok_or("it is written as delay-qp=2@5ms")?;
+    Ok(DelayQp { nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32, time: time(EXAMPLE, held)? })
+}
+
+/// `EVENT@NTH@after=MESSAGES`.
+fn event(value: &str) -> Result<RaiseEvent> {
+    let rule = "it is written as event=port_err@1@after=20: after 20 messages of the first queue pair";
+    let (name, at) = value.split_once('@').ok_or(rule)?;
+    let (nth, after) = at.split_once('@').ok_or(rule)?;
+    let after = after.trim().strip_prefix("after=").ok_or(rule)?;
+    Ok(RaiseEvent {
+        event: known("event", name.trim(), &EVENTS)?,
         nth: number("the queue pair", nth, 1, u32::MAX.into())? as u32,
         after: number("the count of messages", after, 0, u64::MAX)?,
     })
 }
 
-/// `CALL@NTH`.
+/// `MESSAGE@NTH`.
+fn drop_mad(value: &str) -> Result<DropMad> {
+    let (name, at) = value.split_once('@').ok_or("it is written as cm-drop=rep@1: the first REP is lost")?;
+    let names: Vec<_> = MadKind::ALL.iter().map(|kind| (*kind, kind.to_string().to_lowercase())).collect();
+    let all: Vec<_> = names.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
+    Ok(DropMad {
+        kind: known("message", name.trim(), &all)?,
+        at: number("the message after @", at, 1, u64::MAX)?,
+    })
+}
+
+/// `NTH` or `NTH@reason=REASON`.
+fn refuse(value: &str) -> Result<Refuse> {
+    let rule = "it is written as cm-reject=1@reason=28: the first request is refused, with that reason";
+    let (at, reason) = value.split_once('@').map_or((value, None), |(at, reason)| (at, Some(reason)));
+    let reason = match reason {
+        None => RejectReason::CONSUMER_DEFINED,
+        Some(text) => {
+            let digits = text.trim().strip_prefix("reason=").ok_or(rule)?;
+            RejectReason(number("the reason", digits, 1, u16::MAX.into())? as u16)
+        }
+    };
+    Ok(Refuse { at: number("the request", at, 1, u64::MAX)?, reason })
+}
+
+/// What a name stands for.
+fn known<T: Copy>(what: &str, name: &str, all: &[(T, &str)]) -> Result<T> {
+    all.iter().find(|(_, known)| *known == name).map(|(value, _)| *value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
+        format!("there is no {what} {name:?}; {} are possible", names.join(", "))
+    })
+}
+
+/// `CALL@NTH` or `CALL@NTH=ERRNO`.
 fn fail(value: &str) -> Result<FailCall> {
     let (name, at) =
         value.split_once('@').ok_or("it is written as fail=create_cq@3: the third call fails with ENOMEM")?;
@@ -178,5 +242,7 @@ fn fail(value: &str) -> Result<FailCall> {
         let names: Vec<&str> = Call::ALL.iter().map(|call| call.name()).collect();
         format!("no call {name:?} can be made to fail; {} can", names.join(", "))
     })?;
-    Ok(FailCall { call, at: number("the call after @", at, 1, u64::MAX)? })
+    let (at, errno) = at.split_once('=').unwrap_or((at, "ENOMEM"));
+    let errno = known("error", errno.trim(), &ERRNOS)?;
+    Ok(FailCall { call, at: number("the call after @", at, 1, u64::MAX)?, errno })
 }

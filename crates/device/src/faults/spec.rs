@@ -1,7 +1,15 @@
 //! What faults are asked for, and how that is written.
-use adverb_link::faults::{DropPsn, PacketFaults, Rate, Target};
+use crate::async_event::AsyncEvent;
+use adverb_cm::{MadKind, RejectReason};
+use adverb_engine::WcStatus;
+use adverb_link::faults::{DelayQp, DropPsn, PacketFaults, Rate, Target};
+use nix::errno::Errno;
 use std::fmt;
 use std::time::Duration;
+
+/// Nanoseconds of the units of time, smallest first.
+pub(super) const UNITS: [(u64, &str); 4] =
+    [(1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s")];
 
 /// A call of the interface that can be made to fail, by its name in verbs without `ibv_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +27,16 @@ pub enum Call {
     CreateQp,
     ModifyQp,
     OpenXrcd,
+    PostSend,
+    PostRecv,
+    PostSrqRecv,
+    PollCq,
+    ReqNotifyCq,
 }
 
 impl Call {
     /// All of them.
-    pub const ALL: [Call; 12] = [
+    pub const ALL: [Call; 17] = [
         Call::OpenDevice,
         Call::AllocPd,
         Call::RegMr,
@@ -36,6 +49,11 @@ impl Call {
         Call::CreateQp,
         Call::ModifyQp,
         Call::OpenXrcd,
+        Call::PostSend,
+        Call::PostRecv,
+        Call::PostSrqRecv,
+        Call::PollCq,
+        Call::ReqNotifyCq,
     ];
 
     /// As it is written.
@@ -54,17 +72,107 @@ impl Call {
             Call::CreateQp => "create_qp",
             Call::ModifyQp => "modify_qp",
             Call::OpenXrcd => "open_xrcd",
+            Call::PostSend => "post_send",
+            Call::PostRecv => "post_recv",
+            Call::PostSrqRecv => "post_srq_recv",
+            Call::PollCq => "poll_cq",
+            Call::ReqNotifyCq => "req_notify_cq",
         }
     }
 }
 
-/// Fails one call with ENOMEM.
+/// Fails one call. A request that is posted counts as a call, however many are posted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailCall {
     /// Which.
     pub call: Call,
     /// The how manieth of the process, from 1.
     pub at: u64,
+    /// With this error; `poll_cq` has no error of its own, and fails as an overflowed queue does.
+    pub errno: Errno,
+}
+
+/// Errors that a call can be made to fail with, and their names.
+pub const ERRNOS: [(Errno, &str); 12] = [
+    (Errno::ENOMEM, "ENOMEM"),
+    (Errno::EINVAL, "EINVAL"),
+    (Errno::EIO, "EIO"),
+    (Errno::EAGAIN, "EAGAIN"),
+    (Errno::EPERM, "EPERM"),
+    (Errno::EACCES, "EACCES"),
+    (Errno::ENODEV, "ENODEV"),
+    (Errno::EBUSY, "EBUSY"),
+    (Errno::ENOSPC, "ENOSPC"),
+    (Errno::EOPNOTSUPP, "EOPNOTSUPP"),
+    (Errno::EFAULT, "EFAULT"),
+    (Errno::EINTR, "EINTR"),
+];
+
+/// Statuses that the request under way can be made to complete with, and their names.
+pub const STATUSES: [(WcStatus, &str); 13] = [
+    (WcStatus::LocLenErr, "loc_len_err"),
+    (WcStatus::LocQpOpErr, "loc_qp_op_err"),
+    (WcStatus::LocProtErr, "loc_prot_err"),
+    (WcStatus::MwBindErr, "mw_bind_err"),
+    (WcStatus::BadRespErr, "bad_resp_err"),
+    (WcStatus::RemInvReqErr, "rem_inv_req_err"),
+    (WcStatus::RemAccessErr, "rem_access_err"),
+    (WcStatus::RemOpErr, "rem_op_err"),
+    (WcStatus::RetryExcErr, "retry_exc_err"),
+    (WcStatus::RnrRetryExcErr, "rnr_retry_exc_err"),
+    (WcStatus::FatalErr, "fatal_err"),
+    (WcStatus::RespTimeoutErr, "resp_timeout_err"),
+    (WcStatus::GeneralErr, "general_err"),
+];
+
+/// Asynchronous events that can be raised, and their names: about the queue pair, then about its
+/// port and its device.
+pub const EVENTS: [(AsyncEvent, &str); 16] = [
+    (AsyncEvent::QpFatal, "qp_fatal"),
+    (AsyncEvent::QpReqErr, "qp_req_err"),
+    (AsyncEvent::QpAccessErr, "qp_access_err"),
+    (AsyncEvent::CommEst, "comm_est"),
+    (AsyncEvent::SqDrained, "sq_drained"),
+    (AsyncEvent::PathMig, "path_mig"),
+    (AsyncEvent::PathMigErr, "path_mig_err"),
+    (AsyncEvent::QpLastWqeReached, "last_wqe"),
+    (AsyncEvent::DeviceFatal, "device_fatal"),
+    (AsyncEvent::PortActive, "port_active"),
+    (AsyncEvent::PortErr, "port_err"),
+    (AsyncEvent::LidChange, "lid_change"),
+    (AsyncEvent::PkeyChange, "pkey_change"),
+    (AsyncEvent::SmChange, "sm_change"),
+    (AsyncEvent::ClientReregister, "client_reregister"),
+    (AsyncEvent::GidChange, "gid_change"),
+];
+
+/// Raises an asynchronous event. The event alone: nothing happens to the queue pair or the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaiseEvent {
+    /// Which.
+    pub event: AsyncEvent,
+    /// About the how manieth queue pair that the process created, from 1, or its port.
+    pub nth: u32,
+    /// When it has carried so many messages, at least one.
+    pub after: u64,
+}
+
+/// Loses a message of the connection manager that the process sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropMad {
+    /// Of this kind,
+    pub kind: MadKind,
+    /// the how manieth, from 1.
+    pub at: u64,
+}
+
+/// Refuses a request for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// The how manieth that reaches the process, from 1.
+    pub at: u64,
+    /// Why.
+    pub reason: RejectReason,
 }
 
 /// Moves a queue pair to the error state, as a failure of the device would.
@@ -75,6 +183,9 @@ pub struct KillQp {
     /// Messages that it carries before: requests handed over, and requests of its peer that began
     /// to arrive.
     pub after: u64,
+    /// The oldest send request under way completes with this; without one it is flushed as all
+    /// others are.
+    pub status: Option<WcStatus>,
 }
 
 /// Faults on demand.
@@ -90,13 +201,20 @@ pub struct KillQp {
 /// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms, keeping their order; `delay=2ms` for 2 ms; `+-` is `±` |
 /// | `rnr=50ms` | receives of a reliable queue pair look absent for that long from the first message that needs one |
 /// | `kill-qp=2@after=100` | moves the second queue pair created to the error state after 100 messages |
+/// | `kill-qp=2@after=100@status=retry_exc_err` | the same, and the oldest send request under way completes with that status |
 /// | `fail=create_cq@3` | fails the third call of a verb with ENOMEM |
+/// | `fail=post_send@7=EIO` | fails it with another error; a request that is posted counts as a call |
+/// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair: what it acknowledges completes as late |
+/// | `ecn=5%` | marks packets as a switch with a long queue does, those that may be marked |
+/// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
+/// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
+/// | `cm-reject=1@reason=3` | refuses the first request for a connection with a reason, 28 (the program's own) if none is given |
 /// | `first=200` | all of these end with the 200th request and the 200th response that reach a queue pair |
 /// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair created; `@0x12345` names one by its number, none means each |
 /// | `seed=7` | other draws of the same shares |
 ///
-/// Shares have up to seven digits after the point; times are in ns, us, ms or s. `drop-psn`,
-/// `kill-qp` and `fail` may stand more than once.
+/// Shares have up to seven digits after the point; times are in ns, us, ms or s. What names a
+/// packet, a queue pair, a call, an event or a message may stand more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Faults of packets.
@@ -107,13 +225,20 @@ pub struct Spec {
     pub kill_qp: Vec<KillQp>,
     /// Calls that fail.
     pub fail: Vec<FailCall>,
+    /// Asynchronous events.
+    pub events: Vec<RaiseEvent>,
+    /// Messages of the connection manager that are lost.
+    pub drop_mad: Vec<DropMad>,
+    /// Requests for a connection that are refused.
+    pub refuse: Vec<Refuse>,
 }
 
 impl Spec {
     /// Whether nothing is asked for.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        self.packets.is_none() && self.rnr.is_none() && self.kill_qp.is_empty() && self.fail.is_empty()
+        let none = Spec { packets: self.packets.clone(), ..Spec::default() };
+        self.packets.is_none() && *self == none
     }
 }
 
@@ -126,6 +251,7 @@ impl fmt::Display for Spec {
             ("dup", packets.dup),
             ("reorder", packets.reorder),
             ("corrupt", packets.corrupt),
+            ("ecn", packets.ecn),
         ] {
             if rate != Rate::NEVER {
                 items.push(format!("{name}={}", Share(rate)));
@@ -138,6 +264,9 @@ impl fmt::Display for Spec {
             };
             items.push(format!("delay={}{spread}", Time(delay.mean)));
         }
+        for DelayQp { nth, time } in &packets.delay_qp {
+            items.push(format!("delay-qp={nth}@{}", Time(*time)));
+        }
         items.extend(packets.first.map(|first| format!("first={first}")));
         for DropPsn { psn, at } in &packets.drop_psn {
             let at = match at {
@@ -148,8 +277,26 @@ impl fmt::Display for Spec {
             items.push(format!("drop-psn={psn}{at}"));
         }
         items.extend(self.rnr.map(|time| format!("rnr={}", Time(time))));
-        items.extend(self.kill_qp.iter().map(|k| format!("kill-qp={}@after={}", k.nth, k.after)));
-        items.extend(self.fail.iter().map(|x| format!("fail={}@{}", x.call.name(), x.at)));
+        for KillQp { nth, after, status } in &self.kill_qp {
+            let named = STATUSES.into_iter().find(|(of, _)| Some(*of) == *status);
+            let status = named.map_or(String::new(), |(_, name)| format!("@status={name}"));
+            items.push(format!("kill-qp={nth}@after={after}{status}"));
+        }
+        for FailCall { call, at, errno } in &self.fail {
+            let named = ERRNOS.into_iter().find(|(of, _)| of == errno && *of != Errno::ENOMEM);
+            let errno = named.map_or(String::new(), |(_, name)| format!("={name}"));
+            items.push(format!("fail={}@{at}{errno}", call.name()));
+        }
+        for RaiseEvent { event, nth, after } in &self.events {
+            let name = EVENTS.into_iter().find(|(of, _)| of == event).map_or("", |(_, name)| name);
+            items.push(format!("event={name}@{nth}@after={after}"));
+        }
+        for DropMad { kind, at } in &self.drop_mad {
+            items.push(format!("cm-drop={}@{at}", kind.to_string().to_lowercase()));
+        }
+        for Refuse { at, reason } in &self.refuse {
+            items.push(format!("cm-reject={at}@reason={}", reason.0));
+        }
         if packets.seed != 0 {
             items.push(format!("seed={}", packets.seed));
         }
@@ -178,11 +325,11 @@ struct Time(Duration);
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let (unit, name) = super::parse::UNITS
+        let (unit, name) = UNITS
             .into_iter()
             .rev()
             .find(|(unit, _)| nanos.is_multiple_of(u128::from(*unit)))
-            .unwrap_or(super::parse::UNITS[0]);
+            .unwrap_or(UNITS[0]);
         write!(f, "{}{name}", nanos / u128::from(unit))
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use adverb_engine::Time;
+use adverb_engine::{Time, WcStatus};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -24,21 +24,24 @@ fn what_is_written_is_read() {
                 reorder: rate(5000),
                 corrupt: rate(100),
                 delay: Some(Delay { mean: Duration::from_millis(2), spread: Duration::from_millis(1) }),
+                ecn: Rate::NEVER,
+                delay_qp: vec![],
                 drop_psn: vec![
                     DropPsn { psn: 5, at: Some(Target::Nth(2)) },
                     DropPsn { psn: 255, at: Some(Target::Qpn(0x1234)) },
                 ],
             },
             rnr: Some(Duration::from_millis(50)),
-            kill_qp: vec![],
-            fail: vec![],
+            ..Spec::default()
         }
     );
-    let read = spec("kill-qp=2@after=100,kill-qp=3@after=0,fail=create_cq@3,fail=reg_mr@1");
-    let kill = |nth, after| KillQp { nth, after };
-    let fail = |call, at| FailCall { call, at };
-    assert_eq!(read.kill_qp, [kill(2, 100), kill(3, 0)]);
-    assert_eq!(read.fail, [fail(Call::CreateCq, 3), fail(Call::RegMr, 1)]);
+    let read = spec(
+        "kill-qp=2@after=100,kill-qp=3@after=0@status=retry_exc_err,fail=create_cq@3,fail=post_send@1=EIO",
+    );
+    let kill = |nth, after, status| KillQp { nth, after, status };
+    let fail = |call, at, errno| FailCall { call, at, errno };
+    assert_eq!(read.kill_qp, [kill(2, 100, None), kill(3, 0, Some(WcStatus::RetryExcErr))]);
+    assert_eq!(read.fail, [fail(Call::CreateCq, 3, Errno::ENOMEM), fail(Call::PostSend, 1, Errno::EIO)]);
     assert!(spec("").is_none() && spec("seed=3").is_none() && spec("drop=0%").is_none());
     assert!(!spec("rnr=1ns").is_none());
 }
@@ -89,6 +92,16 @@ fn what_is_wrong_is_named() {
         ("fail=create_cq", "fail=create_cq", "create_cq@3"),
         ("fail=create_cqs@1", "fail=create_cqs@1", "create_comp_channel, create_cq, create_srq"),
         ("fail=create_cq@0", "fail=create_cq@0", "from 1"),
+        ("fail=post_send@1=EWHAT", "fail=post_send@1=EWHAT", "ENOMEM, EINVAL"),
+        ("delay-qp=2", "delay-qp=2", "delay-qp=2@5ms"),
+        ("delay-qp=0@1ms", "delay-qp=0@1ms", "from 1"),
+        ("event=port_err@1", "event=port_err@1", "event=port_err@1@after=20"),
+        ("event=port@1@after=1", "event=port@1@after=1", "device_fatal, port_active, port_err"),
+        ("cm-drop=rep", "cm-drop=rep", "cm-drop=rep@1"),
+        ("cm-drop=ack@1", "cm-drop=ack@1", "req, mra, rej, rep"),
+        ("cm-reject=0", "cm-reject=0", "from 1"),
+        ("cm-reject=1@28", "cm-reject=1@28", "cm-reject=1@reason=28"),
+        ("kill-qp=1@after=1@status=good", "kill-qp=1@after=1@status=good", "loc_len_err, loc_qp_op_err"),
     ] {
         let error = text.parse::<Spec>().unwrap_err();
         let said = error.to_string();
@@ -112,8 +125,11 @@ fn any_spec() -> impl Strategy<Value = Spec> {
         prop::collection::vec((0..=0x00ff_ffffu32, at).prop_map(|(psn, at)| DropPsn { psn, at }), 0..3);
     let delay = (any_time(), any_time()).prop_map(|(a, b)| Delay { mean: a.max(b), spread: a.min(b) });
     let numbers = (any::<u64>(), prop::option::of(any::<u64>()));
-    let packets = (numbers, [rate(), rate(), rate(), rate()], prop::option::of(delay), psns).prop_map(
-        |((seed, first), [drop, dup, reorder, corrupt], delay, drop_psn)| PacketFaults {
+    let qps = (1..=u32::MAX, any_time()).prop_map(|(nth, time)| DelayQp { nth, time });
+    let named = (psns, prop::collection::vec(qps, 0..3));
+    let rates = [rate(), rate(), rate(), rate(), rate()];
+    let packets = (numbers, rates, prop::option::of(delay), named).prop_map(
+        |((seed, first), [drop, dup, reorder, corrupt, ecn], delay, (drop_psn, delay_qp))| PacketFaults {
             seed,
             first,
             drop,
@@ -121,19 +137,44 @@ fn any_spec() -> impl Strategy<Value = Spec> {
             reorder,
             corrupt,
             delay,
+            ecn,
+            delay_qp,
             drop_psn,
         },
     );
-    let kill = (1..=u32::MAX, any::<u64>()).prop_map(|(nth, after)| KillQp { nth, after });
-    let fail =
-        (prop::sample::select(Call::ALL.to_vec()), 1..=u64::MAX).prop_map(|(call, at)| FailCall { call, at });
+    let status = prop::option::of(prop::sample::select(STATUSES.map(|(status, _)| status).to_vec()));
+    let kill = (1..=u32::MAX, any::<u64>(), status);
+    let kill = kill.prop_map(|(nth, after, status)| KillQp { nth, after, status });
+    let errno = prop::sample::select(ERRNOS.map(|(errno, _)| errno).to_vec());
+    let fail = (prop::sample::select(Call::ALL.to_vec()), 1..=u64::MAX, errno);
+    let fail = fail.prop_map(|(call, at, errno)| FailCall { call, at, errno });
     let (kill, fail) = (prop::collection::vec(kill, 0..3), prop::collection::vec(fail, 0..3));
-    (packets, prop::option::of(any_time()), kill, fail).prop_map(|(packets, rnr, kill_qp, fail)| Spec {
-        packets,
-        rnr,
-        kill_qp,
-        fail,
-    })
+    let told = (any_events(), any_messages());
+    (packets, prop::option::of(any_time()), kill, fail, told).prop_map(
+        |(packets, rnr, kill_qp, fail, (events, (drop_mad, refuse)))| Spec {
+            packets,
+            rnr,
+            kill_qp,
+            fail,
+            events,
+            drop_mad,
+            refuse,
+        },
+    )
+}
+
+fn any_events() -> impl Strategy<Value = Vec<RaiseEvent>> {
+    let event = prop::sample::select(EVENTS.map(|(event, _)| event).to_vec());
+    let event = (event, 1..=u32::MAX, any::<u64>());
+    prop::collection::vec(event.prop_map(|(event, nth, after)| RaiseEvent { event, nth, after }), 0..3)
+}
+
+fn any_messages() -> impl Strategy<Value = (Vec<DropMad>, Vec<Refuse>)> {
+    let drop = (prop::sample::select(MadKind::ALL.to_vec()), 1..=u64::MAX);
+    let drop = drop.prop_map(|(kind, at)| DropMad { kind, at });
+    let refuse = (1..=u64::MAX, 1..=u16::MAX);
+    let refuse = refuse.prop_map(|(at, reason)| Refuse { at, reason: RejectReason(reason) });
+    (prop::collection::vec(drop, 0..3), prop::collection::vec(refuse, 0..3))
 }
 
 proptest! {
@@ -151,7 +192,7 @@ proptest! {
 
     #[test]
     fn no_text_that_is_nearly_right_makes_the_parser_panic(
-        text in "(drop|delay|rnr|drop-psn|kill-qp|fail|seed)=[0-9a-fx.@#±%+µmnus-]{0,24}"
+        text in "(drop|delay|delay-qp|ecn|event|cm-drop|cm-reject|rnr|drop-psn|kill-qp|fail|seed)=[0-9a-fx.@#±%+µmnus-]{0,24}"
     ) {
         if let Ok(spec) = text.parse::<Spec>() {
             prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
@@ -188,4 +229,38 @@ fn receives_hide_from_the_first_message_on() {
     let mut qp = injector.new_qp();
     let hides: Vec<bool> = [100, 109, 110, 105].map(|t| injector.hides_receives(&mut qp, Time(t))).into();
     assert_eq!(hides, [true, true, false, false], "it comes back after its end");
+}
+
+/// FLT-1: each event once, when its queue pair has carried so many messages.
+#[test]
+fn events_come_after_their_messages_once() {
+    let injector = Injector::new(spec("event=port_err@2@after=3,event=comm_est@2@after=0")).unwrap();
+    let (mut first, mut second) = (injector.new_qp(), injector.new_qp());
+    let carried = |qp: &mut QpFaults| {
+        injector.carry(qp, 9, 1);
+        injector.events(qp)
+    };
+    assert!((0..9).all(|_| carried(&mut first).is_empty()));
+    let came: Vec<_> = (0..9).map(|_| carried(&mut second)).collect();
+    assert_eq!((&came[0], &came[2]), (&vec![AsyncEvent::CommEst], &vec![AsyncEvent::PortErr]));
+    assert_eq!(came.concat().len(), 2);
+    assert_eq!(injector.counters.event.load(Ordering::Relaxed), 2);
+}
+
+/// FLT-2: the message of that kind and number is lost, and the request of that number refused.
+#[test]
+fn messages_are_lost_and_requests_refused_by_number() {
+    let injector = Injector::new(spec("cm-drop=rep@2,cm-reject=2@reason=3,cm-reject=3")).unwrap();
+    let message = |kind: MadKind| {
+        let mut mad = [0; 256];
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        mad[16..18].copy_from_slice(&(kind as u16).to_be_bytes());
+        mad
+    };
+    let lost = [MadKind::Rep, MadKind::Req, MadKind::Rep, MadKind::Rep]
+        .map(|kind| injector.loses_mad(&message(kind)));
+    assert_eq!(lost, [false, false, true, false]);
+    assert!(!injector.loses_mad(&[0; 256]));
+    let refused = [(); 4].map(|()| injector.refuses().map(|reason| reason.0));
+    assert_eq!(refused, [None, Some(3), Some(28), None]);
 }

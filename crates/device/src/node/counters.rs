@@ -1,6 +1,6 @@
 //! What a process counts: the link's packets, the node's, those of all queue pairs.
 use super::Node;
-use crate::qp::{Qp, QpInner};
+use super::queue_pair::{AnyQp, QpInner};
 use adverb_engine::qp::Counters;
 use adverb_memory::Private;
 use adverb_sync::Mutex;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a queue pair that somebody works on is waited for.
-const PATIENCE: Duration = Duration::from_millis(20);
+const COUNT_WAIT: Duration = Duration::from_millis(20);
 
 /// What the node counts; packets of the link are counted there.
 #[derive(Debug, Default)]
@@ -83,8 +83,8 @@ impl Node {
             self.counters.handovers.load(Ordering::Relaxed),
             self.counters.handed_over.load(Ordering::Relaxed),
         );
-        self.qps.for_each(|qp: &Qp| {
-            if let Some(inner) = qp.inner.try_lock_for(PATIENCE) {
+        self.qps.for_each(|qp: &AnyQp| {
+            if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.0 += inner.handovers.0;
                 sum.1 += inner.handovers.1;
             }
@@ -97,8 +97,8 @@ impl Node {
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
         let mut sum = *self.gone.lock();
-        self.qps.for_each(|qp: &Qp| {
-            if let Some(inner) = qp.inner.try_lock_for(PATIENCE) {
+        self.qps.for_each(|qp: &AnyQp| {
+            if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.add(inner.engine.counters());
             }
         });
@@ -125,6 +125,9 @@ impl Node {
                 ("fault_rnr", &counters.rnr),
                 ("fault_kill_qp", &counters.kill_qp),
                 ("fault_fail", &counters.fail),
+                ("fault_event", &counters.event),
+                ("fault_cm_drop", &counters.cm_drop),
+                ("fault_cm_reject", &counters.cm_reject),
             ]
         });
         let own = own.into_iter().chain(injected).map(|(name, value)| (name, value.load(Ordering::Relaxed)));
@@ -143,8 +146,8 @@ impl Node {
         }
         if let Some(lanes) = &self.lanes {
             // What peers may map, in bytes, and why other regions are reached by system calls.
-            let held = lanes.file.held();
-            text += &format!(" shared_bytes={} shared_resident={}", held.own + held.blocks, held.resident);
+            let usage = lanes.file.usage();
+            text += &format!(" shared_bytes={} shared_resident={}", usage.own + usage.blocks, usage.resident);
             for (why, times) in &*self.counters.private.lock() {
                 text += &format!(" private_{why}={times}");
             }
@@ -168,7 +171,8 @@ impl Node {
                 + link.fault_corrupt
                 + link.fault_dup
                 + link.fault_reorder
-                + link.fault_delay,
+                + link.fault_delay
+                + link.fault_ecn,
             lane_sent: self.counters.lane_sent.load(Ordering::Relaxed),
             lane_received: self.counters.lane_received.load(Ordering::Relaxed),
         }

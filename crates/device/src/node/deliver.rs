@@ -1,16 +1,14 @@
 //! From the engine's effects to the completion queues, the events and the timers.
-use crate::cq::Cq;
+use super::queue_pair::{AnyQp, QpInner};
 use crate::node::{Node, Timed};
-use crate::qp::{Qp, QpInner};
-use adverb_engine::{Cause, Completion, CqRef, Effects, QpEvent, QpState, Time};
-use std::sync::Arc;
+use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
 impl Node {
     /// Moves completions to their queues and events to the context, in order. A queue that
     /// overflows fails the queue pair.
-    pub(crate) fn deliver(&self, qp: &Qp, inner: &mut QpInner, effects: &mut Effects) {
-        qp.publish_failure(inner);
+    pub(crate) fn deliver(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
+        self.publish_failure(qp, inner);
         while !effects.is_empty() {
             if let Some(op) = effects.key_op.take() {
                 // Checked by the engine under the read lock; a race with another invalidate of the
@@ -23,33 +21,25 @@ impl Node {
                 attached.add(&effects.counted);
                 effects.counted.clear();
             }
-            let now = || self.now();
             let mut overflow = None;
             for (target, completion) in effects.completions.drain(..) {
                 if let Some(cause) = &completion.cause {
-                    qp.log_failure(&completion, cause);
+                    log_failure(qp, &completion, cause);
                 }
-                let pushed = match target {
-                    CqRef::Send => push(qp.send_cq.as_ref(), completion, now),
-                    CqRef::Recv => push(qp.recv_cq.as_ref(), completion, now),
-                    CqRef::XrcSrq(number) => {
-                        let srq = self.srq(number);
-                        push(srq.as_ref().and_then(|s| s.xrc_cq()), completion, now)
-                    }
-                };
-                overflow = overflow.or(pushed.err());
+                let added = qp.own.complete(target, completion);
+                overflow = overflow.or(added.err());
             }
             for event in effects.events.drain(..) {
                 if let QpEvent::Fatal(c) | QpEvent::ReqErr(c) | QpEvent::AccessErr(c) = &event {
                     log::info!("queue pair {:#08x}: {c}", qp.number());
                 }
-                qp.raise(event);
+                qp.own.raise(event);
             }
             if let Some(cause) = overflow
                 && inner.engine.state() != QpState::Err
             {
                 inner.engine.fail(cause, effects);
-                qp.publish_failure(inner);
+                self.publish_failure(qp, inner);
             }
             if !inner.rendezvous.is_empty() {
                 self.begin_rendezvous(qp, inner, effects);
@@ -62,7 +52,7 @@ impl Node {
     }
 
     /// Enters the queue pair's deadline unless an earlier entry stands already.
-    pub(crate) fn keep_timer(&self, qp: &Qp, inner: &QpInner) {
+    pub(crate) fn keep_timer(&self, qp: &AnyQp, inner: &QpInner) {
         let Some(at) = inner.engine.poll_timeout() else { return };
         let old = qp.timer_at.load(Ordering::Relaxed);
         if at.0 < old {
@@ -72,7 +62,14 @@ impl Node {
     }
 }
 
-/// Adds a completion to a queue, if there is one.
-fn push(cq: Option<&Arc<Cq>>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
-    cq.map_or(Ok(()), |cq| cq.push(completion, now))
+fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
+    let level = if completion.status == WcStatus::WrFlushErr { log::Level::Debug } else { log::Level::Warn };
+    log::log!(
+        level,
+        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",
+        qp.number(),
+        completion.opcode,
+        completion.status,
+        completion.wr_id
+    );
 }

@@ -2,55 +2,21 @@
 //! receives.
 use super::clock::StepClock;
 use super::network::copy_payload;
+use super::queue_pair::{AnyQp, FramePort, QpInner};
+use super::receives::Receives;
 use super::road::{Road, Room, Unsent};
 use super::{Node, Tx};
-use crate::qp::{Qp, QpInner};
-use crate::raw::Port;
-use crate::srq::SrqSource;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Effects, KeyTable, Time, Transmit};
 use adverb_memory::HostMemory;
-use std::collections::VecDeque;
-use std::time::Duration;
-
-/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not
-/// give a program so many at once, either.
-const MOST_KEPT: usize = 4096;
-const KEPT_FOR: Duration = Duration::from_millis(100);
-
-/// Frames that came before their receive, each with the time.
-#[derive(Debug, Default)]
-pub(crate) struct KeptFrames(VecDeque<(Time, Vec<u8>)>);
-
-impl KeptFrames {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-    /// Keeps one; the oldest, and those that waited too long, make room.
-    fn keep(&mut self, frame: &[u8], now: Time) {
-        while self.0.len() >= MOST_KEPT || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR) {
-            self.0.pop_front();
-        }
-        self.0.push_back((now, frame.to_vec()));
-    }
-    fn next(&mut self, now: Time) -> Option<Vec<u8>> {
-        loop {
-            let (at, frame) = self.0.pop_front()?;
-            if now.since(at) <= KEPT_FOR {
-                return Some(frame);
-            }
-        }
-    }
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 /// The road to an interface's port.
 struct Frames<'a> {
     node: &'a Node,
-    port: &'a Port,
+    port: &'a dyn FramePort,
     taken: Vec<Vec<u8>>,
 }
 
@@ -76,13 +42,18 @@ impl Road for Frames<'_> {
 
 impl Node {
     /// Sends what a raw packet queue pair has.
-    pub(super) fn pump_frames(&self, inner: &mut QpInner, effects: &mut Effects, port: &Port) -> Room {
+    pub(super) fn pump_frames(
+        &self,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        port: &dyn FramePort,
+    ) -> Room {
         let mut road = Frames { node: self, port, taken: Vec::new() };
         self.drain(&mut inner.engine, &mut road, &StepClock::new(self, false), effects, self.keys.read())
     }
 
     /// Puts a frame into a queue pair's next receive.
-    pub(crate) fn give_frame(&self, qp: &Qp, frame: &[u8], tx: &mut Tx) {
+    pub(crate) fn give_frame(&self, qp: &AnyQp, frame: &[u8], tx: &mut Tx) {
         let mut inner = qp.inner.lock();
         if !inner.frames.is_empty() || inner.engine.lacks_receive() {
             inner.frames.keep(frame, self.now());
@@ -92,7 +63,7 @@ impl Node {
     }
 
     /// Gives a queue pair, which has a receive now, frames that came shortly before.
-    pub(crate) fn give_kept_frames(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
+    pub(crate) fn give_kept_frames(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         while !inner.engine.lacks_receive()
             && let Some(frame) = inner.frames.next(self.now())
         {
@@ -100,15 +71,32 @@ impl Node {
         }
     }
 
-    fn place_frame(&self, qp: &Qp, inner: &mut QpInner, frame: &[u8], tx: &mut Tx) {
+    fn place_frame(&self, qp: &AnyQp, inner: &mut QpInner, frame: &[u8], tx: &mut Tx) {
         {
             let keys = self.keys.read();
-            let mut source = SrqSource { node: self, qp };
+            let mut source = Receives(&qp.own);
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let effects = &mut tx.effects;
             let mut env = Env { clock: &Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
             inner.engine.take_frame(&mut env, frame);
         }
         self.deliver(qp, inner, &mut tx.effects);
+    }
+
+    /// Gives frames that came to the queue pairs that are to have them.
+    pub(super) fn take_frames(&self) -> bool {
+        let frames = self.link().frames();
+        for raw in &frames {
+            let port = self.frame_ports.lock().get(&raw.interface).and_then(Weak::upgrade);
+            let Some(port) = port else { continue };
+            let takers = port.takers(raw);
+            if takers.is_empty() {
+                self.counters.frame_for_nobody.fetch_add(1, Ordering::Relaxed);
+            }
+            for qp in takers {
+                self.with_tx(|tx| self.give_frame(&qp, &raw.bytes, tx));
+            }
+        }
+        !frames.is_empty()
     }
 }

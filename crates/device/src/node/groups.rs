@@ -1,8 +1,8 @@
 //! Multicast groups that queue pairs of this process are attached to, and who gets their packets.
 use super::progress::Batch;
+use super::queue_pair::AnyQp;
 use super::{Node, from_link};
 use crate::error::Error;
-use crate::qp::Qp;
 use adverb_engine::AddressVector;
 use adverb_link::{AddrIndex, Route, RxPacket};
 use adverb_sync::RwLock;
@@ -27,7 +27,7 @@ struct Group {
     interface: u32,
     /// Memberships without a queue pair, and those of attached ones.
     uses: usize,
-    attached: Vec<Weak<Qp>>,
+    attached: Vec<Weak<AnyQp>>,
 }
 
 impl Node {
@@ -73,7 +73,7 @@ impl Node {
     ///
     /// # Errors
     /// ENOMEM beyond [`MOST_ATTACHED`].
-    pub(crate) fn attach(&self, index: AddrIndex, qp: &Qp) -> Result<(), Error> {
+    pub(crate) fn attach(&self, index: AddrIndex, qp: &AnyQp) -> Result<(), Error> {
         let mut groups = self.groups.0.write();
         let Some(group) = groups.get_mut(&index) else { return Ok(()) };
         group.attached.retain(|qp| qp.strong_count() > 0);
@@ -83,15 +83,15 @@ impl Node {
                 format!("{MOST_ATTACHED} queue pairs are attached to the group already, the most"),
             ));
         }
-        group.attached.extend(qp.me().map(|qp| Arc::downgrade(&qp)));
+        group.attached.extend(qp.own.me().map(|qp| Arc::downgrade(&qp)));
         Ok(())
     }
 
     /// Gives it no more of that.
-    pub(crate) fn detach(&self, index: AddrIndex, qp: &Qp) {
+    pub(crate) fn detach(&self, index: AddrIndex, qp: &AnyQp) {
         if let Some(group) = self.groups.0.write().get_mut(&index) {
-            let me = std::ptr::from_ref(qp);
-            if let Some(at) = group.attached.iter().position(|of| of.as_ptr() == me) {
+            let me = std::ptr::from_ref(qp).cast::<()>();
+            if let Some(at) = group.attached.iter().position(|of| of.as_ptr().cast::<()>() == me) {
                 group.attached.swap_remove(at);
             }
         }
@@ -139,7 +139,7 @@ impl Node {
         headers: Headers,
         payload: &[u8],
     ) {
-        let attached: Vec<Arc<Qp>> = {
+        let attached: Vec<Arc<AnyQp>> = {
             let groups = self.groups.0.read();
             let group = p.local.and_then(|index| groups.get(&index));
             group.iter().flat_map(|group| &group.attached).filter_map(Weak::upgrade).collect()

@@ -1,9 +1,9 @@
 //! Where faults on request meet queue pairs: their end after so many messages, receives that look
 //! absent.
 use super::local::takes_receive;
+use super::queue_pair::{AnyQp, QpInner};
 use crate::faults::QpFaults;
 use crate::node::Node;
-use crate::qp::{Qp, QpInner};
 use adverb_engine::{Effects, QpState};
 use adverb_wire::Headers;
 
@@ -18,7 +18,7 @@ impl Node {
     /// Before a queue pair takes a packet. `true` if it ended instead.
     pub(super) fn inject(
         &self,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         headers: &Headers,
         effects: &mut Effects,
@@ -39,7 +39,7 @@ impl Node {
     /// Before a queue pair carries messages. `true` if it ended instead.
     pub(crate) fn inject_messages(
         &self,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         messages: u64,
         effects: &mut Effects,
@@ -48,9 +48,17 @@ impl Node {
         if matches!(inner.engine.state(), QpState::Reset | QpState::Init | QpState::Err) {
             return false;
         }
-        match injector.carry(faults, qp.number(), messages) {
-            Some(cause) => {
+        let end = injector.carry(faults, qp.number(), messages);
+        for event in injector.events(faults) {
+            qp.own.raise_injected(event);
+        }
+        match end {
+            Some((cause, None)) => {
                 inner.engine.fail(cause, effects);
+                true
+            }
+            Some((cause, Some(status))) => {
+                inner.engine.fail_oldest_send(status, cause, effects);
                 true
             }
             None => false,

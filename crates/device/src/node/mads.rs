@@ -2,9 +2,8 @@
 //! thread; and back.
 use crate::error::Error;
 use crate::interfaces;
-use crate::mad::{Arrival, MAD_LEN, MadHandler, Path};
-use crate::node::{NEVER, Node, Timed, quiet_from_link};
-use adverb_cm::Route as Owner;
+use crate::node::{Arrival, MAD_LEN, MadHandler, NEVER, Node, Timed, quiet_from_link};
+use adverb_cm::{Path, Route as Owner};
 use adverb_engine::Time;
 use adverb_link::{Delivery, MAD_QPN, Route, RxFrom, RxPacket, SLOT_BITS, ServiceClaim, ServiceIndex, Slot};
 use adverb_sync::{Mutex, RwLock};
@@ -15,6 +14,10 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+mod came;
+
+use came::{Came, is_taken};
 
 /// Q_Key of queue pair 1 (IBTA 3.5.3).
 const QKEY: u32 = 0x8001_0000;
@@ -54,67 +57,17 @@ pub(super) struct Mads {
     early: Mutex<VecDeque<(Time, Came)>>,
 }
 
+impl Mads {
+    pub(super) fn has_handler(&self) -> bool {
+        self.handler.read().is_some()
+    }
+}
+
 struct Deadline(AtomicU64);
 
 impl Default for Deadline {
     fn default() -> Self {
         Deadline(AtomicU64::new(NEVER))
-    }
-}
-
-/// A MAD that came, with its headers.
-struct Came {
-    src: SocketAddr,
-    dst: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    handed_on: bool,
-    direct: bool,
-    unproven: bool,
-    bytes: Box<[u8]>,
-}
-
-impl Came {
-    fn of(p: &RxPacket<'_>) -> Self {
-        Came {
-            src: p.src,
-            dst: p.dst,
-            traffic_class: p.traffic_class,
-            hop_limit: p.hop_limit,
-            handed_on: p.handed_on,
-            direct: p.direct,
-            unproven: p.unproven,
-            bytes: p.bytes.into(),
-        }
-    }
-
-    fn packet(&self) -> RxPacket<'_> {
-        RxPacket {
-            src: self.src,
-            dst: self.dst,
-            local: None,
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
-            handed_on: self.handed_on,
-            direct: self.direct,
-            unproven: self.unproven,
-            bytes: &self.bytes,
-        }
-    }
-
-    fn path(&self) -> Path {
-        Path { local: self.dst, remote: self.src.ip() }
-    }
-
-    fn scope_id(&self) -> u32 {
-        match self.src {
-            SocketAddr::V6(v6) => v6.scope_id(),
-            SocketAddr::V4(_) => 0,
-        }
-    }
-
-    fn mad(&self) -> Option<&[u8; MAD_LEN]> {
-        self.bytes.last_chunk()
     }
 }
 
@@ -139,18 +92,6 @@ enum Whose {
     Anybody,
     /// No MAD of the connection manager.
     Nobody,
-}
-
-/// Is it a MAD as queue pair 1 takes it? All else changes nothing.
-fn is_taken(p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) -> bool {
-    headers.bth.opcode == SEND_ONLY
-        && headers.bth.pkey & 0x7fff == 0x7fff
-        && headers.deth.is_some_and(|deth| deth.qkey == QKEY && deth.src_qpn == MAD_QPN)
-        && payload.len() == MAD_LEN
-        && headers.bth.pad == 0
-        && !p.src.ip().is_multicast()
-        && !p.src.ip().is_unspecified()
-        && adverb_cm::route(payload).is_ok()
 }
 
 impl Node {
@@ -506,11 +447,19 @@ impl Node {
             IpAddr::V6(v6) if interfaces::is_link_local(&v6) => {
                 let open =
                     self.addresses.lock().iter().find(|(of, ..)| *of == ip).map(|(_, scope, _)| *scope);
-                open.map_or_else(|| crate::mad::place_of(ip, 0).map(|place| place.scope_id), Ok)
+                open.map_or_else(|| interface_of(ip), Ok)
             }
             _ => Ok(0),
         }
     }
+}
+
+/// The interface that has an address.
+fn interface_of(ip: IpAddr) -> Result<u32, Error> {
+    let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
+    interface.map(|interface| interface.index).ok_or_else(|| {
+        Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {ip} (is its interface up?)"))
+    })
 }
 
 fn slot_of_id(id: u32) -> Slot {

@@ -4,18 +4,14 @@
 //! *Whoever waits makes progress.* Polling, posting and waiting calls drive [`Node::progress`]
 //! inline; one background thread sleeps in `epoll` and steps in when the program does not (see
 //! `thread`).
-use crate::cq::Cq;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
+use crate::host::{Lanes, PathChoice};
 use crate::interfaces::Interface;
-use crate::lanes::{Lanes, PathChoice};
-use crate::ports::Ports;
-use crate::qp::Qp;
-use crate::srq::Srq;
 use adverb_engine::qp::Counters;
 use adverb_engine::qp::ReorderMemory;
-use adverb_engine::{Gid, KeyTable, PdId, Time};
-use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, Slot, UdpLink};
+use adverb_engine::{Gid, KeyTable, Time};
+use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, UdpLink};
 use adverb_memory::Life;
 use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
@@ -24,22 +20,34 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+mod backlog;
 mod clock;
 mod counters;
 mod deliver;
+mod due;
+mod early;
 mod frames;
 mod groups;
+mod handshake;
 mod inject;
+mod leave;
 mod local;
+mod mad_handler;
 mod mads;
 mod network;
 mod numbers;
 mod policy;
+pub(crate) mod ports;
 mod progress;
+mod publish;
 mod pump;
+mod queue_pair;
+mod receives;
+mod registry;
+mod rendezvous;
 mod ring;
 mod road;
 mod sleep;
@@ -48,20 +56,26 @@ mod tests;
 mod thread;
 mod timers;
 
+use backlog::Backlog;
 use clock::Clocks;
 pub use counters::{NodeCounters, Stats};
-pub(crate) use frames::KeptFrames;
 use groups::Groups;
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
-pub(crate) use local::{Backlog, Stash};
+pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 use mads::Mads;
 pub(crate) use network::scope_of;
 use numbers::Numbers;
 use policy::Policy;
+pub use ports::PortState;
+use ports::Ports;
 use progress::Rx;
 pub(crate) use pump::Tx;
+pub use queue_pair::QueuePair;
+pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
+use registry::Registry;
+pub(crate) use rendezvous::make_room;
 use timers::Timers;
-pub(crate) use timers::{NEVER, Timed};
+pub(crate) use timers::{NEVER, Timed, TimedQueue};
 
 /// The engine of a process.
 pub struct Node {
@@ -73,15 +87,10 @@ pub struct Node {
     /// Wakes the background thread.
     wake: EventFd,
     qps: Numbers,
-    srqs: RwLock<HashMap<u32, Arc<Srq>>>,
+    registry: Registry,
     pub(crate) keys: RwLock<KeyTable>,
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
-    /// Completion queues that the timer queue may name: moderated or watched ones.
-    timed_cqs: Mutex<HashMap<u32, Weak<Cq>>>,
-    next_cq: AtomicU32,
-    next_pd: AtomicU32,
-    next_srq: AtomicU32,
     timers: Timers,
     rx: Mutex<Rx>,
     /// Addresses opened so far, with the descriptors that epoll watches.
@@ -89,11 +98,14 @@ pub struct Node {
     /// Who drives.
     policy: Policy,
     /// Queue pairs to be pumped at the next poll.
-    pending: Mutex<Vec<Arc<Qp>>>,
+    pending: Mutex<Vec<Arc<AnyQp>>>,
     any_pending: AtomicBool,
     /// Queue pairs with packets that wait for a receive.
-    stashed: Mutex<Vec<Arc<Qp>>>,
+    stashed: Mutex<Vec<Arc<AnyQp>>>,
     any_stashed: AtomicBool,
+    /// What queue pairs that have ended left for other processes.
+    leaving: Mutex<Vec<Backlog>>,
+    any_leaving: AtomicBool,
     /// ACKs are held back for the program's next poll.
     any_delayed: AtomicBool,
     pub(crate) counters: NodeCounters,
@@ -111,16 +123,24 @@ pub struct Node {
     pub(crate) ports: Ports,
     /// Says when interfaces change; `None` where the kernel does not.
     news: Option<InterfaceNews>,
-    /// Interfaces with raw packet queue pairs.
-    pub(crate) raw_ports: crate::raw::Ports,
+    /// Contexts that are open.
+    pub(crate) open: AtomicUsize,
+    /// The program has closed the node's descriptors when nothing was open.
+    lost: AtomicBool,
+    /// Interfaces with raw packet queue pairs, by index.
+    pub(crate) frame_ports: Mutex<HashMap<u32, Weak<dyn FramePort>>>,
 }
 
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
 /// held at the fork.
 static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
 
-/// The link of the newest node, for the child handler, which may only load and close.
-static CHILD_CLOSES: [OnceLock<Arc<Node>>; 64] = [const { OnceLock::new() }; 64];
+/// How often a process may close the descriptors of its node while nothing is open.
+const MOST_LOST: usize = 16;
+
+/// The nodes of each process, for the child handler, which may only load and close.
+static CHILD_CLOSES: [[OnceLock<Arc<Node>>; MOST_LOST]; 64] =
+    [const { [const { OnceLock::new() }; MOST_LOST] }; 64];
 
 fn place_of(life: Life) -> usize {
     life.number() as usize % NODES.len()
@@ -129,7 +149,8 @@ fn place_of(life: Life) -> usize {
 extern "C" fn in_child_after_fork() {
     // The parent's sockets must not live on here: they would keep the port's steering pointing at a
     // process that does not read. Only `close` is called.
-    for node in CHILD_CLOSES.iter().filter_map(OnceLock::get).filter(|node| node.is_stale()) {
+    let all = CHILD_CLOSES.iter().flatten();
+    for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
         if let Some(lanes) = &node.lanes {
             lanes.close_after_fork();
@@ -140,7 +161,7 @@ extern "C" fn in_child_after_fork() {
 /// What was held back to leave with something else leaves before the process does.
 extern "C" fn at_exit() {
     if let Some(place) = NODES[place_of(Life::current())].try_lock()
-        && let Some(node) = place.as_ref().filter(|node| !node.is_stale())
+        && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
     {
         node.send_at_last();
         node.log_counters();
@@ -160,28 +181,30 @@ impl Node {
         });
         let life = Life::current();
         let mut place = NODES[place_of(life)].lock();
-        if let Some(node) = place.as_ref().filter(|node| !node.is_stale()) {
+        if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
             return Ok(node.clone());
         }
+        let mut closes = CHILD_CLOSES[place_of(life)].iter();
+        let free = closes.find(|place| place.get().is_none_or(|node| node.life.number() != life.number()));
+        let Some(free) = free else {
+            let text = "the program has closed the device's descriptors too often while nothing was open";
+            return Err(Error::new(Errno::EMFILE, text));
+        };
         let node = Node::start(life)?;
+        crate::started::set_started(life);
         // A node is never dropped: in a child of a child its descriptors would be somebody else's
         // by then.
         if let Some(old) = place.replace(node.clone()) {
             std::mem::forget(old);
         }
-        let _ = CHILD_CLOSES[place_of(life)].set(node.clone());
+        let _ = free.set(node.clone());
         Ok(node)
-    }
-
-    /// Has this process (not its parent) a node?
-    pub(crate) fn is_started() -> bool {
-        Self::existing().is_some()
     }
 
     /// That of this process, if it has one.
     pub(crate) fn existing() -> Option<Arc<Node>> {
         let place = NODES[place_of(Life::current())].lock();
-        place.as_ref().filter(|node| !node.is_stale()).cloned()
+        place.as_ref().filter(|node| node.is_of_use()).cloned()
     }
 
     /// The interfaces of this moment, with their GID tables. What has changed at open devices they
@@ -208,7 +231,7 @@ impl Node {
             ..Config::default()
         };
         // Faults of packets and captures want a network.
-        let local = crate::lanes::path_choice()? == PathChoice::Local
+        let local = crate::host::path_choice()? == PathChoice::Local
             && faults.packets.is_none()
             && config.capture.is_none();
         crate::memory::share_allocations()?;
@@ -229,13 +252,9 @@ impl Node {
             epoll,
             wake,
             qps: Numbers::new(random_u64()),
-            srqs: RwLock::default(),
+            registry: Registry::default(),
             keys: RwLock::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
-            timed_cqs: Mutex::default(),
-            next_cq: AtomicU32::new(1),
-            next_pd: AtomicU32::new(1),
-            next_srq: AtomicU32::new(1),
             timers: Timers::new(),
             rx: Mutex::new(Rx::new()),
             addresses: Mutex::default(),
@@ -243,6 +262,8 @@ impl Node {
             any_pending: AtomicBool::new(false),
             stashed: Mutex::default(),
             any_stashed: AtomicBool::new(false),
+            leaving: Mutex::default(),
+            any_leaving: AtomicBool::new(false),
             any_delayed: AtomicBool::new(false),
             policy: Policy::new(),
             counters: NodeCounters::default(),
@@ -253,7 +274,9 @@ impl Node {
             mads: Mads::default(),
             groups: Groups::default(),
             ports: Ports::default(),
-            raw_ports: crate::raw::Ports::default(),
+            open: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            frame_ports: Mutex::default(),
             news: InterfaceNews::new()
                 .inspect_err(|e| {
                     log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
@@ -273,6 +296,27 @@ impl Node {
         self.life.is_over()
     }
 
+    /// Can something be opened here? Not in a child, and not if the program has closed all
+    /// descriptors, as those do that become daemons: with a NIC none is open when no device is.
+    fn is_of_use(&self) -> bool {
+        !self.is_stale() && !self.is_lost()
+    }
+
+    /// Has the program closed the node's descriptors while nothing was open? Then under their
+    /// numbers are the program's own.
+    pub(crate) fn is_lost(&self) -> bool {
+        if self.lost.load(Ordering::Acquire) {
+            return true;
+        }
+        let used = self.open.load(Ordering::Acquire) > 0 || self.mads.has_handler();
+        if used || !self.link.has_lost_a_descriptor() {
+            return false;
+        }
+        log::debug!("the program has closed the device's descriptors; the next open makes new ones");
+        self.lost.store(true, Ordering::Release);
+        true
+    }
+
     /// EIO with the reason if the object was inherited over a `fork`.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         if self.is_stale() {
@@ -289,7 +333,7 @@ impl Node {
         self.link.is_own_address(ip)
     }
 
-    /// Counts a call; ENOMEM if a fault on request makes it fail.
+    /// Counts a call; the error that a fault on request makes of it.
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
     }
@@ -369,69 +413,6 @@ impl Node {
         result
     }
 
-    pub(crate) fn new_pd(&self) -> PdId {
-        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub(crate) fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
-        let (qp, claimed) = self.qps.insert(&self.link, make)?;
-        if claimed && let Err(e) = self.watch() {
-            self.qps.remove(qp.number());
-            return Err(e);
-        }
-        Ok(qp)
-    }
-
-    /// Keeps a queue pair number from being given again.
-    pub(crate) fn hold_qpn(&self, qpn: u32) {
-        self.qps.hold(qpn);
-    }
-
-    /// Ends one hold of it.
-    pub(crate) fn release_qpn(&self, qpn: u32) {
-        self.qps.release(qpn);
-    }
-
-    pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.link.remove_qp(qpn);
-        self.qps.remove(qpn);
-    }
-
-    /// The queue pair with this number.
-    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<Qp>> {
-        self.qps.get(qpn)
-    }
-
-    pub(crate) fn add_srq(&self, make: impl FnOnce(u32) -> Arc<Srq>) -> Arc<Srq> {
-        let srq = make(self.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff);
-        self.srqs.write().insert(srq.number(), srq.clone());
-        srq
-    }
-
-    pub(crate) fn remove_srq(&self, number: u32) {
-        self.srqs.write().remove(&number);
-    }
-
-    pub(crate) fn srq(&self, number: u32) -> Option<Arc<Srq>> {
-        self.srqs.read().get(&number).cloned()
-    }
-
-    pub(crate) fn new_cq(&self) -> u32 {
-        self.next_cq.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn add_cq_timer(&self, number: u32, cq: &Arc<Cq>) {
-        self.timed_cqs.lock().insert(number, Arc::downgrade(cq));
-    }
-
-    pub(crate) fn remove_cq_timer(&self, id: u32) {
-        self.timed_cqs.lock().remove(&id);
-    }
-
-    fn cq_timer(&self, id: u32) -> Option<Arc<Cq>> {
-        self.timed_cqs.lock().get(&id).and_then(Weak::upgrade)
-    }
-
     /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread
     /// wakes in time.
     pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
@@ -500,6 +481,3 @@ fn random_u64() -> u64 {
         now ^ (u64::from(std::process::id()) << 32)
     })
 }
-
-/// The slot type of the link, re-exported for the tables here.
-pub(crate) type LinkSlot = Slot;

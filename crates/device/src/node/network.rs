@@ -1,14 +1,14 @@
 //! The road over the network: UDP port 4791, and between processes of one host the hand-over
 //! connections for what a network would lose (see [`local`](super::local)).
+use super::backlog::Backlog;
 use super::clock::StepClock;
-use super::local::Backlog;
+use super::queue_pair::{AnyQp, QpInner};
 use super::road::{Road, Room, Unsent};
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::{Node, Tx};
-use crate::qp::{Qp, QpInner};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
-use adverb_engine::{AddressVector, Clock, KeyTable, Memory, MemoryFault, Transmit};
+use adverb_engine::{AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Transmit};
 use adverb_link::{Route, Slot, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
@@ -24,7 +24,7 @@ struct HandOver {
 /// What a queue pair needs to send on the network.
 struct Network<'a> {
     node: &'a Node,
-    qp: &'a Qp,
+    qp: &'a AnyQp,
     hand_over: HandOver,
     /// The route of the address vector used last.
     route: &'a mut Option<(AddressVector, Route)>,
@@ -87,7 +87,8 @@ impl Road for Network<'_> {
 
     fn flush(&mut self) -> Room {
         self.batch.flush(&self.node.link);
-        if self.backlog.is_empty() || self.node.flush_backlog(self.qp, self.backlog) {
+        let drops = self.qp.qp_type() == QpType::Ud;
+        if self.backlog.is_empty() || self.node.flush_backlog(drops, self.backlog) {
             return Room::Yes;
         }
         if self.qp.qp_type().is_reliable() {
@@ -101,7 +102,7 @@ impl Road for Network<'_> {
 
 impl Node {
     /// Sends what a queue pair has for the network.
-    pub(super) fn pump_network(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+    pub(super) fn pump_network(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let clock = StepClock::new(self, false);
         // Only reliable transports recover from a receiver that is outrun, or from packets gone
         // astray: see `local`.

@@ -1,9 +1,8 @@
 //! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they
 //! name.
+use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
-use crate::node::LinkSlot;
-use crate::qp::Qp;
-use adverb_link::{SLOT_SHIFT, UdpLink};
+use adverb_link::{SLOT_SHIFT, Slot, UdpLink};
 use adverb_sync::RwLock;
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -25,17 +24,17 @@ struct Inner {
 }
 
 struct Block {
-    slot: LinkSlot,
-    /// Numbers that cannot be given: of queue pairs, and those held.
+    slot: Slot,
+    /// Numbers that cannot be given: of queue pairs, and reserved ones.
     used: usize,
-    qps: Vec<Option<Arc<Qp>>>,
-    /// Numbers held, with how often.
-    held: HashMap<usize, u32>,
+    qps: Vec<Option<Arc<AnyQp>>>,
+    /// Reserved numbers, with how often.
+    reserved: HashMap<usize, u32>,
 }
 
 impl Block {
     fn is_free(&self, local: usize) -> bool {
-        self.qps[local].is_none() && !self.held.contains_key(&local)
+        self.qps[local].is_none() && !self.reserved.contains_key(&local)
     }
 }
 
@@ -52,18 +51,18 @@ impl Numbers {
 
     /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes
     /// for it. Answers that, and whether it claimed one, whose socket is new.
-    pub(super) fn insert(
+    pub(super) fn insert<O: Owner>(
         &self,
         link: &UdpLink,
-        make: impl FnOnce(u32) -> Arc<Qp>,
-    ) -> Result<(Arc<Qp>, bool), Error> {
+        make: impl FnOnce(u32) -> Arc<QueuePair<O>>,
+    ) -> Result<(Arc<QueuePair<O>>, bool), Error> {
         let mut claimed = false;
         let mut inner = self.inner.write();
         let Inner { slots, next } = &mut *inner;
         let block = match slots.iter().position(|b| b.used < PER_SLOT) {
             Some(free) => &mut slots[free],
             None => {
-                let known: Vec<LinkSlot> = slots.iter().map(|b| b.slot).collect();
+                let known: Vec<Slot> = slots.iter().map(|b| b.slot).collect();
                 let slot = match link.slots().into_iter().find(|s| !known.contains(s)) {
                     Some(first) => first,
                     None => {
@@ -75,7 +74,7 @@ impl Numbers {
                     slot,
                     used: 0,
                     qps: (0..PER_SLOT).map(|_| None).collect(),
-                    held: HashMap::new(),
+                    reserved: HashMap::new(),
                 });
                 slots.last_mut().expect("just pushed")
             }
@@ -86,7 +85,8 @@ impl Numbers {
             .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
         *next = (local + 1) % PER_SLOT;
         let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32);
-        block.qps[local] = Some(qp.clone());
+        let entry: Arc<QueuePair<O>> = qp.clone();
+        block.qps[local] = Some(entry);
         block.used += 1;
         Ok((qp, claimed))
     }
@@ -97,17 +97,17 @@ impl Numbers {
         if let Some(block) = inner.block(qpn)
             && block.qps[local].take().is_some()
         {
-            block.used -= usize::from(!block.held.contains_key(&local));
+            block.used -= usize::from(!block.reserved.contains_key(&local));
         }
     }
 
     /// Gives the number to no other queue pair until it is released as often.
-    pub(super) fn hold(&self, qpn: u32) {
+    pub(super) fn reserve(&self, qpn: u32) {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn) {
             block.used += usize::from(block.is_free(local));
-            *block.held.entry(local).or_default() += 1;
+            *block.reserved.entry(local).or_default() += 1;
         }
     }
 
@@ -115,23 +115,23 @@ impl Numbers {
         let mut inner = self.inner.write();
         let local = qpn as usize % PER_SLOT;
         if let Some(block) = inner.block(qpn)
-            && let Some(holds) = block.held.get_mut(&local)
+            && let Some(times) = block.reserved.get_mut(&local)
         {
-            *holds -= 1;
-            if *holds == 0 {
-                block.held.remove(&local);
+            *times -= 1;
+            if *times == 0 {
+                block.reserved.remove(&local);
                 block.used -= usize::from(block.qps[local].is_none());
             }
         }
     }
 
-    pub(super) fn for_each(&self, f: impl FnMut(&Qp)) {
-        let all: Vec<Arc<Qp>> =
+    pub(super) fn for_each(&self, f: impl FnMut(&AnyQp)) {
+        let all: Vec<Arc<AnyQp>> =
             self.inner.read().slots.iter().flat_map(|block| block.qps.iter().flatten().cloned()).collect();
         all.iter().map(|qp| &**qp).for_each(f);
     }
 
-    pub(super) fn get(&self, qpn: u32) -> Option<Arc<Qp>> {
+    pub(super) fn get(&self, qpn: u32) -> Option<Arc<AnyQp>> {
         let inner = self.inner.read();
         let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;
         block.qps[qpn as usize % PER_SLOT].clone()

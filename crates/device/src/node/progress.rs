@@ -1,9 +1,9 @@
 //! Receiving: from the link to the queue pairs.
 use super::clock::StepClock;
-use crate::lanes::{Lanes, Peer, Rings};
-use crate::node::{NEVER, Node, Timed, Tx};
-use crate::qp::{Qp, QpInner};
-use crate::srq::SrqSource;
+use super::queue_pair::{AnyQp, QpInner};
+use super::receives::Receives;
+use crate::host::{Lanes, Peer, Rings};
+use crate::node::{Node, Timed, Tx};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Clock, Effects, Gid, Packet, Time};
@@ -23,14 +23,13 @@ const DATAGRAMS: usize = 8;
 const BUDGET: usize = 64;
 
 /// How long a process that ends waits for a thread that receives.
-const PATIENCE: Duration = Duration::from_millis(20);
+const EXIT_WAIT: Duration = Duration::from_millis(20);
+/// A process that ends waits so long for others of this host to take what it has sent them over
+/// transports that send nothing again.
+const LAST_DELIVERY: Duration = Duration::from_millis(500);
 /// Its pace of trying again.
 const NAP: Duration = Duration::from_micros(50);
 
-/// How much later a timeout may count if a peer on this host has not read what was written to it,
-/// and the pace of looking.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
-const WAIT: Duration = Duration::from_millis(2);
 /// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
 const QUIET: u32 = 1024;
 /// Namely every so many receives, or when the coarse clock moved since the last look, which is
@@ -51,7 +50,7 @@ pub(super) struct Rx {
     buffers: RxBuffers,
     batch: Batch,
     /// What peers on this host write to.
-    rings: Rings,
+    pub(super) rings: Rings,
     /// Receives in a row that found nothing on the sockets.
     quiet: u32,
     /// When they were looked at last.
@@ -61,11 +60,11 @@ pub(super) struct Rx {
 /// What one batch of packets touched.
 pub(super) struct Batch {
     pub(super) tx: Tx,
-    pub(super) touched: Vec<Arc<Qp>>,
+    pub(super) touched: Vec<Arc<AnyQp>>,
     /// Room for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
     /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
-    delayed: Vec<Arc<Qp>>,
+    delayed: Vec<Arc<AnyQp>>,
     /// May ACKs be delayed now?
     delay: bool,
 }
@@ -112,7 +111,7 @@ impl Node {
     /// Sends held ACKs and requests that wait for the next poll, without taking in anything new.
     pub(super) fn send_what_waits(&self) {
         self.pump_pending();
-        if let Some(mut rx) = self.rx.try_lock_for(PATIENCE) {
+        if let Some(mut rx) = self.rx.try_lock_for(EXIT_WAIT) {
             let batch = &mut rx.batch;
             batch.delay = false;
             self.any_delayed.store(false, Ordering::Relaxed);
@@ -128,25 +127,35 @@ impl Node {
         if self.is_stale() || !self.keys_can_be_read() {
             return;
         }
-        let waiting = self.pending.try_lock_for(PATIENCE).map(|mut pending| std::mem::take(&mut *pending));
-        for qp in waiting.into_iter().flatten() {
-            if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
-                self.with_tx(|tx| self.pump(&qp, &mut inner, tx));
+        let waiting = self.pending.try_lock_for(EXIT_WAIT).map(|mut pending| std::mem::take(&mut *pending));
+        let mut waiting = waiting.unwrap_or_default();
+        let until = Instant::now() + LAST_DELIVERY;
+        loop {
+            waiting.retain(|qp| {
+                qp.inner.try_lock_for(EXIT_WAIT).is_some_and(|mut inner| {
+                    self.with_tx(|tx| self.pump(qp, &mut inner, tx));
+                    !inner.backlog.is_empty()
+                })
+            });
+            let leaves = self.send_leaving();
+            if !leaves && waiting.is_empty() || Instant::now() >= until {
+                break;
             }
+            std::thread::sleep(NAP);
         }
-        let Some(mut rx) = self.rx.try_lock_for(PATIENCE) else { return };
+        let Some(mut rx) = self.rx.try_lock_for(EXIT_WAIT) else { return };
         let batch = &mut rx.batch;
         let held = std::mem::take(&mut batch.delayed);
         for qp in held.into_iter().chain(std::mem::take(&mut batch.touched)) {
-            if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
+            if let Some(mut inner) = qp.inner.try_lock_for(EXIT_WAIT) {
                 self.pump(&qp, &mut inner, &mut batch.tx);
             }
         }
     }
 
-    /// Can the keys be read within [`PATIENCE`]?
+    /// Can the keys be read within [`EXIT_WAIT`]?
     fn keys_can_be_read(&self) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + EXIT_WAIT;
         while self.keys.try_read().is_none() {
             if Instant::now() >= until {
                 return false;
@@ -294,7 +303,7 @@ impl Node {
 
     /// Enters when the first packet is due that a fault holds, unless an earlier entry stands
     /// already.
-    fn keep_held_timer(&self) {
+    pub(super) fn keep_held_timer(&self) {
         let Some(left) = self.link.held_for() else { return };
         let at = self.now() + left;
         let old = self.held_at.fetch_min(at.0, Ordering::Relaxed);
@@ -391,7 +400,14 @@ impl Node {
 
     /// Gives a packet to a queue pair; `near`: from a lane, where nothing but a receiver that is
     /// not ready has to be timed to the microsecond.
-    pub(super) fn handle(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner, packet: &Packet<'_>, near: bool) {
+    pub(super) fn handle(
+        &self,
+        tx: &mut Tx,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        packet: &Packet<'_>,
+        near: bool,
+    ) {
         if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
             return self.deliver(qp, inner, &mut tx.effects);
         }
@@ -411,14 +427,14 @@ impl Node {
     #[inline]
     fn step(
         &self,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         effects: &mut Effects,
         clock: &dyn Clock,
         packet: &Packet<'_>,
     ) {
         let keys = self.keys.read();
-        let mut source = SrqSource { node: self, qp };
+        let mut source = Receives(&qp.own);
         let memory = PagedMemory { keys: &keys, memory: HostMemory };
         let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
         inner.engine.handle_packet(&mut env, packet);
@@ -426,100 +442,12 @@ impl Node {
 
     /// Gives a queue pair the packets that came early and whose turn it is.
     #[cold]
-    fn handle_kept(&self, tx: &mut Tx, qp: &Qp, inner: &mut QpInner) {
+    fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();
         while let Some(kept) = inner.engine.take_turn(now) {
             self.step(qp, inner, &mut tx.effects, &now, &kept.packet());
             self.deliver(qp, inner, &mut tx.effects);
         }
-    }
-
-    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean
-    /// that a packet was lost.
-    fn is_behind(&self, peer: &Peer) -> bool {
-        peer.is_behind() || !self.rx.try_lock().is_some_and(|rx| rx.rings.are_empty())
-    }
-
-    /// Runs the timers that are due.
-    pub(super) fn run_timers(&self) -> bool {
-        if self.timers.next() > self.at_latest().0 {
-            return false;
-        }
-        let now = self.now();
-        let mut any = false;
-        while let Some((at, due)) = self.timers.pop_due(now) {
-            any = true;
-            let qp = match due {
-                Timed::Qp(qpn) => self.qp(qpn),
-                Timed::Cq(id) => {
-                    if let Some(cq) = self.cq_timer(id) {
-                        cq.timer_due(at, now);
-                    }
-                    None
-                }
-                Timed::Watch(id) => {
-                    if let Some(cq) = self.cq_timer(id) {
-                        cq.watch_due(now);
-                    }
-                    None
-                }
-                Timed::Mad => {
-                    self.mad_timer_due(at);
-                    None
-                }
-                Timed::Held => {
-                    // If somebody else receives just now, what is left is looked at again.
-                    let held = &self.held_at;
-                    if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                        self.receive(RxFrom::Every, false);
-                        self.keep_held_timer();
-                    }
-                    None
-                }
-            };
-            let Some(qp) = qp else { continue };
-            if !self.timer_due(&qp, at, now, false) {
-                // The answer may lie in a socket, as its reader is late.
-                self.receive(RxFrom::Every, false);
-                self.timer_due(&qp, at, now, true);
-            }
-        }
-        any
-    }
-
-    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems
-    /// to be lost, and what has arrived is to be looked at first.
-    fn timer_due(&self, qp: &Qp, at: Time, now: Time, looked: bool) -> bool {
-        self.with_tx(|tx| {
-            let mut inner = qp.inner.lock();
-            if qp.timer_at.load(Ordering::Relaxed) != at.0 {
-                // An earlier one took its place, or it was that of a queue pair of the same number.
-                return true;
-            }
-            let overdue =
-                inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
-            if overdue && !looked && inner.peer.is_none() {
-                return false;
-            }
-            qp.timer_at.store(NEVER, Ordering::Relaxed);
-            // What is missing lies unread in one of two rings, or another thread is reading just
-            // now and was held up: nothing was lost.
-            let late = || match &inner.peer {
-                Some(peer) => !peer.is_gone() && self.is_behind(peer),
-                None => self.rx.is_locked(),
-            };
-            if overdue && late() {
-                let again = now + WAIT;
-                qp.timer_at.store(again.0, Ordering::Relaxed);
-                self.enter_timer(again, Timed::Qp(qp.number()), NEVER);
-            } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
-                inner.engine.handle_timeout(now, &mut tx.effects);
-                self.pump(qp, &mut inner, tx);
-            } else {
-                self.keep_timer(qp, &inner);
-            }
-            true
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who is to be pumped, and with what.
+use super::queue_pair::AnyQp;
 use crate::node::Node;
-use crate::qp::Qp;
 use adverb_engine::Effects;
 use adverb_link::TxBatch;
 use std::cell::RefCell;
@@ -37,9 +37,9 @@ impl Node {
     }
 
     /// Has a queue pair pumped by the next poll of the program, or by the background thread.
-    pub(crate) fn pump_soon(&self, qp: &Qp) {
+    pub(crate) fn pump_soon(&self, qp: &AnyQp) {
         if !qp.pending.swap(true, Ordering::Relaxed) {
-            self.pending.lock().extend(qp.me());
+            self.pending.lock().extend(qp.own.me());
             self.any_pending.store(true, Ordering::Release);
             // Awake, the thread looks again by itself; asleep it may not know that there is
             // something to do.

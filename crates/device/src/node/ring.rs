@@ -5,13 +5,13 @@
 //! record says where: whoever receives it copies it once, into place.
 use super::clock::StepClock;
 use super::network::copy_payload;
+use super::queue_pair::{AnyQp, QpInner};
 use super::road::{Road, Room, Unsent};
+use crate::host::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::interfaces::ip_of;
-use crate::lanes::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::Node;
 use crate::node::progress::Batch;
-use crate::qp::{Qp, QpInner};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::{Effects, Gid, KeyTable, Packet, QpState, Range, Transmit};
@@ -122,13 +122,13 @@ impl Node {
     /// Performs what may be performed in the peer's memory, and sends the rest through its ring.
     pub(super) fn pump_ring(
         &self,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Arc<Peer>,
     ) -> Room {
         if peer.is_gone() {
-            qp.unpublish(inner);
+            self.unpublish(qp, inner);
             inner.engine.peer_gone(effects);
             return Room::Yes;
         }
@@ -154,7 +154,7 @@ impl Node {
     #[inline]
     fn perform(
         &self,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Peer,
@@ -293,7 +293,7 @@ impl Node {
         &self,
         batch: &mut Batch,
         peer: &Peer,
-        qp: &Qp,
+        qp: &AnyQp,
         inner: &mut QpInner,
         packet: &Packet<'_>,
         reference: &Reference,
@@ -329,14 +329,14 @@ impl Node {
     /// Do both directions of a connection have a lane? Then nothing that came over the network is
     /// from the peer.
     #[inline]
-    pub(super) fn has_both_lanes(&self, qp: &Qp, inner: &QpInner) -> bool {
+    pub(super) fn has_both_lanes(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         let (Some(peer), Some(lanes)) = (&inner.peer, &self.lanes) else { return false };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         inner.heard || lanes.is_answered(peer, ends)
     }
 
     /// Is the queue pair connected to one of the peer's? Then its answers go the same way.
-    fn is_from(&self, peer: &Arc<Peer>, qp: &Qp, inner: &mut QpInner) -> bool {
+    fn is_from(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner) -> bool {
         if inner.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
             return true;
         }
@@ -350,27 +350,11 @@ impl Node {
                 .and_then(|slot| self.lanes.as_ref()?.known(slot))
                 .is_some_and(|known| Arc::ptr_eq(&known, peer));
         if theirs {
-            peer.connect(qp);
+            peer.connect(qp.number());
             inner.peer = Some(peer.clone());
             inner.seen = Seen::default();
         }
         theirs
-    }
-
-    /// A peer is used no more: it has ended, or cannot be trusted. Its partners' requests fail.
-    pub(crate) fn leave(&self, peer: &Arc<Peer>, why: &str) {
-        if !peer.leave() {
-            return;
-        }
-        log::info!("process {} {why}", peer.pid());
-        if let Some(lanes) = &self.lanes {
-            lanes.remove(peer);
-        }
-        let qps = std::mem::take(&mut *peer.qps.lock());
-        for qp in qps.iter().filter_map(std::sync::Weak::upgrade) {
-            self.pump_soon(&qp);
-        }
-        self.wake_thread();
     }
 }
 

@@ -3,10 +3,9 @@
 //! Three roads exist: the [network](super::network), which is UDP and, between processes of one
 //! host, the hand-over connections; the [ring](super::ring) of a peer on this host; and the port of
 //! a [raw packet](super::frames) queue pair.
+use super::queue_pair::{AnyQp, QpInner};
 use super::{Node, Tx};
 use crate::node::clock::StepClock;
-use crate::qp::{Qp, QpInner};
-use crate::raw::Role;
 use adverb_engine::{Effects, KeyTable, MemoryFault, Output, Transmit};
 use adverb_sync::RwLockReadGuard;
 
@@ -42,11 +41,11 @@ pub(super) enum Unsent {
 impl Node {
     /// Does everything a queue pair wants done: sends its packets, performs its key operations,
     /// delivers what came of it, and keeps its timer.
-    pub(crate) fn pump(&self, qp: &Qp, inner: &mut QpInner, tx: &mut Tx) {
+    pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
         inner.waiting = (0, 0);
         let peer = inner.peer.take();
-        let end = match (&qp.raw, &peer) {
-            (Some(Role::Pair(port)), _) => self.pump_frames(inner, &mut tx.effects, port),
+        let end = match (&qp.port, &peer) {
+            (Some(port), _) => self.pump_frames(inner, &mut tx.effects, &**port),
             (_, Some(peer)) => self.pump_ring(qp, inner, &mut tx.effects, peer),
             _ => self.pump_network(qp, inner, tx),
         };

@@ -1,7 +1,6 @@
 //! Going to sleep where peers on this host see it: they ring a bell then.
-use crate::lanes::{Lanes, Peer};
+use crate::host::Lanes;
 use crate::node::Node;
-use std::sync::Arc;
 
 /// While it lives the thread counts as asleep.
 pub(crate) struct Asleep<'a> {
@@ -27,18 +26,5 @@ impl Node {
             lanes.any() && self.rings_hold(lanes)
         });
         Asleep { lanes, needless }
-    }
-
-    /// Leaves peers that have ended; rare, from the background thread.
-    pub(super) fn look_for_ends(&self) {
-        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
-        lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
-    }
-
-    /// Leaves a peer that has ended.
-    pub(crate) fn see_end(&self, peer: &Arc<Peer>) {
-        // What it wrote before it ended counts.
-        self.receive_ring(peer);
-        self.leave(peer, "has ended");
     }
 }

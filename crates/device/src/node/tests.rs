@@ -1,5 +1,5 @@
 //! Queue pairs of one process, where only the node sees what becomes of them.
-use crate::node::Timed;
+use crate::node::{AnyQp, Timed};
 use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn connect(context: &Arc<Context>, qp: &Qp, peer: &Qp) {
     let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     qp.modify(&attr, mask).unwrap();
     let av = context
-        .resolve(&crate::context::AhAttr {
+        .resolve(&crate::objects::context::AhAttr {
             dgid: context.gid(1, index.into()).unwrap(),
             sgid_index: index,
             is_global: true,
@@ -105,7 +105,7 @@ fn the_end_of_the_process_waits_for_no_lock_without_end() {
     let node = context.node();
     let interrupted = a.inner.lock();
     // The background thread may have taken it from the list: then it is the one that waits.
-    node.pump_soon(&a);
+    node.pump_soon(&*a);
     node.with_tx(|_| node.send_at_last());
     let keys = node.keys.write();
     node.send_at_last();
@@ -135,7 +135,8 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
         unproven: false,
         bytes: &bytes,
     };
-    assert!(context.node().stash(&qp, &mut qp.inner.lock(), &packet, opcode));
+    let any: Arc<AnyQp> = qp.clone();
+    assert!(context.node().stash(&any, &mut qp.inner.lock(), &packet, opcode));
     assert!(!qp.inner.lock().stash.is_empty());
     qp.modify(&QpAttr { state: QpState::Reset, ..QpAttr::default() }, AttrMask::STATE).unwrap();
     assert!(qp.inner.lock().stash.is_empty());

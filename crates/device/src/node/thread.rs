@@ -66,11 +66,12 @@ fn run(node: &Weak<Node>) {
     let mut pace = Pace::default();
     loop {
         let Some(node) = node.upgrade() else { return };
-        let news = sleep(&node, pace.away());
+        let Some(news) = sleep(&node, pace.away()) else { return };
         if news || node.ports.any.load(Ordering::SeqCst) {
             node.hear_of_interfaces();
         }
         node.run_mads();
+        node.send_leaving();
         let looks = node.policy.looks();
         let turn = pace.wakes(looks, node.policy.program(), || node.now());
         if turn == Turn::Aside {
@@ -147,9 +148,10 @@ fn waits(node: &Node) -> Option<Duration> {
     if node.mads_wait() {
         return Some(Duration::ZERO);
     }
-    if node.any_pending.load(Ordering::Acquire) || node.any_stashed.load(Ordering::Acquire) {
-        // A queue pair waits for another process to take its packets, or packets wait for a
-        // receive.
+    let kept = [&node.any_pending, &node.any_stashed, &node.any_leaving];
+    if kept.iter().any(|any| any.load(Ordering::Acquire)) {
+        // A queue pair, or what one left, waits for another process to take packets, or packets
+        // wait for a receive.
         return Some(RETRY);
     }
     node.any_delayed.load(Ordering::Acquire).then_some(LONGEST_AWAY)
@@ -160,8 +162,8 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 }
 
 /// Sleeps until the next deadline, a wake-up, news of interfaces (then it answers `true`), or
-/// (unless `away`) a packet.
-fn sleep(node: &Node, away: Duration) -> bool {
+/// (unless `away`) a packet. `None` if the node is lost: nothing of its may be read any more.
+fn sleep(node: &Node, away: Duration) -> Option<bool> {
     // Announce first, then look at the deadlines: whoever adds one in between sees the announcement
     // and wakes us.
     node.policy.set_thread(Thread::Awake);
@@ -180,7 +182,7 @@ fn sleep(node: &Node, away: Duration) -> bool {
     node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
     if node.timers.next() < next {
         node.policy.set_thread(Thread::Awake);
-        return false;
+        return Some(false);
     }
     // The same with what is left for the next poll: its setter looks at the announcement after
     // this, or is seen here.
@@ -189,7 +191,7 @@ fn sleep(node: &Node, away: Duration) -> bool {
     let asleep = away.is_zero().then(|| node.sleeps());
     if asleep.as_ref().is_some_and(|a| a.needless) {
         node.policy.set_thread(Thread::Awake);
-        return false;
+        return Some(false);
     }
     let news = node.news.as_ref();
     let mut fds = [
@@ -207,6 +209,9 @@ fn sleep(node: &Node, away: Duration) -> bool {
     let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
     drop(asleep);
     node.policy.set_thread(Thread::Awake);
+    if node.is_lost() {
+        return None;
+    }
     if matches!(result, Ok(n) if n > 0) {
         let _ = node.wake.read();
     }
@@ -214,7 +219,7 @@ fn sleep(node: &Node, away: Duration) -> bool {
         // Out of kernel memory: try again, without spinning.
         std::thread::sleep(LONGEST_AWAY);
     }
-    told
+    Some(told)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -7,6 +7,7 @@
 use adverb_engine::Time;
 use adverb_sync::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whose deadline it is.
@@ -22,6 +23,14 @@ pub(crate) enum Timed {
     Held,
     /// The handler of MADs.
     Mad,
+}
+
+/// A completion queue that has deadlines.
+pub(crate) trait TimedQueue: Send + Sync {
+    /// The entry of the timer queue at `at` is due.
+    fn timer_due(self: Arc<Self>, at: Time, now: Time);
+    /// The watch's entry of the timer queue is due.
+    fn watch_due(self: Arc<Self>, now: Time);
 }
 
 /// No deadline.

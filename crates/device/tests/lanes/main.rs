@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use talk::{CASE, Pair, ROLE};
 
 /// How long a case may take on one path, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+const HANG_LIMIT: Duration = Duration::from_secs(300);
 
 /// A case: what it does, and on which paths.
 #[derive(Clone, Copy)]
@@ -136,7 +136,7 @@ fn play(case: Case, path: &str) -> Result<String, Failed> {
         let _ = errors.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + HANG_LIMIT;
     let status = loop {
         match child.try_wait()? {
             Some(status) => break Some(status),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Silence after which a test counts as hanging.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// What a queue pair allows its peer, unless a test says otherwise.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
@@ -318,7 +318,7 @@ impl Rig {
 
     /// The next completions.
     pub fn wait(&self, n: usize) -> Vec<Completion> {
-        let (mut got, end) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut got, end) = (Vec::new(), Instant::now() + HANG_LIMIT);
         while got.len() < n {
             self.cq.poll(n - got.len(), |c| got.push(c)).unwrap();
             assert!(Instant::now() < end, "{} of {n} completions: {got:?}", got.len());
@@ -342,7 +342,7 @@ impl Rig {
 
     /// Looks at memory until somebody has written to its end.
     fn wait_for_bytes(&self, region: usize, len: usize) {
-        let (end, zeros) = (Instant::now() + PATIENCE, vec![0; 8]);
+        let (end, zeros) = (Instant::now() + HANG_LIMIT, vec![0; 8]);
         while self.regions[region].get(len - 8, 8) == zeros {
             assert!(Instant::now() < end, "nothing is written");
             std::thread::yield_now();
@@ -402,7 +402,7 @@ impl Rig {
             // Nothing but looks at memory, no verb.
             "spin" => {
                 let (at, offset, word) = (w.next::<usize>(), w.next(), w.next::<u64>());
-                let end = Instant::now() + PATIENCE;
+                let end = Instant::now() + HANG_LIMIT;
                 while self.regions[at].word(offset) != word && Instant::now() < end {
                     std::thread::yield_now();
                 }
@@ -434,7 +434,7 @@ impl Rig {
                 self.cq.req_notify(kind).unwrap();
                 String::new()
             }
-            "event" => match self.channel.next_event(Some(Instant::now() + PATIENCE)) {
+            "event" => match self.channel.next_event(Some(Instant::now() + HANG_LIMIT)) {
                 Ok(cq) => {
                     cq.ack_events(1);
                     "true".into()

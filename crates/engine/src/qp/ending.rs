@@ -1,6 +1,7 @@
 //! Failures: of a request, of the whole queue pair, and what they flush.
 use super::{Qp, Verdict};
 use crate::cause::Cause;
+use crate::completion::WcStatus;
 use crate::effects::{Effects, QpEvent};
 use crate::types::QpState;
 use alloc::sync::Arc;
@@ -14,6 +15,16 @@ impl Qp {
         }
         let cause = Arc::new(cause);
         self.enter_error(Some(Arc::clone(&cause)), Some(QpEvent::Fatal(cause)), effects);
+    }
+
+    /// Fails the oldest send request with a status, and with it the queue pair, as an answer of the
+    /// peer or its silence would; without a request under way, as [`Qp::fail`] does.
+    pub fn fail_oldest_send(&mut self, status: WcStatus, cause: Cause, effects: &mut Effects) {
+        if !self.requester.has_requests() || matches!(self.attr.state, QpState::Reset | QpState::Err) {
+            return self.fail(cause, effects);
+        }
+        self.requester.fail_oldest(status, cause);
+        self.settle(effects);
     }
 
     /// After a step of the requester: a failed request flushes the send queue, and a drained send

@@ -19,7 +19,7 @@ pub const READ: Zone = Zone(BASE + (24 << 10), 8 << 10);
 /// Only the queue pair's own requests and receives come here.
 pub const LOCAL: Zone = Zone(BASE + (36 << 10), 32 << 10);
 /// Of another protection domain.
-pub const FOREIGN: Zone = Zone(BASE + (72 << 10), 4 << 10);
+pub const OF_OTHER_PD: Zone = Zone(BASE + (72 << 10), 4 << 10);
 
 impl Zone {
     fn holds(self, addr: u64, len: u32) -> bool {

@@ -1,5 +1,5 @@
 //! Packets that nobody in good order would send.
-use super::arena::{BASE, FOREIGN, LOCAL, OPEN, READ};
+use super::arena::{BASE, LOCAL, OF_OTHER_PD, OPEN, READ};
 use super::side::{QKEY, QPN, SRQN, Side, gid};
 use crate::input::Input;
 use adverb_engine::qp::Inside;
@@ -35,7 +35,7 @@ fn key(input: &mut Input<'_>, side: &Side) -> Key {
         0..=3 => keys.open,
         4 => keys.read,
         5 => keys.local,
-        6 => keys.foreign,
+        6 => keys.of_other_pd,
         7 => keys.window,
         8 => keys.open ^ 1 << (input.u8() & 31),
         _ => input.u32(),
@@ -43,7 +43,7 @@ fn key(input: &mut Input<'_>, side: &Side) -> Key {
 }
 
 fn va(input: &mut Input<'_>) -> u64 {
-    let zone = input.pick(&[OPEN, OPEN, OPEN, READ, LOCAL, FOREIGN]);
+    let zone = input.pick(&[OPEN, OPEN, OPEN, READ, LOCAL, OF_OTHER_PD]);
     match input.below(8) {
         0..=3 => zone.0 + u64::from(input.u16()) % u64::from(zone.1) / 8 * 8,
         4 => zone.0 + u64::from(input.u16()) % u64::from(zone.1),

@@ -1,5 +1,5 @@
 //! One end: a queue pair with its memory, and what its consumer knows of it.
-use super::arena::{Arena, BASE, Buffer, FOREIGN, LOCAL, OPEN, READ, Zone};
+use super::arena::{Arena, BASE, Buffer, LOCAL, OF_OTHER_PD, OPEN, READ, Zone};
 use crate::input::Input;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::qp::NoRecv;
@@ -63,7 +63,7 @@ pub struct Keys {
     pub open: Key,
     pub read: Key,
     pub local: Key,
-    pub foreign: Key,
+    pub of_other_pd: Key,
     pub window: Key,
 }
 
@@ -100,7 +100,7 @@ impl Side {
         let open = add(open_region(), 0x5a00_1011);
         let read = add(region(PD, READ, Access::REMOTE_READ, RegionKind::OnDemand), 0x5a00_2022);
         let local = add(region(PD, LOCAL, Access::LOCAL_WRITE, RegionKind::Mapped), 0x5a00_3033);
-        let foreign = add(region(OTHER_PD, FOREIGN, all, RegionKind::Mapped), 0x5a00_4044);
+        let of_other_pd = add(region(OTHER_PD, OF_OTHER_PD, all, RegionKind::Mapped), 0x5a00_4044);
         let window = table.alloc_mw(PD, MwType::Type2, 0x5a00_5055).expect("a window");
         let uses_srq = types[side] == QpType::XrcRecv || types[side] != QpType::Uc && input.flag();
         let qp = Qp::new(QpConfig {
@@ -148,7 +148,7 @@ impl Side {
         Side {
             qp,
             table,
-            keys: Keys { open, read, local, foreign, window },
+            keys: Keys { open, read, local, of_other_pd, window },
             arena: Arena::new(),
             srq: Shared { pd: (types[side] == QpType::XrcRecv).then_some(PD), ..Shared::default() },
             effects: Effects::default(),
@@ -288,7 +288,7 @@ impl Side {
             let room = u64::from(zone.1 - length.min(zone.1));
             *sge = Sge { addr: zone.0 + u64::from(input.u16()) % (room + 1), length, lkey: key };
             match input.below(16) {
-                14 => sge.lkey = self.keys.foreign,
+                14 => sge.lkey = self.keys.of_other_pd,
                 15 => sge.addr = BASE + u64::from(input.u16()),
                 _ => {}
             }

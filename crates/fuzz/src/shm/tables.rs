@@ -1,6 +1,6 @@
 //! Published tables whose owner writes any word at any moment, and a peer that reads them (TRU-3).
 use crate::input::Input;
-use adverb_link::foreign::HostileOwner;
+use adverb_link::fuzzing::HostileOwner;
 use adverb_link::shm::{KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
 use std::time::Duration;
 

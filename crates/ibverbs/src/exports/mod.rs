@@ -1,50 +1,97 @@
 //! The exported names and their version nodes.
 //!
-//! rustc cannot give a symbol a version, so each export is a one-instruction trampoline in
-//! assembler, named `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. The nodes
-//! themselves come from `build.rs`.
+//! rustc cannot give a symbol a version, so each export is a trampoline in assembler, named
+//! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. The nodes themselves come
+//! from `build.rs`. A trampoline of a public name looks whether the process is traced, and jumps to
+//! its function if not ([`crate::verbs::trace`]).
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {
     ($name:expr, $node:literal, $at:literal, $target:path) => {
         #[cfg(all(not(test), target_arch = "x86_64"))]
-        trampoline!(@ "jmp", $name, $node, $at, $target);
+        trampoline!(@ [concat!("jmp {target}")], $name, $node, $at, $target);
         #[cfg(all(not(test), target_arch = "aarch64"))]
-        trampoline!(@ "b", $name, $node, $at, $target);
+        trampoline!(@ [concat!("b {target}")], $name, $node, $at, $target);
     };
-    (@ $jump:literal, $name:expr, $node:literal, $at:literal, $target:path) => {
+    (told $name:expr, $node:literal, $at:literal, $target:path) => {
+        #[cfg(all(not(test), target_arch = "x86_64"))]
+        trampoline!(
+            @ [
+                "cmp byte ptr [rip + {on}], 0",
+                "jne 2f",
+                "jmp {target}",
+                "2:",
+                "lea r11, [rip + 3f]",
+                "jmp {tell}",
+                ".pushsection .data.rel.ro,\"aw\",@progbits",
+                ".p2align 3",
+                "3: .quad {target}, 4f",
+                ".popsection",
+                ".pushsection .rodata.adverb_names,\"a\",@progbits",
+                concat!("4: .asciz \"", $name, "\""),
+                ".popsection"
+            ],
+            $name, $node, $at, $target,
+            on = sym adverb_trace::ON, tell = sym $crate::verbs::trace::tell
+        );
+        #[cfg(all(not(test), target_arch = "aarch64"))]
+        trampoline!(
+            @ [
+                "adrp x16, {on}",
+                "ldrb w16, [x16, :lo12:{on}]",
+                "cbnz w16, 2f",
+                "b {target}",
+                "2:",
+                "adrp x16, 3f",
+                "add x16, x16, :lo12:3f",
+                "b {tell}",
+                ".pushsection .data.rel.ro,\"aw\",@progbits",
+                ".p2align 3",
+                "3: .quad {target}, 4f",
+                ".popsection",
+                ".pushsection .rodata.adverb_names,\"a\",@progbits",
+                concat!("4: .asciz \"", $name, "\""),
+                ".popsection"
+            ],
+            $name, $node, $at, $target,
+            on = sym adverb_trace::ON, tell = sym $crate::verbs::trace::tell
+        );
+    };
+    (@ [$($code:expr),*], $name:expr, $node:literal, $at:literal, $target:path $(, $key:ident = sym $value:path)*) => {
         core::arch::global_asm!(
             ".pushsection .text.adverb_exports,\"ax\",@progbits",
             ".p2align 4",
             concat!(".globl __v_", $name, "_at_", $node),
             concat!(".type __v_", $name, "_at_", $node, ",@function"),
             concat!("__v_", $name, "_at_", $node, ":"),
-            concat!($jump, " {target}"),
+            $($code,)*
             concat!(".size __v_", $name, "_at_", $node, ", . - __v_", $name, "_at_", $node),
             concat!(".symver __v_", $name, "_at_", $node, ", ", $name, $at, $node, ", remove"),
             ".popsection",
             target = sym $target,
+            $($key = sym $value,)*
         );
     };
 }
 
-/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`, or
-/// at the newest of several nodes as the default version and at the older ones beside: `at_nodes! {
-/// [older; newest] { … } }`.
+/// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`,
+/// calls of which are told of in a trace with `told [nodes]`, or at the newest of several nodes as
+/// the default version and at the older ones beside: `at_nodes! { [older; newest] { … } }`.
 macro_rules! at_nodes {
     ([$($older:literal)*; $newest:literal] $entries:tt) => {
         at_nodes! { [$($older)*] "@" $entries }
         at_nodes! { [$newest] "@@" $entries }
     };
-    ([$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ $node $at $entries } )* };
-    (@ $node:literal $at:literal { $($first:ident $(:: $rest:ident)*: $($name:ident)*; )* }) => {
-        $( at_nodes! { @ $node $at [$first $(:: $rest)*] $($name)* } )*
+    ([$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [] $node $at $entries } )* };
+    (told [$($node:literal)*] $at:literal $entries:tt) => { $( at_nodes! { @ [told] $node $at $entries } )* };
+    (@ $told:tt $node:literal $at:literal { $($first:ident $(:: $rest:ident)*: $($name:ident)*; )* }) => {
+        $( at_nodes! { @ $told $node $at [$first $(:: $rest)*] $($name)* } )*
     };
-    (@ $node:literal $at:literal $path:tt $($name:ident)*) => {
-        $( at_nodes! { @@ $node $at $path $name } )*
+    (@ $told:tt $node:literal $at:literal $path:tt $($name:ident)*) => {
+        $( at_nodes! { @@ $told $node $at $path $name } )*
     };
-    (@@ $node:literal $at:literal [$($module:tt)*] $name:ident) => {
-        trampoline!(stringify!($name), $node, $at, $crate::$($module)*::$name);
+    (@@ [$($told:ident)?] $node:literal $at:literal [$($module:tt)*] $name:ident) => {
+        trampoline!($($told)? stringify!($name), $node, $at, $crate::$($module)*::$name);
     };
 }
 

@@ -3,26 +3,6 @@
 
 use crate::abi::*;
 
-impl From<&ib_uverbs_ah_attr> for ibv_ah_attr {
-    fn from(kern: &ib_uverbs_ah_attr) -> Self {
-        ibv_ah_attr {
-            grh: ibv_global_route {
-                dgid: ibv_gid { raw: kern.grh.dgid },
-                flow_label: kern.grh.flow_label,
-                sgid_index: kern.grh.sgid_index,
-                hop_limit: kern.grh.hop_limit,
-                traffic_class: kern.grh.traffic_class,
-            },
-            dlid: kern.dlid,
-            sl: kern.sl,
-            src_path_bits: kern.src_path_bits,
-            static_rate: kern.static_rate,
-            is_global: kern.is_global,
-            port_num: kern.port_num,
-        }
-    }
-}
-
 /// Address: kernel to header.
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const ib_uverbs_ah_attr) {
     // SAFETY: the caller passes two valid structures.

@@ -1,6 +1,6 @@
 //! Address handles, and addresses found in received datagrams.
 use super::address::address_in;
-use super::{done, failed, failed_minus_one, failed_null, import, neighbour};
+use super::{done, failed, failed_minus_one, failed_null, files, neighbour};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::AhObj;
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
         // SAFETY: the program's attributes.
         let av = domain.pd.context().resolve(&address_in(unsafe { &*attr }))?;
         domain.pd.add_user();
-        let origin = Origin { handle: import::new_handle(), ..domain.origin() };
+        let origin = Origin { handle: files::new_handle(), ..domain.origin() };
         let visible = ibv_ah { context: origin.context, pd, handle: origin.handle };
         Ok(place.fill(visible, AhObj { av, pd: domain.pd.clone() }, origin))
     };

@@ -4,15 +4,41 @@ use super::{acknowledged, check, failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
+use adverb_choice::Call;
 use adverb_device::{Context, Element, Error};
 use adverb_link::Uncancelled;
 use core::ffi::c_int;
 
 /// Waits for an event, as the flags of `async_fd` say.
-/// "C-unwind", as a thread can be cancelled while it waits.
+///
+/// "C-unwind", as a thread can be cancelled while it waits. Hands its return address on, as
+/// `ibv_get_cq_event` does.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
+) -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {get}", get = sym get_async_event);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x2, x30", "b {get}", get = sym get_async_event);
+}
+
+/// As above, on processors whose return address we do not fetch.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { get_async_event(context, event, 0) }
+}
+
+unsafe extern "C-unwind" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+    return_address: usize,
 ) -> c_int {
     // Only the device context's own count is held while it waits: a thread that is cancelled there
     // runs no destructor.
@@ -21,7 +47,10 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
         Err(e) => return failed_minus_one("ibv_get_async_event", &e),
     };
     let _uncancelled = Uncancelled::begin();
-    match hold(context, |context| context.next_async_event()) {
+    match hold(context, |context| {
+        let place = return_address.wrapping_sub(1);
+        context.hunt_call(Call::Async, place, || context.next_async_event())
+    }) {
         Ok((kind, element)) => {
             check::async_event_taken(&element);
             // The objects wait for the acknowledgement before they go, so the handles live.

@@ -1,16 +1,17 @@
 //! What a device offers, in the words of `ibv_query_device` and `ibv_query_device_ex`, and its
 //! clock.
-use super::device::set_text;
 use super::tags::MAX_TAG_OPS;
 use super::wq::HASH_XOR;
-use super::{done, failed};
+use super::{done, failed, set_text};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::live;
 use adverb_device::Context;
 use adverb_device::device::{HW_VER, MAX_DM, PKEYS, VENDOR_ID, VENDOR_PART_ID};
+use adverb_device::engine::QpType;
 use adverb_device::engine::tags::MAX_TAG_SGE;
 use adverb_device::multicast::{MAX_ATTACHED, MAX_GROUPS};
+use adverb_device::nic::{Has, Nic};
 use adverb_device::raw::{MAX_TABLE, MAX_TABLES, steering};
 use adverb_device::srq::MAX_TAGS;
 use core::ffi::c_int;
@@ -90,7 +91,39 @@ fn attributes(context: &Context) -> ibv_device_attr {
     // 4.096 µs × 2^15 = 134 ms: how long a busy host may leave a packet unread.
     a.local_ca_ack_delay = 15;
     a.phys_port_cnt = limits.ports;
+    if let Some(nic) = context.nic() {
+        restrict(&mut a, nic);
+    }
     a
+}
+
+/// Leaves out what the device that this one stands for does not have.
+fn restrict(a: &mut ibv_device_attr, nic: &Nic) {
+    a.max_sge_rd = nic.max_sge_rd as c_int;
+    if !nic.has.contains(Has::ATOMIC) {
+        a.atomic_cap = IBV_ATOMIC_NONE;
+    }
+    if !nic.has.contains(Has::WINDOWS) {
+        a.max_mw = 0;
+        a.device_cap_flags &= !(IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    }
+    if !nic.has.contains(Has::SRQ) {
+        (a.max_srq, a.max_srq_wr, a.max_srq_sge) = (0, 0, 0);
+        a.device_cap_flags &= !IBV_DEVICE_SRQ_RESIZE;
+    }
+    if !nic.has.contains(Has::MULTICAST) {
+        (a.max_mcast_grp, a.max_mcast_qp_attach, a.max_total_mcast_qp_attach) = (0, 0, 0);
+    }
+    if !nic.has.contains(Has::LOCAL_INVALIDATE) {
+        a.device_cap_flags &= !IBV_DEVICE_MEM_MGT_EXTENSIONS;
+    }
+    if !nic.qp_types.contains(&QpType::XrcSend) {
+        a.device_cap_flags &= !IBV_DEVICE_XRC;
+    }
+    if !nic.qp_types.contains(&QpType::RawPacket) {
+        a.max_raw_ethy_qp = 0;
+        a.device_cap_flags &= !IBV_DEVICE_MANAGED_FLOW_STEERING;
+    }
 }
 
 fn extended(context: &Context) -> ibv_device_attr_ex {
@@ -130,7 +163,35 @@ fn extended(context: &Context) -> ibv_device_attr_ex {
     };
     a.max_dm_size = MAX_DM;
     a.phys_port_cnt_ex = context.limits().ports.into();
+    if let Some(nic) = context.nic() {
+        restrict_extended(&mut a, nic);
+    }
     a
+}
+
+/// As [`restrict`].
+fn restrict_extended(a: &mut ibv_device_attr_ex, nic: &Nic) {
+    let gone = !u64::from(a.orig_attr.device_cap_flags) & u64::from(CAP_FLAGS);
+    a.device_cap_flags_ex &= !gone;
+    if !nic.has.contains(Has::FLUSH) {
+        a.device_cap_flags_ex &= !(DEVICE_FLUSH_GLOBAL | DEVICE_ATOMIC_WRITE);
+        a.odp_caps.per_transport_caps.rc_odp_caps &= !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);
+        a.xrc_odp_caps &= !(IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE);
+    }
+    if !nic.has.contains(Has::ODP) {
+        a.odp_caps = ibv_odp_caps::zeroed();
+        a.xrc_odp_caps = 0;
+    }
+    if !nic.has.contains(Has::TAGS) {
+        a.tm_caps = ibv_tm_caps::zeroed();
+    }
+    if !nic.has.contains(Has::DM) {
+        a.max_dm_size = 0;
+    }
+    if !nic.qp_types.contains(&QpType::RawPacket) {
+        a.rss_caps = ibv_rss_caps::zeroed();
+        a.max_wq_type_rq = 0;
+    }
 }
 
 /// Writes the first `len` bytes of a value; what `len` has beyond it becomes zero.

@@ -1,5 +1,5 @@
 //! Buffers of `ibv_alloc_buf`: memory that any device reaches. Here that is plain pages.
-use super::{failed, failed_minus_one, failed_null, mr};
+use super::{failed, failed_minus_one, failed_null, region};
 use crate::abi::*;
 use crate::handles::{live, reserve};
 use crate::objects::BufObj;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
 ) -> *mut ibv_mr {
     check_inside(pd, buf, addr, length)
         // SAFETY: the buffer's pages, which the program keeps as it does any registered memory.
-        .and_then(|()| unsafe { mr::register(pd, addr, length, addr as u64, access as u32) })
+        .and_then(|()| unsafe { region::register(pd, addr, length, addr as u64, access as u32) })
         .unwrap_or_else(|e| failed_null("ibv_reg_buf_mr", &e))
 }
 

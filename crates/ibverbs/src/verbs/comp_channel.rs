@@ -1,6 +1,6 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::{acknowledged, check, done, failed, failed_minus_one, failed_null};
+use super::{acknowledged, check, done, failed, failed_minus_one, failed_null, trace};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
@@ -71,6 +71,7 @@ unsafe extern "C-unwind" fn get_cq_event(
     cq_context: *mut *mut c_void,
     return_address: usize,
 ) -> c_int {
+    let began = trace::begin();
     // Only the channel's own count is held while it waits: a thread that is cancelled there runs no
     // destructor.
     let channel = match live(channel) {
@@ -83,6 +84,7 @@ unsafe extern "C-unwind" fn get_cq_event(
     }) {
         Ok(event) => {
             check::event_taken(&event, return_address.wrapping_sub(1));
+            trace::event_taken(began, Ok(&event));
             let handle = event.cookie() as *mut ibv_cq;
             // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
             // acknowledgement of this event before it goes (CHN-4); the program passes two places.
@@ -92,7 +94,10 @@ unsafe extern "C-unwind" fn get_cq_event(
             }
             0
         }
-        Err(e) => errno::minus_one(e as c_int),
+        Err(e) => {
+            trace::event_taken(began, Err(e as c_int));
+            errno::minus_one(e as c_int)
+        }
     }
 }
 

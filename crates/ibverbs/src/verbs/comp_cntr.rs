@@ -1,5 +1,5 @@
 //! Completion counters.
-use super::{done, failed_null, import};
+use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::CompCntrObj;
@@ -68,7 +68,7 @@ unsafe fn create(
     };
     let place = reserve()?;
     let counter = CompCounter::new(&obj.context, counter_type)?;
-    let handle = import::new_handle();
+    let handle = files::new_handle();
     let origin = Origin { context, file: obj.file.number(), handle };
     Ok(place.fill(ibv_comp_cntr { context, handle }, CompCntrObj { counter }, origin))
 }

@@ -1,5 +1,5 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::{check, done, failed_null, poll};
+use super::{check, done, failed_null, poll, trace};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, maybe_in, reserve};
 use crate::objects::{CqObj, CustomMemory};
@@ -83,6 +83,7 @@ fn create(
     // Events may name it as soon as somebody can use it.
     cq.set_cookie(place.handle() as usize);
     check::cq(&cq, extras.ignores_overrun);
+    trace::cq(&cq);
     let handle = place.fill(c, inner, origin).cast();
     check::made(Kind::Cq, handle);
     Ok(handle)
@@ -184,6 +185,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "it cannot be negative"))?;
         let now = obj.cq.resize(wanted)?;
         check::cq(&obj.cq, false);
+        trace::cq(&obj.cq);
         // SAFETY: a visible field.
         unsafe { (*obj.visible()).cqe = c_int::try_from(now).unwrap_or(c_int::MAX) };
         Ok(())
@@ -202,6 +204,7 @@ fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     check::destroying(&[Source::Completion(number), Source::Cq(number)]);
     obj.cq.destroy()?;
     check::cq_gone(number);
+    trace::cq_gone(number);
     check::ended(Kind::Cq, cq);
     let custom = obj.custom;
     poll::leave_own(&obj);

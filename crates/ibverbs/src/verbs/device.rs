@@ -6,11 +6,12 @@ pub use super::port::{
     ibv_query_pkey, ibv_query_port, ibv_query_port_speed, query_port,
 };
 
-use super::{done, failed, failed_minus_one, failed_null, import, logging, tables};
+use super::{done, failed, failed_minus_one, failed_null, files, logging, set_text, tables};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, live, reserve};
-use crate::objects::{ContextObj, DeviceObj};
+use crate::listed::DeviceObj;
+use crate::objects::ContextObj;
 use adverb_device::device::COMP_VECTORS;
 use adverb_device::{Device, Error};
 use adverb_sync::Mutex;
@@ -20,30 +21,12 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-// SAFETY: the pointers in it are null or (`_ops`) never followed; nothing in it changes after it
-// was made.
-unsafe impl Send for DeviceObj {}
-// SAFETY: as above.
-unsafe impl Sync for DeviceObj {}
-
-// Providers' libraries read the word behind the device (facts of the ABI).
-const _: () = assert!(offset_of!(DeviceObj, ops) == 664);
-
 /// The device objects given out. A device keeps its object as long as it does not change, and an
 /// object stays: programs keep pointers, and there are as many as the machine ever had interfaces.
 static DEVICES: Mutex<Vec<&'static DeviceObj>> = Mutex::new(Vec::new());
 
 /// The lists given out and not freed yet, by address.
 static LISTS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-
-/// Copies a text into a field of a C struct, shortened so that its zero fits.
-pub(super) fn set_text(field: &mut [c_char], text: &str) {
-    field.fill(0);
-    let room = field.len() - 1;
-    for (to, from) in field[..room].iter_mut().zip(text.bytes()) {
-        *to = from as c_char;
-    }
-}
 
 fn describe(device: &Arc<Device>, index: usize) -> &'static DeviceObj {
     let mut c = ibv_device::zeroed();
@@ -178,7 +161,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     // `cmd_fd` names the context for `ibv_import_device`: a descriptor with an inode of its own.
     // SAFETY: a plain system call; a descriptor it returns is ours.
     let fd = unsafe {
-        match libc::memfd_create(import::CMD_FD_NAME.as_ptr(), libc::MFD_CLOEXEC) {
+        match libc::memfd_create(files::CMD_FD_NAME.as_ptr(), libc::MFD_CLOEXEC) {
             -1 => None,
             fd => Some(OwnedFd::from_raw_fd(fd)),
         }
@@ -198,13 +181,13 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 pub(super) fn make_context(
     device: &'static DeviceObj,
     cmd_fd: OwnedFd,
-    shared: Option<import::FileId>,
+    shared: Option<files::FileId>,
 ) -> Result<*mut ibv_context, Error> {
     let place = reserve::<ContextObj>()?;
     let context = device.device.open()?;
     let file = match shared {
         Some(file) => file,
-        None => import::open_file(&cmd_fd, device)?,
+        None => files::open_file(&cmd_fd, device)?,
     };
     let mut table = tables::verbs_context();
     table.context.device = core::ptr::from_ref(device).cast_mut().cast();

@@ -1,7 +1,7 @@
 //! Device memory.
-use super::mr::{self, access_of};
 use super::post::slice;
-use super::{done, failed, failed_null, import};
+use super::region::{self, access_of};
+use super::{done, failed, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, Reserved, live, live_in, reserve};
 use crate::objects::{DmObj, MrKind};
@@ -39,7 +39,7 @@ fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv
     let place = reserve()?;
     let dm = Dm::alloc(&obj.context, attr.length as u64, attr.log_align_req)?;
     let file = obj.file.number();
-    let handle = import::enter_dm(file, &dm);
+    let handle = files::enter_dm(file, &dm);
     Ok(give(place, Origin { context, file, handle }, dm))
 }
 
@@ -47,7 +47,7 @@ fn alloc(context: *mut ibv_context, attr: &ibv_alloc_dm_attr) -> Result<*mut ibv
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let end = || {
         let obj = live(dm)?.end()?;
-        import::end_dm(obj.origin().handle, || obj.dm.free())?;
+        files::end_dm(obj.origin().handle, || obj.dm.free())?;
         obj.finish();
         Ok(())
     };
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         let memory = live_in(dm, domain.origin().file)?;
         let place = reserve()?;
         let mr = domain.pd.reg_dm_mr(&memory.dm, dm_offset, length as u64, access_of(access)?)?;
-        Ok(mr::give(place, &domain, core::ptr::null_mut(), length, mr, MrKind::Dm))
+        Ok(region::give(place, &domain, core::ptr::null_mut(), length, mr, MrKind::Dm))
     };
     make().unwrap_or_else(|e| failed_null("ibv_reg_dm_mr", &e))
 }

@@ -2,12 +2,12 @@
 //!
 //! What device memory is exported as has no bytes of its own, as with the kernel's: it cannot be
 //! mapped, only registered, and that in the process it is of.
-use super::import::{enter_mr, inode};
-use super::mr::access_of;
+use super::files::{enter_mr, inode};
+use super::region::access_of;
 use super::{failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
-use crate::objects::{MrKind, MrObj};
+use crate::objects::{InUse, MrKind, MrObj};
 use adverb_device::{Dm, Errno, Error};
 use adverb_sync::Mutex;
 use core::ffi::{c_int, c_void};
@@ -36,11 +36,7 @@ pub(super) struct Part {
 }
 
 /// Registers a part of a descriptor's memory.
-pub(super) fn register(
-    pd: *mut ibv_pd,
-    part: &Part,
-    dmah: Option<super::dmah::InUse>,
-) -> Result<*mut ibv_mr, Error> {
+pub(super) fn register(pd: *mut ibv_pd, part: &Part, dmah: Option<InUse>) -> Result<*mut ibv_mr, Error> {
     let obj = live(pd)?;
     let access = access_of(part.access)?;
     let place = reserve::<MrObj>()?;

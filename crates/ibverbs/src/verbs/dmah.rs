@@ -1,34 +1,17 @@
 //! DMA handles: hints on where a device's transfers are to go in the caches of a processor. Here
 //! the processor itself copies, so a hint changes nothing; it is checked as a device checks it, and
 //! regions keep it.
-use super::{done, failed_null, import};
+use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::DmahObj;
 use adverb_device::{Errno, Error};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Processing hints have two bits (PCI Express 6.2).
 const MAX_PH: u8 = 3;
-
-/// A region's part of a DMA handle.
-pub struct InUse(Arc<AtomicUsize>);
-
-impl InUse {
-    /// One more region has it.
-    pub(super) fn new(users: &Arc<AtomicUsize>) -> Self {
-        users.fetch_add(1, Ordering::SeqCst);
-        InUse(users.clone())
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// Allocates a DMA handle. Also slot `alloc_dmah`.
 pub unsafe extern "C" fn ibv_alloc_dmah(
@@ -66,7 +49,7 @@ unsafe fn alloc(context: *mut ibv_context, attr: *const ibv_dmah_init_attr) -> R
         return Err(Error::invalid("ph", "a processing hint of 0 to 3 is needed"));
     }
     let place = reserve()?;
-    let handle = import::new_handle();
+    let handle = files::new_handle();
     let origin = Origin { context, file: obj.file.number(), handle };
     Ok(place.fill(ibv_dmah { context }, DmahObj { users: Arc::default() }, origin))
 }

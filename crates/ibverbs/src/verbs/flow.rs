@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use super::{done, failed, failed_null, import};
+use super::{done, failed, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Handle, Origin, live, reserve};
 use crate::objects::FlowObj;
@@ -41,7 +41,7 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
     obj.qp.context().check_port(unsafe { (*attr).port })?;
     let place = reserve::<FlowObj>()?;
     let flow = Flow::new(&obj.qp, rule)?;
-    let (context, file, handle) = (obj.origin().context, obj.origin().file, import::new_handle());
+    let (context, file, handle) = (obj.origin().context, obj.origin().file, files::new_handle());
     let visible = ibv_flow { comp_mask: 0, context, handle };
     Ok(place.fill(visible, FlowObj { flow }, Origin { context, file, handle }))
 }

@@ -1,10 +1,13 @@
 //! The data path of a program that is hunted (`adverb hunt`): the same calls, with the place in the
 //! program that makes them. Programs that are not have the plain ones in their tables, and pay
 //! nothing.
-use super::{notify, poll, post};
+use super::{check, notify, poll, post, put, wr_api};
 use crate::abi::*;
-use crate::handles::hot;
+use crate::handles::{hot, session, this_thread};
+use crate::objects::CqObj;
+use adverb_choice::Call;
 use adverb_device::cq::hunt;
+use adverb_device::engine::{Completion, WcFlags, WcOpcode, WcStatus};
 use core::ffi::c_int;
 
 /// Puts the calls of a hunt into a context's table, if there is one.
@@ -13,7 +16,23 @@ pub fn replace(ops: &mut ibv_context_ops) {
         ops.poll_cq = Some(poll_cq);
         ops.req_notify_cq = Some(req_notify_cq);
         ops.post_send = Some(post_send);
+        ops.post_recv = Some(post_recv);
+        // A process that is checked as well calls these from its own.
+        if check::check().is_none() {
+            check::set_extend(extend_cq, extend_qp);
+        }
     }
+}
+
+/// Has an extended CQ tell where it is polled.
+fn extend_cq(c: &mut ibv_cq_ex) {
+    c.start_poll = Some(start_poll);
+    c.next_poll = Some(next_poll);
+}
+
+/// Has an extended queue pair tell where it is posted to.
+fn extend_qp(c: &mut ibv_qp_ex) {
+    c.wr_complete = Some(wr_complete);
 }
 
 /// An entry point that passes its return address as one more argument.
@@ -43,6 +62,15 @@ with_address!(req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) => arm_at, "
 with_address!(
     post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) => post_at, "rcx", "x3"
 );
+
+with_address!(
+    post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) => receive_at, "rcx", "x3"
+);
+with_address!(
+    start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) => start_at, "rdx", "x2"
+);
+with_address!(next_poll(cq: *mut ibv_cq_ex) => next_at, "rsi", "x1");
+with_address!(wr_complete(qp: *mut ibv_qp_ex) => complete_at, "rsi", "x1");
 
 pub(super) unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
     let address = address.wrapping_sub(1);
@@ -79,7 +107,7 @@ pub(super) fn scramble(wc: &mut ibv_wc, garbage: u64) {
     wc.dlid_path_bits = low as u8;
 }
 
-unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usize) -> c_int {
+pub(super) unsafe extern "C" fn arm_at(cq: *mut ibv_cq, solicited_only: c_int, address: usize) -> c_int {
     // SAFETY: the caller's promise.
     let arm = || unsafe { notify::arm(cq, solicited_only, address) };
     match hot(cq).ok().map(|obj| obj.cq.clone()) {
@@ -94,10 +122,101 @@ pub(super) unsafe extern "C" fn post_at(
     bad: *mut *mut ibv_send_wr,
     address: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let post = || unsafe { post::post_send(qp, wr, bad) };
-    match hot(qp).ok().map(|obj| obj.qp.clone()) {
+    let mut called = false;
+    let mut post = || {
+        called = true;
+        // SAFETY: the caller's promise.
+        unsafe { post::post_send(qp, wr, bad) }
+    };
+    let result = match hot(qp).ok().map(|obj| obj.qp.clone()) {
         Some(queue_pair) => queue_pair.hunt_post(address.wrapping_sub(1), post),
         None => post(),
+    };
+    if !called {
+        // SAFETY: the program's place; the first request was not taken.
+        unsafe { put(bad, wr) };
     }
+    result
+}
+
+pub(super) unsafe extern "C" fn receive_at(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    address: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let post = || unsafe { post::post_recv(qp, wr, bad) };
+    match hot(qp).ok().map(|obj| obj.qp.clone()) {
+        Some(queue_pair) => queue_pair.context().hunt_call(Call::Receive, address.wrapping_sub(1), post),
+        None => post(),
+    }
+}
+
+unsafe extern "C" fn start_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, address: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { poll::start_poll(cq, attr) };
+    // SAFETY: if it has found something, this thread polls.
+    unsafe { found_by(cq, result, address.wrapping_sub(1)) };
+    result
+}
+
+unsafe extern "C" fn next_at(cq: *mut ibv_cq_ex, address: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { poll::next_poll(cq) };
+    // SAFETY: as above.
+    unsafe { found_by(cq, result, address.wrapping_sub(1)) };
+    result
+}
+
+/// An extended poll has answered.
+///
+/// # Safety
+/// With 0, this thread polls the queue, and is between start and end.
+pub(super) unsafe fn found_by(cq: *mut ibv_cq_ex, result: c_int, address: usize) {
+    let Some(queue) = hot(cq).ok().map(|obj| obj.cq.clone()) else { return };
+    match result {
+        0 => queue.hunt_found(address, 1),
+        libc::ENOENT => return queue.hunt_found(address, 0),
+        _ => return,
+    }
+    let Some(obj) = session(cq, this_thread()) else { return };
+    let obj: &CqObj = &obj;
+    // SAFETY: between start and end this thread is the only user.
+    if let Some(c) = unsafe { (*obj.current.get()).as_mut() }
+        && c.status != WcStatus::Success
+        && let Some(garbage) = queue.hunt_failed(address)
+    {
+        scramble_current(c, garbage);
+    }
+}
+
+/// As [`scramble`], of the completion that an extended poll shows.
+pub(super) fn scramble_current(c: &mut Completion, garbage: u64) {
+    let [low, high] = [garbage as u32, (garbage >> 32) as u32];
+    c.opcode =
+        [WcOpcode::Send, WcOpcode::Recv, WcOpcode::RdmaWrite, WcOpcode::RecvRdmaWithImm][low as usize % 4];
+    c.byte_len = high | 1;
+    c.imm = low ^ high;
+    c.src_qpn = high >> 8;
+    c.flags = WcFlags::from_bits_truncate(low >> 28);
+    c.sl = high as u8;
+}
+
+pub(super) unsafe extern "C" fn complete_at(qp: *mut ibv_qp_ex, address: usize) -> c_int {
+    let mut called = false;
+    let mut complete = || {
+        called = true;
+        // SAFETY: the caller's promise.
+        unsafe { wr_api::wr_complete(qp) }
+    };
+    let result = match hot(qp).ok().map(|obj| obj.qp.clone()) {
+        Some(queue_pair) => queue_pair.hunt_post(address.wrapping_sub(1), complete),
+        None => complete(),
+    };
+    if !called {
+        // SAFETY: the caller's promise; a chain that is refused is forgotten.
+        unsafe { wr_api::wr_abort(qp) };
+    }
+    result
 }

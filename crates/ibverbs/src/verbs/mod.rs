@@ -5,9 +5,11 @@
 
 pub mod address;
 pub mod ah;
+pub mod alone;
 pub mod async_event;
 pub mod attributes;
 pub mod buf;
+pub mod builder;
 pub mod check;
 pub mod checked;
 pub mod comp_channel;
@@ -19,6 +21,7 @@ pub mod dmabuf;
 pub mod dmah;
 pub mod extensions;
 mod failure;
+pub mod files;
 pub mod flow;
 mod held;
 pub mod hunt;
@@ -34,15 +37,19 @@ pub mod poll;
 pub mod port;
 pub mod post;
 pub mod qp;
+mod qp_handle;
+mod region;
 pub mod srq;
 pub mod tables;
 pub mod tags;
+pub mod trace;
+pub mod traced;
 pub mod ucma;
 pub mod wq;
 pub mod wr_api;
 pub mod xrcd;
 
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Says why a call fails (the number alone would not), sets `errno`, and answers the same: callers
@@ -84,6 +91,15 @@ pub unsafe fn put<T>(to: *mut T, value: T) {
     if !to.is_null() {
         // SAFETY: the caller's promise.
         unsafe { to.write(value) };
+    }
+}
+
+/// Copies a text into a field of a C struct, shortened so that its zero fits.
+fn set_text(field: &mut [c_char], text: &str) {
+    field.fill(0);
+    let room = field.len() - 1;
+    for (to, from) in field[..room].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
     }
 }
 

@@ -1,5 +1,5 @@
 //! Memory windows.
-use super::{done, failed_null, import};
+use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{MrKind, MwObj};
@@ -23,7 +23,7 @@ fn alloc(pd: *mut ibv_pd, mw_type: ibv_mw_type) -> Result<*mut ibv_mw, Error> {
     };
     let place = reserve::<MwObj>()?;
     let mw = obj.pd.alloc_mw(ty)?;
-    let origin = Origin { handle: import::new_handle(), ..obj.origin() };
+    let origin = Origin { handle: files::new_handle(), ..obj.origin() };
     let (context, handle) = (origin.context, origin.handle);
     let visible = ibv_mw { context, pd, rkey: mw.key(), handle, type_: mw_type };
     Ok(place.fill(visible, MwObj { mw }, origin))
@@ -71,7 +71,7 @@ fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, request: &ibv_mw_bind) -> Result<(), E
         ud: None,
         xrc_srqn: 0,
     };
-    let _alone = super::wr_api::Alone::on(&queue);
+    let _alone = super::alone::Alone::on(&queue);
     let mut chain = queue.qp.send_chain()?;
     chain.stage(&wr)?;
     // Before the hand-over: whoever polls the completion may read the new key.

@@ -46,14 +46,23 @@ pub fn site_before(return_address: usize) -> ArmSite {
 /// An address in the program's code, in words: file and offset, the function, the line if the
 /// program says.
 pub fn name_code(address: usize) -> String {
+    describe(address, false)
+}
+
+/// The same, with the whole path of the line's file.
+pub fn name_code_with_path(address: usize) -> String {
+    describe(address, true)
+}
+
+fn describe(address: usize, whole: bool) -> String {
     let mut text = module_of(address);
     backtrace::resolve(address as *mut _, |symbol| {
         if let Some(name) = symbol.name() {
             text += &format!(" in {name}");
         }
         if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
-            let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
-            text += &format!(", {file}:{line}");
+            let name = file.file_name().filter(|_| !whole).unwrap_or(file.as_os_str());
+            text += &format!(", {}:{line}", name.to_string_lossy());
         }
     });
     text

@@ -1,5 +1,5 @@
 //! Protection domains, thread domains and parent domains.
-use super::{check, done, failed_null, import};
+use super::{check, done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{CustomMemory, ParentDomain, PdObj, TdObj};
@@ -19,7 +19,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
     let place = reserve::<PdObj>()?;
     let pd = Pd::new(&owner.context)?;
     let file = owner.file.number();
-    let handle = import::enter_pd(file, &pd);
+    let handle = files::enter_pd(file, &pd);
     let inner = PdObj { pd, parent: None, custom_users: AtomicUsize::new(0) };
     let pd = place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle });
     check::made(Kind::Domain, pd);
@@ -35,7 +35,7 @@ fn dealloc_pd(pd: *mut ibv_pd) -> Result<(), Error> {
     let obj = live(pd)?.end()?;
     match &obj.parent {
         Some(parent) => dealloc_parent(&obj, parent)?,
-        None => import::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
+        None => files::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
     }
     obj.finish();
     check::ended(Kind::Domain, pd);

@@ -1,5 +1,5 @@
 //! Polling: `ibv_poll_cq` and the extended interface.
-use super::{check, failed};
+use super::{check, failed, trace};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Handle, Live, hot, session, this_thread};
@@ -72,9 +72,10 @@ pub fn extend(c: &mut ibv_cq_ex) {
     c.read_completion_ts = Some(read_completion_ts);
     c.read_cvlan = Some(read_cvlan);
     c.read_flow_tag = Some(read_zero_u32);
-    c.read_tm_info = Some(super::tags::read_tm_info);
+    c.read_tm_info = Some(read_tm_info);
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
     check::extend_cq(c);
+    trace::extend_cq(c);
 }
 
 pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
@@ -215,4 +216,14 @@ readers! {
     read_completion_ts -> u64 = |_, c| c.timestamp.0;
     read_cvlan -> u16 = |_, _| 0;
     read_completion_wallclock_ns -> u64 = |o, c| c.timestamp.0.wrapping_add_signed(o.wallclock_offset);
+}
+
+/// Pointer `read_tm_info` of extended CQs.
+unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: readers are called between start and end, by the thread that polls; the program
+    // passes a place.
+    unsafe {
+        let (tag, priv_) = current(cq, |_, c| c.tag());
+        info.write(ibv_wc_tm_info { tag, priv_ });
+    }
 }

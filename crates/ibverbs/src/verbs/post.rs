@@ -1,7 +1,7 @@
 //! Posting: `ibv_post_send`, `ibv_post_recv`, `ibv_post_srq_recv`.
 use crate::abi::*;
 use crate::handles::{hot, maybe_in};
-use crate::verbs::wr_api::Alone;
+use crate::verbs::alone::Alone;
 use crate::verbs::{mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};

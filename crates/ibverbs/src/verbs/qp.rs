@@ -1,20 +1,17 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
-use super::{check, done, failed, failed_null, import, wq, wr_api};
+use super::qp_handle::{enter, leave};
+use super::{check, done, failed, failed_null, trace, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
-use crate::handles::{Origin, Reserved, live, live_in, maybe_in, reserve};
+use crate::handles::{live, live_in, maybe_in, reserve};
 use crate::objects::QpObj;
 use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
 use adverb_check::{Kind, Source};
 use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb_device::{Errno, Error, Qp, QpInit};
-use adverb_sync::lock_api::RawMutex as _;
-use adverb_sync::{Mutex, RawMutex};
-use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use std::sync::Arc;
 
 /// Resource type a parent domain's allocator is asked with: ours, outside the ranges of vendors'
 /// drivers.
@@ -43,10 +40,6 @@ const fn send_ops(qp_type: QpType) -> u64 {
         QpType::XrcRecv => 0,
     }
 }
-
-/// Queue pairs that can have several handles, by address, and each handle. Events name the oldest
-/// that lives: the one of the context they come from, as long as there is one.
-static OPENED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// Creates a QP.
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
@@ -165,58 +158,6 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
     }
 }
 
-/// Gives a queue pair to the program.
-pub(super) fn enter(
-    place: Reserved<QpObj>,
-    mut base: ibv_qp,
-    file: usize,
-    qp: Arc<Qp>,
-    extended: bool,
-    custom: Option<crate::objects::CustomMemory>,
-) -> *mut ibv_qp {
-    base.handle = import::new_handle();
-    base.qp_num = qp.number();
-    base.state = qp.state() as u32;
-    base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
-    base.cond = libc::PTHREAD_COND_INITIALIZER;
-    let origin = Origin { context: base.context, file, handle: base.handle };
-    let mut c = ibv_qp_ex::zeroed();
-    c.qp_base = base;
-    wr_api::extend(&mut c);
-    // Events may name it as soon as somebody can use it.
-    let handle = place.handle() as usize;
-    if qp.qp_type() == QpType::XrcRecv {
-        let mut opened = OPENED.lock();
-        let shared = Arc::as_ptr(&qp) as usize;
-        if !opened.iter().any(|(qp, _)| *qp == shared) {
-            qp.set_cookie(handle);
-        }
-        opened.push((shared, handle));
-    } else {
-        qp.set_cookie(handle);
-    }
-    let inner = QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
-    check::queue_pair(&inner.qp, c.qp_base.send_cq, c.qp_base.recv_cq, c.qp_base.srq);
-    let handle = place.fill(c, inner, origin).cast();
-    check::made(Kind::QueuePair, handle);
-    handle
-}
-
-/// Events do not name this handle from here on, if its queue pair has another.
-fn leave(handle: *mut ibv_qp, qp: &Arc<Qp>) {
-    if qp.qp_type() != QpType::XrcRecv {
-        return;
-    }
-    let mut opened = OPENED.lock();
-    opened.retain(|(_, other)| *other != handle as usize);
-    let place = Arc::as_ptr(qp) as usize;
-    if qp.cookie() == handle as usize
-        && let Some((_, other)) = opened.iter().find(|(qp, _)| *qp == place)
-    {
-        qp.set_cookie(*other);
-    }
-}
-
 fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
     Ok(match value {
         IBV_QPT_RC => QpType::Rc,
@@ -269,6 +210,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
         check::modified(&obj.qp, &values, mask);
+        trace::modified(&obj.qp, &values, mask);
         if mask.contains(AttrMask::STATE) {
             // The visible state is what was asked for last: a program that posts while the queue
             // pair fails by itself must not see it change.
@@ -421,6 +363,7 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     check::destroying(&[Source::QueuePair(number)]);
     obj.qp.destroy()?;
     check::queue_pair_gone(number);
+    trace::queue_pair_gone(number);
     check::ended(Kind::QueuePair, qp);
     let custom = obj.custom;
     wr_api::leave_own(&obj);

@@ -1,7 +1,7 @@
 //! Shared receive queues. Posting to them is in [`super::post`], tag matching in [`super::tags`].
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
-use super::{check, done, failed_null, import};
+use super::{check, done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
@@ -49,7 +49,7 @@ fn create(
     c.context = from.context;
     c.srq_context = srq_context;
     c.pd = pd;
-    c.handle = import::new_handle();
+    c.handle = files::new_handle();
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;
     let origin = Origin { handle: c.handle, ..from };

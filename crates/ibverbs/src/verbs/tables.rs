@@ -27,8 +27,9 @@ pub fn verbs_context() -> verbs_context {
     context.ops = context_ops();
     hunt::replace(&mut context.ops);
     checked::replace(&mut context.ops);
+    traced::replace(&mut context.ops);
     context.abi_compat = ABI_IS_EXTENDED;
-    verbs_context {
+    let mut table = verbs_context {
         free_buf: Some(mr::ibv_free_buf),
         alloc_buf: Some(mr::ibv_alloc_buf),
         dm_export_dmabuf_fd: Some(dmabuf::ibv_dm_export_dmabuf_fd),
@@ -76,5 +77,7 @@ pub fn verbs_context() -> verbs_context {
         _ABI_placeholder3: 0,
         sz: size_of::<verbs_context>(),
         context,
-    }
+    };
+    traced::replace_extended(&mut table);
+    table
 }

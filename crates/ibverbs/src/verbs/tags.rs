@@ -1,5 +1,4 @@
-//! Tag matching: operations on the matching list of an SRQ, and what completions say of tags.
-use super::poll::current;
+//! Tag matching: operations on the matching list of an SRQ.
 use super::post::slice;
 use super::{done, put};
 use crate::abi::*;
@@ -69,14 +68,4 @@ unsafe fn perform(srq: &adverb_device::Srq, wr: &ibv_ops_wr) -> Result<u32, Erro
     let reports = flags & IBV_OPS_TM_SYNC != 0 || wr.opcode == IBV_WR_TAG_SYNC;
     let known = reports.then_some(wr.tm.unexpected_cnt);
     Ok(srq.tag_op(wr.wr_id, op, known, flags & IBV_OPS_SIGNALED != 0)?.handle)
-}
-
-/// Pointer `read_tm_info` of extended CQs.
-pub(super) unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: readers are called between start and end, by the thread that polls; the program
-    // passes a place.
-    unsafe {
-        let (tag, priv_) = current(cq, |_, c| c.tag());
-        info.write(ibv_wc_tm_info { tag, priv_ });
-    }
 }

@@ -2,6 +2,7 @@
 //! write and close of the file. Programs poll the descriptor as they would the kernel's.
 use super::held::hold;
 use adverb_device::Errno;
+use adverb_device::cq::hunt;
 use adverb_link::Uncancelled;
 use adverb_ucma::{Channel, Memory};
 use core::ffi::{c_int, c_void};
@@ -88,6 +89,19 @@ pub unsafe extern "C-unwind" fn adverb_ucma_write(fd: c_int, buf: *const c_void,
         Ok(_) => len as isize,
         Err(e) => -(e as isize),
     }
+}
+
+/// The program is about to read an event of a connection; `place` is the return address of its
+/// call. 1 if [`adverb_ucma_event_read`] is to be called when it has.
+pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    hunt::read_connection_event_at(place.wrapping_sub(1)).into()
+}
+
+/// The event was read.
+pub extern "C" fn adverb_ucma_event_read() {
+    let _uncancelled = Uncancelled::begin();
+    hunt::read_connection_event();
 }
 
 /// Closes the file and its descriptor: 0, or a negative errno value.

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use super::post::{post_each, report, slice};
-use super::{done, failed_null, import, qp};
+use super::{done, failed_null, files, qp_handle};
 use crate::abi::*;
 use crate::handles::{Origin, hot, live, live_in, reserve};
 use crate::objects::{IndTableObj, QpObj, WqObj};
@@ -41,7 +41,7 @@ unsafe fn create(context: *mut ibv_context, attr: *const ibv_wq_init_attr) -> Re
     let (pd, cq) = (live_in(attr.pd, file)?, live_in(attr.cq, file)?);
     let place = reserve::<WqObj>()?;
     let wq = Wq::new(&owner.context, &pd.pd, &cq.cq, attr.max_wr, attr.max_sge)?;
-    let handle = import::new_handle();
+    let handle = files::new_handle();
     let mut visible = ibv_wq::zeroed();
     visible.context = context;
     visible.wq_context = attr.wq_context;
@@ -141,7 +141,7 @@ unsafe fn create_table(
     let queues = handles.iter().map(|wq| live_in(*wq, file).map(|obj| obj.wq.clone()));
     let place = reserve::<IndTableObj>()?;
     let table = IndTable::new(&owner.context, queues.collect::<Result<_, _>>()?)?;
-    let handle = import::new_handle();
+    let handle = files::new_handle();
     let visible = ibv_rwq_ind_table {
         context,
         ind_tbl_handle: handle as c_int,
@@ -197,7 +197,7 @@ pub(super) unsafe fn create_spreading(
     base.qp_context = unsafe { (*attr).qp_context };
     base.pd = pd_handle;
     base.qp_type = IBV_QPT_RAW_PACKET;
-    Ok(qp::enter(place, base, file, spreading, false, None))
+    Ok(qp_handle::enter(place, base, file, spreading, false, None))
 }
 
 fn hash(conf: &ibv_rx_hash_conf, key: &[u8]) -> Result<Hash, Error> {

@@ -6,91 +6,17 @@
 use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
+use crate::verbs::builder::{Builder, Noted};
 use crate::verbs::check;
 use crate::verbs::mw;
 use crate::verbs::post::{bind_of, slice, ud_dest};
-use adverb_device::engine::wr::{Remote, UdDest};
-use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, Sge};
-use adverb_device::{Error, Qp};
+use crate::verbs::trace;
+use adverb_device::Error;
+use adverb_device::engine::wr::Remote;
+use adverb_device::engine::{SendOp, Sge};
 use adverb_sync::lock_api::RawMutex as _;
 use core::ffi::{c_int, c_void};
 use libc::size_t;
-
-/// The request being built, and the first error of the chain. Buffers are reused.
-#[derive(Default)]
-pub struct Builder {
-    open: bool,
-    error: Option<Error>,
-    wr_id: u64,
-    flags: SendFlags,
-    op: Option<SendOp>,
-    sges: Vec<Sge>,
-    inline: Option<Vec<u8>>,
-    spare: Vec<u8>,
-    ud: Option<UdDest>,
-    srqn: u32,
-    /// Windows that the chain binds, by address, and the keys they get.
-    binds: Vec<(usize, u32)>,
-    /// What was staged, in a process that is checked.
-    noted: Option<Vec<Noted>>,
-}
-
-/// A request as it was staged.
-pub struct Noted {
-    pub wr_id: u64,
-    pub flags: SendFlags,
-    pub op: SendOp,
-    pub sges: Vec<Sge>,
-    pub inline: bool,
-}
-
-impl Builder {
-    /// Stages the open request.
-    fn finish(&mut self, qp: &Qp) {
-        if !self.open || self.error.is_some() {
-            self.open = false;
-            return;
-        }
-        self.open = false;
-        let Some(op) = self.op else { return };
-        let inline = [self.inline.as_deref().unwrap_or_default()];
-        let data = if self.inline.is_some() { Payload::Inline(&inline) } else { Payload::Sges(&self.sges) };
-        let mut flags = self.flags;
-        flags.set(SendFlags::INLINE, self.inline.is_some());
-        let wr = SendWr { wr_id: self.wr_id, flags, op, data, ud: self.ud, xrc_srqn: self.srqn };
-        if let Err(e) = qp.stage_send(&wr) {
-            self.error = Some(e);
-        }
-        if let Some(noted) = &mut self.noted {
-            let (sges, inline) = (self.sges.clone(), self.inline.is_some());
-            noted.push(Noted { wr_id: self.wr_id, flags: self.flags, op, sges, inline });
-        }
-    }
-    fn begin(&mut self, wr_id: u64, flags: u32, op: Result<SendOp, Error>) {
-        self.open = true;
-        self.wr_id = wr_id;
-        self.flags = SendFlags::from_bits_truncate(flags) - SendFlags::RENDEZVOUS;
-        self.op = match op {
-            Ok(op) => Some(op),
-            Err(e) => {
-                self.error.get_or_insert(e);
-                None
-            }
-        };
-        self.sges.clear();
-        if let Some(used) = self.inline.take() {
-            self.spare = used;
-        }
-        self.ud = None;
-        self.srqn = 0;
-    }
-    fn set_inline<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
-        let mut bytes = self.inline.take().unwrap_or_else(|| std::mem::take(&mut self.spare));
-        bytes.clear();
-        parts.for_each(|p| bytes.extend_from_slice(p));
-        self.inline = Some(bytes);
-    }
-}
 
 /// Fills in the function pointers.
 pub fn extend(c: &mut ibv_qp_ex) {
@@ -117,32 +43,7 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_atomic_write = Some(wr_atomic_write);
     c.wr_flush = Some(wr_flush);
     check::extend_qp(c);
-}
-
-/// Keeps chains of other threads off a queue pair.
-pub struct Alone<'a>(Option<&'a QpObj>);
-
-impl<'a> Alone<'a> {
-    /// Waits for the others, unless this thread has a chain open itself: that is the program's
-    /// error, but no reason to hang.
-    #[inline]
-    pub fn on(obj: &'a Live<QpObj>) -> Self {
-        let waits = obj.extended && obj.holder() != this_thread();
-        if waits {
-            obj.wr_lock.lock();
-        }
-        Alone(waits.then_some(&**obj))
-    }
-}
-
-impl Drop for Alone<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(obj) = self.0 {
-            // SAFETY: locked in `on`.
-            unsafe { obj.wr_lock.unlock() };
-        }
-    }
+    trace::extend_qp(c);
 }
 
 /// Opens a chain, which keeps the queue pair until it is completed or aborted. On what is no queue

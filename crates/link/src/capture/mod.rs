@@ -32,7 +32,7 @@ use pcapng::Direction;
 /// Names tried when files with the process's number are there already.
 const NAMES: u32 = 100;
 
-/// A capture file of this process.
+/// What this process records of its packets: a file, and what goes to its trace, if it is traced.
 pub struct Capture {
     path: PathBuf,
     inner: Mutex<Inner>,
@@ -70,6 +70,13 @@ impl Capture {
         Ok(capture)
     }
 
+    /// No file: packets go to the trace alone.
+    #[must_use]
+    pub fn of_trace() -> Capture {
+        let inner = Inner { file: None, buffer: Vec::new(), written: 0, limit: 0 };
+        Capture { path: PathBuf::new(), inner: Mutex::new(inner), dirty: AtomicBool::new(false) }
+    }
+
     /// Where it goes.
     pub fn path(&self) -> &Path {
         &self.path
@@ -80,25 +87,30 @@ impl Capture {
         let time = now();
         let mut inner = self.inner.lock();
         for (id, packet) in bytes.chunks(stride.max(1)).enumerate() {
+            adverb_trace::packet(true, flow.src, flow.dst, without_icrc(packet), comment);
             inner.record(time, Direction::Sent, comment, flow, id as u16, [packet, &[]]);
         }
         self.dirty.store(true, Relaxed);
     }
 
     /// Records a packet without its ICRC that crosses or has crossed to another process directly;
-    /// the ICRC is made up.
-    pub(crate) fn sent_directly(&self, flow: &Flow, packet: &[u8]) {
-        self.put(Direction::Sent, "sent to its process directly", flow, 0, packet);
+    /// the ICRC is made up. It left at `began`, of the trace's clock.
+    pub(crate) fn sent_directly(&self, flow: &Flow, packet: &[u8], began: u64) {
+        let comment = "sent to its process directly";
+        adverb_trace::packet_at(began, true, flow.src, flow.dst, packet, comment);
+        self.put(Direction::Sent, comment, flow, 0, packet);
     }
 
     /// Records a packet that has arrived, its ICRC stripped; `id` is the IPv4 identification that
     /// made it right.
     pub(crate) fn received(&self, flow: &Flow, id: u16, packet: &[u8], comment: &str) {
+        adverb_trace::packet(false, flow.src, flow.dst, packet, comment);
         self.put(Direction::Received, comment, flow, id, packet);
     }
 
     /// Records bytes that have arrived as they are.
     pub(crate) fn received_raw(&self, flow: &Flow, id: u16, bytes: &[u8], comment: &str) {
+        adverb_trace::packet(false, flow.src, flow.dst, without_icrc(bytes), comment);
         self.inner.lock().record(now(), Direction::Received, comment, flow, id, [bytes, &[]]);
         self.dirty.store(true, Relaxed);
     }
@@ -219,6 +231,11 @@ fn numbered(path: &Path, number: String) -> PathBuf {
         name.push(extension);
     }
     path.with_file_name(name)
+}
+
+/// A packet as it is on the wire, but for its ICRC.
+fn without_icrc(packet: &[u8]) -> &[u8] {
+    &packet[..packet.len().saturating_sub(icrc::ICRC_LEN)]
 }
 
 /// Nanoseconds since 1970.

@@ -12,6 +12,7 @@ pub(super) enum Kind {
     Reorder,
     Passes,
     Delay,
+    Mark,
 }
 
 /// The dice of one packet.

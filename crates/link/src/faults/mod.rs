@@ -31,7 +31,7 @@ use crate::types::RxPacket;
 pub(crate) use dice::flipped;
 use dice::{Dice, Kind};
 use queue::Queue;
-pub use rules::{Delay, DropPsn, PacketFaults, Rate, Target};
+pub use rules::{Delay, DelayQp, DropPsn, PacketFaults, Rate, Target};
 
 /// How long a packet that was to be overtaken waits when none follows.
 const OVERTAKEN: Duration = Duration::from_millis(2);
@@ -39,6 +39,8 @@ const OVERTAKEN: Duration = Duration::from_millis(2);
 const MOST_OVERTAKE: u64 = 3;
 /// Packets held at most; what comes beyond is not held.
 const MOST_HELD: usize = 16384;
+/// The bits of the traffic class that say whether a packet may be marked, and that it was.
+const ECN: u8 = 3;
 /// No packet is held.
 const NEVER: u64 = u64::MAX;
 
@@ -80,6 +82,7 @@ pub(crate) struct Fault {
     /// Held until so many later packets have passed.
     pub(crate) overtaken: Option<u64>,
     pub(crate) delayed: Option<Duration>,
+    pub(crate) marked: bool,
 }
 
 /// What is to be done with a packet.
@@ -93,6 +96,12 @@ pub(crate) struct Ruling {
 }
 
 impl Fault {
+    /// The packet as it goes on.
+    pub(crate) fn mark<'a>(&self, packet: &RxPacket<'a>) -> RxPacket<'a> {
+        let bits = if self.marked { ECN } else { 0 };
+        RxPacket { traffic_class: packet.traffic_class | bits, ..*packet }
+    }
+
     pub(crate) fn is_none(&self) -> bool {
         *self == Fault::default()
     }
@@ -115,6 +124,9 @@ impl fmt::Display for Fault {
         }
         if let Some(by) = self.delayed {
             write!(f, " delayed by {by:?}")?;
+        }
+        if self.marked {
+            f.write_str(" marked (ECN)")?;
         }
         Ok(())
     }
@@ -159,7 +171,8 @@ impl Faults {
         }
         if room && (fault.overtaken.is_some() || fault.delayed.is_some()) {
             let now = self.now();
-            let kept = (0..copies).map(|_| OwnedPacket::keep(packet)).collect();
+            let packet = fault.mark(packet);
+            let kept = (0..copies).map(|_| OwnedPacket::keep(&packet)).collect();
             let due = match fault.overtaken {
                 Some(passes) => qp.queue.set_aside(now + nanos(OVERTAKEN), passes, kept),
                 None => qp.queue.line_up(now + fault.delayed.map_or(0, nanos), kept),
@@ -227,7 +240,11 @@ impl QpState {
         if dice.hits(rules.reorder, Kind::Reorder) {
             fault.overtaken = Some(1 + dice.roll(Kind::Passes) % MOST_OVERTAKE);
         }
-        if let Some(delay) = &rules.delay
+        fault.marked = packet.traffic_class & ECN != 0 && dice.hits(rules.ecn, Kind::Mark);
+        let own = rules.delay_qp.iter().find(|rule| rule.nth == self.nth);
+        if let Some(rule) = own.filter(|_| fault.overtaken.is_none()) {
+            fault.delayed = Some(rule.time);
+        } else if let Some(delay) = &rules.delay
             && fault.overtaken.is_none()
         {
             let spread = nanos(delay.spread);

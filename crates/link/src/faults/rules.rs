@@ -57,6 +57,15 @@ pub struct DropPsn {
     pub at: Option<Target>,
 }
 
+/// Holds every packet that reaches a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayQp {
+    /// The how manieth of its process, from 1.
+    pub nth: u32,
+    /// For so long.
+    pub time: Duration,
+}
+
 /// What befalls packets that arrive. See [`Config::faults`](crate::Config::faults).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketFaults {
@@ -77,6 +86,10 @@ pub struct PacketFaults {
     pub corrupt: Rate,
     /// Held for a time, all of them; the order of a queue pair's packets stays.
     pub delay: Option<Delay>,
+    /// Marked as by a switch whose queue is long (ECN), if they may be.
+    pub ecn: Rate,
+    /// Held for a time, those of some queue pairs.
+    pub delay_qp: Vec<DelayQp>,
     /// Dropped by their PSN.
     pub drop_psn: Vec<DropPsn>,
 }

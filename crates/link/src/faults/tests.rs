@@ -198,3 +198,44 @@ fn one_bit_is_flipped_and_never_one_that_the_icrc_leaves_out() {
         assert_ne!(at, 4);
     }
 }
+
+/// FLT-3: packets that may be marked are, at the rate, also those that are held; others are not.
+#[test]
+fn packets_that_may_be_are_marked() {
+    let marking = || PacketFaults { seed: 7, ecn: rate(30), ..PacketFaults::default() };
+    let bytes: Vec<_> = (0..1000).map(|psn| bytes(SEND, psn)).collect();
+    let marked = |faults: &Faults, class: u8| {
+        let judged = bytes.iter().filter(|bytes| {
+            let packet = RxPacket { traffic_class: class, ..packet(&bytes[..]) };
+            let fault = faults.judge(&packet).fault;
+            let wanted = if fault.marked { class | 3 } else { class };
+            assert_eq!(fault.mark(&packet).traffic_class, wanted);
+            fault.marked
+        });
+        judged.count()
+    };
+    assert_eq!(marked(&faults(marking()), 0xb8), 0);
+    let hit = marked(&faults(marking()), 0xba);
+    assert!((200..400).contains(&hit), "{hit}");
+    let held = faults(PacketFaults {
+        delay: Some(Delay { mean: Duration::ZERO, spread: Duration::ZERO }),
+        ecn: Rate::ALWAYS,
+        ..marking()
+    });
+    held.judge(&RxPacket { traffic_class: 0xba, ..packet(&bytes[0]) });
+    assert_eq!(held.release().first().map(|kept| kept.packet().traffic_class), Some(0xbb));
+}
+
+/// FLT-4: one queue pair's packets are held, another's are not, and the order stays.
+#[test]
+fn one_queue_pair_is_delayed() {
+    let rule = DelayQp { nth: 2, time: Duration::from_millis(3) };
+    let faults = Faults::new(PacketFaults { delay_qp: vec![rule], ..PacketFaults::default() });
+    faults.add_qp(QPN, 1);
+    assert!(pass(&faults, SEND, 9).0.iter().all(Fault::is_none));
+    faults.add_qp(QPN, 2);
+    let (fates, now) = pass(&faults, SEND, 9);
+    assert!(now.is_empty() && fates.iter().all(|fault| fault.delayed == Some(rule.time)));
+    std::thread::sleep(rule.time * 2);
+    assert_eq!(faults.release().iter().map(psn_of).collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
+}

@@ -22,7 +22,7 @@ fn packets_message_comes_apart_as_it_was_put_together() {
 }
 
 #[test]
-fn cut_and_foreign_messages_are_refused() {
+fn cut_and_unknown_messages_are_refused() {
     let whole = packets_header(&envelope("10.1.2.3:4791", "10.1.2.4"), false);
     for len in 0..whole.len() {
         assert_eq!(parse(&whole[..len]), None, "{len} bytes");

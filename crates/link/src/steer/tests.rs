@@ -1,4 +1,8 @@
 use super::*;
+use crate::slot::SLOT_BITS;
+use crate::sys::Insn;
+use adverb_cm::Message;
+use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
 
 /// Runs the few instructions the program is made of, as the kernel does.
 fn run(code: &[Insn], packet: &[u8]) -> u32 {
@@ -13,6 +17,7 @@ fn run(code: &[Insn], packet: &[u8]) -> u32 {
             },
             0x54 => a &= k,
             0x74 => a >>= k,
+            0x05 => at += k as usize,
             0x15 => at += usize::from(if a == k { jt } else { jf }),
             0x06 => return k,
             0x16 => return a,
@@ -36,7 +41,8 @@ fn program_maps_slots_probes_and_strangers() {
     assert_eq!(run(&code, &packet((1022 << 14) | 7, 9)), 2);
     assert_eq!(run(&code, &packet(513 << 14, 9)), 0);
     assert_eq!(run(&code, &packet(514 << 14, 9)), u32::MAX);
-    assert_eq!(run(&code, &packet(1, 9)), u32::MAX);
+    // The kernel's answer for a packet that ends before what is read: it is too short for a MAD.
+    assert_eq!(run(&code, &packet(1, 9)), 0);
     assert_eq!(run(&code, &packet(0xff_ffff, 9)), u32::MAX);
     assert_eq!(run(&code, &packet(PROBE_QPN, 17)), 17);
 }
@@ -55,4 +61,51 @@ fn probe_survives_the_wire() {
     assert_eq!(crate::types::dest_qpn(&bytes), PROBE_QPN);
     assert_eq!(Probe::parse(&bytes), Some(probe));
     assert_eq!(Probe::parse(&bytes[..bytes.len() - 1]), None);
+}
+
+/// A MAD as queue pair 1 gets it.
+fn mad(message: Message) -> Vec<u8> {
+    let mut packet = packet(1, 9);
+    packet.extend([0; 8]);
+    packet.extend(message.emit(77));
+    packet
+}
+
+/// RCM-12: what a MAD brings back decides, as the communication manager reads it.
+#[test]
+fn rcm_12_mads_are_steered_to_the_process_that_they_answer() {
+    let code = program(&[(1, 4), (1022, 2), (513, 0)]);
+    let local_id = 1 << (32 - SLOT_BITS) | 9;
+    for (slot, index) in [(1, 4), (1022, 2), (513, 0), (514, u32::MAX), (0, u32::MAX)] {
+        let remote_id = slot << (32 - SLOT_BITS) | 0x2f_ffff;
+        let answers: [Message; 9] = [
+            Rep { local_id, remote_id, ..Rep::default() }.into(),
+            Rtu { local_id, remote_id, ..Rtu::default() }.into(),
+            Rej { local_id, remote_id, ..Rej::default() }.into(),
+            Mra { local_id, remote_id, ..Mra::default() }.into(),
+            Dreq { local_id, remote_id, ..Dreq::default() }.into(),
+            Drep { local_id, remote_id, ..Drep::default() }.into(),
+            Lap { local_id, remote_id, ..Lap::default() }.into(),
+            Apr { local_id, remote_id, ..Apr::default() }.into(),
+            SidrRep { request_id: remote_id, ..SidrRep::default() }.into(),
+        ];
+        for message in answers {
+            let packet = mad(message);
+            assert_eq!(adverb_cm::route(&packet[20..]), Ok(adverb_cm::Route::Id(adverb_cm::Id(remote_id))));
+            assert_eq!(run(&code, &packet), index, "slot {slot}");
+        }
+    }
+    // Requests ask for a service, and what a REJ without an id is for nobody knows.
+    let service_id = 1 << 54 | 513 << 22;
+    for message in [
+        Message::from(Req { local_id, service_id, ..Req::default() }),
+        SidrReq { request_id: local_id, service_id, ..SidrReq::default() }.into(),
+        Rej { local_id, ..Rej::default() }.into(),
+    ] {
+        assert_eq!(run(&code, &mad(message)), u32::MAX);
+    }
+    // Another class of management.
+    let mut other = mad(Rtu { local_id, remote_id: local_id, ..Rtu::default() }.into());
+    other[21] = 3;
+    assert_ne!(run(&code, &other), 4);
 }

@@ -1,5 +1,5 @@
 //! Threads that `pthread_cancel` ends.
-use super::{check, timespec};
+use super::{check, wait::timespec};
 use libc::c_int;
 use std::cell::Cell;
 use std::io;

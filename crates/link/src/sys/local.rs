@@ -1,8 +1,6 @@
 //! Sockets between processes of one host: `AF_UNIX`, connected, message by message.
-use super::{
-    Control, ControlWriter, Fd, FdTable, RawAddr, check, check_len, close_foreign, first_int,
-    for_each_control, receive_message, send_message,
-};
+use super::datagram::{Control, ControlWriter, first_int, for_each_control, receive_message, send_message};
+use super::{Fd, FdTable, RawAddr, check, check_len, close_received};
 use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::{self, MaybeUninit, size_of};
@@ -17,7 +15,7 @@ pub(crate) const EVENTS: usize = 16;
 pub(crate) fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: plain integers.
-    table.adopt_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
+    table.register_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
 }
 
 /// Takes connections at the name it is bound to from now on. The kernel notes whose process this
@@ -42,7 +40,7 @@ pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let fd = check(unsafe {
         libc::syscall(libc::SYS_accept4, listener.raw(), nothing, ptr::null_mut::<socklen_t>(), flags)
     } as c_int)?;
-    table.adopt_connection(fd)
+    table.register_connection(fd)
 }
 
 /// The user and the process at the other end of a connection: who called `listen`, or `connect`.
@@ -131,8 +129,8 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
         }
     });
     let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
-    let (fds, foreign) = fds.into_iter().partition(|fd| is_harmless(fd.as_fd()));
-    close_foreign(foreign);
+    let (fds, unwanted) = fds.into_iter().partition(|fd| is_harmless(fd.as_fd()));
+    close_received(unwanted);
     Ok(Local { len, cut, fds })
 }
 
@@ -149,7 +147,7 @@ fn is_harmless(fd: BorrowedFd<'_>) -> bool {
 /// A descriptor that is readable while one of those is that were added to it.
 pub(crate) fn any_of(table: &Arc<FdTable>) -> io::Result<Fd> {
     // SAFETY: plain integers.
-    table.adopt(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
+    table.register(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
 }
 
 /// Adds a descriptor, to be told of by `token`. It leaves when it is closed.
@@ -177,8 +175,8 @@ pub(crate) fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
     let mut fds = [-1; 2];
     // SAFETY: room for two descriptors.
     check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
-    let ours = table.adopt(fds[0]);
-    let theirs = table.adopt(fds[1]);
+    let ours = table.register(fds[0]);
+    let theirs = table.register(fds[1]);
     Ok((ours?, theirs?))
 }
 

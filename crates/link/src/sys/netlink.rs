@@ -1,6 +1,6 @@
 //! Netlink: questions to the kernel, which have one thing or a list for an answer, and news that it
 //! tells by itself.
-use super::{check, check_len, close};
+use super::{check, check_len, fd::close};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -67,7 +67,7 @@ impl InterfaceNews {
     }
 
     /// Takes what has been told; `false` if nothing was. What it says is asked for anew: some of it
-    /// may be lost, and a stranger may have sent it.
+    /// may be lost, and another user may have sent it.
     pub fn take(&self) -> bool {
         let mut some = false;
         for _ in 0..MOST {

@@ -1,7 +1,6 @@
 //! Packet sockets: whole Ethernet frames of an interface.
-use super::{
-    Control, Fd, FdTable, check, check_len, for_each_control, receive_message, send_message, set_option,
-};
+use super::datagram::{Control, for_each_control, receive_message, send_message};
+use super::{Fd, FdTable, check, check_len, set_option};
 use libc::{c_int, c_uchar, socklen_t};
 use std::io;
 use std::mem::{self, size_of};
@@ -41,7 +40,7 @@ pub(crate) fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // Without a protocol it takes nothing until it is bound, of no interface.
     // SAFETY: plain integers.
-    let fd = table.adopt(check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?)?;
+    let fd = table.register(check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?)?;
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
     let all = libc::packet_mreq {
         mr_ifindex: interface as c_int,

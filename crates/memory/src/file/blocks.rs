@@ -12,6 +12,7 @@
 use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
+use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -53,6 +54,22 @@ impl Block {
     }
 }
 
+/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room
+/// that nobody touches costs nothing.
+pub(super) const PIECES: usize = 1 << 17;
+
+/// A mapping of the file as of the fork.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub prot: c_int,
+    pub zeroes: bool,
+    /// A second mapping, which the child inherits, where the file's descriptor is gone; 0 for none.
+    pub beside: u64,
+}
+
 /// All blocks, and the ranges of the file.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -62,7 +79,7 @@ pub(super) struct Table {
     next: u64,
     pub advised: super::advice::Advised,
     /// What a child of `fork` is to copy; filled before the fork.
-    pub copies: Vec<super::fork::Piece>,
+    pub copies: Vec<Piece>,
 }
 
 impl Table {
@@ -72,7 +89,7 @@ impl Table {
             free: Vec::with_capacity(RANGES),
             next: BLOCKS_FROM,
             advised: super::advice::Advised::new(),
-            copies: Vec::with_capacity(super::fork::PIECES),
+            copies: Vec::with_capacity(PIECES),
         }
     }
 
@@ -201,7 +218,7 @@ impl Drop for Hold {
             self.file.retire_if_gone(&mut table, at);
         } else if block.owed && self.file.make_ordinary(&mut table, at) {
             drop(table);
-            super::door::free(block.start, block.len);
+            super::allocator::free(block.start, block.len);
         }
     }
 }
@@ -320,7 +337,7 @@ impl SharedFile {
             return 0;
         }
         clear(to, len);
-        if super::fork::fill(fd, to, block.offset, len) { len } else { 0 }
+        if super::data::fill(fd, to, block.offset, len) { len } else { 0 }
     }
 
     /// Is a registration on the block that an address lies in?

@@ -3,10 +3,11 @@
 //! The preload of `adverb run` hands the program's page-aligned allocations out, and sees its
 //! `free`, `madvise` and `fork`. It knows nothing of the file; it calls the functions that are left
 //! with it here.
+use super::allocator::FREE;
 use super::{SharedFile, advice, fork, remap};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the preload calls. Its own definition is the same, word for word; a test compares them.
 #[repr(C)]
@@ -70,9 +71,27 @@ static HOOKS: Hooks = Hooks {
     after_fork_child: fork::in_child,
 };
 
+/// Has every fork call the functions of `fork`, from the first call on, and `child` in the child
+/// after them.
+///
+/// The preload sees to it where there is one: its handlers were registered before all others. So
+/// they take the table last before a fork, and wait for nobody while they have it, and a child has
+/// its memory before a handler of the program runs.
+pub(crate) fn at_fork(child: Option<extern "C" fn()>) {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if let Some(child) = child {
+        fork::call_in_child(child);
+    }
+    if !open() && !DONE.swap(true, Ordering::SeqCst) {
+        // SAFETY: functions that live as long as the library, which is never unloaded; the child's
+        // is async-signal-safe.
+        unsafe { libc::pthread_atfork(Some(fork::before), Some(fork::in_parent), Some(fork::in_child)) };
+    }
+}
+
 /// Leaves the hooks with the preload, if there is one and its functions are those that the program
 /// calls; answers whether they are there.
-pub(super) fn open() -> bool {
+fn open() -> bool {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let Some(door) = symbol(DOOR) else { return };
@@ -149,20 +168,4 @@ extern "C" fn run_on(start: u64, len: u64) {
     if let Some(file) = SharedFile::outside() {
         file.run_on(start, len);
     }
-}
-
-/// The `free` of the program's allocator.
-static FREE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Gives memory that was a block back to its allocator; in tests, which have none, to the kernel.
-pub(super) fn free(start: u64, len: u64) {
-    let free = FREE.load(Ordering::Acquire);
-    if free.is_null() {
-        // SAFETY: the program gave it up.
-        let _ = unsafe { crate::sys::unmap(start, len) };
-        return;
-    }
-    // SAFETY: what the preload answered: a function of this signature.
-    let free = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(*mut c_void)>(free) };
-    free(start as *mut c_void);
 }

@@ -3,32 +3,19 @@
 //! Mappings of the file are not inherited (`MADV_DONTFORK`): a child that is made past every
 //! handler of ours has no such pages, so it can never write to its parent's. In a child of `fork`
 //! copies are made before `fork` returns there, and the parent waits for them: nothing that the
-//! forking thread does afterwards is in them. (Other threads' writes of that time may be, as with
-//! any fork.) What was not touched is not copied. From then on the child's memory is ordinary.
+//! forking thread does afterwards is in them. Other threads' writes of that time may be, and in
+//! another order than they were made: the copy is not of one moment, as the kernel's is. What was
+//! not touched is not copied. From then on the child's memory is ordinary.
+use super::SharedFile;
 use super::advice::InChild;
-use super::{SharedFile, door};
+use super::blocks::Piece;
+use super::data::fill;
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
-
-/// Mappings of the file that a child gets a copy of; more than a process may have by default. Room
-/// that nobody touches costs nothing.
-pub(super) const PIECES: usize = 1 << 17;
-
-/// A mapping of the file as of the fork.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    start: u64,
-    end: u64,
-    offset: u64,
-    prot: c_int,
-    zeroes: bool,
-    /// A second mapping, which the child inherits, where the file's descriptor is gone; 0 for none.
-    beside: u64,
-}
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 /// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork
 /// all the same. -1 for none; its inode tells it from what a program, which closes all it finds,
@@ -44,22 +31,9 @@ static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
 /// its memory, whose handlers may look at it. Written and read by who has the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Has every fork call the functions below, from the first call on, and `child` in the child after
-/// them.
-///
-/// The preload sees to it where there is one: its handlers were registered before all others. So
-/// they take the table last before a fork, and wait for nobody while they have it, and a child has
-/// its memory before a handler of the program runs.
-pub(crate) fn register(child: Option<extern "C" fn()>) {
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if let Some(child) = child {
-        CHILD.store(child as *mut (), Ordering::Release);
-    }
-    if !door::open() && !DONE.swap(true, Ordering::SeqCst) {
-        // SAFETY: functions that live as long as the library, which is never unloaded; the child's
-        // is async-signal-safe.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    }
+/// Has `child` called in every child, after what is done here.
+pub(super) fn call_in_child(child: extern "C" fn()) {
+    CHILD.store(child as *mut (), Ordering::Release);
 }
 
 /// Can the machine hold what a child would copy? ENOMEM if not, 0 if so.
@@ -67,8 +41,8 @@ pub(super) extern "C" fn may_fork() -> c_int {
     /// Less is not asked for.
     const LITTLE: u64 = 1 << 20;
     let Some(file) = SharedFile::outside() else { return 0 };
-    let held = file.held();
-    let (resident, live) = (held.resident, held.own + held.blocks);
+    let usage = file.usage();
+    let (resident, live) = (usage.resident, usage.own + usage.blocks);
     if live == 0 {
         return 0;
     }
@@ -339,45 +313,6 @@ fn copy(fd: RawFd, piece: &Piece) {
         // SAFETY: the mapping made above gets the rights that its parent's has.
         let _ = unsafe { sys::protect(piece.start, len, piece.prot) };
     }
-}
-
-/// Copies what the file holds to fresh memory of as many bytes; holes are left out. `false`: not
-/// all could be had.
-pub(super) fn fill(fd: RawFd, start: u64, offset: u64, len: u64) -> bool {
-    each_data(fd, offset, offset + len, |mut at, end| {
-        while at < end {
-            let to = start + (at - offset);
-            // SAFETY: into memory of the caller's.
-            match unsafe { sys::transfer(libc::SYS_pread64, fd, to, end - at, at) } {
-                Ok(n) if n > 0 => at += n,
-                Err(Errno::EINTR) => {}
-                _ => return false,
-            }
-        }
-        true
-    })
-}
-
-/// Calls `each` with the parts of a range of the file that are no holes, until it answers `false`,
-/// which is the answer then, and where the descriptor is the file's no more.
-pub(super) fn each_data(fd: RawFd, from: u64, until: u64, mut each: impl FnMut(u64, u64) -> bool) -> bool {
-    let mut at = from;
-    while at < until {
-        // SAFETY: plain integers; nobody else uses the descriptor's position.
-        let (data, hole) = unsafe {
-            let data = libc::lseek(fd, at.cast_signed(), libc::SEEK_DATA);
-            (data, if data < 0 { -1 } else { libc::lseek(fd, data, libc::SEEK_HOLE) })
-        };
-        let (Ok(data), Ok(hole)) = (u64::try_from(data), u64::try_from(hole)) else {
-            // No data from there on; anything else is a descriptor that is the file's no more.
-            return Errno::last() == Errno::ENXIO;
-        };
-        if data < until && !each(data, hole.min(until)) {
-            return false;
-        }
-        at = hole;
-    }
-    true
 }
 
 /// Puts something harmless in place of the descriptors that belong to the parent, under the same

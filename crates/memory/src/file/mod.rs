@@ -28,7 +28,9 @@
 //! The device itself reaches a registered block by a mapping of its own ([`Placed::addr`]), which
 //! no call of the program takes away (MEM-4).
 mod advice;
+mod allocator;
 mod blocks;
+mod data;
 mod door;
 mod fork;
 mod remap;
@@ -38,7 +40,7 @@ mod tests;
 mod tests_left;
 
 pub use blocks::{Hold, Placed, Private};
-pub(crate) use fork::register as at_fork;
+pub(crate) use door::at_fork;
 
 use crate::maps::Maps;
 use crate::sys::{self, At, Life, RW};
@@ -85,7 +87,7 @@ pub struct SharedFile {
 
 /// What lies in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct Usage {
     /// Bytes that the kernel has pages for.
     pub resident: u64,
     /// Bytes of our own pages, touched or not.
@@ -164,7 +166,7 @@ impl SharedFile {
         if let Some(file) = Self::current() {
             return Ok(file);
         }
-        fork::register(None);
+        door::at_fork(None);
         let made: &'static SharedFile = Box::leak(Box::new(SharedFile::make()?));
         // No lock: a child of `fork` might find it held.
         let new = std::ptr::from_ref(made).cast_mut();
@@ -284,11 +286,11 @@ impl SharedFile {
 
     /// How much of the machine's memory lies in the file.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn usage(&self) -> Usage {
         let resident =
             nix::sys::stat::fstat(&self.fd).map_or(0, |about| about.st_blocks.cast_unsigned() * 512);
         let blocks = self.table().bytes();
-        Held { resident, own: self.own.load(Ordering::Relaxed), blocks }
+        Usage { resident, own: self.own.load(Ordering::Relaxed), blocks }
     }
 
     /// At least `len` zeroed bytes in the file, aligned to `align`: pages that come when they are
@@ -319,7 +321,7 @@ impl SharedFile {
             return Ok(());
         }
         self.unasked.store(0, Ordering::Relaxed);
-        let untouched = self.held();
+        let untouched = self.usage();
         let untouched = (untouched.own.saturating_add(untouched.blocks)).saturating_sub(untouched.resident);
         if own.is_none() || untouched > crate::room::available() {
             self.own.fetch_sub(len, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! (`MREMAP_DONTUNMAP`) shows the same pages twice. Private memory shows zeroes in either case. So
 //! the preload of `adverb run` has the program's calls come here first.
 use super::blocks::Block;
-use super::fork::{each_data, fill};
+use super::data::{each_data, fill};
 use super::{BLOCKS_FROM, SharedFile};
 use crate::maps::{Vma, WRITE};
 use crate::sys::{self, At, RW};

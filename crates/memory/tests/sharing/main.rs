@@ -16,7 +16,7 @@ use world::Case;
 const CASE: &str = "ADVERB_MEMORY_CASE";
 
 /// Hundredths of a second after which a case counts as hanging.
-const PATIENCE: u32 = 18_000;
+const HANG_LIMIT: u32 = 18_000;
 
 /// Characters of a message that are shown.
 const MESSAGE: usize = 4000;
@@ -44,7 +44,7 @@ fn play(case: Case) -> Result<(), libtest_mimic::Failed> {
         let mut said = Vec::new();
         stderr.read_to_end(&mut said).map(|_| said)
     });
-    for _ in 0..PATIENCE {
+    for _ in 0..HANG_LIMIT {
         if let Some(status) = child.try_wait()? {
             let said = said.join().expect("only reads")?;
             let said: String = String::from_utf8_lossy(&said).chars().take(MESSAGE).collect();

@@ -1,7 +1,7 @@
 //! Connectors.
+use super::conn_id::{ConnId, Pair, Waker};
 use super::endpoint::{Endpoint, remote_failure, with_scope};
 use super::handshake::{Actions, Handshake};
-use super::line::{Bell, Line, Pair};
 use super::link::Link;
 use super::message::{Message, Offer, ReadLimits, Reason};
 use super::shared_endpoint::SharedEndpoint;
@@ -56,7 +56,7 @@ impl Adapter {
             let handshake = Handshake::new(ReadLimits::default());
             Connector::new(self, vec![hold], Link::new(handshake))
         });
-        complete_creation(self.hold()?, made, |c| &c.0.life, completion)
+        complete_creation(self.hold()?, made, Connector::life, completion)
     }
 }
 
@@ -77,17 +77,17 @@ impl Connector {
     pub(super) fn requested(
         adapter: &Adapter,
         antecedents: Vec<Hold>,
-        line: Line,
+        conn_id: ConnId,
         request: Offer,
         endpoint: Arc<Endpoint>,
     ) -> Self {
         let mut handshake = Handshake::incoming(allowed(adapter));
         // Its only action is the connect event, which the caller delivers.
         handshake.message(Message::Request(request), &mut Actions::new());
-        let (worker, token) = (line.worker.clone(), line.token);
+        let (worker, token) = (conn_id.worker.clone(), conn_id.token);
         let mut link = Link::new(handshake);
-        link.peer_address = line.id.peer_addr();
-        link.line = Some(line);
+        link.peer_address = conn_id.id.peer_addr();
+        link.conn_id = Some(conn_id);
         link.endpoint = Some(endpoint);
         let connector = Connector::new(adapter, antecedents, link);
         worker.enter(token, connector.0.clone());
@@ -302,6 +302,10 @@ impl Connector {
         self.0.abort();
         Ok(outcome)
     }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
 }
 
 /// What a call needs besides the queue pair.
@@ -328,7 +332,7 @@ impl Asker {
     fn new(adapter: &Adapter) -> Result<Self, NtStatus> {
         let worker = adapter.0.network.get()?;
         let token = worker.reserve();
-        let signal = Arc::new(Bell { worker: worker.clone(), token });
+        let signal = Arc::new(Waker { worker: worker.clone(), token });
         Ok(Asker { worker, token, signal, going: false })
     }
 }
@@ -416,7 +420,7 @@ impl ConnectorInner {
             let (worker, token) = (asker.worker.clone(), asker.token);
             worker.enter(token, me);
             asker.going = true;
-            link.line = Some(Line { worker, token, id, _pair: Some(pair) });
+            link.conn_id = Some(ConnId { worker, token, id, _pair: Some(pair) });
             link.endpoint = Some(endpoint);
             link.peer_address = Some(peer);
             link.shared = shared;

@@ -17,7 +17,7 @@
 //! A peer that leaves with DISCONNECT does not flush what is outstanding here; the consumer's own
 //! disconnect, flush or close does. A peer that is lost flushes at once: its queue pair cannot be
 //! expected to answer.
-use super::message::{Message, Offer, ReadLimits, Reason};
+use super::message::{DisconnectReason, Message, Offer, ReadLimits, Reason};
 use crate::status::NtStatus;
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ pub(crate) enum Action {
     ReadyToSend,
     /// Complete the pending request.
     Complete(Request, Result<(), NtStatus>),
-    /// Tell the consumer that the peer left.
-    DisconnectEvent,
+    /// Tell the consumer that the peer left, and why.
+    DisconnectEvent(DisconnectReason),
     /// Complete what is outstanding on the queue pair as flushed.
     Flush,
     /// Let the id go.
@@ -337,7 +337,7 @@ impl Handshake {
             (State::Established, Message::Disconnect) => {
                 self.enter(State::PeerLeft, None);
                 out.push(Action::Send(Message::Disconnected));
-                out.push(Action::DisconnectEvent);
+                out.push(Action::DisconnectEvent(DisconnectReason::PeerDisconnected));
             }
             (State::Disconnecting, Message::Disconnected) => self.disconnected(Ok(()), out),
             // Both sides left at the same time.
@@ -359,7 +359,7 @@ impl Handshake {
             State::Dialing | State::Requesting => self.fail_connect(status, out),
             State::Incoming | State::Requested | State::Replied => self.end(End::Aborted, out),
             State::Accepted => self.fail_accept(NtStatus::CONNECTION_ABORTED, out),
-            State::Established => self.failed(out),
+            State::Established => self.broken(DisconnectReason::PeerLost, out),
             State::Disconnecting => self.disconnected(Ok(()), out),
             // The consumer's disconnect is still to come; the id has served.
             State::PeerLeft => out.push(Action::Hangup),
@@ -367,14 +367,19 @@ impl Handshake {
         }
     }
 
-    /// The queue pair failed, or the peer is lost: the connection is over for both.
+    /// The queue pair failed: the connection is over for both.
     pub(crate) fn failed(&mut self, out: &mut Actions) {
         if self.state == State::Established {
-            self.enter(State::PeerLeft, None);
-            out.push(Action::Flush);
-            out.push(Action::DisconnectEvent);
-            out.push(Action::Hangup);
+            self.broken(DisconnectReason::QpFailed, out);
         }
+    }
+
+    /// The connection is over without a word.
+    fn broken(&mut self, reason: DisconnectReason, out: &mut Actions) {
+        self.enter(State::PeerLeft, None);
+        out.push(Action::Flush);
+        out.push(Action::DisconnectEvent(reason));
+        out.push(Action::Hangup);
     }
 
     /// This side cannot go on.

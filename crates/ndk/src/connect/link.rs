@@ -1,8 +1,8 @@
 //! What a connector has of its connection: the handshake, the id, the queue pair, what is pending.
 use super::DisconnectEvent;
+use super::conn_id::{ConnId, Incoming, Own};
 use super::endpoint::Endpoint;
 use super::handshake::{Actions, Handshake, State};
-use super::line::{Incoming, Line, Own};
 use super::message::{Message, Offer, ReadLimits};
 use crate::object::{Completion, Hold};
 use crate::qp::{PeerPath, Qp};
@@ -16,7 +16,7 @@ use std::time::Instant;
 /// The state of a connector, behind its lock.
 pub(super) struct Link {
     pub(super) handshake: Handshake,
-    pub(super) line: Option<Line>,
+    pub(super) conn_id: Option<ConnId>,
     pub(super) endpoint: Option<Arc<Endpoint>>,
     /// On the shared endpoint it is connecting over.
     pub(super) shared: Option<Hold>,
@@ -32,7 +32,7 @@ impl Link {
     pub(super) fn new(handshake: Handshake) -> Self {
         Link {
             handshake,
-            line: None,
+            conn_id: None,
             endpoint: None,
             shared: None,
             peer_address: None,
@@ -43,7 +43,7 @@ impl Link {
     }
 
     pub(super) fn token(&self) -> Option<u64> {
-        self.line.as_ref().map(|line| line.token)
+        self.conn_id.as_ref().map(|conn_id| conn_id.token)
     }
 
     fn qp(&self) -> Option<&Qp> {
@@ -51,15 +51,15 @@ impl Link {
     }
 
     /// # Errors
-    /// As [`Line::send`].
+    /// As [`ConnId::send`].
     pub(super) fn send(&self, message: &Message) -> Result<(), NtStatus> {
         let own = self.qp().map(|qp| Own { qpn: qp.device().number(), srq: qp.has_srq() });
-        self.line.as_ref().map_or(Ok(()), |line| line.send(message, own))
+        self.conn_id.as_ref().map_or(Ok(()), |conn_id| conn_id.send(message, own))
     }
 
     /// The way to the peer, whose offer has come.
     fn path(&self, limits: ReadLimits) -> Option<PeerPath> {
-        let (qp, link) = (self.qp()?, self.line.as_ref()?.id.link()?);
+        let (qp, link) = (self.qp()?, self.conn_id.as_ref()?.id.link()?);
         // The adapter's limits, which cap these, fit a byte (`max_rd_atomic` of IBTA 12.6.5).
         let count = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
         let mtu = qp.device().context().port_mtu();
@@ -98,7 +98,7 @@ impl Link {
         qp.to_rtr(&path)?;
         qp.to_rts(&path)?;
         qp.connected(self.fault_notice())?;
-        if let Some(Err(aborted)) = self.line.as_ref().map(Line::establish) {
+        if let Some(Err(aborted)) = self.conn_id.as_ref().map(ConnId::establish) {
             self.handshake.abort(out);
             return Err(aborted);
         }
@@ -119,7 +119,7 @@ impl Link {
 
     /// What the queue pair calls when it fails: has the worker look after the connection.
     fn fault_notice(&self) -> impl FnOnce() + Send + 'static {
-        let to = self.line.as_ref().map(|line| (line.worker.clone(), line.token));
+        let to = self.conn_id.as_ref().map(|conn_id| (conn_id.worker.clone(), conn_id.token));
         move || {
             if let Some((worker, token)) = to {
                 worker.poke(token);
@@ -143,8 +143,8 @@ impl Link {
 
     /// Lets the id go.
     pub(super) fn drop_line(&mut self) {
-        if let Some(line) = self.line.take() {
-            line.worker.remove(line.token);
+        if let Some(conn_id) = self.conn_id.take() {
+            conn_id.worker.remove(conn_id.token);
         }
     }
 
@@ -152,10 +152,14 @@ impl Link {
     pub(super) fn serve(&mut self, out: &mut Actions) -> bool {
         let state = self.handshake.state();
         let standing = matches!(state, State::Established | State::Disconnecting | State::PeerLeft);
-        let Some(line) = &self.line else { return false };
-        match line.receive(state == State::Requesting, standing) {
+        let Some(conn_id) = &self.conn_id else { return false };
+        match conn_id.receive(state == State::Requesting, standing) {
             None => return false,
             Some(Incoming::Message(message)) => self.handshake.message(message, out),
+            // The peer answers a failure by leaving: the failure is the reason.
+            Some(Incoming::Lost(_)) if state == State::Established && self.qp_in(QpState::Err).is_ok() => {
+                self.handshake.failed(out);
+            }
             Some(Incoming::Lost(status)) => self.handshake.lost(status, out),
         }
         true

@@ -1,7 +1,7 @@
 //! Listeners.
+use super::conn_id::{ConnId, Waker, offer_of};
 use super::connector::Connector;
 use super::endpoint::{Endpoint, local_failure};
-use super::line::{Bell, Line, offer_of};
 use super::message::Reason;
 use super::worker::{Source, Worker};
 use crate::adapter::Adapter;
@@ -75,7 +75,7 @@ impl Adapter {
             inner.life.keep(inner.clone());
             Listener(inner)
         });
-        complete_creation(creation, made, |l| &l.0.life, completion)
+        complete_creation(creation, made, Listener::life, completion)
     }
 }
 
@@ -128,6 +128,10 @@ impl Listener {
         self.0.stop();
         Ok(outcome)
     }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
+    }
 }
 
 impl ListenerInner {
@@ -142,7 +146,7 @@ impl ListenerInner {
             return Err(NtStatus::INVALID_DEVICE_STATE);
         }
         let token = worker.reserve();
-        let signal: Signal = Arc::new(Bell { worker: worker.clone(), token });
+        let signal: Signal = Arc::new(Waker { worker: worker.clone(), token });
         let listens = Endpoint::open(self.adapter.context(), address, None, false, &signal)
             .and_then(|(endpoint, id)| id.listen(BACKLOG).map(|()| (endpoint, id)).map_err(local_failure));
         let (endpoint, id) = listens.inspect_err(|_| worker.remove(token))?;
@@ -168,16 +172,16 @@ impl ListenerInner {
     }
 
     /// Takes the next request as an id of its own; `None` when there is none now.
-    fn take(&self, token: u64) -> Option<(Line, Request)> {
+    fn take(&self, token: u64) -> Option<(ConnId, Request)> {
         let state = self.state.lock();
         let listened = state.listened.as_ref().filter(|l| l.token == token)?;
         loop {
             let Event::Request(request) = listened.id.next_event()? else { continue };
             let worker = listened.worker.clone();
             let token = worker.reserve();
-            let bell = Arc::new(Bell { worker: worker.clone(), token });
-            match listened.id.take(&request, bell) {
-                Ok(id) => return Some((Line { worker, token, id, _pair: None }, request)),
+            let waker = Arc::new(Waker { worker: worker.clone(), token });
+            match listened.id.take(&request, waker) {
+                Ok(id) => return Some((ConnId { worker, token, id, _pair: None }, request)),
                 Err(e) => {
                     log::warn!("a connection cannot be taken: {e}");
                     worker.remove(token);
@@ -187,19 +191,19 @@ impl ListenerInner {
     }
 
     /// A request has come.
-    fn requested(&self, line: Line, request: Request) {
+    fn requested(&self, conn_id: ConnId, request: Request) {
         let endpoint = self.state.lock().endpoint.clone();
         let nobody = Reason::INVALID_SERVICE_ID;
-        let (Some(endpoint), false) = (endpoint, self.deaf()) else { return refuse(&line, nobody) };
+        let (Some(endpoint), false) = (endpoint, self.deaf()) else { return refuse(&conn_id, nobody) };
         if self.events.load(Ordering::Relaxed) >= BACKLOG as usize {
-            return refuse(&line, Reason::NO_RESOURCES);
+            return refuse(&conn_id, Reason::NO_RESOURCES);
         }
         let holds = (self.adapter.hold(), self.life.hold(), self.life.hold());
-        let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(&line, nobody) };
+        let (Ok(adapter), Ok(listener), Ok(event)) = holds else { return refuse(&conn_id, nobody) };
         let antecedents = vec![adapter, listener];
-        let Some(me) = self.me.upgrade() else { return refuse(&line, nobody) };
+        let Some(me) = self.me.upgrade() else { return refuse(&conn_id, nobody) };
         let connector =
-            Connector::requested(&self.adapter, antecedents, line, offer_of(request.offer), endpoint);
+            Connector::requested(&self.adapter, antecedents, conn_id, offer_of(request.offer), endpoint);
         self.events.fetch_add(1, Ordering::Relaxed);
         self.adapter.0.dispatcher.run(move || {
             me.events.fetch_sub(1, Ordering::Relaxed);
@@ -218,8 +222,8 @@ impl ListenerInner {
 
 impl Source for ListenerInner {
     fn ready(&self, token: u64) {
-        while let Some((line, request)) = self.take(token) {
-            self.requested(line, request);
+        while let Some((conn_id, request)) = self.take(token) {
+            self.requested(conn_id, request);
         }
     }
 }
@@ -235,8 +239,8 @@ impl fmt::Debug for Listener {
 }
 
 /// Refuses a request that gets no connector.
-fn refuse(line: &Line, reason: Reason) {
+fn refuse(conn_id: &ConnId, reason: Reason) {
     // One whose sender has given up needs no answer.
-    let _ = line.id.reject(reason, &[]);
-    line.worker.remove(line.token);
+    let _ = conn_id.id.reject(reason, &[]);
+    conn_id.worker.remove(conn_id.token);
 }

@@ -20,6 +20,20 @@ pub(crate) struct Offer {
     pub(crate) private_data: Vec<u8>,
 }
 
+/// Why the peer is not there any more (`ProviderDisconnectReason`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum DisconnectReason {
+    /// It disconnected.
+    PeerDisconnected = 1,
+    /// It is lost: its connector was closed without a disconnect, its queue pair failed, its
+    /// process ended, or it broke the protocol.
+    PeerLost = 2,
+    /// The queue pair of this end failed, or was flushed. The first request that failed says by
+    /// [`NdkResultEx::provider_error_code`](crate::NdkResultEx::provider_error_code) why.
+    QpFailed = 3,
+}
+
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {

@@ -32,10 +32,10 @@
 //!   bytes with a connect, 196 with an accept, 148 with a reject), zero where the peer put nothing.
 //!
 //! One thread an adapter serves all ids; callbacks run on the adapter's dispatcher.
+mod conn_id;
 mod connector;
 mod endpoint;
 pub(crate) mod handshake;
-mod line;
 mod link;
 mod listener;
 pub(crate) mod message;
@@ -44,12 +44,12 @@ mod worker;
 
 pub use connector::Connector;
 pub use listener::Listener;
-pub use message::ReadLimits;
+pub use message::{DisconnectReason, ReadLimits};
 pub use shared_endpoint::SharedEndpoint;
 pub(crate) use worker::Network;
 
-/// Called once when the peer leaves.
-pub type DisconnectEvent = Box<dyn FnOnce() + Send>;
+/// Called once when the peer leaves, with the reason.
+pub type DisconnectEvent = Box<dyn FnOnce(DisconnectReason) + Send>;
 
 /// What the peer said when it connected, accepted or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

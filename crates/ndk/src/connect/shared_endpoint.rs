@@ -44,7 +44,12 @@ impl Adapter {
         address: SocketAddr,
         completion: impl FnOnce(Result<SharedEndpoint, NtStatus>) + Send + 'static,
     ) -> Result<Outcome<SharedEndpoint>, NtStatus> {
-        complete_creation(self.hold()?, SharedEndpoint::create(self, address), |e| &e.0.life, completion)
+        complete_creation(
+            self.hold()?,
+            SharedEndpoint::create(self, address),
+            SharedEndpoint::life,
+            completion,
+        )
     }
 }
 
@@ -75,6 +80,10 @@ impl SharedEndpoint {
     pub fn close(&self, completion: impl FnOnce() + Send + 'static) -> Result<Outcome, NtStatus> {
         let me = self.0.clone();
         self.0.life.close(move || drop(me.claim.lock().take()), completion)
+    }
+
+    pub(crate) fn life(&self) -> &Arc<Life> {
+        &self.0.life
     }
 
     /// The endpoint for one more connection of `adapter`, and what keeps it open.

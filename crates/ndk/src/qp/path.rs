@@ -1,7 +1,6 @@
 //! The way of a queue pair to its peer: the attributes that connect it.
 use super::Qp;
-use crate::adapter::status_of;
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::context::AhAttr;
 use adverb_device::engine::{AttrMask, Gid, PathMtu, QpAttr, QpState};
 

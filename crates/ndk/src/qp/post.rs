@@ -1,13 +1,12 @@
 //! Requests of a queue pair.
 use super::{CONNECTED, Qp};
-use crate::adapter::status_of;
 use crate::flags::{OpFlags, OperationType};
 use crate::lam::LogicalAddress;
 use crate::mr::{Mr, remote_write_bit};
 use crate::mw::Mw;
 use crate::requests::Ticket;
 use crate::sge::{SgList, Sge, inline_parts};
-use crate::status::NtStatus;
+use crate::status::{NtStatus, status_of};
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, Cause, Payload, RecvWr, SendFlags, SendOp, SendWr};
 use adverb_device::{Error, Why};
@@ -326,13 +325,14 @@ impl Qp {
     }
 
     fn reserve(&self, context: u64, operation: OperationType, flags: OpFlags) -> Result<Ticket, NtStatus> {
-        self.0.requests.reserve(context, operation, flags.contains(OpFlags::SILENT_SUCCESS))
+        let silent = flags.contains(OpFlags::SILENT_SUCCESS);
+        self.0.requests.reserve(context, operation, silent, || self.device().free_sends())
     }
 
     fn post(&self, ticket: &Ticket, wrs: &[SendWr<'_>], flags: OpFlags) -> Result<(), NtStatus> {
         let defer = flags.contains(OpFlags::DEFER);
         self.device().post_sends(wrs, defer).map_err(|e| status_of_post(&e))?;
-        self.0.requests.posted(ticket);
+        self.0.requests.posted(ticket, wrs.len());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use adverb_ndk::device::{self, Mapping};
 use adverb_ndk::object::Completion;
 use adverb_ndk::{
     Adapter, Config, Cq, Lam, Mdl, Mr, MrFlags, Mw, NdkResultEx, NtStatus, OpFlags, Outcome, Pd, PendingMode,
-    Qp, QpSizes, Sge, direct,
+    Qp, QpSizes, Sge, joined,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -50,7 +50,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn adapter(pending: PendingMode) -> Adapter {
     let devices = device::device::list().unwrap();
     let loopback = devices.iter().find(|d| d.interface().loopback).expect("a loopback device");
-    Adapter::open(loopback, Config { pending }).unwrap()
+    Adapter::open(loopback, Config { pending, ..Config::default() }).unwrap()
 }
 
 /// One side: an adapter and everything below it.
@@ -205,7 +205,7 @@ pub fn results(cq: &Cq, n: usize) -> Vec<NdkResultEx> {
 /// Two ends, connected.
 pub fn pair() -> (End, End) {
     let (a, b) = (End::new(), End::new());
-    direct::join(&a.qp, &b.qp).unwrap();
+    joined::join(&a.qp, &b.qp).unwrap();
     (a, b)
 }
 

@@ -1,7 +1,9 @@
 //! Connections between ends.
 #![allow(dead_code, reason = "each test file uses its part")]
 use crate::common::{DEADLINE, End, closed, wait};
-use adverb_ndk::connect::{ConnectionData, Connector, DisconnectEvent, Listener, ReadLimits};
+use adverb_ndk::connect::{
+    ConnectionData, Connector, DisconnectEvent, DisconnectReason, Listener, ReadLimits,
+};
 use adverb_ndk::object::Completion;
 use adverb_ndk::{NtStatus, Outcome};
 use std::net::SocketAddr;
@@ -50,9 +52,9 @@ impl Pending {
 }
 
 /// Something that is told once, with the receiver of it.
-pub fn event() -> (Option<DisconnectEvent>, Receiver<()>) {
+pub fn event() -> (Option<DisconnectEvent>, Receiver<DisconnectReason>) {
     let (tx, rx) = channel();
-    (Some(Box::new(move || _ = tx.send(()))), rx)
+    (Some(Box::new(move |reason| _ = tx.send(reason))), rx)
 }
 
 /// A listener and the connectors of its events.
@@ -113,8 +115,8 @@ pub fn call_result(end: &End, to: SocketAddr) -> Result<(), NtStatus> {
 pub struct Connection {
     pub active: Connector,
     pub passive: Connector,
-    pub active_told: Receiver<()>,
-    pub passive_told: Receiver<()>,
+    pub active_told: Receiver<DisconnectReason>,
+    pub passive_told: Receiver<DisconnectReason>,
 }
 
 /// Connects `a` to `b`, who listens.
@@ -147,11 +149,11 @@ impl Connection {
     }
 }
 
-pub fn told(event: &Receiver<()>) {
-    event.recv_timeout(DEADLINE).expect("the disconnect event comes");
+pub fn told(event: &Receiver<DisconnectReason>) -> DisconnectReason {
+    event.recv_timeout(DEADLINE).expect("the disconnect event comes")
 }
 
 /// The callback is gone without having been called (again).
-pub fn not_told(event: &Receiver<()>) {
+pub fn not_told(event: &Receiver<DisconnectReason>) {
     assert!(event.try_recv().is_err(), "the disconnect event came");
 }

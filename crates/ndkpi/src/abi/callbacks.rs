@@ -13,3 +13,5 @@ pub type NDK_FN_SRQ_NOTIFICATION_CALLBACK =
 pub type NDK_FN_CONNECT_EVENT_CALLBACK =
     Option<unsafe extern "C" fn(ConnectEventContext: PVOID, pNdkConnector: *mut NDK_CONNECTOR)>;
 pub type NDK_FN_DISCONNECT_EVENT_CALLBACK = Option<unsafe extern "C" fn(DisconnectEventContext: PVOID)>;
+pub type NDK_FN_DISCONNECT_EVENT_CALLBACK_EX =
+    Option<unsafe extern "C" fn(DisconnectEventContext: PVOID, ProviderDisconnectReason: ULONG)>;

@@ -236,6 +236,25 @@ pub type NDK_FN_ACCEPT = unsafe extern "C" fn(
     RequestCompletion: NDK_FN_REQUEST_COMPLETION,
     RequestContext: PVOID,
 ) -> NTSTATUS;
+pub type NDK_FN_COMPLETE_CONNECT_EX = unsafe extern "C" fn(
+    pNdkConnector: *mut NDK_CONNECTOR,
+    DisconnectEvent: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
+    DisconnectEventContext: PVOID,
+    RequestCompletion: NDK_FN_REQUEST_COMPLETION,
+    RequestContext: PVOID,
+) -> NTSTATUS;
+pub type NDK_FN_ACCEPT_EX = unsafe extern "C" fn(
+    pNdkConnector: *mut NDK_CONNECTOR,
+    pNdkQp: *mut NDK_QP,
+    InboundReadLimit: ULONG,
+    OutboundReadLimit: ULONG,
+    pPrivateData: PVOID,
+    PrivateDataLength: ULONG,
+    DisconnectEvent: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
+    DisconnectEventContext: PVOID,
+    RequestCompletion: NDK_FN_REQUEST_COMPLETION,
+    RequestContext: PVOID,
+) -> NTSTATUS;
 pub type NDK_FN_REJECT = unsafe extern "C" fn(
     pNdkConnector: *mut NDK_CONNECTOR,
     pPrivateData: PVOID,
@@ -403,6 +422,8 @@ mirrors! {
         NdkGetLocalAddress: NDK_FN_GET_LOCAL_ADDRESS,
         NdkGetPeerAddress: NDK_FN_GET_PEER_ADDRESS,
         NdkDisconnect: NDK_FN_DISCONNECT,
+        NdkCompleteConnectEx: NDK_FN_COMPLETE_CONNECT_EX,
+        NdkAcceptEx: NDK_FN_ACCEPT_EX,
     }
     NDK_LISTENER_DISPATCH {
         NdkCloseListener: NDK_FN_CLOSE_OBJECT,

@@ -48,6 +48,7 @@ mirrors! {
         QPContext: PVOID,
         RequestContext: PVOID,
         Type: u32,
+        ProviderErrorCode: ULONG,
         TypeSpecificCompletionOutput: usize,
     }
 

@@ -7,10 +7,12 @@ use adverb_ndk::{AdapterInfo, Lam, LogicalAddress, NtStatus, Outcome, PAGE_SIZE}
 use super::{create, query_extension};
 use crate::abi::*;
 use crate::guard::{Context, connect_event, cq_notification, guarded, status};
-use crate::kinds::{Adapter, Connector, Cq, Listener, Pd, SharedEndpoint};
+use crate::kinds::{Adapter, Connector, Cq, Listener, Pd, SharedEndpoint, kind};
 use crate::mdl::describe;
 use crate::net;
-use crate::objects::{VERSION, behind};
+use crate::objects::behind;
+
+kind!(Adapter: NDK_ADAPTER, crate::adapters::Open, NdkObjectTypeAdapter, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_ADAPTER_DISPATCH = NDK_ADAPTER_DISPATCH {
@@ -48,7 +50,7 @@ unsafe extern "C" fn query_info(
 
 fn mirror(info: &AdapterInfo) -> NDK_ADAPTER_INFO {
     NDK_ADAPTER_INFO {
-        Version: VERSION,
+        Version: NDK_VERSION { Major: info.version.0, Minor: info.version.1 },
         VendorId: info.vendor_id,
         DeviceId: info.device_id,
         MaxRegistrationSize: info.max_registration_size as SIZE_T,

@@ -1,14 +1,16 @@
 //! Connectors.
 
 use adverb_ndk::NtStatus;
-use adverb_ndk::connect::ReadLimits;
+use adverb_ndk::connect::{DisconnectEvent, ReadLimits};
 
 use super::{close_function, outcome, private_data, query_extension};
 use crate::abi::*;
-use crate::guard::{disconnect_event, request_completion, status};
-use crate::kinds::{Connector, Qp, SharedEndpoint};
+use crate::guard::{disconnect_event, disconnect_event_ex, request_completion, status};
+use crate::kinds::{Connector, Qp, SharedEndpoint, kind};
 use crate::net;
 use crate::objects::behind;
+
+kind!(Connector: NDK_CONNECTOR, adverb_ndk::connect::Connector, NdkObjectTypeConnector, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
@@ -23,6 +25,8 @@ pub static DISPATCH: NDK_CONNECTOR_DISPATCH = NDK_CONNECTOR_DISPATCH {
     NdkGetLocalAddress: get_local_address,
     NdkGetPeerAddress: get_peer_address,
     NdkDisconnect: disconnect,
+    NdkCompleteConnectEx: complete_connect_ex,
+    NdkAcceptEx: accept_ex,
 };
 
 close_function!(Connector);
@@ -84,6 +88,24 @@ unsafe extern "C" fn connect_with_shared_endpoint(
     })
 }
 
+/// Completes a connection, whichever way the consumer is to hear of its end.
+///
+/// # Safety
+/// "What C promises", 1 and 3.
+unsafe fn complete_with(
+    connector: *mut NDK_CONNECTOR,
+    event: Option<DisconnectEvent>,
+    completion: NDK_FN_REQUEST_COMPLETION,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: the caller's promise.
+    status(|| unsafe {
+        let connector = behind::<Connector>(connector)?.clone();
+        let completion = request_completion(completion, context)?;
+        connector.complete_connect(event, completion).map(outcome)
+    })
+}
+
 unsafe extern "C" fn complete_connect(
     connector: *mut NDK_CONNECTOR,
     event: NDK_FN_DISCONNECT_EVENT_CALLBACK,
@@ -92,11 +114,46 @@ unsafe extern "C" fn complete_connect(
     context: PVOID,
 ) -> NTSTATUS {
     // SAFETY: "What C promises", 1 and 3.
-    status(|| unsafe {
-        let connector = behind::<Connector>(connector)?.clone();
-        let completion = request_completion(completion, context)?;
-        connector.complete_connect(disconnect_event(event, event_context), completion).map(outcome)
-    })
+    unsafe { complete_with(connector, disconnect_event(event, event_context), completion, context) }
+}
+
+unsafe extern "C" fn complete_connect_ex(
+    connector: *mut NDK_CONNECTOR,
+    event: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
+    event_context: PVOID,
+    completion: NDK_FN_REQUEST_COMPLETION,
+    context: PVOID,
+) -> NTSTATUS {
+    // SAFETY: "What C promises", 1 and 3.
+    unsafe { complete_with(connector, disconnect_event_ex(event, event_context), completion, context) }
+}
+
+/// What an acceptance gives, as C says it.
+struct Acceptance {
+    connector: *mut NDK_CONNECTOR,
+    qp: *mut NDK_QP,
+    reads: ReadLimits,
+    data: PVOID,
+    data_length: ULONG,
+    completion: NDK_FN_REQUEST_COMPLETION,
+    context: PVOID,
+}
+
+impl Acceptance {
+    /// Accepts, whichever way the consumer is to hear of the connection's end.
+    ///
+    /// # Safety
+    /// "What C promises", 1 to 3.
+    unsafe fn with(self, event: Option<DisconnectEvent>) -> NTSTATUS {
+        // SAFETY: the caller's promise.
+        status(|| unsafe {
+            let (connector, qp) =
+                (behind::<Connector>(self.connector)?.clone(), behind::<Qp>(self.qp)?.clone());
+            let data = private_data(self.data, self.data_length)?;
+            let completion = request_completion(self.completion, self.context)?;
+            connector.accept(&qp, self.reads, data, event, completion).map(outcome)
+        })
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "NDK_FN_ACCEPT's")]
@@ -112,14 +169,29 @@ unsafe extern "C" fn accept(
     completion: NDK_FN_REQUEST_COMPLETION,
     context: PVOID,
 ) -> NTSTATUS {
+    let reads = ReadLimits { inbound, outbound };
+    let accepted = Acceptance { connector, qp, reads, data, data_length, completion, context };
     // SAFETY: "What C promises", 1 to 3.
-    status(|| unsafe {
-        let (connector, qp) = (behind::<Connector>(connector)?.clone(), behind::<Qp>(qp)?.clone());
-        let data = private_data(data, data_length)?;
-        let completion = request_completion(completion, context)?;
-        let event = disconnect_event(event, event_context);
-        connector.accept(&qp, ReadLimits { inbound, outbound }, data, event, completion).map(outcome)
-    })
+    unsafe { accepted.with(disconnect_event(event, event_context)) }
+}
+
+#[allow(clippy::too_many_arguments, reason = "NDK_FN_ACCEPT_EX's")]
+unsafe extern "C" fn accept_ex(
+    connector: *mut NDK_CONNECTOR,
+    qp: *mut NDK_QP,
+    inbound: ULONG,
+    outbound: ULONG,
+    data: PVOID,
+    data_length: ULONG,
+    event: NDK_FN_DISCONNECT_EVENT_CALLBACK_EX,
+    event_context: PVOID,
+    completion: NDK_FN_REQUEST_COMPLETION,
+    context: PVOID,
+) -> NTSTATUS {
+    let reads = ReadLimits { inbound, outbound };
+    let accepted = Acceptance { connector, qp, reads, data, data_length, completion, context };
+    // SAFETY: "What C promises", 1 to 3.
+    unsafe { accepted.with(disconnect_event_ex(event, event_context)) }
 }
 
 unsafe extern "C" fn reject(connector: *mut NDK_CONNECTOR, data: PVOID, data_length: ULONG) -> NTSTATUS {

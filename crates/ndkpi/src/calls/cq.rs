@@ -5,8 +5,10 @@ use adverb_ndk::{NdkResultEx, NotifyType, NtStatus, OperationType};
 use super::{close_function, outcome, query_extension};
 use crate::abi::*;
 use crate::guard::{guarded, request_completion, status};
-use crate::kinds::Cq;
+use crate::kinds::{Cq, kind};
 use crate::objects::behind;
+
+kind!(Cq: NDK_CQ, adverb_ndk::Cq, NdkObjectTypeCq, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_CQ_DISPATCH = NDK_CQ_DISPATCH {
@@ -57,6 +59,7 @@ const NONE: NdkResultEx = NdkResultEx {
     qp_context: 0,
     request_context: 0,
     operation: OperationType::Receive,
+    provider_error_code: 0,
     type_specific_completion_output: 0,
 };
 
@@ -117,6 +120,7 @@ unsafe extern "C" fn get_results_ex(cq: *mut NDK_CQ, results: *mut NDK_RESULT_EX
         QPContext: word(r.qp_context),
         RequestContext: word(r.request_context),
         Type: r.operation as u32,
+        ProviderErrorCode: r.provider_error_code,
         TypeSpecificCompletionOutput: r.type_specific_completion_output as usize,
     };
     // SAFETY: "What C promises", 1 and 2.

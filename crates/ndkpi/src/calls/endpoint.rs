@@ -5,9 +5,11 @@ use adverb_ndk::NtStatus;
 use super::{close_function, query_extension};
 use crate::abi::*;
 use crate::guard::status;
-use crate::kinds::SharedEndpoint;
+use crate::kinds::{SharedEndpoint, kind};
 use crate::net;
 use crate::objects::behind;
+
+kind!(SharedEndpoint: NDK_SHARED_ENDPOINT, adverb_ndk::connect::SharedEndpoint, NdkObjectTypeSharedEndpoint, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_SHARED_ENDPOINT_DISPATCH = NDK_SHARED_ENDPOINT_DISPATCH {

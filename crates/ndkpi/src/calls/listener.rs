@@ -5,9 +5,11 @@ use adverb_ndk::NtStatus;
 use super::{close_function, outcome, query_extension};
 use crate::abi::*;
 use crate::guard::{guarded, request_completion, status};
-use crate::kinds::Listener;
+use crate::kinds::{Listener, kind};
 use crate::net;
 use crate::objects::behind;
+
+kind!(Listener: NDK_LISTENER, adverb_ndk::connect::Listener, NdkObjectTypeListener, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_LISTENER_DISPATCH = NDK_LISTENER_DISPATCH {

@@ -5,9 +5,11 @@ use adverb_ndk::MrFlags;
 use super::{close_function, outcome, query_extension};
 use crate::abi::*;
 use crate::guard::{guarded, request_completion, status};
-use crate::kinds::Mr;
+use crate::kinds::{Mr, kind};
 use crate::mdl::describe;
 use crate::objects::behind;
+
+kind!(Mr: NDK_MR, adverb_ndk::Mr, NdkObjectTypeMr, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_MR_DISPATCH = NDK_MR_DISPATCH {

@@ -3,8 +3,10 @@
 use super::{close_function, query_extension};
 use crate::abi::*;
 use crate::guard::guarded;
-use crate::kinds::Mw;
+use crate::kinds::{Mw, kind};
 use crate::objects::behind;
+
+kind!(Mw: NDK_MW, adverb_ndk::Mw, NdkObjectTypeMw, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_MW_DISPATCH = NDK_MW_DISPATCH {

@@ -5,8 +5,10 @@ use adverb_ndk::QpSizes;
 use super::{close_function, create, query_extension};
 use crate::abi::*;
 use crate::guard::{guarded, srq_notification, status};
-use crate::kinds::{Cq, Mr, Mw, Pd, Qp, Srq};
+use crate::kinds::{Cq, Mr, Mw, Pd, Qp, Srq, kind};
 use crate::objects::behind;
+
+kind!(Pd: NDK_PD, adverb_ndk::Pd, NdkObjectTypePd, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_PD_DISPATCH = NDK_PD_DISPATCH {

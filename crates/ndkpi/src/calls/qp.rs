@@ -5,8 +5,10 @@ use adverb_ndk::{Invalidated, LogicalAddress, NtStatus, OpFlags};
 use super::{MrOrMw, close_function, mr_or_mw, query_extension, sgl};
 use crate::abi::*;
 use crate::guard::{guarded, status};
-use crate::kinds::{Mr, Mw, Qp};
+use crate::kinds::{Mr, Mw, Qp, kind};
 use crate::objects::behind;
+
+kind!(Qp: NDK_QP, adverb_ndk::Qp, NdkObjectTypeQp, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_QP_DISPATCH = NDK_QP_DISPATCH {

@@ -5,8 +5,10 @@ use adverb_ndk::NtStatus;
 use super::{close_function, outcome, query_extension, sgl};
 use crate::abi::*;
 use crate::guard::{request_completion, status};
-use crate::kinds::Srq;
+use crate::kinds::{Srq, kind};
 use crate::objects::behind;
+
+kind!(Srq: NDK_SRQ, adverb_ndk::Srq, NdkObjectTypeSrq, DISPATCH);
 
 /// The table.
 pub static DISPATCH: NDK_SRQ_DISPATCH = NDK_SRQ_DISPATCH {

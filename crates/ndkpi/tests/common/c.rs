@@ -5,6 +5,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
@@ -21,12 +22,31 @@ fn out_dir() -> PathBuf {
     dir
 }
 
-/// The directory of `libndkpi.so`: cargo puts it beside the test.
-fn library_dir() -> PathBuf {
-    let exe = std::env::current_exe().expect("the test has a path");
-    let dir = exe.parent().expect("a directory").to_owned();
-    assert!(dir.join("libndkpi.so").is_file(), "{} has no libndkpi.so", dir.display());
-    dir
+/// A directory with the library as it is installed. Cargo puts it beside the test, under the name
+/// that the linker looks for; the loader looks for the library's own.
+fn library_dir() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let exe = std::env::current_exe().expect("the test has a path");
+        let built = exe.parent().expect("a directory").join("libndkpi.so");
+        assert!(built.is_file(), "there is no {}", built.display());
+        let test = exe.file_name().expect("a name").to_string_lossy();
+        let dir = out_dir().join(format!("lib.{test}"));
+        std::fs::create_dir_all(&dir).expect("writable");
+        for link in ["libndkpi.so", "libndkpi.so.1"].map(|name| dir.join(name)) {
+            // It stays for the next run.
+            if std::fs::read_link(&link).ok().as_ref() != Some(&built) {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(&built, link).expect("writable");
+            }
+        }
+        dir
+    })
+}
+
+/// The built library.
+pub fn library() -> PathBuf {
+    library_dir().join("libndkpi.so")
 }
 
 fn compiler(language: &str) -> Command {
@@ -71,7 +91,7 @@ pub fn build(name: &str, sources: &[PathBuf]) -> PathBuf {
         .arg(here().join("tests/c"))
         .arg("-o")
         .arg(&program);
-    cc.args(sources).arg("-L").arg(&library).arg("-lndkpi");
+    cc.args(sources).arg("-L").arg(library).arg("-lndkpi");
     cc.arg(format!("-Wl,-rpath,{}", library.display()));
     succeed(cc, name);
     program

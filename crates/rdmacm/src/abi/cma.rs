@@ -5,8 +5,10 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libc::{size_t, sockaddr, sockaddr_storage, socklen_t};
 
-use super::macros::c_types;
-use super::verbs::*;
+use adverb_abi::*;
+
+/// Addresses that are GIDs with a service; the C library's headers lack the name.
+pub const AF_IB: c_int = 27;
 
 /// An event of `rdma_cm_event_type`.
 pub type EventType = u32;

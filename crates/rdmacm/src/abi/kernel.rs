@@ -5,7 +5,7 @@
 
 use libc::sockaddr_storage;
 
-use super::macros::c_types;
+use adverb_abi::{c_types, ib_uverbs_ah_attr};
 
 /// Bytes of private data that a command or an event has room for.
 pub const PRIVATE_DATA: usize = 256;
@@ -83,23 +83,10 @@ c_types! {
         valid: u8,
     }
 
-    /// The kernel's global route.
-    #[derive(Clone, Copy)]
-    struct GlobalRoute as "struct ib_uverbs_global_route" {
-        dgid: [u8; 16], flow_label: u32, sgid_index: u8, hop_limit: u8, traffic_class: u8, reserved: u8,
-    }
-
-    /// The kernel's address.
-    #[derive(Clone, Copy)]
-    struct AhAttr as "struct ib_uverbs_ah_attr" {
-        grh: GlobalRoute, dlid: u16, sl: u8, src_path_bits: u8, static_rate: u8, is_global: u8, port_num: u8,
-        reserved: u8,
-    }
-
     /// Where datagrams go.
     #[derive(Clone, Copy)]
     struct UdParam as "struct rdma_ucm_ud_param" {
-        qp_num: u32, qkey: u32, ah_attr: AhAttr, private_data: [u8; PRIVATE_DATA], private_data_len: u8,
+        qp_num: u32, qkey: u32, ah_attr: ib_uverbs_ah_attr, private_data: [u8; PRIVATE_DATA], private_data_len: u8,
         reserved: [u8; 7],
     }
 
@@ -134,17 +121,6 @@ c_types! {
     /// Asks for the attributes that take a QP to a state.
     #[derive(Clone, Copy)]
     struct InitQpAttr as "struct rdma_ucm_init_qp_attr" { response: u64, id: u32, qp_state: u32 }
-
-    /// The kernel's QP attributes.
-    #[derive(Clone, Copy)]
-    struct QpAttr as "struct ib_uverbs_qp_attr" {
-        qp_attr_mask: u32, qp_state: u32, cur_qp_state: u32, path_mtu: u32, path_mig_state: u32, qkey: u32,
-        rq_psn: u32, sq_psn: u32, dest_qp_num: u32, qp_access_flags: u32, ah_attr: AhAttr, alt_ah_attr: AhAttr,
-        max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32, max_inline_data: u32,
-        pkey_index: u16, alt_pkey_index: u16, en_sqd_async_notify: u8, sq_draining: u8, max_rd_atomic: u8,
-        max_dest_rd_atomic: u8, min_rnr_timer: u8, port_num: u8, timeout: u8, retry_cnt: u8, rnr_retry: u8,
-        alt_port_num: u8, alt_timeout: u8, reserved: [u8; 5],
-    }
 
     /// Tells the connection manager of an event of the QP.
     #[derive(Clone, Copy)]

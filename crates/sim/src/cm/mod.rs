@@ -13,9 +13,11 @@
 //! - no queue pair number is given to another connection while packets of the old one may come:
 //!   programs send data as long as they think that a connection stands, and none of it ever meets
 //!   another connection.
-mod host;
 mod net;
 mod oracle;
+mod process;
+mod program;
+mod run;
 mod world;
 
 pub use world::World;

@@ -1,5 +1,5 @@
 //! Both ends of every connection, and what they may come to.
-use super::world::{Check, Violation};
+use crate::verdict::{Check, Violation};
 use adverb_cm::Ending;
 
 /// How an end came to its end.

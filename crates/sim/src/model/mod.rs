@@ -7,27 +7,11 @@ mod completions;
 pub(crate) mod cq;
 pub(crate) mod keys;
 mod request;
-mod responder;
+pub(crate) mod responder;
 mod response;
 
+pub(crate) use crate::verdict::{Check, Violation, ensure};
 use keys::Pieces;
-pub(crate) use responder::{Expect, QP_ACCESS};
-
-/// What was found wrong.
-#[derive(Clone, Debug)]
-pub(crate) struct Violation(pub(crate) String);
-
-pub(crate) type Check<T = ()> = Result<T, Violation>;
-
-/// Returns with a violation unless the condition holds.
-macro_rules! ensure {
-    ($holds:expr, $($words:tt)*) => {
-        if !$holds {
-            return Err($crate::model::Violation(format!($($words)*)));
-        }
-    };
-}
-pub(crate) use ensure;
 
 /// A send request.
 #[derive(Clone, Debug)]

@@ -11,13 +11,6 @@ use adverb_engine::{
 };
 use adverb_wire::{GRH_LEN, Headers};
 
-/// Rights that the ends of a world give their peers.
-pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC)
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::FLUSH_PERSISTENT);
-
 /// The end of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fatal {

@@ -6,7 +6,7 @@ use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::time::Duration;
 
 /// Virtual time within which everything ends once the network is whole.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// Receives posted now are long enough for any message.
 const LONG: u32 = 16 * 1024;
 
@@ -22,11 +22,11 @@ impl World {
             self.wake(q);
         }
         self.attend()?;
-        let deadline = self.now + PATIENCE;
+        let deadline = self.now + HANG_LIMIT;
         while let Some(at) = self.next_event() {
             ensure!(
                 at <= deadline,
-                "not at rest {PATIENCE:?} after the network healed; next event at {}",
+                "not at rest {HANG_LIMIT:?} after the network healed; next event at {}",
                 at.0
             );
             self.run_until(at)?;
@@ -127,7 +127,7 @@ impl World {
                 let done = keys.dealloc_fast(fast);
                 ensure!(done.is_ok(), "a fast-registered region stays: {done:?}");
             }
-            let regions = [device.all, device.good, device.read_only, device.foreign];
+            let regions = [device.all, device.good, device.read_only, device.other_pd];
             let regions = regions.into_iter().chain(device.on_demand);
             for key in regions.chain(device.volatile) {
                 let done = keys.deregister(key);

@@ -1,7 +1,8 @@
 //! The host's part: packets out and in, timers, key operations, completions to their queues. As the
 //! device does it, but each step is watched.
 use super::{PD, QPN, Queue, SharedQueue, World};
-use crate::model::{Check, Expect, Op, Rx, Violation, ensure};
+use crate::model::responder::Expect;
+use crate::model::{Check, Op, Rx, Violation, ensure};
 use crate::net::{CE, Flying, gid};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;

@@ -8,7 +8,7 @@ use crate::net::{Flying, Net};
 use crate::program::{Action, Program};
 use crate::report::{Capture, Failure, Report};
 use crate::rng::{Rng, mix};
-use adverb_engine::{Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time};
+use adverb_engine::{Access, Cq, Effects, Key, KeyTable, PdId, Qp, QpState, QpType, Qpn, Srq, Time};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -21,12 +21,18 @@ pub(crate) use setup::LIMITS;
 
 pub(crate) const PD: PdId = PdId(1);
 /// Another protection domain.
-pub(crate) const FOREIGN: PdId = PdId(2);
+pub(crate) const OTHER_PD: PdId = PdId(2);
 /// Number of queue pair 0; the others follow.
 pub(crate) const QPN: Qpn = 0x100;
 /// Number of the XRC SRQ of device 0; the others follow.
 pub(crate) const XRC_SRQN: u32 = 0x300;
 pub(crate) const QKEY: u32 = 0x1111;
+/// Rights that the ends of a world give their peers.
+pub(crate) const QP_ACCESS: Access = Access::REMOTE_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::FLUSH_PERSISTENT);
 /// Events that an action, and the winding up, may take: far more than any needs. Not a whole run:
 /// programs let hundreds of milliseconds pass, and who finds no receive asks again every 10 µs for
 /// as long as it is told to.
@@ -79,7 +85,7 @@ pub(crate) struct Device {
     pub(crate) all: Key,
     pub(crate) good: Key,
     pub(crate) read_only: Key,
-    pub(crate) foreign: Key,
+    pub(crate) other_pd: Key,
     pub(crate) volatile: Option<Key>,
     /// On-demand regions of the whole arena, locally, and of the shared area, whose last page has a
     /// hole.

@@ -23,7 +23,7 @@ impl Device {
             KeyChoice::Fast(i) => self.naive.current(self.fast[usize::from(i % 2)]),
             KeyChoice::Volatile => self.volatile.unwrap_or(BOGUS),
             KeyChoice::OnDemand => self.on_demand[1],
-            KeyChoice::Foreign => self.foreign,
+            KeyChoice::OtherPd => self.other_pd,
             KeyChoice::Bogus => BOGUS,
         }
     }
@@ -185,7 +185,7 @@ impl World {
         let mut sges = split(addr, made.len as u32, count, lkey, &mut self.rng);
         if p.bad_local && !sges.is_empty() {
             let at = self.rng.index(sges.len());
-            sges[at].lkey = [BOGUS, own.foreign, own.on_demand[0]][p.at as usize % 3];
+            sges[at].lkey = [BOGUS, own.other_pd, own.on_demand[0]][p.at as usize % 3];
             own.arena.punch(sges[at].addr);
         }
         (sges, shaky)

@@ -1,5 +1,5 @@
 //! Building a world, and connecting its queue pairs.
-use super::{Device, End, FOREIGN, PD, QKEY, QPN, Queue, SharedQueue, World, XRC_SRQN};
+use super::{Device, End, OTHER_PD, PD, QKEY, QPN, Queue, SharedQueue, World, XRC_SRQN};
 use crate::config::{Config, Link, Service};
 use crate::memory::{Arena, SHARED};
 use crate::model::keys::Keys;
@@ -27,7 +27,7 @@ pub(crate) const LIMITS: Limits = Limits {
     gids: 16,
 };
 /// All that a peer may be given, and binding windows.
-pub(crate) const ALL: Access = crate::model::QP_ACCESS.union(Access::LOCAL_WRITE).union(Access::MW_BIND);
+pub(crate) const ALL: Access = super::QP_ACCESS.union(Access::LOCAL_WRITE).union(Access::MW_BIND);
 /// Bytes that the local key opens.
 const ARENA: u64 = 1 << 28;
 const START: Time = Time(1_000_000);
@@ -43,7 +43,7 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     // Keys have address spaces of their own, which are not that of memory.
     let good = region(rng, PD, ALL, 0x7000_0000_0000 + base, SHARED);
     let read_only = region(rng, PD, Access::REMOTE_READ, 0x10_0000, SHARED);
-    let foreign = region(rng, FOREIGN, ALL, base, SHARED);
+    let other_pd = region(rng, OTHER_PD, ALL, base, SHARED);
     let volatile = region(rng, PD, ALL, VOLATILE, SHARED);
     let on_demand = [(Access::LOCAL_WRITE, base, ARENA), (ALL - Access::MW_BIND, ON_DEMAND, SHARED)];
     let on_demand = on_demand.map(|(access, iova, len)| {
@@ -65,7 +65,7 @@ fn device(number: usize, rng: &mut Rng) -> Device {
     });
     let volatile = Some(volatile);
     let history = Vec::new();
-    Device { arena, keys, naive, history, all, good, read_only, foreign, volatile, on_demand, windows, fast }
+    Device { arena, keys, naive, history, all, good, read_only, other_pd, volatile, on_demand, windows, fast }
 }
 
 /// First address of the on-demand region of the shared area.
@@ -250,7 +250,7 @@ impl World {
             rq_psn: self.ends[peer].flow.base,
             sq_psn: self.ends[q].flow.base,
             dest_qpn: QPN + peer as u32,
-            access: crate::model::QP_ACCESS,
+            access: super::QP_ACCESS,
             av: self.path(q, peer),
             port_num: 1,
             max_rd_atomic: link.rd_atomic,

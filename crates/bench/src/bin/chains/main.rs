@@ -31,7 +31,7 @@ const WAYS: [(&str, bool); 2] = [("singly", false), ("deferred", true)];
 const BYTES: usize = 8;
 const MEMORY: usize = 4096;
 /// Silence that counts as a failure.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANG_LIMIT: Duration = Duration::from_secs(5);
 /// How long the other process looks on at most.
 const WATCH: Duration = Duration::from_secs(120);
 
@@ -160,7 +160,7 @@ impl Source {
 
     /// Polls the one completion.
     fn wait(&self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + HANG_LIMIT;
         let mut status = None;
         while status.is_none() {
             self.cq.poll(1, |c| status = Some(c.status)).map_err(|e| format!("poll: {e}"))?;

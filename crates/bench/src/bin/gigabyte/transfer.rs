@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const MESSAGE: u64 = 1 << 20;
 const SLOTS: u64 = 16;
 /// Longest wait for a completion. A peer that is silent for longer has failed its queue pair.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANG_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -111,7 +111,7 @@ impl End {
         &self.end.qp
     }
     fn next(&self) -> Result<Completion> {
-        Ok(self.end.cq.wait(PATIENCE)?.ok()?)
+        Ok(self.end.cq.wait(HANG_LIMIT)?.ok()?)
     }
 
     /// Posts the receive for one notice; for a Send's bytes, that of the message.
@@ -233,7 +233,7 @@ pub(crate) fn serve(verb: Verb, mib: u64) -> Result<()> {
         end.await_notice(verb, message, true)?;
     }
     println!("{}", listener.local_addr()?);
-    let told = Options { timeout: PATIENCE, ..Options::private(end.ring.remote().to_bytes()) };
+    let told = Options { timeout: HANG_LIMIT, ..Options::private(end.ring.remote().to_bytes()) };
     let _connection = listener.accept()?.accept_with(end.qp(), &told)?;
     let started = Instant::now();
     match verb {
@@ -251,7 +251,7 @@ pub(crate) fn call(verb: Verb, mib: u64, address: &str) -> Result<()> {
         end.await_notice(verb, 0, false)?;
     }
     // Faults befall the messages that connect, too, and these are repeated every five seconds.
-    let options = Options { timeout: PATIENCE, ..Options::default() };
+    let options = Options { timeout: HANG_LIMIT, ..Options::default() };
     let connection = connect_with(address, end.qp(), &options)?;
     let remote = RemoteBuf::from_bytes(&connection.peer().private_prefix());
     let started = Instant::now();

@@ -14,7 +14,7 @@ use adverb_device::{CompChannel, Cq, Errno, Qp};
 use super::area::{Area, CONSTANT, LONGEST, Part, SLOTS, mark, message};
 
 /// Silence that counts as a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// Marks the completion of a receive.
 const RECEIVE: u64 = 1 << 32;
 /// Lengths of messages: in a record, by reference, of several packets.
@@ -180,10 +180,10 @@ impl<'a> Traffic<'a> {
             if self.lines.iter().all(|l| l.failed && l.receives == 0 && l.slots.iter().all(Option::is_none)) {
                 return Ok(self.tally);
             }
-            if last.elapsed() > PATIENCE {
+            if last.elapsed() > HANG_LIMIT {
                 let words = |l: &Line| format!("{:?} {:?} {}", l.qp.state(), l.slots, l.receives);
                 let lines: Vec<_> = self.lines.iter().map(words).collect();
-                return Err(format!("nothing within {PATIENCE:?}: {}", lines.join("; ")));
+                return Err(format!("nothing within {HANG_LIMIT:?}: {}", lines.join("; ")));
             }
             self.sleep()?;
         }
@@ -196,7 +196,7 @@ impl<'a> Traffic<'a> {
         if self.take()? {
             return Ok(());
         }
-        match channel.next_event(Some(Instant::now() + PATIENCE)) {
+        match channel.next_event(Some(Instant::now() + HANG_LIMIT)) {
             Ok(cq) => cq.ack_events(1),
             Err(Errno::ETIMEDOUT) => {}
             Err(e) => return Err(format!("get event: {e}")),

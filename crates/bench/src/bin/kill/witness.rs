@@ -14,7 +14,7 @@ use adverb_device::{Cq, Qp};
 use super::area::message;
 
 const LEN: usize = 70_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is sent, and where the answer arrives.
 const IN: usize = LEN.next_multiple_of(4096);
@@ -27,7 +27,7 @@ fn objects(world: &World) -> Result<(Arc<Cq>, Arc<Qp>)> {
 
 /// The next completion; `None` after a long silence.
 fn next(cq: &Arc<Cq>) -> Result<Option<u64>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + HANG_LIMIT;
     while Instant::now() < end {
         let mut found = None;
         cq.poll(1, |c| found = Some(c)).map_err(|e| format!("poll: {e}"))?;
@@ -110,7 +110,7 @@ impl Witness {
                 post(&self.qp, &request(2, SendFlags::SIGNALED, SendOp::Send, &out))?;
             }
             for _ in 0..if read { 1 } else { 2 } {
-                next(&self.cq)?.ok_or_else(|| format!("no answer within {PATIENCE:?}"))?;
+                next(&self.cq)?.ok_or_else(|| format!("no answer within {HANG_LIMIT:?}"))?;
             }
             let mut got = vec![0; LEN];
             if !self.world.buffer.read_at(IN, &mut got) || got != sent {

@@ -25,7 +25,7 @@ const SENDS: u32 = 64;
 const OUT: usize = 64;
 const IN: usize = 0;
 /// Silence that counts as a failure.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANG_LIMIT: Duration = Duration::from_secs(5);
 
 /// A queue pair with a channel for its receives.
 pub struct End {
@@ -103,7 +103,7 @@ impl End {
 
     /// Polls completions of sends until at most so many are still to come.
     fn collect(&mut self, left: u32) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + HANG_LIMIT;
         while self.signalled > left {
             let mut bad = None;
             let n = self.send_cq.poll(8, |c| {
@@ -136,11 +136,11 @@ impl End {
 
     fn event(&self) -> Result<Arc<Cq>> {
         let Some(epoll) = &self.epoll else {
-            let cutoff = Some(Instant::now() + PATIENCE);
+            let cutoff = Some(Instant::now() + HANG_LIMIT);
             return self.channel.next_event(cutoff).map_err(|e| format!("get event: {e}"));
         };
         loop {
-            let limit = EpollTimeout::try_from(PATIENCE).unwrap_or(EpollTimeout::ZERO);
+            let limit = EpollTimeout::try_from(HANG_LIMIT).unwrap_or(EpollTimeout::ZERO);
             if !pair::sleep(epoll, limit)? {
                 return Err("no event came".to_string());
             }

@@ -1,6 +1,6 @@
 //! The completion channel.
 use super::super::end::{End, Kind};
-use super::super::world::{IN, OUT, PATIENCE, World};
+use super::super::world::{HANG_LIMIT, IN, OUT, World};
 use super::Checked;
 use adverb_device::engine::cq::arm::ArmKind;
 use adverb_device::engine::{Payload, SendFlags, SendOp, WcOpcode};
@@ -25,7 +25,7 @@ fn receives(end: &End, count: u64) -> Result<(), String> {
 }
 
 fn event(end: &End, wanted: bool, when: &str) -> Result<(), String> {
-    match (end.event(if wanted { PATIENCE } else { NONE })?, wanted) {
+    match (end.event(if wanted { HANG_LIMIT } else { NONE })?, wanted) {
         (true, false) => Err(format!("an event came {when}")),
         (false, true) => Err(format!("no event came {when}")),
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Other transports, and receive queues that are shared.
 use super::super::end::{End, Kind, QKEY};
-use super::super::world::{IN, OUT, PATIENCE, World, words};
+use super::super::world::{HANG_LIMIT, IN, OUT, World, words};
 use super::two_sided::message;
 use super::{Checked, same};
 use adverb_device::engine::wr::UdDest;
@@ -166,7 +166,7 @@ fn receive_all(cq: &Arc<Cq>, count: usize, len: usize, qpn: u32) -> Result<(), S
     let mut got = Vec::new();
     while got.len() < count {
         cq.poll(count, |c| got.push(c)).map_err(|cause| cause.to_string())?;
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > HANG_LIMIT {
             return Err(format!("{} of {count} completions came", got.len()));
         }
     }

@@ -301,6 +301,11 @@ impl Requester {
     }
 
     /// Nothing started is unfinished (SQD).
+    /// Was anything handed over that has not completed?
+    pub(crate) fn has_requests(&self) -> bool {
+        self.sq.head < self.sq.posted
+    }
+
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.head == self.next_start
     }
@@ -327,6 +332,11 @@ impl Requester {
         if self.failure.as_ref().is_none_or(|f| idx < f.idx) {
             self.failure = Some(Failure { idx, status, cause: Arc::new(cause) });
         }
+    }
+
+    /// The oldest request fails. There is one.
+    pub(crate) fn fail_oldest(&mut self, status: WcStatus, cause: Cause) {
+        self.fail(self.sq.head, status, cause);
     }
 
     fn fails_at(&self, idx: u64) -> bool {

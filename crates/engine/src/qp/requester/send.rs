@@ -322,7 +322,8 @@ impl Requester {
             SendOp::CompareSwap { .. } => Operation::CompareSwap,
             SendOp::FetchAdd { .. } => Operation::FetchAdd,
             SendOp::AtomicWrite(_) => Operation::AtomicWrite,
-            _ => Operation::Flush,
+            SendOp::Flush { .. } => Operation::Flush,
+            _ => return None,
         };
         let opcode = Opcode::new(transport_of(ctx.config.qp_type), operation)?;
         self.no_payload();

@@ -156,13 +156,14 @@ impl Responder {
         let op = packet.headers.bth.opcode;
         let n = packet.payload.len() as u32;
         let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
-        if let Some(reth) = packet.headers.reth {
-            check_qp_access(ctx, Access::REMOTE_WRITE)?;
-            if reth.len > MAX_MESSAGE {
-                let (len, max) = (u64::from(reth.len), u64::from(MAX_MESSAGE));
-                let cause = Cause::MessageTooLong { len, max };
-                return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
-            }
+        // With each packet: once the right is taken back no byte of a message under way is placed.
+        check_qp_access(ctx, Access::REMOTE_WRITE)?;
+        if let Some(reth) = packet.headers.reth
+            && reth.len > MAX_MESSAGE
+        {
+            let (len, max) = (u64::from(reth.len), u64::from(MAX_MESSAGE));
+            let cause = Cause::MessageTooLong { len, max };
+            return Err(Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr));
         }
         // Resources come before keys and lengths (IBTA 9.7.4.1.4): the receive of the immediate
         // data is at hand when the key is found wrong, and says so (IBTA 11.6.2, "local access

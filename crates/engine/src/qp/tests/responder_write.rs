@@ -87,6 +87,18 @@ fn keys_and_rights() {
     assert!(matches!(&w.events()[..], [QpEvent::ReqErr(c)] if matches!(**c, Cause::QpAccessDenied { .. })));
 }
 
+/// MEM-2: `ibv_modify_qp` took the right back.
+#[test]
+fn a_right_that_goes_away_inside_a_message_ends_it() {
+    let mut w = World::rc();
+    w.give(&w.packet(WriteFirst, 0).reth(w.rkey, TARGET, 600).data(&[1; MTU]));
+    assert_eq!(w.memory.writes.get(), 1);
+    w.qp.attr.access = ALL - Access::REMOTE_WRITE;
+    w.give(&w.packet(WriteMiddle, 1).data(&[1; MTU]));
+    assert_eq!(w.memory.writes.get(), 1);
+    w.assert_refused(1, NakCode::InvalidRequest);
+}
+
 #[test]
 fn a_region_that_goes_away_inside_a_message_ends_it() {
     let mut w = World::rc();

@@ -8,7 +8,7 @@ mod process;
 mod report;
 
 pub use objects::*;
-pub use process::{asked_for_fork, finish};
+pub use process::{asked_for_fork, at_end, finish};
 pub use report::place;
 
 use crate::abi::{ibv_cq_ex, ibv_qp_ex};

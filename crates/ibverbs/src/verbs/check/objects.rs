@@ -10,7 +10,7 @@ use adverb_device::{Cq, Element, Mr, Qp, Srq};
 use std::time::{Duration, Instant};
 
 /// A thread that acknowledges events while another destroys their object is given so long.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ACK_WAIT: Duration = Duration::from_millis(500);
 
 /// An object was made.
 pub fn made<T>(kind: Kind, handle: *mut T) {
@@ -172,7 +172,7 @@ pub fn async_event_acknowledged(element: &Element) {
 /// An object is about to be destroyed: the call will wait for its events.
 pub fn destroying(sources: &[Source]) {
     let Some(check) = check() else { return };
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ACK_WAIT;
     for source in sources {
         while check.tell(|ledger| ledger.unacknowledged(*source)) > 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));

@@ -3,14 +3,14 @@ use super::{Check, check};
 use crate::verbs::check::report::place;
 use adverb_check::Ledger;
 use core::ffi::{c_int, c_void};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The program cares for what its children share.
 static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 /// A thread that holds the ledger when the process ends is waited for so long.
-const PATIENCE: Duration = Duration::from_millis(200);
+const LEDGER_WAIT: Duration = Duration::from_millis(200);
 
 unsafe extern "C" {
     fn on_exit(f: extern "C" fn(c_int, *mut c_void), arg: *mut c_void) -> c_int;
@@ -54,8 +54,22 @@ extern "C" fn exits(status: c_int, _: *mut c_void) {
     }
 }
 
+/// What else is to be done at the end.
+static AT_END: OnceLock<fn()> = OnceLock::new();
+
+/// Has it called when the process ends by `exit`, `_exit` or `abort`; and when a child of `vfork`
+/// does, in the memory of its parent, which the function has to tell apart.
+pub fn at_end(f: fn()) {
+    if AT_END.set(f).is_ok() {
+        watch();
+    }
+}
+
 /// The process ends: the last reports, once; answers the status that it is to end with.
 pub extern "C" fn finish(status: c_int) -> c_int {
+    if let Some(f) = AT_END.get() {
+        f();
+    }
     static DONE: AtomicBool = AtomicBool::new(false);
     // SAFETY: asks. A child made by vfork runs in the memory of its parent.
     let here = unsafe { libc::getpid() };
@@ -71,7 +85,7 @@ pub extern "C" fn finish(status: c_int) -> c_int {
 
 impl Check {
     fn last_reports(&self, status: c_int) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LEDGER_WAIT;
         let reports = loop {
             if let Some(mut ledger) = self.ledger.try_lock() {
                 ledger.at_exit(status, self.filled.load(Ordering::Relaxed));

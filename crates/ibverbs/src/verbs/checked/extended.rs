@@ -2,12 +2,13 @@
 use crate::abi::*;
 use crate::handles::{hot, session, this_thread};
 use crate::objects::CqObj;
-use crate::verbs::check::{Check, check};
-use crate::verbs::wr_api::Noted;
+use crate::verbs::builder::Noted;
+use crate::verbs::check::check;
 use crate::verbs::{hunt, poll, wr_api};
 use adverb_check::{Piece, Place, Request};
+use adverb_device::cq::hunt::hunt as hunted;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Completion, SendFlags, SendOp, WcFlags, WcOpcode, WcStatus};
+use adverb_device::engine::{SendFlags, SendOp, WcStatus};
 use core::ffi::c_int;
 
 /// Has an extended CQ tell what is polled.
@@ -28,9 +29,13 @@ hunt::with_address!(
 hunt::with_address!(next_poll(cq: *mut ibv_cq_ex) => next_at, "rsi", "x1");
 hunt::with_address!(wr_complete(qp: *mut ibv_qp_ex) => complete_at, "rsi", "x1");
 
-unsafe extern "C" fn start_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, address: usize) -> c_int {
+pub unsafe extern "C" fn start_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, address: usize) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe { poll::start_poll(cq, attr) };
+    if hunted().is_some() {
+        // SAFETY: if it has found something, this thread polls.
+        unsafe { hunt::found_by(cq, result, address.wrapping_sub(1)) };
+    }
     if result == 0 {
         // SAFETY: this thread polls.
         unsafe { present(cq, address.wrapping_sub(1)) };
@@ -38,9 +43,13 @@ unsafe extern "C" fn start_at(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, a
     result
 }
 
-unsafe extern "C" fn next_at(cq: *mut ibv_cq_ex, address: usize) -> c_int {
+pub unsafe extern "C" fn next_at(cq: *mut ibv_cq_ex, address: usize) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe { poll::next_poll(cq) };
+    if hunted().is_some() {
+        // SAFETY: if it has found something, this thread polls.
+        unsafe { hunt::found_by(cq, result, address.wrapping_sub(1)) };
+    }
     if result == 0 {
         // SAFETY: this thread polls.
         unsafe { present(cq, address.wrapping_sub(1)) };
@@ -60,21 +69,8 @@ unsafe fn present(cq: *mut ibv_cq_ex, at: Place) {
     let (ok, receive) = (c.status == WcStatus::Success, c.opcode as u32 & IBV_WC_RECV != 0);
     check.polled(&obj.cq, c.qpn, c.wr_id, ok, receive, at);
     if !ok {
-        scramble(c, check);
+        hunt::scramble_current(c, check.garbage());
     }
-}
-
-/// As [`hunt::scramble`].
-fn scramble(c: &mut Completion, check: &Check) {
-    let garbage = check.garbage();
-    let [low, high] = [garbage as u32, (garbage >> 32) as u32];
-    c.opcode =
-        [WcOpcode::Send, WcOpcode::Recv, WcOpcode::RdmaWrite, WcOpcode::RecvRdmaWithImm][low as usize % 4];
-    c.byte_len = high | 1;
-    c.imm = low ^ high;
-    c.src_qpn = high >> 8;
-    c.flags = WcFlags::from_bits_truncate(low >> 28);
-    c.sl = high as u8;
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
@@ -90,7 +86,9 @@ unsafe extern "C" fn complete_at(qp: *mut ibv_qp_ex, address: usize) -> c_int {
     let noted = unsafe { wr_api::noted(qp) };
     let queue_pair = hot(qp).ok().map(|obj| obj.qp.clone());
     // SAFETY: the caller's promise.
-    let complete = || unsafe { wr_api::wr_complete(qp) };
+    let complete = || unsafe {
+        if hunted().is_some() { hunt::complete_at(qp, address) } else { wr_api::wr_complete(qp) }
+    };
     let (Some(check), Some(queue_pair), Some(noted)) = (check(), queue_pair, noted) else {
         return complete();
     };

@@ -15,6 +15,7 @@ use adverb_device::cq::hunt::hunt;
 use adverb_device::engine::QpState;
 use adverb_device::{Cq, Qp};
 use core::ffi::c_int;
+pub(super) use extended::{next_at, start_at};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +47,7 @@ fn is_in_error(qp: &Qp) -> bool {
     matches!(qp.state(), QpState::Err | QpState::Sqe)
 }
 
-unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
+pub(super) unsafe extern "C" fn poll_at(cq: *mut ibv_cq, n: c_int, wc: *mut ibv_wc, address: usize) -> c_int {
     // SAFETY: the caller's promise.
     let found = unsafe {
         if hunt().is_some() { hunt::poll_at(cq, n, wc, address) } else { poll::poll_cq(cq, n, wc) }
@@ -166,6 +167,9 @@ unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Requ
     let target = unsafe {
         let length = pieces.iter().fold(0_u32, |sum, p| sum.saturating_add(p.length));
         match wr.opcode {
+            IBV_WR_ATOMIC_WRITE => {
+                Some(Piece { addr: wr.wr.rdma.remote_addr, length: 8, lkey: wr.wr.rdma.rkey })
+            }
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
                 Some(Piece { addr: wr.wr.rdma.remote_addr, length, lkey: wr.wr.rdma.rkey })
             }
@@ -187,7 +191,7 @@ unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Requ
     (request, target)
 }
 
-unsafe extern "C" fn post_at(
+pub(super) unsafe extern "C" fn post_at(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
@@ -267,7 +271,7 @@ unsafe fn receives(wr: *mut ibv_recv_wr, place: Place) -> Vec<Request> {
     all
 }
 
-unsafe extern "C" fn receive_at(
+pub(super) unsafe extern "C" fn receive_at(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
@@ -293,7 +297,14 @@ unsafe extern "C" fn receive_at(
     });
     let mut refused: *mut ibv_recv_wr = core::ptr::null_mut();
     // SAFETY: the caller's promise, and a place of our own.
-    let result = unsafe { post::post_recv(qp, wr, &raw mut refused) };
+    let result = unsafe {
+        let first = &raw mut refused;
+        if hunt().is_some() {
+            hunt::receive_at(qp, wr, first, address)
+        } else {
+            post::post_recv(qp, wr, first)
+        }
+    };
     if result != 0 {
         let taken = requests.iter().position(|r| r.at == refused as usize).unwrap_or(0);
         let why = Refused { taken, full: result == libc::ENOMEM, why: failure::last() };
@@ -304,7 +315,7 @@ unsafe extern "C" fn receive_at(
     result
 }
 
-unsafe extern "C" fn share_at(
+pub(super) unsafe extern "C" fn share_at(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,

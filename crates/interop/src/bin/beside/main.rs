@@ -4,8 +4,9 @@
 //! perftest's figures, and those of the connection managers: connections a second, and how long it
 //! takes until the first byte has come.
 //!
-//! usage: beside [--rounds N] [--write FILE]; 3 rounds, and no file. `$ADVERB` names the command to
-//! measure. Where KVM does not boot the machine is emulated: then only the ratios mean something.
+//! usage: beside [--rounds N] [--part NAME] [--write FILE]; 3 rounds, all parts, and no file.
+//! `$ADVERB` names the command to measure. Where KVM does not boot the machine is emulated: then
+//! only the ratios mean something.
 #![forbid(unsafe_code)]
 
 mod machine;
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use adverb_foreign::process;
 use adverb_interop::vm;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use machine::Side;
 
 /// Adverb is to be at least so many times as good as rxe.
@@ -66,7 +67,33 @@ impl Row {
     }
 }
 
-const ROWS: &[Row] = &[
+/// A table of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// perftest's figures
+    Perftest,
+    /// Connections by address
+    Connections,
+}
+
+impl Part {
+    fn rows(self) -> &'static [Row] {
+        match self {
+            Part::Perftest => PERFTEST,
+            Part::Connections => CONNECTIONS,
+        }
+    }
+
+    /// Its markers in the file, and whose programs it runs.
+    const fn about(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Part::Perftest => ("rxe", &["perftest"]),
+            Part::Connections => ("rxe-connections", &["rdmacm-utils", "librdmacm-dev"]),
+        }
+    }
+}
+
+const PERFTEST: &[Row] = &[
     messages("ib_send_bw", "-s 64 -n 5000"),
     rate("ib_send_bw", "-s 4096 -n 2000"),
     rate("ib_send_bw", "-s 65536 -n 500"),
@@ -84,6 +111,9 @@ const ROWS: &[Row] = &[
     latency("ib_write_lat", "-s 8 -n 2000"),
     latency("ib_read_lat", "-s 8 -n 1000"),
     latency("ib_atomic_lat", "-n 1000"),
+];
+
+const CONNECTIONS: &[Row] = &[
     Row { program: "cmtime", flags: "-c 200", unit: "connections/s", read: Read::Connections(200) },
     Row { program: "first_byte", flags: "100", unit: "µs", read: Read::FirstByte(100) },
 ];
@@ -94,7 +124,7 @@ fn main() -> ExitCode {
     if !vm::inside() {
         return vm::again_beside(&["--cpus", "2", "--memory", "2048"]);
     }
-    match measure(&options) {
+    match measure_all(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("beside: {why}");
@@ -109,7 +139,10 @@ struct Options {
     /// Rounds, one at least
     #[arg(long, default_value = "3")]
     rounds: NonZeroUsize,
-    /// Put the table between its markers in this file
+    /// One of the tables alone
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+    /// Put the tables between their markers in this file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -120,16 +153,24 @@ struct Ours {
     ratios: Vec<f64>,
 }
 
-fn measure(options: &Options) -> Result<(), String> {
-    let start = Instant::now();
+fn measure_all(options: &Options) -> Result<(), String> {
     let revision = adverb_bench::machine::revision();
-    let adverb = process::adverb()?;
-    machine::install(&adverb)?;
+    machine::install(&process::adverb()?)?;
+    for part in Part::value_variants() {
+        if options.part.is_none_or(|p| p == *part) {
+            measure(*part, &revision, options)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure(part: Part, revision: &str, options: &Options) -> Result<(), String> {
+    let start = Instant::now();
     let mut table = format!(
         "| program, both processes in the machine | unit | rxe | wire | to rxe | ≥ {BAR} | same host | to rxe |\n\
          |---|---|--:|--:|--:|--:|--:|--:|\n"
     );
-    for row in ROWS {
+    for row in part.rows() {
         let mut rxe = Vec::new();
         let mut ours = [Side::Wire, Side::Host].map(|side| (side, Ours { values: vec![], ratios: vec![] }));
         for _ in 0..options.rounds.get() {
@@ -157,13 +198,13 @@ fn measure(options: &Options) -> Result<(), String> {
         eprint!("{line}");
         table += &line;
     }
+    let (markers, packages) = part.about();
     let command = "make interop-bench";
-    let heading =
-        adverb_bench::machine::describe(&revision, command, &["perftest", "rdmacm-utils"], start.elapsed());
+    let heading = adverb_bench::machine::describe(revision, command, packages, start.elapsed());
     let text = format!("{heading}- In the machine: {}\n\n{}", machine::kernel()?, table.trim_end());
     println!("{text}");
     match &options.write {
-        Some(file) => adverb_bench::report::write(file, "rxe", &text),
+        Some(file) => adverb_bench::report::write(file, markers, &text),
         None => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ pub use peer::{Inside, PeerTables};
 pub use published::{Busy, Published};
 
 /// Where in a segment of tables the words are that a peer reads: for a hostile owner
-/// (`crate::foreign`).
+/// (`crate::fuzzing`).
 #[cfg(not(all(test, loom)))]
 pub(crate) mod words {
     use super::entry::WORDS;

@@ -2,6 +2,7 @@
 use super::ConnectorInner;
 use crate::connect::handshake::{Action, Actions, Request, State};
 use crate::connect::link::Link;
+use crate::connect::message::DisconnectReason;
 use crate::connect::worker::Source;
 use crate::object::Hold;
 use std::any::Any;
@@ -21,8 +22,8 @@ impl ConnectorInner {
         while !actions.is_empty() {
             actions = self.perform(&mut link, actions, &mut waste);
         }
-        if let Some(line) = &link.line {
-            line.worker.schedule(line.token, link.handshake.deadline());
+        if let Some(conn_id) = &link.conn_id {
+            conn_id.worker.schedule(conn_id.token, link.handshake.deadline());
         }
         drop(link);
         drop(waste);
@@ -53,7 +54,7 @@ impl ConnectorInner {
                         link.handshake.abort(&mut more);
                     }
                 }
-                Action::DisconnectEvent => self.tell(link),
+                Action::DisconnectEvent(reason) => self.tell(link, reason),
                 Action::Flush => link.flush(),
                 Action::Hangup => self.hang_up(link, waste),
                 // Delivered by the listener.
@@ -64,11 +65,11 @@ impl ConnectorInner {
     }
 
     /// Calls the consumer about the peer's leave, unless a close has begun.
-    fn tell(&self, link: &mut Link) {
+    fn tell(&self, link: &mut Link, reason: DisconnectReason) {
         let Some(event) = link.on_disconnect.take() else { return };
         match self.life.hold() {
             Ok(hold) => self.adapter.0.dispatcher.run(move || {
-                event();
+                event(reason);
                 drop(hold);
             }),
             // Dropped with the connector.

@@ -156,7 +156,7 @@ fn a_peer_that_disconnects_does_not_flush_the_other_side() {
     let now = pair.now;
     pair.active(|h, out| assert_eq!(h.disconnect(now, out), Ok(false)));
     pair.deliver();
-    assert_eq!(pair.passive_did, [Action::DisconnectEvent]);
+    assert_eq!(pair.passive_did, [Action::DisconnectEvent(DisconnectReason::PeerDisconnected)]);
     assert_eq!(
         pair.active_did,
         [Action::Flush, Action::Hangup, Action::Complete(Request::Disconnect, Ok(()))]
@@ -189,9 +189,22 @@ fn a_lost_peer_is_told_once_and_flushes() {
         h.lost(NtStatus::CONNECTION_RESET, out);
         h.failed(out);
     });
-    let over = [Action::Flush, Action::DisconnectEvent, Action::Hangup];
+    let event = Action::DisconnectEvent(DisconnectReason::PeerLost);
+    let over = [Action::Flush, event, Action::Hangup];
     assert_eq!(pair.active_did[..3], over);
-    assert_eq!(pair.active_did.iter().filter(|a| **a == Action::DisconnectEvent).count(), 1);
+    let told = pair.active_did.iter().filter(|a| matches!(a, Action::DisconnectEvent(_)));
+    assert_eq!(told.count(), 1);
+}
+
+#[test]
+fn a_failed_queue_pair_is_the_reason() {
+    let mut pair = Pair::established();
+    pair.active(|h, out| {
+        h.failed(out);
+        h.lost(NtStatus::CONNECTION_RESET, out);
+    });
+    let event = Action::DisconnectEvent(DisconnectReason::QpFailed);
+    assert_eq!(pair.active_did, [Action::Flush, event, Action::Hangup, Action::Hangup]);
 }
 
 #[test]
@@ -245,7 +258,8 @@ fn every_wait_ends() {
 fn a_message_out_of_turn_ends_the_connection() {
     let mut pair = Pair::established();
     pair.passive(|h, out| h.message(Message::Reply(offer(1, 1, b"")), out));
-    assert_eq!(pair.passive_did, [Action::Flush, Action::DisconnectEvent, Action::Hangup]);
+    let event = Action::DisconnectEvent(DisconnectReason::PeerLost);
+    assert_eq!(pair.passive_did, [Action::Flush, event, Action::Hangup]);
     let mut pair = Pair::new();
     pair.passive(|h, out| h.message(Message::Ready, out));
     assert_eq!(pair.passive_did, [Action::Hangup]);
@@ -340,7 +354,7 @@ proptest! {
                         prop_assert!(at.is_some(), "{:?} was not pending", request);
                         pending.remove(at.expect("checked"));
                     }
-                    Action::DisconnectEvent => told += 1,
+                    Action::DisconnectEvent(_) => told += 1,
                     _ => {}
                 }
             }

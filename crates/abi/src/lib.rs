@@ -1,0 +1,103 @@
+//! Mirrors of the public types and constants of `infiniband/verbs.h`, as of rdma-core 65.
+//!
+//! Names are those of the header, so that a reader can look them up and the layout test can compare
+//! them.
+//!
+//! **Size rules.** A program may have been compiled with any header since version 17. The types
+//! only ever grew: [`verbs_context`] at its front (programs find a slot by its distance from the
+//! embedded [`ibv_context`]), the others at their end. What we allocate has the newest size; what
+//! the program allocates is written only as far as the size it passes, or its `comp_mask`, says.
+//! `ibv_query_port@IBVERBS_1.1` passes neither and gets [`COMPAT_PORT_ATTR_SIZE`] bytes.
+#![allow(unsafe_code, reason = "the macro promises of C types that zeros are a value")]
+#![allow(non_camel_case_types, reason = "the names are the header's")]
+
+pub mod constants;
+mod context;
+mod cq;
+mod device;
+mod flow;
+mod kernel;
+mod macros;
+mod memory;
+mod qp;
+mod srq;
+mod wq;
+mod wr;
+
+pub use constants::*;
+pub use context::{ABI_IS_EXTENDED, ibv_context, ibv_context_ops, ibv_values_ex, unused_fn, verbs_context};
+pub use cq::*;
+pub use device::*;
+pub use flow::*;
+pub use kernel::*;
+pub use memory::*;
+pub use qp::*;
+pub use srq::*;
+pub use wq::*;
+pub use wr::*;
+
+/// A type for which all zero bytes is a valid value.
+///
+/// # Safety
+/// Implemented only for the C mirrors, by the macro that defines them.
+pub unsafe trait Plain: Sized {
+    /// The value with every byte zero.
+    fn zeroed() -> Self {
+        // SAFETY: what this trait promises.
+        unsafe { core::mem::zeroed() }
+    }
+}
+
+/// Where a field lies, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldLayout {
+    /// The field's C name.
+    pub name: &'static str,
+    /// Distance from the start of the type.
+    pub offset: usize,
+    /// Size of the field.
+    pub size: usize,
+}
+
+/// Size, alignment and fields of a mirrored type.
+#[derive(Clone, Copy, Debug)]
+pub struct TypeLayout {
+    /// The Rust name.
+    pub name: &'static str,
+    /// The type as C spells it.
+    pub c_name: &'static str,
+    /// Size in bytes.
+    pub size: usize,
+    /// Alignment in bytes.
+    pub align: usize,
+    /// The fields, in order.
+    pub fields: &'static [FieldLayout],
+}
+
+/// A constant of the header.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: i64,
+}
+
+/// Every mirrored type of the public header, file by file.
+pub const LAYOUTS: &[&[TypeLayout]] = &[
+    context::LAYOUTS,
+    cq::LAYOUTS,
+    device::LAYOUTS,
+    flow::LAYOUTS,
+    memory::LAYOUTS,
+    qp::LAYOUTS,
+    srq::LAYOUTS,
+    wq::LAYOUTS,
+    wr::LAYOUTS,
+];
+
+/// The kernel's types and those of `infiniband/sa.h`: they are not in `verbs.h`.
+pub const KERNEL_LAYOUTS: &[TypeLayout] = kernel::LAYOUTS;
+
+/// Every mirrored constant of the public header, file by file.
+pub const CONSTANTS: &[&[Constant]] = constants::CONSTANTS;

@@ -1,0 +1,82 @@
+//! The two macros that define the mirrors and, from the same text, the tables the layout test
+//! reads.
+
+/// Defines `repr(C)` structs and unions and a `LAYOUTS` table of their sizes and offsets.
+///
+/// `as "…"` after a type or field name gives its C spelling where that differs from the Rust name.
+#[macro_export]
+macro_rules! c_types {
+    ($( $(#[$meta:meta])* $kind:ident $name:ident $(as $c:literal)? {
+        $( $(#[$fmeta:meta])* $field:ident $(as $cfield:literal)? : $ty:ty ),* $(,)?
+    } )*) => {
+        $(
+            $(#[$meta])*
+            #[repr(C)]
+            pub $kind $name { $( $(#[$fmeta])* pub $field: $ty ),* }
+
+            // SAFETY: integers, raw pointers, optional function pointers and arrays and unions of
+            // these: all zero bytes is a value of every field.
+            unsafe impl $crate::Plain for $name {}
+        )*
+
+        /// Sizes and offsets of the types of this file.
+        pub const LAYOUTS: &[$crate::TypeLayout] = &[ $(
+            $crate::TypeLayout {
+                name: stringify!($name),
+                c_name: $crate::c_type_name!($kind $name $(, $c)?),
+                size: size_of::<$name>(),
+                align: align_of::<$name>(),
+                fields: &[ $(
+                    $crate::FieldLayout {
+                        name: $crate::c_field_name!($field $(, $cfield)?),
+                        offset: core::mem::offset_of!($name, $field),
+                        size: size_of::<$ty>(),
+                    }
+                ),* ],
+            }
+        ),* ];
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! c_type_name {
+    ($kind:ident $name:ident) => {
+        concat!(stringify!($kind), " ", stringify!($name))
+    };
+    ($kind:ident $name:ident, $c:literal) => {
+        $c
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! c_field_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident, $c:literal) => {
+        $c
+    };
+}
+
+/// Defines groups of constants, a type alias for each group, and a `CONSTANTS` table of names and
+/// values.
+#[macro_export]
+macro_rules! c_enums {
+    ($( $(#[$meta:meta])* $name:ident : $ty:ty { $( $value:ident = $expr:expr ),* $(,)? } )*) => {
+        $(
+            $(#[$meta])*
+            pub type $name = $ty;
+            $(
+                #[doc = concat!("One of [`", stringify!($name), "`].")]
+                pub const $value: $name = $expr;
+            )*
+        )*
+
+        /// Names and values of the constants of this file.
+        pub const CONSTANTS: &[$crate::Constant] = &[ $( $(
+            $crate::Constant { name: stringify!($value), value: $value as i64 },
+        )* )* ];
+    };
+}

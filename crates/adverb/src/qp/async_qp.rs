@@ -1,0 +1,361 @@
+//! Queue pairs whose requests are futures.
+use super::places::{Places, Woken};
+use super::wr::{Op, Undo, Wr};
+use super::{Qp, QpBuilder};
+use crate::ah::Ah;
+use crate::completion::Completion;
+use crate::cq::Cq;
+use crate::data::{Data, Slices};
+use crate::error::{Error, Result};
+use adverb_device::Errno;
+use adverb_device::engine::{RecvWr, SendFlags};
+use adverb_sync::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+/// A queue pair whose requests are futures: `qp.send("hello").await?` is done when the request has
+/// completed, and waits for a place when the queue is full. For any executor. Made by
+/// [`QpBuilder::build_async`]; cheap to clone, and any number of tasks may use it.
+///
+/// ```
+/// # use adverb::{AsyncQp, Device, Result};
+/// # fn end() -> Result<AsyncQp> {
+/// #     let pd = Device::loopback()?.open()?.create_pd()?;
+/// #     pd.create_qp().max_send_wr(2).build_async()
+/// # }
+/// # async fn example() -> Result<()> {
+/// # let (a, b) = (end()?, end()?);
+/// # a.qp().connect_to(&b.qp().info()?)?;
+/// # b.qp().connect_to(&a.qp().info()?)?;
+/// let pd = b.qp().pd().expect("of its own");
+/// let (inbox, board) = (pd.alloc(64)?, pd.create_buffer(64).remote_write().build()?);
+///
+/// // Posted now, awaited later: the receive must be there before the message.
+/// let message = b.recv(&inbox).posted().await?;
+/// a.send("hello").await?;
+/// a.write("direct", board.remote()).fence().await?;
+/// assert_eq!(inbox.to_vec(..message.await?.byte_len())?, b"hello");
+/// assert_eq!(board.to_vec(..6)?, b"direct");
+/// # Ok(())
+/// # }
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+/// # runtime.block_on(example())?;
+/// # Ok::<(), adverb::Error>(())
+/// ```
+///
+/// A future does nothing before it is awaited or polled. One that is dropped before its request was
+/// posted has done nothing; dropped later, the request goes on, nobody hears of its end, and
+/// buffers that it uses must stay if it is to succeed.
+///
+/// Requests are posted in the order in which their futures were first polled.
+#[derive(Clone, Debug)]
+pub struct AsyncQp(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    qp: Qp,
+    cq: Cq,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Debug)]
+struct Queues {
+    sends: Places,
+    recvs: Places,
+    /// Number of the next future.
+    next: u64,
+}
+
+/// Which queue a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Send,
+    Recv,
+}
+
+impl Queues {
+    fn of(&mut self, queue: Queue) -> &mut Places {
+        match queue {
+            Queue::Send => &mut self.sends,
+            Queue::Recv => &mut self.recvs,
+        }
+    }
+}
+
+fn invalid(why: &str) -> Error {
+    adverb_device::Error::new(Errno::EINVAL, why).into()
+}
+
+impl QpBuilder<'_> {
+    /// Makes it with a completion queue of its own, for requests that are futures.
+    ///
+    /// # Errors
+    /// As [`QpBuilder::build`]; EINVAL if it was given completion queues or a shared receive queue,
+    /// whose completions have no futures, or for the receiving half of XRC.
+    pub fn build_async(self) -> Result<AsyncQp> {
+        if self.has_queues() {
+            return Err(invalid("a queue pair of futures has queues of its own"));
+        }
+        let (sends, recvs) = self.depths();
+        let qp = self.build()?;
+        let cq = qp.send_cq().ok_or_else(|| invalid("this queue pair sends nothing"))?.clone();
+        // A queue without any place refuses what is posted.
+        let (sends, recvs) = (Places::new(sends.max(1)), Places::new(recvs.max(1)));
+        let queues = Mutex::new(Queues { sends, recvs, next: 0 });
+        Ok(AsyncQp(Arc::new(Inner { qp, cq, queues })))
+    }
+}
+
+impl AsyncQp {
+    /// The queue pair, for connecting it and for what it says of itself. Requests posted on it
+    /// directly would complete here, unheard; after [`Qp::reset`] futures of requests that were
+    /// under way wait for ever.
+    #[must_use]
+    pub fn qp(&self) -> &Qp {
+        &self.0.qp
+    }
+
+    /// A receive into registered memory ([`Qp::recv`]).
+    pub fn recv<'d>(&self, slices: impl Into<Slices<'d>>) -> AsyncRequest<'_, 'd> {
+        AsyncRequest { qp: self, work: Work::Recv(slices.into()) }
+    }
+
+    pub(super) fn request<'d>(&self, op: Op<'d>, data: Data<'d>) -> AsyncRequest<'_, 'd> {
+        AsyncRequest { qp: self, work: Work::Send(Wr::new(op, data)) }
+    }
+}
+
+impl Inner {
+    /// Changes the places of a queue, and wakes who is to be woken.
+    fn change<R>(&self, queue: Queue, change: impl FnOnce(&mut Places, &mut Woken) -> R) -> R {
+        let mut woken = Woken::new();
+        let answer = change(self.queues.lock().of(queue), &mut woken);
+        woken.into_iter().for_each(std::task::Waker::wake);
+        answer
+    }
+
+    /// Gives the completions there are to their futures.
+    fn sort(&self) -> Result<()> {
+        for completion in self.cq.drain() {
+            let completion = completion?;
+            let queue = if completion.is_recv() { Queue::Recv } else { Queue::Send };
+            self.change(queue, |places, woken| places.done(completion, woken));
+        }
+        Ok(())
+    }
+
+    /// Looks, arms and looks again: what comes between the looks is found, what comes later wakes
+    /// the task.
+    fn look<T>(&self, number: u64, cx: &Context<'_>, mut look: impl FnMut() -> Option<T>) -> Poll<Result<T>> {
+        for arm in [false, true] {
+            if arm {
+                self.cq.wake_next(number, cx.waker())?;
+            }
+            let sorted = self.sort();
+            if let Some(found) = look() {
+                return Poll::Ready(Ok(found));
+            }
+            sorted?;
+        }
+        Poll::Pending
+    }
+}
+
+/// A request of an [`AsyncQp`], completed by the methods here. Awaited, it is posted and done when
+/// it has completed.
+#[derive(Debug)]
+#[must_use = "nothing is posted before it is awaited"]
+pub struct AsyncRequest<'t, 'd> {
+    qp: &'t AsyncQp,
+    work: Work<'d>,
+}
+
+#[derive(Debug)]
+enum Work<'d> {
+    Send(Wr<'d>),
+    Recv(Slices<'d>),
+}
+
+impl<'t, 'd> AsyncRequest<'t, 'd> {
+    fn flag(mut self, flag: SendFlags) -> Self {
+        if let Work::Send(wr) = &mut self.work {
+            wr.flag(flag);
+        }
+        self
+    }
+
+    /// As [`Request::solicited`](crate::Request::solicited). Means nothing on a receive.
+    pub fn solicited(self) -> Self {
+        self.flag(SendFlags::SOLICITED)
+    }
+
+    /// As [`Request::fence`](crate::Request::fence). Means nothing on a receive.
+    pub fn fence(self) -> Self {
+        self.flag(SendFlags::FENCE)
+    }
+
+    /// As [`Request::inline`](crate::Request::inline). Means nothing on a receive.
+    pub fn inline(self) -> Self {
+        self.flag(SendFlags::INLINE)
+    }
+
+    /// As [`Request::to`](crate::Request::to). Means nothing on a receive.
+    pub fn to(mut self, ah: &Ah, qp_number: u32, qkey: u32) -> Self {
+        if let Work::Send(wr) = &mut self.work {
+            wr.send_to(ah, qp_number, qkey);
+        }
+        self
+    }
+
+    /// As [`Request::srq`](crate::Request::srq). Means nothing on a receive.
+    pub fn srq(mut self, number: u32) -> Self {
+        if let Work::Send(wr) = &mut self.work {
+            wr.use_srq(number);
+        }
+        self
+    }
+
+    /// Posts it: waits for a place in the queue, and is done when the device has the request. Its
+    /// completion is awaited by what this gives.
+    pub fn posted(self) -> Posting<'t, 'd> {
+        let queue = match self.work {
+            Work::Send(_) => Queue::Send,
+            Work::Recv(_) => Queue::Recv,
+        };
+        let number = {
+            let mut queues = self.qp.0.queues.lock();
+            queues.next += 1;
+            queues.next
+        };
+        Posting { qp: self.qp, work: self.work, queue, number, over: false }
+    }
+}
+
+impl<'t, 'd> IntoFuture for AsyncRequest<'t, 'd> {
+    type Output = Result<Completion>;
+    type IntoFuture = Performing<'t, 'd>;
+
+    fn into_future(self) -> Performing<'t, 'd> {
+        Performing(Stage::Posting(self.posted()))
+    }
+}
+
+/// A request that waits for its place ([`AsyncRequest::posted`]).
+///
+/// Its output is an error as that of [`Request::post`](crate::Request::post), but for a full queue.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Posting<'t, 'd> {
+    qp: &'t AsyncQp,
+    work: Work<'d>,
+    queue: Queue,
+    number: u64,
+    /// It has its place, or none any more.
+    over: bool,
+}
+
+impl Posting<'_, '_> {
+    fn post(&self) -> Result<()> {
+        let qp = &self.qp.0.qp;
+        match &self.work {
+            Work::Recv(slices) => {
+                let wr_id = self.number;
+                slices.with_sges(|sges| Ok(qp.raw().post_recv(&RecvWr { wr_id, sges })?))
+            }
+            Work::Send(wr) => {
+                let mut chain = qp.raw().send_chain()?;
+                let mut undo = Undo::default();
+                wr.stage_as(self.number, &mut chain, qp.qp_type(), &mut undo)?;
+                undo.forget();
+                chain.commit();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Future for Posting<'_, '_> {
+    type Output = Result<Posted>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let me = self.get_mut();
+        let (inner, number, queue) = (&me.qp.0, me.number, me.queue);
+        let enter = || {
+            let entered = inner.change(queue, |places, woken| places.enter(number, cx.waker(), woken));
+            entered.then_some(())
+        };
+        ready!(inner.look(number, cx, enter))?;
+        me.over = true;
+        inner.cq.wake_no_more(number);
+        if let Err(refused) = me.post() {
+            inner.change(queue, |places, woken| places.refuse(number, woken));
+            return Poll::Ready(Err(refused));
+        }
+        Poll::Ready(Ok(Posted { qp: me.qp.clone(), queue, number }))
+    }
+}
+
+impl Drop for Posting<'_, '_> {
+    fn drop(&mut self) {
+        if !self.over {
+            let inner = &self.qp.0;
+            inner.cq.wake_no_more(self.number);
+            inner.change(self.queue, |places, woken| places.leave(self.number, woken));
+        }
+    }
+}
+
+/// A request under way. Its output is the completion of a success; a failure is
+/// [`Error::Failed`], with the cause.
+#[derive(Debug)]
+#[must_use = "dropped, nobody hears how the request ends"]
+pub struct Posted {
+    qp: AsyncQp,
+    queue: Queue,
+    number: u64,
+}
+
+impl Future for Posted {
+    type Output = Result<Completion>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (inner, number, queue) = (&self.qp.0, self.number, self.queue);
+        let take = || inner.change(queue, |places, _| places.take(number, cx.waker()));
+        let completion = ready!(inner.look(number, cx, take))?;
+        Poll::Ready(completion.ok())
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        let inner = &self.qp.0;
+        inner.cq.wake_no_more(self.number);
+        inner.change(self.queue, |places, _| places.abandon(self.number));
+    }
+}
+
+/// A request from its wait for a place to its completion: what awaiting an [`AsyncRequest`] is.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Performing<'t, 'd>(Stage<'t, 'd>);
+
+#[derive(Debug)]
+enum Stage<'t, 'd> {
+    Posting(Posting<'t, 'd>),
+    Posted(Posted),
+}
+
+impl Future for Performing<'_, '_> {
+    type Output = Result<Completion>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Performing(stage) = self.get_mut();
+        loop {
+            match stage {
+                Stage::Posting(posting) => *stage = Stage::Posted(ready!(Pin::new(posting).poll(cx))?),
+                Stage::Posted(posted) => return Pin::new(posted).poll(cx),
+            }
+        }
+    }
+}

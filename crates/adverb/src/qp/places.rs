@@ -1,0 +1,182 @@
+//! The places of a queue whose requests are futures: who has one, and who waits for one.
+use crate::completion::Completion;
+use std::collections::{HashMap, VecDeque};
+use std::task::Waker;
+
+/// Tasks to be woken once no lock is held.
+pub type Woken = Vec<Waker>;
+
+/// The places of a send or receive queue. Futures are known by numbers, which are also the ids of
+/// their requests.
+#[derive(Debug)]
+pub struct Places {
+    free: u32,
+    /// Those that wait for a place, oldest first.
+    line: VecDeque<(u64, Waker)>,
+    under_way: HashMap<u64, Slot>,
+}
+
+/// A request under way.
+#[derive(Debug)]
+enum Slot {
+    /// Its future waits, or was not asked yet.
+    Wanted(Option<Waker>),
+    /// Its future was dropped.
+    Dropped,
+    /// Its completion came.
+    Done(Completion),
+}
+
+impl Places {
+    /// For a queue of `depth` requests.
+    pub fn new(depth: u32) -> Self {
+        Places { free: depth, line: VecDeque::new(), under_way: HashMap::new() }
+    }
+
+    /// Takes a place, in the order of asking; without one the future stands in line.
+    pub fn enter(&mut self, number: u64, waker: &Waker, woken: &mut Woken) -> bool {
+        let at = self.line.iter().position(|(n, _)| *n == number);
+        if self.free > 0 && at.unwrap_or(self.line.len()) == 0 {
+            if at.is_some() {
+                self.line.pop_front();
+            }
+            self.free -= 1;
+            self.under_way.insert(number, Slot::Wanted(None));
+            self.call(woken);
+            return true;
+        }
+        match at {
+            Some(at) => self.line[at].1.clone_from(waker),
+            None => self.line.push_back((number, waker.clone())),
+        }
+        false
+    }
+
+    /// The future stands in line no more.
+    pub fn leave(&mut self, number: u64, woken: &mut Woken) {
+        self.line.retain(|(n, _)| *n != number);
+        self.call(woken);
+    }
+
+    /// The device refused the request: its place is free.
+    pub fn refuse(&mut self, number: u64, woken: &mut Woken) {
+        if self.under_way.remove(&number).is_some() {
+            self.free += 1;
+            self.call(woken);
+        }
+    }
+
+    /// A completion came. One of a request that was not posted here is nobody's.
+    pub fn done(&mut self, completion: Completion, woken: &mut Woken) {
+        let number = completion.wr_id();
+        let Some(slot) = self.under_way.get_mut(&number) else {
+            log::debug!("a completion with the id {number:#x} belongs to no future");
+            return;
+        };
+        match std::mem::replace(slot, Slot::Done(completion)) {
+            Slot::Wanted(waker) => woken.extend(waker),
+            Slot::Dropped => _ = self.under_way.remove(&number),
+            Slot::Done(_) => log::error!("the id {number:#x} completes twice"),
+        }
+        self.free += 1;
+        self.call(woken);
+    }
+
+    /// The completion of a request under way, or else its task is woken when it comes.
+    pub fn take(&mut self, number: u64, waker: &Waker) -> Option<Completion> {
+        if let Some(slot @ Slot::Wanted(_)) = self.under_way.get_mut(&number) {
+            *slot = Slot::Wanted(Some(waker.clone()));
+            return None;
+        }
+        match self.under_way.remove(&number) {
+            Some(Slot::Done(completion)) => Some(completion),
+            _ => None,
+        }
+    }
+
+    /// The future of a request under way is gone; the place is not, until the completion has come.
+    pub fn abandon(&mut self, number: u64) {
+        match self.under_way.get_mut(&number) {
+            Some(Slot::Done(_)) => _ = self.under_way.remove(&number),
+            Some(slot) => *slot = Slot::Dropped,
+            None => {}
+        }
+    }
+
+    /// Calls the first of the line if there is a place.
+    fn call(&self, woken: &mut Woken) {
+        if self.free > 0 {
+            woken.extend(self.line.front().map(|(_, waker)| waker.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use adverb_device::engine::{self, WcOpcode};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn completion(id: u64) -> Completion {
+        Completion::new(engine::Completion::success(id, 0, WcOpcode::Send))
+    }
+
+    #[test]
+    fn places_are_given_in_the_order_of_asking() {
+        let mut places = Places::new(1);
+        let mut woken = Woken::new();
+        let noop = Waker::noop();
+        assert!(places.enter(1, noop, &mut woken));
+        let second = Arc::new(Count::default());
+        assert!(!places.enter(2, &second.clone().into(), &mut woken));
+        assert!(!places.enter(3, noop, &mut woken));
+        places.done(completion(1), &mut woken);
+        assert!(!places.enter(3, noop, &mut woken), "the second comes first");
+        woken.drain(..).for_each(Waker::wake);
+        assert_eq!(second.0.load(Ordering::SeqCst), 1);
+        assert!(places.enter(2, noop, &mut woken));
+        assert!(places.take(1, noop).is_some());
+        assert!(places.take(2, noop).is_none());
+    }
+
+    #[test]
+    fn whoever_leaves_the_line_calls_the_next() {
+        let mut places = Places::new(1);
+        let mut woken = Woken::new();
+        assert!(places.enter(1, Waker::noop(), &mut woken));
+        assert!(!places.enter(2, Waker::noop(), &mut woken));
+        let third = Arc::new(Count::default());
+        assert!(!places.enter(3, &third.clone().into(), &mut woken));
+        places.refuse(1, &mut woken);
+        // The second was called and is dropped before it comes.
+        woken.clear();
+        places.leave(2, &mut woken);
+        woken.drain(..).for_each(Waker::wake);
+        assert_eq!(third.0.load(Ordering::SeqCst), 1);
+        assert!(places.enter(3, Waker::noop(), &mut woken));
+    }
+
+    #[test]
+    fn a_dropped_request_keeps_its_place_until_it_completes() {
+        let mut places = Places::new(1);
+        let mut woken = Woken::new();
+        assert!(places.enter(1, Waker::noop(), &mut woken));
+        places.abandon(1);
+        assert!(!places.enter(2, Waker::noop(), &mut woken));
+        places.done(completion(1), &mut woken);
+        assert!(places.enter(2, Waker::noop(), &mut woken));
+        places.done(completion(7), &mut woken);
+        assert!(!places.enter(3, Waker::noop(), &mut woken), "nobody's completion frees no place");
+        assert!(places.under_way.len() == 1);
+    }
+}

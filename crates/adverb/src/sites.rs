@@ -1,0 +1,98 @@
+//! Where the program makes its calls, for a hunt of a part of it ([`testing::hunt`]).
+//!
+//! [`testing::hunt`]: crate::testing::hunt()
+use crate::error::{Error, Result};
+use adverb_choice::Call;
+use adverb_device::cq::hunt;
+use adverb_device::{CompChannel, Cq, Qp};
+use adverb_sync::Mutex;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Place = &'static Location<'static>;
+
+/// A part of this process is, or was, hunted; else nothing here costs more than a look at it.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Places by their address.
+static PLACES: Mutex<BTreeMap<usize, Place>> = Mutex::new(BTreeMap::new());
+
+/// From now on places are known.
+pub fn begin() {
+    hunt::set_namers(name, name);
+    ON.store(true, Ordering::Relaxed);
+}
+
+fn name(address: usize) -> String {
+    PLACES.lock().get(&address).map_or_else(|| format!("{address:#x}"), ToString::to_string)
+}
+
+fn address_of(at: Place) -> usize {
+    let address = std::ptr::from_ref(at).addr();
+    PLACES.lock().insert(address, at);
+    address
+}
+
+fn is_hunted(cq: &Cq) -> bool {
+    ON.load(Ordering::Relaxed) && cq.is_hunted()
+}
+
+/// A poll has found so many.
+pub fn polled(cq: &Arc<Cq>, found: usize, at: Place) {
+    if is_hunted(cq) {
+        cq.hunt_found(address_of(at), found);
+    }
+}
+
+/// An arm.
+pub fn armed(cq: &Arc<Cq>, at: Place, arm: impl FnOnce() -> Result<()>) -> Result<()> {
+    if !is_hunted(cq) {
+        return arm();
+    }
+    let mut result = Ok(());
+    cq.hunt_arm(address_of(at), || {
+        result = arm();
+        0
+    });
+    result
+}
+
+/// A post to a send queue; `errno_of` and `refused` say what its errors are.
+pub fn posted<E>(
+    qp: &Qp,
+    cq: Option<&Arc<Cq>>,
+    at: Place,
+    post: impl FnOnce() -> Result<(), E>,
+    errno_of: impl Fn(&E) -> i32,
+    refused: impl FnOnce(Error) -> E,
+) -> Result<(), E> {
+    if !cq.is_some_and(|cq| is_hunted(cq)) {
+        return post();
+    }
+    let mut result = None;
+    qp.hunt_post(address_of(at), || {
+        let posted = post();
+        let errno = posted.as_ref().err().map_or(0, &errno_of);
+        result = Some(posted);
+        errno
+    });
+    let depth = || qp.query().cap.max_send_wr;
+    result.unwrap_or_else(|| Err(refused(Error::QueueFull { queue: "the send queue", depth: depth() })))
+}
+
+/// A receive is posted.
+pub fn received(cq: Option<&Arc<Cq>>, at: Place, post: impl FnOnce() -> Result<()>) -> Result<()> {
+    match cq.filter(|cq| is_hunted(cq)) {
+        Some(cq) => cq.hunt_call(Call::Receive, address_of(at), post),
+        None => post(),
+    }
+}
+
+/// A look at the events of a channel.
+pub fn event<R>(channel: &CompChannel, at: Place, get: impl FnOnce() -> R) -> R {
+    match ON.load(Ordering::Relaxed) {
+        true => channel.hunt_event(address_of(at), get),
+        false => get(),
+    }
+}

@@ -1,0 +1,345 @@
+//! A search, in one process, for the moment at which a test fails.
+use super::{End, pair};
+use crate::cq::CompChannel;
+use crate::error::{Error, Result};
+use crate::sites;
+use adverb_choice::{Call, Entry, Plan, Schedule, Site, Which};
+use adverb_device::cq::hunt::{self, Part};
+use adverb_sync::Mutex;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A test that is hunted runs so long, unless it is told otherwise.
+const TIME: Duration = Duration::from_secs(5);
+/// And in so many runs.
+const RUNS: usize = 400;
+/// Replays of what was found.
+const REPLAYS: usize = 5;
+/// Pace of looking whether a run still moves.
+const LOOK: Duration = Duration::from_millis(20);
+/// A run that does nothing for so long, and four times as long as ever in the first run, hangs.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A run of which nothing is known.
+const FIRST: Duration = Duration::from_secs(30);
+/// Choices shown.
+const SHOWN: usize = 4;
+
+/// One hunt of a process at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// What a hunted test works with: two ends, connected, that are new in each run.
+#[derive(Debug)]
+pub struct World {
+    /// One end.
+    pub a: End,
+    /// The other.
+    pub b: End,
+}
+
+/// Runs a test again and again, each time with two new ends, and lets the device choose when
+/// completions become visible, within what the rules of verbs allow: just before an arm, between
+/// the arm and the poll after it, all at once or one a poll, late; and when the send queue is full.
+/// A right test survives them all. `adverb hunt` does the same with whole programs
+/// (docs/hunt.md says what is chosen).
+///
+/// ```
+/// use adverb::testing::hunt;
+/// use adverb::{Notify, Result};
+///
+/// hunt(|world| -> Result<()> {
+///     let inbox = world.b.buffer(64)?;
+///     world.b.qp.recv(&inbox).post()?;
+///     world.b.cq.notify(Notify::Next)?;
+///     world.a.qp.send("hello").post()?;
+///     // Armed first, polled afterwards: no wake-up is lost.
+///     while world.b.cq.poll_one()?.is_none() {
+///         drop(world.b.channel.next_event()?);
+///         world.b.cq.notify(Notify::Next)?;
+///     }
+///     Ok(())
+/// });
+/// ```
+///
+/// # Panics
+/// With what was found, and how to see it again. [`Hunt::run`] answers it instead.
+pub fn hunt(test: impl Fn(&World) -> Result<()> + Send + Sync + 'static) {
+    if let Err(found) = Hunt::new().run(test) {
+        panic!("{found}");
+    }
+}
+
+/// How a test is hunted: for 5 seconds or 400 runs, whichever is over first, unless told
+/// otherwise.
+#[derive(Clone, Debug)]
+pub struct Hunt {
+    time: Duration,
+    runs: usize,
+    seed: u64,
+    only: Option<Schedule>,
+}
+
+impl Default for Hunt {
+    fn default() -> Self {
+        Hunt::new()
+    }
+}
+
+/// What a test has survived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Survived {
+    /// Runs.
+    pub runs: usize,
+    /// Places in the test at which something could be chosen.
+    pub places: usize,
+}
+
+/// How a test fails.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What happened: the error, the panic's words, or why it is known to hang.
+    pub what: String,
+    /// The number of the run.
+    pub run: usize,
+    /// In how many of how many replays it happened again.
+    pub again: (usize, usize),
+    /// What was chosen: text for [`Hunt::replay`]. Without any choice the test fails by itself.
+    pub schedule: String,
+    /// The choices in words, each with its place.
+    pub chosen: Vec<String>,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "hunt: found in run {}: {}", self.run, self.what)?;
+        for line in self.chosen.iter().take(SHOWN) {
+            writeln!(f, "  {line}")?;
+        }
+        if self.chosen.len() > SHOWN {
+            writeln!(f, "  and {} choices more", self.chosen.len() - SHOWN)?;
+        }
+        if self.chosen.is_empty() {
+            writeln!(f, "  without any choice: the test fails by itself")?;
+        }
+        writeln!(f, "  again:  in {} of {} runs", self.again.0, self.again.1)?;
+        write!(f, "  replay: Hunt::new().replay({:?}).run(..)", self.schedule)
+    }
+}
+
+impl std::error::Error for Found {}
+
+/// A run.
+struct Run {
+    failure: Option<String>,
+    part: Part,
+    took: Duration,
+    /// The longest time without a completion or a post.
+    silence: Duration,
+}
+
+impl Hunt {
+    /// A hunt of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        Hunt { time: TIME, runs: RUNS, seed: 1, only: None }
+    }
+
+    /// At most so long.
+    #[must_use]
+    pub fn time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// At most so many runs.
+    #[must_use]
+    pub fn runs(mut self, runs: usize) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// Where random schedules begin (1).
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Only what a report of an earlier hunt has.
+    ///
+    /// # Panics
+    /// When it is no schedule.
+    #[must_use]
+    pub fn replay(mut self, schedule: &str) -> Self {
+        self.only = Some(schedule.parse().unwrap_or_else(|e| panic!("{e}")));
+        self
+    }
+
+    /// Runs it. The test is to end by itself; a thread in which it hangs stays behind. Queues that
+    /// the test makes itself, in the thread that it is called in, are hunted as those of the world
+    /// are.
+    ///
+    /// # Errors
+    /// How the test fails, shrunk to few choices.
+    ///
+    /// # Panics
+    /// In a process that is hunted as a whole (`adverb hunt`).
+    pub fn run(
+        self,
+        test: impl Fn(&World) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Survived, Box<Found>> {
+        let _alone = ALONE.lock();
+        sites::begin();
+        let (begun, test) = (Instant::now(), Arc::new(test));
+        let nothing = Schedule::default();
+        let first = attempt(&nothing, &test, FIRST, FIRST);
+        let places =
+            first.part.met.iter().map(|(site, _)| site).collect::<std::collections::BTreeSet<_>>().len();
+        let (silence, whole) = (first.silence * 4 + SILENCE, first.took * 10 + FIRST);
+        let mut run = |schedule: &Schedule| attempt(schedule, &test, silence, whole);
+        let mut replayed = |schedule: &Schedule, failed: Run, nth: usize| {
+            let schedule = shrink(schedule, &failed.part.made, &mut run);
+            let again: Vec<_> = (0..REPLAYS).filter_map(|_| run(&schedule).failure).collect();
+            let what = again.last().cloned().or(failed.failure).unwrap_or_default();
+            Box::new(Found {
+                what,
+                run: nth,
+                again: (again.len(), REPLAYS),
+                chosen: in_words(&schedule, &failed.part.made),
+                schedule: schedule.to_string(),
+            })
+        };
+        if first.failure.is_some() {
+            return Err(replayed(&nothing, first, 1));
+        }
+        let met: Vec<_> = first.part.met.iter().map(|(site, object)| (site, *object)).collect();
+        let mut plan = Plan::new(&met, self.seed);
+        let mut runs = 1;
+        while runs < self.runs && begun.elapsed() < self.time && !met.is_empty() {
+            let schedule = self.only.clone().unwrap_or_else(|| plan.next_schedule());
+            runs += 1;
+            let run = attempt(&schedule, &test, silence, whole);
+            if run.failure.is_some() {
+                return Err(replayed(&schedule, run, runs));
+            }
+            if self.only.is_some() && runs > REPLAYS {
+                break;
+            }
+        }
+        Ok(Survived { runs, places })
+    }
+}
+
+/// One run by a schedule.
+fn attempt<T>(schedule: &Schedule, test: &Arc<T>, silence: Duration, whole: Duration) -> Run
+where
+    T: Fn(&World) -> Result<()> + Send + Sync + 'static,
+{
+    let begun = Instant::now();
+    let world = hunt::part(schedule.clone(), pair);
+    let world = world.unwrap_or_else(|_| panic!("this process is hunted as a whole"));
+    let ended = |failure, longest| {
+        let (part, _) = hunt::part_so_far();
+        Run { failure, part, took: begun.elapsed(), silence: longest }
+    };
+    let (a, b) = match world {
+        Ok(ends) => ends,
+        Err(e) => return ended(Some(e.to_string()), Duration::ZERO),
+    };
+    let channels = [a.channel.clone(), b.channel.clone()];
+    let (say, hear) = channel();
+    let test = test.clone();
+    let spawned = std::thread::Builder::new().name("hunted".into()).spawn(move || {
+        hunt::join_part();
+        let world = World { a, b };
+        let result = catch_unwind(AssertUnwindSafe(|| test(&world)));
+        drop(world);
+        let _ = say.send(result);
+    });
+    let thread = match spawned {
+        Ok(thread) => thread,
+        Err(e) => return ended(Some(format!("no thread can be started: {e}")), Duration::ZERO),
+    };
+    let (mut moved, mut seen, mut longest) = (Instant::now(), 0, Duration::ZERO);
+    loop {
+        let result = hear.recv_timeout(LOOK);
+        let (_, beats) = hunt::part_so_far();
+        if beats != seen {
+            (seen, moved) = (beats, Instant::now());
+        }
+        longest = longest.max(moved.elapsed());
+        match result {
+            Ok(result) => {
+                let _ = thread.join();
+                return ended(failure_of(result), longest);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return ended(Some("its thread has ended".into()), longest);
+            }
+            Err(RecvTimeoutError::Timeout) if moved.elapsed() > silence || begun.elapsed() > whole => {
+                return ended(Some(hang(&channels, moved.elapsed())), longest);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+fn failure_of(result: std::thread::Result<Result<(), Error>>) -> Option<String> {
+    match result {
+        Ok(Ok(())) => None,
+        Ok(Err(e)) => Some(format!("the test fails: {e}")),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of something");
+            Some(format!("the test panics: {words}"))
+        }
+    }
+}
+
+/// Why a test that does not go on does not.
+fn hang(channels: &[CompChannel], silent: Duration) -> String {
+    let overlooked: Vec<_> = channels.iter().flat_map(CompChannel::overlooked).map(|o| o.report).collect();
+    match overlooked.is_empty() {
+        true => format!("the test hangs: nothing was posted or completed for {silent:.1?}"),
+        false => format!("the test hangs: {}", overlooked.join("; ")),
+    }
+}
+
+/// Fewer choices that make it fail as well, if one of the first, the last, or those that were made
+/// do.
+fn shrink(schedule: &Schedule, made: &[Entry], run: &mut impl FnMut(&Schedule) -> Run) -> Schedule {
+    let (Some(first), Some(last)) = (made.first(), made.last()) else { return schedule.clone() };
+    let candidates = [Vec::new(), vec![first.clone()], vec![last.clone()], made.to_vec()];
+    let mut fails = |entries: Vec<Entry>| {
+        let schedule = Schedule::of(entries);
+        run(&schedule).failure.is_some().then_some(schedule)
+    };
+    candidates.into_iter().find_map(&mut fails).unwrap_or_else(|| schedule.clone())
+}
+
+fn in_words(schedule: &Schedule, made: &[Entry]) -> Vec<String> {
+    let entries = match schedule.entries.is_empty() && !schedule.is_empty() {
+        true => made,
+        false => &schedule.entries,
+    };
+    let line = |Entry { site: Site { call, place }, count, choice, .. }: &Entry| {
+        let time = match count {
+            Which::Nth(n) => format!(" (time {n})"),
+            Which::Any => String::new(),
+        };
+        format!("{place}{time}, {}: {}", name_of(*call), choice.words(*call))
+    };
+    entries.iter().map(line).collect()
+}
+
+fn name_of(call: Call) -> &'static str {
+    match call {
+        Call::Arm => "an arm",
+        Call::Poll | Call::Error => "a poll",
+        Call::Post => "a post",
+        Call::Receive => "a receive",
+        Call::Event | Call::Async | Call::Connection => "an event",
+    }
+}

@@ -1,0 +1,56 @@
+//! What was found.
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Ok,
+    Warn,
+    Fail,
+}
+
+impl State {
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail => "FAIL",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A short name that stays.
+    pub what: &'static str,
+    pub state: State,
+    pub found: String,
+    /// What helps; nothing where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(what: &'static str, found: impl Into<String>) -> Finding {
+        Finding { what, state: State::Ok, found: found.into(), remedy: None }
+    }
+
+    pub fn warn(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { what, state: State::Warn, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub fn fail(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { what, state: State::Fail, found: found.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// Bytes in the unit that suits them.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..0x400 => format!("{n} bytes"),
+        0x400..0x10_0000 => format!("{} KiB", n >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", n >> 20),
+        _ => format!("{} GiB", n >> 30),
+    }
+}

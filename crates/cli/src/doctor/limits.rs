@@ -1,0 +1,163 @@
+//! Limits on descriptors, locked memory, memory and the places for files.
+use super::finding::{Finding, bytes};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a process with some queues and peers needs.
+const DESCRIPTORS: u64 = 256;
+/// What programs lock, as verbs programs do, is seldom more.
+const LOCKED: u64 = 64 << 20;
+const ROOM: u64 = 1 << 20;
+const MEMORY: u64 = 256 << 20;
+
+pub fn findings() -> Vec<Finding> {
+    let mut all = Vec::new();
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        all.push(descriptors(soft, hard));
+    }
+    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_MEMLOCK) {
+        all.push(locked(soft));
+    }
+    all.push(shm());
+    all.extend(places());
+    all.push(memory());
+    all
+}
+
+fn descriptors(soft: u64, hard: u64) -> Finding {
+    let found = format!("{soft} descriptors a process");
+    if soft >= DESCRIPTORS {
+        return Finding::ok("descriptors", found);
+    }
+    let how = if hard >= DESCRIPTORS {
+        ""
+    } else {
+        ", after the hard limit was raised (root, or the container's options)"
+    };
+    let remedy = format!(
+        "each peer and each channel takes some, {DESCRIPTORS} are enough for most: `ulimit -n 4096`{how}"
+    );
+    Finding::warn("descriptors", found, remedy)
+}
+
+fn locked(soft: u64) -> Finding {
+    let found = match soft {
+        RLIM_INFINITY => "as much memory may be locked as there is".into(),
+        soft => format!("{} may be locked", bytes(soft)),
+    };
+    if soft >= LOCKED {
+        return Finding::ok("memlock", found);
+    }
+    // The device pins nothing, but programs look.
+    let remedy =
+        "Adverb locks nothing, but some programs check it before they register memory: `ulimit -l unlimited`";
+    Finding::ok("memlock", format!("{found}; {remedy}"))
+}
+
+fn shm() -> Finding {
+    let Ok(found) = statvfs("/dev/shm") else {
+        let remedy = "XDG_RUNTIME_DIR may name a directory of mode 700 for the files of `adverb run`";
+        return Finding::warn("/dev/shm", "there is none", remedy);
+    };
+    let free = found.blocks_available().saturating_mul(found.fragment_size());
+    if free >= ROOM {
+        return Finding::ok("/dev/shm", format!("{} are free", bytes(free)));
+    }
+    let remedy = "`docker run --shm-size=64m`, or XDG_RUNTIME_DIR on another file system; `adverb run` tries other places by itself, \
+                  other programs (UCX, MPI) may need it";
+    Finding::warn("/dev/shm", format!("{} are free", bytes(free)), remedy)
+}
+
+/// Where `adverb run` puts what stands for `/dev/infiniband` and sysfs.
+fn places() -> Option<Finding> {
+    let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
+    let more = ["/dev/shm", "/tmp", "/var/tmp"].map(|p| Some(PathBuf::from(p)));
+    let writable = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
+    let first = places.into_iter().chain(more).flatten().find(|path| writable(path));
+    Some(match first {
+        Some(path) => Finding::ok("files", format!("{} takes the files of `adverb run`", path.display())),
+        None => Finding::warn(
+            "files",
+            "no directory takes the files that stand for /dev/infiniband and /sys/class/infiniband",
+            "programs that look there (UCX, NCCL) find no device: XDG_RUNTIME_DIR may name a directory of mode 700",
+        ),
+    })
+}
+
+fn memory() -> Finding {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some((group, limit, used)) = limit_of(&own, Path::new("/sys/fs/cgroup")) else {
+        return Finding::ok("memory", "no control group limits it");
+    };
+    let left = limit.saturating_sub(used);
+    let found = format!("the control group {group} has {}, of which {} are left", bytes(limit), bytes(left));
+    if left >= MEMORY {
+        return Finding::ok("memory", found);
+    }
+    let remedy = "registrations and forks that do not fit fail with ENOMEM: give the container or the service more memory";
+    Finding::warn("memory", found, remedy)
+}
+
+/// The narrowest limit on a process: its group, what that may have and has.
+fn limit_of(own: &str, root: &Path) -> Option<(String, u64, u64)> {
+    let mut narrowest: Option<(String, u64, u64)> = None;
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?);
+        let (below, limit, used) = match controllers {
+            "" => ("", "memory.max", "memory.current"),
+            list if list.split(',').any(|c| c == "memory") => {
+                ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
+            _ => continue,
+        };
+        let number = |at: &Path| fs::read_to_string(at).ok()?.trim().parse::<u64>().ok();
+        for above in Path::new(group).ancestors() {
+            let directory = root.join(below).join(above.strip_prefix("/").unwrap_or(above));
+            let Some(limit) = number(&directory.join(limit)).filter(|n| *n < 1 << 60) else { continue };
+            let used = number(&directory.join(used)).unwrap_or(0);
+            let left = |limit: u64, used: u64| limit.saturating_sub(used);
+            if narrowest.as_ref().is_none_or(|(_, l, u)| left(limit, used) < left(*l, *u)) {
+                narrowest = Some((above.display().to_string(), limit, used));
+            }
+        }
+    }
+    narrowest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    /// DOC-5: limits that are too small are named.
+    #[test]
+    fn small_limits_are_warned_of() {
+        assert_eq!(descriptors(1024, 4096).state, State::Ok);
+        assert!(descriptors(64, 4096).remedy.unwrap().ends_with("`ulimit -n 4096`"));
+        assert!(descriptors(64, 64).remedy.unwrap().contains("hard limit"));
+        assert_eq!(locked(RLIM_INFINITY).state, State::Ok);
+    }
+
+    /// DOC-5: the narrowest group counts, of either version of control groups.
+    #[test]
+    fn the_narrowest_group_is_found() {
+        let root = std::env::temp_dir().join(format!("adverb-doctor-{}", std::process::id()));
+        let put = |name: &str, text: &str| {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("a/b/memory.max", "max\n");
+        put("a/memory.max", "1000\n");
+        put("a/memory.current", "400\n");
+        assert_eq!(limit_of("0::/a/b\n", &root), Some(("/a".into(), 1000, 400)));
+        assert_eq!(limit_of("0::/x\n", &root), None);
+        put("memory/c/memory.limit_in_bytes", "500\n");
+        put("memory/c/memory.usage_in_bytes", "450\n");
+        assert_eq!(limit_of("5:cpu:/c\n4:memory:/c\n0::/a/b\n", &root), Some(("/c".into(), 500, 450)));
+        fs::remove_dir_all(root).unwrap();
+    }
+}

@@ -1,0 +1,48 @@
+//! `adverb doctor`: what of this machine is in the way of programs, with a remedy each.
+mod finding;
+mod limits;
+mod network;
+mod port;
+mod processes;
+mod screen;
+mod versions;
+
+use crate::out::{out, outln};
+use finding::{Finding, State};
+use std::process::ExitCode;
+
+/// Looks at this machine: what works, what is in the way of programs, and what helps
+///
+/// Looks at versions, interfaces, the UDP port, calls between processes, and limits.
+#[derive(clap::Args)]
+#[command(after_help = "Exit status: 0 if nothing fails (warnings are none), 1 if something does.")]
+pub struct Args {
+    /// Print JSON: an array with an object for each finding
+    #[arg(long)]
+    json: bool,
+    /// A second process of the command: reads four bytes at this address of its parent
+    #[arg(long, hide = true, value_name = "ADDRESS")]
+    read_parent: Option<usize>,
+}
+
+pub fn main(args: &Args) -> ExitCode {
+    if let Some(address) = args.read_parent {
+        return processes::read_parent(address);
+    }
+    let mut all: Vec<Finding> = Vec::new();
+    all.extend(versions::findings());
+    all.extend(network::findings());
+    all.extend(port::findings());
+    all.extend(processes::findings());
+    all.extend(limits::findings());
+    if args.json {
+        match serde_json::to_string(&all) {
+            Ok(text) => outln!("{text}"),
+            Err(e) => eprintln!("adverb doctor: {e}"),
+        }
+    } else {
+        out!("{}", screen::text(&all));
+    }
+    let fails = all.iter().any(|finding| finding.state == State::Fail);
+    ExitCode::from(if fails { crate::FAILED } else { 0 })
+}

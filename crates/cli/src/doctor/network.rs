@@ -1,0 +1,100 @@
+//! Interfaces, and whether packets cross between them.
+use super::finding::Finding;
+use adverb_device::Device;
+use adverb_device::interfaces::ip_of;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// A path MTU of so much and no less is usual.
+const USUAL: usize = 1024;
+/// How long a packet may take within this machine.
+const HANG_LIMIT: Duration = Duration::from_millis(500);
+
+pub fn findings() -> Vec<Finding> {
+    let devices = match adverb_device::device::list() {
+        Ok(devices) => devices,
+        Err(e) => {
+            let remedy = "netlink must be allowed: look at seccomp and at the container's profile";
+            return vec![Finding::fail("interface", format!("the interfaces cannot be listed: {e}"), remedy)];
+        }
+    };
+    if devices.is_empty() {
+        let found = "no network interface is up and has an address, so there is no device";
+        let remedy = "`ip link set lo up`, as root or in a network namespace of your own";
+        return vec![Finding::fail("interface", found, remedy)];
+    }
+    let mut all: Vec<_> = devices.iter().map(|device| interface(device)).collect();
+    all.extend(devices.iter().flat_map(|device| loops(device)));
+    all
+}
+
+fn interface(device: &Device) -> Finding {
+    let (interface, path) = (device.interface(), device.path_mtu().bytes());
+    let gids: Vec<_> = device.gids().iter().map(|gid| ip_of(gid).to_string()).collect();
+    let found = format!(
+        "{}: device {}, MTU {}, path MTU {path}, {} GID{}: {}",
+        interface.name,
+        device.name(),
+        interface.mtu,
+        gids.len(),
+        if gids.len() == 1 { "" } else { "s" },
+        gids.join(", ")
+    );
+    judged(found, path, &interface.name)
+}
+
+fn judged(found: String, path: usize, name: &str) -> Finding {
+    if path >= USUAL {
+        return Finding::ok("interface", found);
+    }
+    let remedy = format!("programs that ask for a path MTU of {USUAL} fail: `ip link set {name} mtu 1500`");
+    Finding::warn("interface", found, remedy)
+}
+
+/// A packet from each address to itself. A firewall or a missing route takes it.
+fn loops(device: &Device) -> Option<Finding> {
+    let ip = device.gids().iter().map(ip_of).find(|ip| match ip {
+        IpAddr::V4(_) => true,
+        // One of a link needs its number.
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    })?;
+    Some(match crosses(ip) {
+        Ok(()) => Finding::ok("packets", format!("UDP from {ip} to itself arrives")),
+        Err(why) => Finding::fail(
+            "packets",
+            format!("UDP from {ip} to itself does not arrive: {why}"),
+            "look for a firewall: `nft list ruleset` or `iptables -S`, as root; UDP port 4791 must be let in and out",
+        ),
+    })
+}
+
+fn crosses(ip: IpAddr) -> Result<(), String> {
+    let said = |e: std::io::Error| match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it is lost".to_owned(),
+        _ => e.to_string(),
+    };
+    let (from, to) = (bound(ip).map_err(said)?, bound(ip).map_err(said)?);
+    to.set_read_timeout(Some(HANG_LIMIT)).map_err(said)?;
+    from.send_to(b"adverb doctor", to.local_addr().map_err(said)?).map_err(said)?;
+    to.recv(&mut [0; 64]).map(drop).map_err(said)
+}
+
+fn bound(ip: IpAddr) -> std::io::Result<UdpSocket> {
+    UdpSocket::bind(SocketAddr::new(ip, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    /// DOC-2: a small MTU is said with what helps.
+    #[test]
+    fn small_mtus_are_warned_of() {
+        assert_eq!(judged("x".into(), 1024, "eth0").state, State::Ok);
+        let small = judged("x".into(), 512, "eth0");
+        assert_eq!(small.state, State::Warn);
+        assert!(small.remedy.unwrap().contains("ip link set eth0 mtu 1500"));
+    }
+}

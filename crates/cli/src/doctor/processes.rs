@@ -1,0 +1,88 @@
+//! Whether one process of the user may copy from another, as it does for memory that no peer maps.
+use super::finding::Finding;
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::getppid;
+use std::fs;
+use std::io::IoSliceMut;
+use std::process::{Command, ExitCode, Stdio};
+
+/// What any program begins with, in memory as in its file.
+const MAGIC: [u8; 4] = *b"\x7fELF";
+
+pub fn findings() -> Vec<Finding> {
+    let refused = match tried() {
+        Ok(None) => {
+            return vec![Finding::ok(
+                "processes",
+                "one process may read another's memory (process_vm_readv)",
+            )];
+        }
+        Ok(Some(errno)) => {
+            format!("one process may not read another's memory: process_vm_readv says {errno}")
+        }
+        Err(why) => format!("it could not be tried whether one process may read another's memory: {why}"),
+    };
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    vec![Finding::warn("processes", refused, remedy(scope.trim()))]
+}
+
+fn remedy(scope: &str) -> String {
+    let without = "programs run nevertheless: bytes are copied twice within the host, except for those in page-aligned allocations";
+    match scope {
+        "" | "0" => format!(
+            "a container's seccomp profile may forbid it: allow process_vm_readv and process_vm_writev; {without}"
+        ),
+        scope => {
+            format!("Yama's ptrace_scope is {scope}: `sysctl kernel.yama.ptrace_scope=0`, as root; {without}")
+        }
+    }
+}
+
+/// A second process reads the beginning of this one; a parent could read its child in any case.
+fn tried() -> Result<Option<Errno>, String> {
+    let maps = fs::read_to_string("/proc/self/maps").map_err(|e| format!("/proc/self/maps: {e}"))?;
+    let address = first_mapping(&maps).ok_or("no mapping of this program can be read")?;
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new(exe);
+    command.args(["doctor", "--read-parent", &address.to_string()]);
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|e| e.to_string())?;
+    match status.code() {
+        Some(0) => Ok(None),
+        Some(errno) => Ok(Some(Errno::from_raw(errno))),
+        None => Err(status.to_string()),
+    }
+}
+
+/// Where this program begins.
+fn first_mapping(maps: &str) -> Option<usize> {
+    let readable =
+        maps.lines().find(|line| line.split_whitespace().nth(1).is_some_and(|p| p.starts_with('r')))?;
+    usize::from_str_radix(readable.split_once('-')?.0, 16).ok()
+}
+
+/// Of the second process: its status is the errno.
+pub fn read_parent(address: usize) -> ExitCode {
+    let mut bytes = [0; MAGIC.len()];
+    let from = [RemoteIoVec { base: address, len: MAGIC.len() }];
+    let read = process_vm_readv(getppid(), &mut [IoSliceMut::new(&mut bytes)], &from);
+    let errno = match read {
+        Ok(_) if bytes == MAGIC => return ExitCode::SUCCESS,
+        Ok(_) => Errno::EIO,
+        Err(errno) => errno,
+    };
+    ExitCode::from(u8::try_from(errno as i32).unwrap_or(crate::FAILED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DOC-4: the remedy is that of what forbids it.
+    #[test]
+    fn the_remedy_fits() {
+        assert!(remedy("1").contains("kernel.yama.ptrace_scope=0"));
+        assert!(remedy("").contains("seccomp"));
+        assert_eq!(first_mapping("00400000-00401000 ---p 0\n7f00-8000 r--p 0 /bin/x\n"), Some(0x7f00));
+    }
+}

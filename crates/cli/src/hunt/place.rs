@@ -1,0 +1,288 @@
+//! Where runs take place: starts the commands, waits for their end or for what shows that there
+//! will be none, and sees to it that nothing of them is left.
+use super::attempt::{Attempt, Limits, Output, Verdict, Who, lost, parse};
+use super::stuck::Watcher;
+use adverb_choice::Schedule;
+use adverb_device::cq::hunt;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Pace of looking whether the program has ended, and whether it moves.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOK_CLOSELY: Duration = Duration::from_millis(50);
+/// A server that has slept for so long waits for its client,
+const READY: Duration = Duration::from_millis(30);
+/// and one that never sleeps is ready after this.
+const READY_AT_LAST: Duration = Duration::from_secs(1);
+/// So long after one of a pair has failed, the other is given up.
+const AFTERMATH: Duration = Duration::from_secs(2);
+/// A server that does nothing for so long after its client has ended stays for the next one.
+const STAYS: Duration = Duration::from_secs(2);
+
+/// Where runs take place: the commands, and a directory for what they write.
+pub struct Place {
+    /// One, or a server and its client.
+    commands: Vec<Vec<OsString>>,
+    exe: PathBuf,
+    directory: PathBuf,
+    next: AtomicUsize,
+}
+
+/// A command that runs, in a process group of its own.
+struct Side {
+    who: Who,
+    child: Child,
+    out: PathBuf,
+}
+
+/// How the commands of a run have ended so far.
+#[derive(Default)]
+struct Ends {
+    /// In this order.
+    of: Vec<(Who, Verdict)>,
+    /// The run was given up, and why that is a hang.
+    hang: Option<String>,
+    stayed: bool,
+}
+
+impl Place {
+    pub fn new(commands: Vec<Vec<OsString>>) -> Result<Self, String> {
+        let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
+        let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
+        let directory = std::env::temp_dir().join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .map_err(|e| format!("{}: {e}", directory.display()))?;
+        Ok(Place { commands, exe, directory, next: AtomicUsize::new(0) })
+    }
+
+    /// Runs the program once.
+    pub fn attempt(&self, schedule: &Schedule, limits: &Limits) -> Result<Attempt, String> {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let [plan, log] = ["schedule", "log"].map(|kind| self.directory.join(format!("{n}.{kind}")));
+        std::fs::write(&plan, schedule.to_string()).map_err(|e| self.at(&e))?;
+        let begun = Instant::now();
+        let mut watcher = Watcher::new(log.clone());
+        let mut sides = Vec::new();
+        let ended = self.run(n, &plan, &log, limits, &mut watcher, &mut sides);
+        let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
+        let log_text = read(&log);
+        for file in [plan, log] {
+            let _ = std::fs::remove_file(file);
+        }
+        let (ends, outputs) = (ended?, outputs?);
+        let (who, verdict) = ends.verdict(&outputs, limits.stays == Some(true));
+        let (sites, made) = parse(&log_text);
+        let (took, silence) = (begun.elapsed(), watcher.longest_silence());
+        Ok(Attempt { verdict, who, sites, made, outputs, took, silence, stayed: ends.stayed })
+    }
+
+    fn at(&self, e: &std::io::Error) -> String {
+        format!("{}: {e}", self.directory.display())
+    }
+
+    /// Starts the commands, a client when its server waits for it, and waits for their ends.
+    fn run(
+        &self,
+        n: usize,
+        plan: &Path,
+        log: &Path,
+        limits: &Limits,
+        watcher: &mut Watcher,
+        sides: &mut Vec<Side>,
+    ) -> Result<Ends, String> {
+        let names = if self.commands.len() == 1 { &[Who::Program][..] } else { &[Who::Server, Who::Client] };
+        for (words, who) in self.commands.iter().zip(names) {
+            if let Some(server) = sides.first() {
+                until_ready(server);
+            }
+            let out = self.directory.join(format!("{n}.out{}", sides.len()));
+            let output = File::options().append(true).create(true).open(&out).map_err(|e| self.at(&e))?;
+            let mut command = Command::new(&self.exe);
+            command.arg("run").arg("--").args(words).env(hunt::SCHEDULE, plan).env(hunt::LOG, log);
+            let errors = output.try_clone().map_err(|e| self.at(&e))?;
+            command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+            adverb_survivor::give_back(&mut command);
+            let child = command.spawn().map_err(|e| format!("{}: {e}", self.exe.display()))?;
+            watcher.add(child.id());
+            sides.push(Side { who: *who, child, out });
+        }
+        Ok(wait(sides, watcher, limits))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+impl Side {
+    /// How it has ended, if it has. Its status stays to be asked for.
+    fn ended(&self) -> Option<Verdict> {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(pid_of(&self.child)), flags) {
+            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => None,
+            Ok(status) => Some(Verdict::of(status)),
+            Err(_) => Some(Verdict::Status(-1)),
+        }
+    }
+
+    /// Ends it with all that it has started, and takes what it wrote.
+    fn end(mut self) -> Result<Output, String> {
+        // Its number is still its own: it has not been waited for.
+        let _ = killpg(pid_of(&self.child), Signal::SIGKILL);
+        self.child.wait().map_err(|e| format!("its end cannot be waited for: {e}"))?;
+        let text = read(&self.out);
+        let _ = std::fs::remove_file(&self.out);
+        Ok(Output { who: self.who, text })
+    }
+}
+
+/// Waits until a server sleeps, as one does that waits for its client.
+fn until_ready(server: &Side) {
+    let begun = Instant::now();
+    let (mut seen, mut since) = (None, begun);
+    while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
+        let now = Watcher::sleepers_of(server.child.id());
+        if now.is_none() || now != seen {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() >= READY {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits until the commands end, or it is known that they will not.
+fn wait(sides: &[Side], watcher: &mut Watcher, limits: &Limits) -> Ends {
+    let begun = Instant::now();
+    let (mut looked, mut failed) = (begun, None);
+    let mut ends = Ends::default();
+    loop {
+        for side in sides {
+            if !ends.has(side.who)
+                && let Some(verdict) = side.ended()
+            {
+                if verdict != Verdict::Fine {
+                    failed.get_or_insert_with(Instant::now);
+                }
+                ends.of.push((side.who, verdict));
+                watcher.remove(side.child.id());
+            }
+        }
+        if ends.of.len() == sides.len() || failed.is_some_and(|at| at.elapsed() >= AFTERMATH) {
+            return ends;
+        }
+        let client_went = ends.of.iter().any(|(who, _)| *who == Who::Client) && failed.is_none();
+        if client_went && limits.stays == Some(true) {
+            ends.stayed = true;
+            return ends;
+        }
+        std::thread::sleep(LOOK);
+        if looked.elapsed() < LOOK_CLOSELY {
+            continue;
+        }
+        looked = Instant::now();
+        watcher.look();
+        let stuck = watcher.is_stuck();
+        if client_went && limits.stays.is_none() && (stuck.is_some() || watcher.silence() >= STAYS) {
+            ends.stayed = true;
+            return ends;
+        }
+        ends.hang = stuck.or_else(|| {
+            let silence = watcher.silence();
+            if silence > limits.silence {
+                return Some(format!("nothing was posted or completed for {silence:.1?}"));
+            }
+            let whole = begun.elapsed();
+            (whole > limits.whole).then(|| format!("no end after {whole:.0?}"))
+        });
+        if ends.hang.is_some() {
+            return ends;
+        }
+    }
+}
+
+impl Ends {
+    fn has(&self, who: Who) -> bool {
+        self.of.iter().any(|(of, _)| *of == who)
+    }
+
+    /// Whose fault it is, as far as can be told: who failed first; of those that hang the one whose
+    /// wake-up was lost, or that alone has not ended, or that is not a server that always stays.
+    fn verdict(&self, outputs: &[Output], stays: bool) -> (Who, Verdict) {
+        let all = if outputs.len() == 1 { Who::Program } else { Who::Both };
+        if let Some(failed) = self.of.iter().find(|(_, verdict)| *verdict != Verdict::Fine) {
+            return failed.clone();
+        }
+        let lost = lost(outputs);
+        let Some(why) = &self.hang else {
+            return lost.map_or((all, Verdict::Fine), |(who, text)| (who, Verdict::Report(text.to_owned())));
+        };
+        let left: Vec<_> = outputs.iter().map(|o| o.who).filter(|who| !self.has(*who)).collect();
+        let who = match (lost, &left[..]) {
+            (Some((who, _)), _) => who,
+            (None, [one]) => *one,
+            _ if stays => Who::Client,
+            _ => all,
+        };
+        (who, Verdict::Hang(why.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outputs(server: &str, client: &str) -> [Output; 2] {
+        [(Who::Server, server), (Who::Client, client)].map(|(who, text)| Output { who, text: text.into() })
+    }
+
+    /// HUN-7: of a pair the one is named that failed first, hangs, or sleeps beside its
+    /// completions.
+    #[test]
+    fn the_one_is_named_that_failed() {
+        let quiet = outputs("", "");
+        let lost = outputs("adverb: warn: lost wake-up: CQ 4\n", "");
+        let (fine, one) = (Verdict::Fine, Verdict::Status(1));
+        let hang = || Some("it sleeps".to_owned());
+        let ended = |of: &[(Who, &Verdict)], hang: Option<String>| {
+            let of = of.iter().map(|(who, verdict)| (*who, (*verdict).clone())).collect();
+            Ends { of, hang, stayed: false }
+        };
+        let both = [(Who::Server, &Verdict::Crash(11)), (Who::Client, &one)];
+        assert_eq!(ended(&both, None).verdict(&quiet, false), (Who::Server, Verdict::Crash(11)));
+        let late = [(Who::Server, &fine), (Who::Client, &one)];
+        assert_eq!(ended(&late, None).verdict(&quiet, false), (Who::Client, Verdict::Status(1)));
+        // One has ended well, so the other hangs; of two the one that has lost a wake-up.
+        assert_eq!(ended(&late[..1], hang()).verdict(&quiet, false).0, Who::Client);
+        assert_eq!(ended(&[], hang()).verdict(&quiet, false).0, Who::Both);
+        assert_eq!(ended(&[], hang()).verdict(&lost, true).0, Who::Server);
+        // A server that always sleeps at the end is not to blame.
+        assert_eq!(ended(&[], hang()).verdict(&quiet, true).0, Who::Client);
+        let fines = [(Who::Client, &fine), (Who::Server, &fine)];
+        assert_eq!(ended(&fines, None).verdict(&quiet, false), (Who::Both, Verdict::Fine));
+        let report = ended(&fines, None).verdict(&lost, false);
+        assert_eq!(report, (Who::Server, Verdict::Report("lost wake-up: CQ 4".into())));
+    }
+}

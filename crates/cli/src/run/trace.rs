@@ -1,0 +1,232 @@
+//! `--trace`: the program runs as a child, and when it has ended the parts of all processes become
+//! one file.
+use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+/// What the shell says of a signal.
+const SIGNALLED: i32 = 128;
+/// `si_code` of a signal that the kernel sends, as the terminal does to the whole group.
+const BY_KERNEL: i32 = 0x80;
+/// Handed on to the program.
+const HANDED_ON: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+
+/// Where a trace goes.
+pub struct Trace {
+    file: Begun,
+    lines: Begun,
+    /// The parts of the processes.
+    parts: PathBuf,
+}
+
+/// A file that this run has made, and its name, under which there may be another one later.
+struct Begun {
+    path: PathBuf,
+    to: File,
+}
+
+impl Begun {
+    /// Makes it, with the marker by which a later run knows it.
+    fn make(path: PathBuf, marker: &[u8]) -> Result<Begun, String> {
+        let made = make_room(&path, marker).and_then(|()| {
+            let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            to.write_all(marker)?;
+            Ok(to)
+        });
+        match made {
+            Ok(to) => Ok(Begun { path, to }),
+            Err(e) => Err(format!("{}: no trace can be written there: {e}", path.display())),
+        }
+    }
+}
+
+impl Trace {
+    /// Makes the files, so that what is wrong with them is said before the program starts.
+    pub fn begin(file: &Path) -> Result<Trace, String> {
+        let at = |e: io::Error| format!("{}: no trace can be written there: {e}", file.display());
+        let file = std::path::absolute(file).map_err(at)?;
+        let with = |more: &str| {
+            let mut name = file.as_os_str().to_owned();
+            name.push(more);
+            PathBuf::from(name)
+        };
+        let begun = (
+            Begun::make(file.clone(), &perfetto::marker())?,
+            Begun::make(with(".jsonl"), lines::MARKER.as_bytes())?,
+        );
+        let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
+        let parts = with(&format!(".{number:016x}.parts"));
+        // What programs send to each other is not for other users to read.
+        DirBuilder::new().mode(0o700).create(&parts).map_err(|e| format!("{}: {e}", parts.display()))?;
+        Ok(Trace { file: begun.0, lines: begun.1, parts })
+    }
+
+    /// What the program is told.
+    pub fn variable(&self) -> (&'static str, OsString) {
+        (VARIABLE, self.parts.clone().into())
+    }
+
+    /// Runs the program to its end; answers how it ended, or why it did not begin.
+    pub fn run(&self, command: &mut Command) -> io::Result<ExitStatus> {
+        // The program begins with no more signals blocked than this process, so it begins first.
+        let mut child = command.spawn()?;
+        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+        signals.add(Signal::SIGCHLD);
+        signals.thread_block()?;
+        let waiting = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+        wait(&mut child, &waiting)
+    }
+
+    /// Puts the parts together, and says what came of it. A process of its own does so: it may take
+    /// more memory than there is, and how the program ended is not to be lost by that.
+    pub fn end(&self) -> Result<(), String> {
+        let merged = adverb_survivor::in_a_copy(|| match self.merge() {
+            Ok(story) => {
+                eprintln!("adverb run: trace: {}", summary(&story, &self.file.path));
+                true
+            }
+            Err(e) => {
+                eprintln!("adverb run: warning: the trace cannot be written: {e}");
+                false
+            }
+        });
+        let why = match merged {
+            Ok(true) => {
+                let _ = fs::remove_dir_all(&self.parts);
+                return Ok(());
+            }
+            Ok(false) => "the trace is not whole (it may have needed more memory than there is)".into(),
+            Err(e) => format!("the trace cannot be put together: {e}"),
+        };
+        Err(format!("{why}; what was recorded stays in {}", self.parts.display()))
+    }
+
+    fn merge(&self) -> io::Result<Story> {
+        let story = Story::of(&read(&self.parts)?);
+        let mut out = BufWriter::new(&self.file.to);
+        perfetto::write(&story, &mut out)?;
+        out.flush()?;
+        let mut out = BufWriter::new(&self.lines.to);
+        lines::write(&story, &mut out)?;
+        out.flush()?;
+        Ok(story)
+    }
+
+    /// The program did not start: nothing is left.
+    pub fn forget(&self) {
+        let _ = fs::remove_dir_all(&self.parts);
+        for begun in [&self.file, &self.lines] {
+            let _ = fs::remove_file(&begun.path);
+        }
+    }
+}
+
+/// Removes an earlier trace. What is no file of that kind is not overwritten.
+fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let begins = || -> io::Result<bool> {
+        let mut begins = Vec::new();
+        File::open(path)?.take(marker.len() as u64).read_to_end(&mut begins)?;
+        Ok(begins == marker)
+    };
+    if found.is_file() && (found.len() == 0 || begins()?) {
+        return fs::remove_file(path);
+    }
+    let text = "there is something else than an earlier trace, which is not overwritten";
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+}
+
+fn wait(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {
+    let pid = Pid::from_raw(child.id() as i32);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        let got = match signals.read_signal() {
+            Ok(Some(got)) => got,
+            Ok(None) | Err(Errno::EINTR) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        // What the terminal sends the program has got itself.
+        if let Ok(signal) = Signal::try_from(got.ssi_signo as i32)
+            && signal != Signal::SIGCHLD
+            && got.ssi_code != BY_KERNEL
+        {
+            let _ = kill(pid, signal);
+        }
+    }
+}
+
+fn summary(story: &Story, file: &Path) -> String {
+    let number = |n: usize, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+    let arrows = story.arrows().count();
+    let (processes, things) = (story.processes.len(), story.nodes.len());
+    let mut text = format!(
+        "{} of {}, {}, in {}; ui.perfetto.dev opens it",
+        number(things, "thing"),
+        if processes == 1 { "1 process".into() } else { format!("{processes} processes") },
+        number(arrows, "arrow"),
+        file.display()
+    );
+    for told in &story.processes {
+        if told.dropped > 0 {
+            text += &format!("; {} of {} found no room", number(told.dropped as usize, "record"), told.pid);
+        }
+        if !told.ended {
+            text += &format!("; {} ({}) did not end in order", told.pid, told.name.escape_debug());
+        }
+    }
+    if processes == 0 {
+        text = format!("no process opened a device, so {} is empty", file.display());
+    }
+    text
+}
+
+/// Ends as the program ended.
+pub fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(code) = status.code() {
+        return ExitCode::from(code as u8);
+    }
+    let signal = status.signal().unwrap_or(0);
+    if let Ok(signal) = Signal::try_from(signal) {
+        // Its core is enough.
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, hard);
+        }
+        let mut one = SigSet::empty();
+        one.add(signal);
+        let _ = one.thread_unblock();
+        let _ = raise(signal);
+    }
+    ExitCode::from((SIGNALLED + signal) as u8)
+}
+
+/// The program and its arguments with what it is to be told.
+pub fn command(program: &OsStr, arguments: &[OsString], variables: Vec<(&'static str, OsString)>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).envs(variables);
+    adverb_survivor::give_back(&mut command);
+    command
+}

@@ -1,0 +1,56 @@
+//! Events in order, with a token for each.
+use crate::sync::Mutex;
+use std::collections::VecDeque;
+
+/// What a thread that waits for events looks at: a count with one token for each event.
+pub trait Tokens {
+    /// One more event.
+    fn give(&self);
+    /// One less.
+    fn take(&self);
+}
+
+/// Events in order, with as many tokens whenever the lock is free. No descriptor of its own, so
+/// that a model checker can explore it (CQN-12, `make loom`).
+#[derive(Debug)]
+pub struct EventList<T, K> {
+    pub tokens: K,
+    queue: Mutex<VecDeque<T>>,
+}
+
+impl<T, K: Tokens> EventList<T, K> {
+    pub fn new(tokens: K) -> Self {
+        EventList { tokens, queue: Mutex::new(VecDeque::new()) }
+    }
+    /// Adds an event.
+    pub fn push(&self, event: T) {
+        let mut queue = self.queue.lock();
+        queue.push_back(event);
+        self.tokens.give();
+    }
+    /// Takes the oldest event, if any. `read` sees it under the lock: a [`EventList::remove`]
+    /// either finds the event or comes after `read` (CHN-4).
+    pub fn try_pop(&self, read: impl FnOnce(&T)) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let event = queue.pop_front()?;
+        self.tokens.take();
+        read(&event);
+        Some(event)
+    }
+    /// Gives or takes a token that stands for no event.
+    pub fn with_tokens(&self, change: impl FnOnce(&K)) {
+        let _queue = self.queue.lock();
+        change(&self.tokens);
+    }
+    /// Removes the events that match; they are never returned (CHN-5). Answers how many.
+    pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {
+        let mut queue = self.queue.lock();
+        let before = queue.len();
+        queue.retain(|e| !matches(e));
+        let removed = before - queue.len();
+        for _ in 0..removed {
+            self.tokens.take();
+        }
+        removed
+    }
+}

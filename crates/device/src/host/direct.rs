@@ -1,0 +1,264 @@
+//! One-sided requests performed by the initiator, in the memory of the target, against the tables
+//! that the target publishes.
+//!
+//! The checks are those that the target's own engine makes; whatever does not pass them, or cannot
+//! be reached, is sent as a packet instead, and the target says what is wrong. So this path has no
+//! errors of its own.
+//!
+//! A target that takes a key away waits until initiators are out (`waiting`): an initiator marks
+//! itself as inside first and then looks at the entry again.
+use super::{Lanes, PRIVATE, Peer, SHARED};
+use adverb_engine::memory::RangeKind;
+use adverb_engine::packet::Data;
+use adverb_engine::qp::Direct;
+use adverb_engine::wr::{Remote, SendOp};
+use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
+use adverb_link::shm::{KeyEntry, KeySeen, QpEntry, QpSeen};
+use adverb_memory::{Cma, HostMemory, Window, probe};
+use std::sync::Arc;
+
+/// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    qp: Option<(QpEntry, QpSeen)>,
+    key: Option<Target>,
+}
+
+#[derive(Debug)]
+struct Target {
+    entry: KeyEntry,
+    seen: KeySeen,
+    reach: Reach,
+}
+
+/// How a region is reached.
+#[derive(Clone, Debug)]
+enum Reach {
+    /// A mapping, and where the region begins in it.
+    Window(Arc<Window>, u64),
+    Cma(Cma),
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) qpn: Qpn,
+    pub(crate) dest_qpn: Qpn,
+}
+
+fn target_of(op: &SendOp) -> Option<(Remote, Access)> {
+    Some(match *op {
+        SendOp::Write(remote) | SendOp::AtomicWrite(remote) => (remote, Access::REMOTE_WRITE),
+        SendOp::Read(remote) => (remote, Access::REMOTE_READ),
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            (remote, Access::REMOTE_ATOMIC)
+        }
+        _ => return None,
+    })
+}
+
+fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
+    Some(match *op {
+        SendOp::CompareSwap { compare, swap, .. } => AtomicOp::CompareSwap { compare, swap },
+        SendOp::FetchAdd { add, .. } => AtomicOp::FetchAdd { add },
+        SendOp::AtomicWrite(_) => match local {
+            Data::Bytes(bytes) => AtomicOp::Write { value: u64::from_ne_bytes(bytes.try_into().ok()?) },
+            Data::Gather(_) => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Puts the old value of an atomic where it belongs. [`Lanes::perform`] has seen that the memory is
+/// there; if the program takes it away in between the value is lost, as a NIC's would be, which
+/// writes to pages that nobody sees any more.
+fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
+    let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
+    let bytes = old.to_ne_bytes();
+    let mut at = 0;
+    for r in ranges {
+        let part = &bytes[at..(at + r.len as usize).min(8)];
+        at += r.len as usize;
+        let _ = HostMemory.write(*r, part);
+    }
+}
+
+impl Lanes {
+    /// Performs a request; `false`: it is to go as a packet, and nothing has happened.
+    pub(crate) fn perform(
+        &self,
+        peer: &Peer,
+        seen: &mut Seen,
+        ends: Ends,
+        keys: &KeyTable,
+        request: &Direct<'_>,
+    ) -> bool {
+        let Some((remote, needed)) = target_of(&request.op) else { return false };
+        // No bytes: no key to check, and nothing to do that would be worth a second look.
+        if request.len == 0 || request.len > u64::from(u32::MAX) {
+            return false;
+        }
+        // What could fail when it is too late is left to the engine: an atomic whose old value has
+        // no place. A copy that fails halfway is asked for again as a packet, and fails there.
+        let atomic = needed == Access::REMOTE_ATOMIC;
+        let fits = |r: &Range| match r.kind {
+            RangeKind::Mapped => true,
+            RangeKind::OnDemand => !atomic || probe(r.addr, r.len.into(), true).is_ok(),
+            _ => false,
+        };
+        let plain = match request.local {
+            Data::Bytes(_) => true,
+            Data::Gather(ranges) => ranges.iter().all(fits),
+        };
+        if !plain || (atomic && !remote.va.is_multiple_of(8)) {
+            return false;
+        }
+        if peer.is_own() {
+            let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
+            return within(keys, pd, ends, remote, needed, request);
+        }
+        // Inside from here on: what is found unchanged now stays until the mark is taken back.
+        let Some(_busy) = self.published.enter() else { return false };
+        let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
+        let Some(target) = find_key(peer, &mut seen.key, remote.rkey) else { return false };
+        let entry = &target.entry;
+        let granted = Access::from_bits_truncate(entry.access);
+        if entry.pd != pd.0 || !granted.contains(needed) || (entry.qpn != 0 && entry.qpn != ends.dest_qpn) {
+            return false;
+        }
+        let Some(off) = remote
+            .va
+            .checked_sub(entry.va)
+            .filter(|off| request.len <= entry.len && *off <= entry.len - request.len)
+        else {
+            return false;
+        };
+        // Once, whatever changes meanwhile: the owner of the memory waits until this thread is out.
+        match &target.reach {
+            Reach::Window(window, at) => in_window(window, at + off, request),
+            // The peer says where its regions are: there may be no such address.
+            Reach::Cma(cma) => entry.addr.checked_add(off).is_some_and(|addr| by_calls(cma, addr, request)),
+        }
+    }
+
+    /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of
+    /// its requests with it, until `f` has returned: the payload that a record points at is not
+    /// another's by then. `false`: this thread cannot say that it is at work there, as too many
+    /// others do.
+    pub(crate) fn while_connected(&self, peer: &Peer, seen: &mut Seen, ends: Ends, f: impl FnOnce()) -> bool {
+        let Some(_busy) = self.published.enter() else { return false };
+        if self.open(peer, seen, ends, Access::empty()).is_some() {
+            f();
+        }
+        true
+    }
+
+    /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
+    /// operation.
+    fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<PdId> {
+        let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
+        if !current {
+            seen.qp = peer.tables.qp(ends.dest_qpn);
+        }
+        let (entry, _) = seen.qp.as_ref()?;
+        let open = entry.ready
+            && entry.qpn == ends.dest_qpn
+            && entry.peer_qpn == ends.qpn
+            && entry.peer_nonce == self.nonce
+            && Access::from_bits_truncate(entry.access).contains(needed);
+        open.then_some(PdId(entry.pd))
+    }
+}
+
+/// The entry of a key, and how its memory is reached.
+fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option<&'a Target> {
+    let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
+    if !current {
+        *known = None;
+        let (entry, at) = peer.tables.key(rkey)?;
+        let reach = match entry.how {
+            SHARED => {
+                let (window, at) = peer.window(entry.addr, entry.len)?;
+                Reach::Window(window, at)
+            }
+            PRIVATE => Reach::Cma(peer.cma()?),
+            _ => return None,
+        };
+        *known = Some(Target { entry, seen: at, reach });
+    }
+    known.as_ref()
+}
+
+fn in_window(window: &Window, off: u64, request: &Direct<'_>) -> bool {
+    if matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)) {
+        let Some(op) = atomic_of(&request.op, request.local) else { return false };
+        return window.atomic(off, op).is_ok_and(|old| {
+            place_old(&request.op, old, request.local);
+            true
+        });
+    }
+    let write = matches!(request.op, SendOp::Write(_));
+    match request.local {
+        Data::Bytes(bytes) => write && window.write(off, bytes).is_ok(),
+        Data::Gather(ranges) => {
+            let mut at = off;
+            ranges.iter().all(|r| {
+                let from = at;
+                at += u64::from(r.len);
+                if write { window.write_from(from, *r).is_ok() } else { window.read_to(from, *r).is_ok() }
+            })
+        }
+    }
+}
+
+fn by_calls(cma: &Cma, addr: u64, request: &Direct<'_>) -> bool {
+    match (&request.op, request.local) {
+        (SendOp::Write(_), Data::Bytes(bytes)) => {
+            let here =
+                Range { addr: bytes.as_ptr() as u64, len: bytes.len() as u32, kind: RangeKind::Mapped };
+            cma.write(&[here], &[(addr, request.len)]).is_ok()
+        }
+        (SendOp::Write(_), Data::Gather(ranges)) => cma.write(ranges, &[(addr, request.len)]).is_ok(),
+        (SendOp::Read(_), Data::Gather(ranges)) => cma.read(ranges, &[(addr, request.len)]).is_ok(),
+        // The CPU's atomics do not reach there: the target performs them.
+        _ => false,
+    }
+}
+
+/// Within the process: the key table itself says what the key opens.
+fn within(
+    keys: &KeyTable,
+    pd: PdId,
+    ends: Ends,
+    remote: Remote,
+    needed: Access,
+    request: &Direct<'_>,
+) -> bool {
+    let Ok(target) = keys.check_remote(pd, ends.dest_qpn, remote.rkey, needed, remote.va, request.len as u32)
+    else {
+        return false;
+    };
+    if let Some(op) = atomic_of(&request.op, request.local) {
+        return remote.va.is_multiple_of(8)
+            && HostMemory.atomic(target, op).is_ok_and(|old| {
+                place_old(&request.op, old, request.local);
+                true
+            });
+    }
+    let mut at = target.addr;
+    let mut step = |len: u32| {
+        let addr = at;
+        at += u64::from(len);
+        Range { addr, len, ..target }
+    };
+    match (&request.op, request.local) {
+        (SendOp::Write(_), Data::Bytes(bytes)) => HostMemory.write(target, bytes).is_ok(),
+        (SendOp::Write(_), Data::Gather(ranges)) => {
+            ranges.iter().all(|r| adverb_memory::copy(*r, step(r.len)).is_ok())
+        }
+        (SendOp::Read(_), Data::Gather(ranges)) => {
+            ranges.iter().all(|r| adverb_memory::copy(step(r.len), *r).is_ok())
+        }
+        _ => false,
+    }
+}

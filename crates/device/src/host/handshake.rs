@@ -1,0 +1,40 @@
+//! What two processes of a host give each other to share memory.
+use adverb_link::shm::Consumer;
+use adverb_link::{Bell, LineId, Rope};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// What a process has been given.
+pub(crate) struct Given {
+    /// Over which connection: what another process was given that has the slot now is not taken for
+    /// it.
+    pub(crate) line: LineId,
+    pub(crate) ring: Consumer,
+    pub(crate) bell: Bell,
+}
+
+/// What a greeting carries.
+pub(crate) struct Gifts {
+    pub(crate) ring: OwnedFd,
+    pub(crate) bell: Rope,
+    pub(crate) tables: OwnedFd,
+    pub(crate) shadow: OwnedFd,
+}
+
+impl Gifts {
+    /// What a peer sent, if each is what it has to be; those that are mapped are looked at by
+    /// whoever maps them.
+    pub(crate) fn of(fds: Vec<OwnedFd>) -> io::Result<Self> {
+        let fds = <[OwnedFd; 4]>::try_from(fds)
+            .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
+        let [ring, bell, tables, shadow] = fds;
+        Ok(Gifts { ring, bell: Rope::new(bell)?, tables, shadow })
+    }
+
+    /// Is the giver gone?
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(self.bell.as_end(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
+}

@@ -1,0 +1,407 @@
+//! One process of this host.
+use super::filled::Filled;
+use super::handshake::{Gifts, Given};
+use super::{Lanes, MTU, PRIVATE};
+use adverb_engine::Range;
+use adverb_engine::memory::RangeKind;
+use adverb_link::shm::{Consumer, PeerTables, Producer};
+use adverb_link::{Bell, Bells, Hello, Rope, Rung};
+use adverb_memory::{Cma, CmaError, PeerMemory, Window};
+use adverb_sync::{Mutex, MutexGuard};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Tries at a lane that another thread holds.
+const TRIES: u32 = 200;
+/// Shared memory is mapped in pieces of so many bytes.
+const CHUNK: u64 = 1 << 30;
+
+/// Pieces that stay mapped.
+const CHUNKS: usize = 64;
+/// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its
+/// one byte is how they would have to be reached.
+pub(crate) const NO_REFERENCES: u32 = 8;
+
+/// A process that packets reach without a network.
+pub(crate) struct Peer {
+    /// What its bell and its end are told of by.
+    id: u64,
+    nonce: u64,
+    pid: i32,
+    mtu: u32,
+    own: bool,
+    /// What is sent to it.
+    tx: Mutex<Producer>,
+    /// The place in its ring behind the last record that points at a payload elsewhere; written by
+    /// who has the lane.
+    referred: AtomicU64,
+    /// What it sends, until the node's receiver has taken the rings over.
+    rx: Mutex<Vec<Consumer>>,
+    pub(crate) tables: PeerTables,
+    /// Its bell, and the end of its program.
+    rope: Rope,
+    /// The announcement of its sleep that it was last rung for.
+    rung: AtomicU32,
+    /// Its memory; `None` of this process itself.
+    memory: Option<PeerMemory>,
+    /// Its memory, mapped in pieces, by offset in its file.
+    chunks: Mutex<HashMap<(u64, u64), Arc<Window>>>,
+    /// Where that was seen to be without holes.
+    filled: Filled,
+    /// System calls that reach memory which is not shared; or why they may not. `None` of this
+    /// process itself.
+    cma: Option<Result<Cma, CmaError>>,
+    /// The bell that it rings, and nobody else.
+    bell: Bell,
+    /// It broke that.
+    broken: AtomicBool,
+    /// Readable when its process has ended; `None` of this process itself.
+    end: Option<OwnedFd>,
+    gone: AtomicBool,
+    /// It cannot read memory of this process: by system calls; or at all.
+    pub(crate) no_calls: AtomicBool,
+    pub(crate) no_windows: AtomicBool,
+    /// It was waited for in vain.
+    pub(crate) stalls: AtomicBool,
+    /// Numbers of queue pairs of ours that are, or were, connected to it.
+    qps: Mutex<Vec<u32>>,
+}
+
+impl Peer {
+    pub(crate) fn new(pid: i32, hello: &Hello, given: Given, gifts: Gifts) -> io::Result<Self> {
+        if pid <= 0 {
+            return Err(io::Error::other("it lives in another PID namespace"));
+        }
+        let Gifts { ring: tx, bell: rope, tables, shadow } = gifts;
+        let Given { ring, bell, .. } = given;
+        let tables = PeerTables::open(tables).map_err(io::Error::other)?;
+        if tables.identity().nonce != hello.nonce {
+            return Err(io::Error::other("its tables are another process's"));
+        }
+        let mut tx = Producer::open(tx).map_err(io::Error::other)?;
+        let cma = reaches(pid, tables.thread());
+        if cma.is_err() {
+            // The first thing it reads, so that nothing is lost by the attempt.
+            let _ = tx.push(NO_REFERENCES, 1, |body| {
+                body[0] = PRIVATE;
+                true
+            });
+        }
+        Ok(Peer {
+            id: new_id(),
+            nonce: hello.nonce,
+            pid,
+            mtu: MTU.min(hello.mtu).max(256),
+            own: false,
+            tx: Mutex::new(tx),
+            referred: AtomicU64::new(0),
+            rx: Mutex::new(vec![ring]),
+            tables,
+            rope,
+            rung: AtomicU32::new(0),
+            memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
+            chunks: Mutex::default(),
+            filled: Filled::default(),
+            cma: Some(cma),
+            bell,
+            broken: AtomicBool::new(false),
+            end: Some(adverb_link::process_end(pid)?),
+            gone: AtomicBool::new(false),
+            no_calls: AtomicBool::new(false),
+            no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
+            qps: Mutex::default(),
+        })
+    }
+
+    /// This process itself.
+    pub(crate) fn own(lanes: &Lanes) -> io::Result<Self> {
+        let (rx, fd) = Consumer::create().map_err(io::Error::other)?;
+        let bell = lanes.bells.make()?;
+        let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
+        Ok(Peer {
+            id: new_id(),
+            nonce: lanes.nonce,
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            mtu: MTU,
+            own: true,
+            tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
+            referred: AtomicU64::new(0),
+            rx: Mutex::new(vec![rx]),
+            tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
+            rope: Rope::new(rope)?,
+            rung: AtomicU32::new(0),
+            memory: None,
+            chunks: Mutex::default(),
+            filled: Filled::default(),
+            cma: None,
+            bell,
+            broken: AtomicBool::new(false),
+            end: None,
+            gone: AtomicBool::new(false),
+            no_calls: AtomicBool::new(false),
+            no_windows: AtomicBool::new(false),
+            stalls: AtomicBool::new(false),
+            qps: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+    pub(crate) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+    /// Is it this process itself?
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
+    }
+    /// Bytes of payload in a packet.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+    /// The bell that it rings.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Has its bell and its end watched.
+    pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
+        bells.watch(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd), self.id)
+    }
+
+    /// The reverse. It sees that.
+    pub(crate) fn forget(&self, bells: &Bells) {
+        bells.forget(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd));
+    }
+
+    /// Has it rung? Takes that away.
+    pub(crate) fn take_bell(&self) -> bool {
+        let rung = self.bell.take();
+        if rung == Rung::Broken {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        rung == Rung::Yes
+    }
+
+    /// The rings that it writes to, for the one who receives; each once.
+    pub(crate) fn take_rings(&self) -> Vec<Consumer> {
+        std::mem::take(&mut *self.rx.lock())
+    }
+
+    /// One more that it writes to.
+    pub(crate) fn give_ring(&self, ring: Consumer) {
+        self.rx.lock().push(ring);
+    }
+
+    /// Known to have ended, or broke its ring.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Has it ended, or has it left?
+    pub(crate) fn has_ended(&self) -> bool {
+        // A program that polls by itself takes no bells, so that a broken one is looked for here,
+        // too.
+        let end_of = |fd| PollFd::new(fd, PollFlags::empty());
+        let rope = self.rope.as_end();
+        let process = self.end.as_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+        let bell = end_of(self.bell.as_end().unwrap_or(rope));
+        let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
+        self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
+
+    /// Is nothing of it to be expected any more?
+    pub(crate) fn has_left(&self) -> bool {
+        self.is_gone() || self.has_ended()
+    }
+
+    /// Memory of its that is shared, mapped here, and where the offset `addr` of its file is in the
+    /// mapping.
+    pub(crate) fn window(&self, addr: u64, len: u64) -> Option<(Arc<Window>, u64)> {
+        let start = addr & !(CHUNK - 1);
+        // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say,
+        // up to the last there is.
+        let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
+        let mut chunks = self.chunks.lock();
+        if let Some(chunk) = chunks.get(&piece) {
+            return Some((chunk.clone(), addr - piece.0));
+        }
+        let chunk = Arc::new(self.memory.as_ref()?.window(piece.0, piece.1).ok()?);
+        if chunks.len() >= CHUNKS {
+            // Those in use stay with who uses them. A process has mappings without end no more than
+            // memory.
+            chunks.clear();
+        }
+        chunks.insert(piece, chunk.clone());
+        Some((chunk, addr - piece.0))
+    }
+
+    /// System calls that reach its private memory, if they may. Who asks has data to move.
+    pub(crate) fn cma(&self) -> Option<Cma> {
+        self.cma.as_ref()?.as_ref().inspect_err(|e| copied_twice(self.pid, e)).ok().copied()
+    }
+    /// May it read private memory of this process? Who asks has data for it.
+    pub(crate) fn may_read_us(&self) -> bool {
+        let may = !self.no_calls.load(Ordering::Relaxed);
+        if !may {
+            copied_twice(self.pid, &"it may not read the memory of this one");
+        }
+        may
+    }
+
+    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f`
+    /// looks.
+    pub(crate) fn fetch(
+        &self,
+        addr: u64,
+        len: u32,
+        shared: bool,
+        scratch: &mut Vec<u8>,
+        f: impl FnOnce(&[u8]),
+    ) -> bool {
+        if len > MTU {
+            return false;
+        }
+        if shared && len > 0 {
+            let Some((window, off)) = self.window(addr, u64::from(len)) else { return false };
+            if self.filled.covers(&window, off, addr, len) {
+                return window.with_bytes(off, len as usize, f).is_ok();
+            }
+        }
+        scratch.resize(MTU as usize, 0);
+        let bytes = &mut scratch[..len as usize];
+        let read = if shared {
+            // What it points at has holes. A look at one by a mapping would fill it, at the expense
+            // of this process.
+            self.memory.as_ref().is_some_and(|memory| memory.read(addr, bytes).is_ok())
+        } else {
+            let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
+            self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok())
+        };
+        if read {
+            f(bytes);
+        }
+        read
+    }
+
+    /// A queue pair is connected to one of its.
+    pub(crate) fn connect(&self, qpn: u32) {
+        let mut qps = self.qps.lock();
+        // Those that are connected once more make room as the list would grow.
+        if qps.len() == qps.capacity() {
+            qps.sort_unstable();
+            qps.dedup();
+        }
+        qps.push(qpn);
+    }
+
+    /// The numbers of those that were, each once; some may name other queue pairs by now.
+    pub(crate) fn take_connected(&self) -> Vec<u32> {
+        let mut qps = std::mem::take(&mut *self.qps.lock());
+        qps.sort_unstable();
+        qps.dedup();
+        qps
+    }
+
+    /// What is sent to it goes into another ring from now on.
+    pub(crate) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
+        let ring = Producer::open(ring).map_err(io::Error::other)?;
+        let mut tx = self.tx.lock();
+        *tx = ring;
+        self.referred.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The last record written to the lane points at a payload elsewhere.
+    pub(crate) fn refers(&self, lane: &Producer) {
+        self.referred.store(lane.position(), Ordering::Relaxed);
+    }
+
+    /// Has it fetched every payload that records written so far point at?
+    pub(crate) fn has_fetched(&self) -> bool {
+        let mut tx = self.tx.lock();
+        let referred = self.referred.load(Ordering::Relaxed);
+        referred == 0 || tx.has_read(referred)
+    }
+
+    /// The way to it, unless another thread keeps it for more than a moment.
+    pub(crate) fn lane(&self) -> Option<MutexGuard<'_, Producer>> {
+        for _ in 0..TRIES {
+            if let Some(lane) = self.tx.try_lock() {
+                return Some(lane);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Has it something of ours to read?
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.tx.try_lock().is_some_and(|mut tx| tx.is_read())
+    }
+
+    /// It is not used any more; `true` the first time.
+    pub(crate) fn leave(&self) -> bool {
+        !self.gone.swap(true, Ordering::SeqCst)
+    }
+
+    /// Wakes it if it sleeps, once for each time it went to sleep. The caller has written to its
+    /// ring.
+    pub(crate) fn ring_bell(&self) {
+        // What was written comes before the look at the announcement; the sleeper announces first
+        // and looks at the ring then.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let sleeping = self.tables.sleeping();
+        if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
+            self.rope.ring();
+        }
+    }
+}
+
+fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What reaches the private memory of a process, if it may: by the number of its background thread.
+/// That ends before an `exec` gives the process another memory, in which the same addresses are
+/// another program's; the number of the process would lead there.
+fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
+    let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
+    if !is_its {
+        log::debug!("process {pid} names no thread of its own: its private memory is not reached directly");
+        return Err(CmaError::Gone);
+    }
+    let cma = Cma::new(thread);
+    // Nothing is mapped there, but whether it may is asked first.
+    match cma.allowed(0) {
+        Ok(()) | Err(CmaError::Fault) => Ok(cma),
+        Err(e) => Err(e),
+    }
+}
+
+/// Said once, where data is: what forbids it for one process does so for most.
+fn copied_twice(pid: i32, why: &dyn std::fmt::Display) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.load(Ordering::Relaxed) && !TOLD.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "private memory is not reached directly between this process and process {pid}: {why}; data is copied twice instead"
+        );
+    }
+}
+
+impl std::fmt::Debug for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peer").field("pid", &self.pid).field("own", &self.own).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! Which registered memory peers reach by themselves, and how.
+use super::{Lanes, PRIVATE, SHARED};
+use adverb_engine::keys::Region;
+use adverb_engine::{Access, Key};
+use adverb_link::shm::KeyEntry;
+use adverb_sync::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The rights of peers that they exercise by themselves.
+const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// Where a region's bytes are, for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this offset of the file that peers map.
+    File(u64),
+    /// At this address of the process, by system calls.
+    Process(u64),
+    /// Only the owner's own engine reaches them.
+    Nowhere,
+}
+
+/// Memory of the process that lies in the file, of all that is registered: for payloads that a peer
+/// may fetch itself. By first and last address in the device's own mappings, with the offset of the
+/// first byte and the number of registrations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reached(Arc<RwLock<Regions>>);
+
+/// First and last address; offset of the first byte, number of registrations.
+type Regions = BTreeMap<(u64, u64), (u64, usize)>;
+
+/// One region of it.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    range: (u64, u64),
+    all: Reached,
+}
+
+/// Regions looked at to find one that holds a range. Overlapping ones may hide it; then the payload
+/// is copied.
+const LOOKS: usize = 4;
+
+impl Reached {
+    fn add(&self, addr: u64, len: u64, offset: u64) -> Listed {
+        let range = (addr, addr.saturating_add(len));
+        self.0.write().entry(range).or_insert((offset, 0)).1 += 1;
+        Listed { range, all: self.clone() }
+    }
+    /// Where a range is in the file, if one region holds all of it.
+    pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
+        let end = addr.checked_add(len)?;
+        let all = self.0.read();
+        let mut near = all.range(..=(addr, u64::MAX)).rev().take(LOOKS);
+        near.find_map(|(&(from, to), &(offset, _))| (end <= to).then(|| offset + (addr - from)))
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut all = self.all.0.write();
+        if let Some((_, count)) = all.get_mut(&self.range) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.range);
+            }
+        }
+    }
+}
+
+impl Lanes {
+    /// Lists a region whose memory lies in the file.
+    pub(crate) fn list(&self, region: &Region, place: Place) -> Option<Listed> {
+        match place {
+            Place::File(offset) => Some(self.reached.add(region.addr, region.len, offset)),
+            _ => None,
+        }
+    }
+
+    /// Lets peers use a key by themselves.
+    pub(crate) fn publish_key(&self, key: Key, region: &Region, place: Place) {
+        let (how, addr) = match place {
+            Place::File(offset) => (SHARED, offset),
+            Place::Process(addr) => (PRIVATE, addr),
+            Place::Nowhere => return,
+        };
+        if !region.access.intersects(REMOTE) || region.len == 0 || region.len == u64::MAX {
+            return;
+        }
+        let entry = KeyEntry {
+            key,
+            pd: region.pd.0,
+            access: region.access.bits(),
+            va: region.iova,
+            len: region.len,
+            addr,
+            how,
+            qpn: 0,
+        };
+        let _turn = self.publishing.lock();
+        if !self.published.set_key(&entry) {
+            log::debug!("key {key:#010x} is not published: no room");
+        }
+    }
+
+    /// Takes a key back. Whoever uses it goes on: see [`Lanes::settle`].
+    pub(crate) fn remove_key(&self, key: Key) {
+        let _turn = self.publishing.lock();
+        self.published.remove_key(key);
+    }
+}

@@ -1,0 +1,73 @@
+//! Pages that a NIC keeps in memory, and the kernel's limit on them (`ulimit -l`).
+use crate::error::Error;
+use nix::errno::Errno;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+/// The number of CAP_IPC_LOCK.
+const IPC_LOCK: u32 = 14;
+
+/// Pages of this process that are registered.
+static PAGES: AtomicU64 = AtomicU64::new(0);
+
+/// Registered pages, counted as long as this lives.
+#[derive(Debug)]
+pub struct Locked {
+    pages: u64,
+}
+
+impl Locked {
+    /// Counts pages, as the kernel does when memory is registered with a NIC.
+    ///
+    /// # Errors
+    /// ENOMEM when they are more than `RLIMIT_MEMLOCK` and the process has no CAP_IPC_LOCK.
+    pub fn pages(pages: u64) -> Result<Locked, Error> {
+        let limit = match getrlimit(Resource::RLIMIT_MEMLOCK) {
+            Ok((soft, _)) if soft != RLIM_INFINITY && !may_lock() => soft / PAGE,
+            _ => u64::MAX,
+        };
+        Locked::within(pages, limit)
+    }
+
+    pub(super) fn within(pages: u64, limit: u64) -> Result<Locked, Error> {
+        let locked = Locked { pages };
+        let all = PAGES.fetch_add(pages, Ordering::Relaxed) + pages;
+        if all > limit {
+            drop(locked);
+            let (all, limit) = (all * PAGE / 1024, limit * PAGE / 1024);
+            let text =
+                format!("{all} KiB would be registered, and RLIMIT_MEMLOCK (ulimit -l) is {limit} KiB");
+            return Err(Error::new(Errno::ENOMEM, text));
+        }
+        Ok(locked)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        PAGES.fetch_sub(self.pages, Ordering::Relaxed);
+    }
+}
+
+/// Pages that a range touches.
+pub(crate) fn pages_of(addr: u64, len: u64) -> u64 {
+    let last = addr.saturating_add(len).div_ceil(PAGE);
+    last.saturating_sub(addr / PAGE)
+}
+
+/// Has the process CAP_IPC_LOCK?
+fn may_lock() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        has_capability(&status, IPC_LOCK)
+    })
+}
+
+pub(super) fn has_capability(status: &str, number: u32) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits >> number & 1 == 1)
+}

@@ -1,0 +1,194 @@
+//! Devices that this one can stand for, so that what passes here passes there: their limits, what
+//! they do not have, the changes of state that they refuse, and the kernel's limit on pages that
+//! they keep in memory.
+//!
+//! Asked for with the environment variable [`VARIABLE`], before the process first opens a device.
+//! Without it a context has no [`Nic`], and that is all there is to pay.
+use crate::error::Error;
+use adverb_engine::{Cause, Limits, Payload, PostError, QpState, QpType, SendOp, SendWr};
+use std::sync::OnceLock;
+
+mod memlock;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use memlock::Locked;
+pub(crate) use memlock::pages_of;
+pub use table::ALL;
+
+/// The environment variable.
+pub const VARIABLE: &str = "ADVERB_AS_NIC";
+
+bitflags::bitflags! {
+    /// What a device has beside queue pairs, sends and receives.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Has: u32 {
+        /// RDMA read and write.
+        const RDMA = 1;
+        /// Atomic operations.
+        const ATOMIC = 1 << 1;
+        /// Immediate data.
+        const IMM = 1 << 2;
+        /// Sends that invalidate a key of the peer.
+        const INVALIDATE = 1 << 3;
+        /// Memory windows.
+        const WINDOWS = 1 << 4;
+        /// Shared receive queues.
+        const SRQ = 1 << 5;
+        /// Tag matching.
+        const TAGS = 1 << 6;
+        /// Device memory.
+        const DM = 1 << 7;
+        /// On-demand paging.
+        const ODP = 1 << 8;
+        /// Multicast groups.
+        const MULTICAST = 1 << 9;
+        /// Completion queues that change their size.
+        const RESIZE = 1 << 10;
+        /// Atomic write and flush.
+        const FLUSH = 1 << 11;
+        /// A queue pair in RESET may be reset again.
+        const RESET_TWICE = 1 << 12;
+        /// Requests that invalidate a key of one's own.
+        const LOCAL_INVALIDATE = 1 << 13;
+    }
+}
+
+impl Has {
+    const fn words(self) -> &'static str {
+        match self {
+            Has::RDMA => "RDMA read and write",
+            Has::ATOMIC => "atomic operations",
+            Has::IMM => "immediate data",
+            Has::INVALIDATE => "a send with invalidate",
+            Has::LOCAL_INVALIDATE => "local invalidation",
+            Has::WINDOWS => "memory windows",
+            Has::SRQ => "shared receive queues",
+            Has::TAGS => "tag matching",
+            Has::DM => "device memory",
+            Has::ODP => "on-demand paging",
+            Has::MULTICAST => "multicast",
+            Has::RESIZE => "resizing a completion queue",
+            Has::FLUSH => "atomic write and flush",
+            _ => "going from RESET to RESET",
+        }
+    }
+}
+
+/// A device that this one stands for.
+#[derive(Debug)]
+pub struct Nic {
+    /// As it is asked for.
+    pub name: &'static str,
+    /// The part whose numbers these are, and where they are from.
+    pub of: &'static str,
+    /// Kinds of queue pairs.
+    pub qp_types: &'static [QpType],
+    /// What it has.
+    pub has: Has,
+    /// Requests of a send or receive queue.
+    pub max_qp_wr: u32,
+    /// Elements of a send, and of a receive.
+    pub max_sge: u32,
+    /// Elements of an RDMA read.
+    pub max_sge_rd: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Reads and atomics at a time.
+    pub max_rd_atomic: u8,
+    /// Requests of a shared receive queue; 0 if it has none.
+    pub max_srq_wr: u32,
+}
+
+/// The device that was asked for, if one was.
+///
+/// # Errors
+/// EINVAL for a name that there is not.
+pub fn asked() -> Result<Option<&'static Nic>, Error> {
+    static ASKED: OnceLock<Option<String>> = OnceLock::new();
+    let asked = ASKED.get_or_init(|| {
+        let value = adverb_link::chosen(VARIABLE)?.to_string_lossy().into_owned();
+        Some(value).filter(|v| !v.is_empty())
+    });
+    asked.as_deref().map(|name| Nic::by_name(name).map_err(|why| Error::invalid(VARIABLE, why))).transpose()
+}
+
+impl Nic {
+    /// The device of a name.
+    ///
+    /// # Errors
+    /// In words, with the names that there are.
+    pub fn by_name(name: &str) -> Result<&'static Nic, String> {
+        ALL.iter().find(|nic| nic.name == name).ok_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|nic| nic.name).collect();
+            format!("there is no device {name:?} to stand for; {} are possible", names.join(", "))
+        })
+    }
+
+    pub(crate) fn limits(&self, own: Limits) -> Limits {
+        Limits {
+            max_qp_wr: self.max_qp_wr,
+            max_sge: self.max_sge,
+            max_inline: self.max_inline,
+            max_cqe: self.max_cqe,
+            max_rd_atomic: self.max_rd_atomic,
+            max_srq_wr: self.max_srq_wr,
+            ..own
+        }
+    }
+
+    /// EOPNOTSUPP if it lacks something.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP.
+    pub fn needs(&self, what: Has) -> Result<(), Error> {
+        if self.has.contains(what) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("{} does not have {}", self.name, what.words())))
+    }
+
+    pub(crate) fn check_qp_type(&self, kind: QpType) -> Result<(), Error> {
+        if self.qp_types.contains(&kind) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!("{} has no {kind:?} queue pairs, but {:?}", self.name, self.qp_types)))
+    }
+
+    /// A change of state that the standard allows and this device refuses.
+    pub(crate) fn check_change(&self, from: QpState, to: QpState) -> Result<(), Error> {
+        if from == QpState::Reset && to == QpState::Reset && !self.has.contains(Has::RESET_TWICE) {
+            let what = format!("qp_state is {to:?}");
+            return Err(Error::invalid(what, format!("{} refuses {}", self.name, Has::RESET_TWICE.words())));
+        }
+        Ok(())
+    }
+
+    /// A request that this device does not take.
+    pub(crate) fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let needed: &[Has] = match wr.op {
+            SendOp::Send | SendOp::FastReg(_) => &[],
+            SendOp::SendImm(_) => &[Has::IMM],
+            SendOp::SendInv(_) => &[Has::INVALIDATE],
+            SendOp::LocalInv(_) => &[Has::LOCAL_INVALIDATE],
+            SendOp::Write(_) | SendOp::Read(_) => &[Has::RDMA],
+            SendOp::WriteImm(..) => &[Has::RDMA, Has::IMM],
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => &[Has::ATOMIC],
+            SendOp::AtomicWrite(_) | SendOp::Flush { .. } => &[Has::FLUSH],
+            SendOp::BindMw(_) => &[Has::WINDOWS],
+        };
+        let refused = |op| Err(PostError::Invalid(Cause::OpNotSupported { op, on: self.name }));
+        if let Some(lacks) = needed.iter().find(|what| !self.has.contains(**what)) {
+            return refused(lacks.words());
+        }
+        match (wr.op, wr.data) {
+            (SendOp::Read(_), Payload::Sges(sges)) if sges.len() > self.max_sge_rd as usize => {
+                refused("a read into so many elements (max_sge_rd)")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Packets on their way to other processes of this host, which take them when they have room.
+use adverb_engine::Time;
+use adverb_link::{DELIVERY, Route, SLOT_SHIFT, Slot, add_packet};
+use adverb_wire::MAX_HEADER_LEN;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Packets of a queue pair on their way to other processes of this host.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    pub(super) peers: Vec<Peer>,
+    /// Messages of all of them.
+    pub(super) messages: usize,
+    /// Messages begun since the owners were given what waits, and whether the last one takes
+    /// another packet.
+    pub(super) begun: usize,
+    fits: bool,
+    /// A buffer to use again.
+    pub(super) spare: Vec<u8>,
+    pub(super) deaf: Deaf,
+}
+
+/// What waits for one process.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) slot: Slot,
+    pub(super) messages: VecDeque<Message>,
+}
+
+/// At most [`PACKETS`] packets and [`DELIVERY`] bytes.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) route: Route,
+    packets: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Message {
+    fn fits(&self) -> bool {
+        self.packets < PACKETS && self.bytes.len() + PACKET <= DELIVERY
+    }
+}
+
+/// Processes whose sockets are full.
+#[derive(Debug, Default)]
+pub(super) struct Deaf(Vec<Full>);
+
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    slot: Slot,
+    since: Time,
+    /// The log has said so.
+    said: bool,
+}
+
+/// A datagram waits for a process that takes nothing for this long.
+const DEAF: Duration = Duration::from_secs(2);
+
+impl Deaf {
+    /// The socket of `slot` is full, and was for long?
+    pub(super) fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
+        let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
+            self.0.push(Full { slot, since: now, said: false });
+            return false;
+        };
+        if now.since(full.since) < DEAF {
+            return false;
+        }
+        if !std::mem::replace(&mut full.said, true) {
+            let first = u32::from(slot) << SLOT_SHIFT;
+            log::warn!(
+                "the process of queue pairs {first:#x} and above takes nothing (is it stopped?): {what}"
+            );
+        }
+        true
+    }
+    /// The process takes messages again, or is gone.
+    pub(super) fn serves(&mut self, slot: Slot) {
+        self.0.retain(|full| full.slot != slot);
+    }
+}
+
+/// Packets in a message: few enough that a receiver's queue of a usual depth takes them between two
+/// polls.
+const PACKETS: usize = 64;
+
+/// Messages that may wait for one process before the queue pair pauses, and for all of them.
+const MESSAGES: usize = 4;
+const ALL_MESSAGES: usize = 64;
+/// The largest packet: its length, headers, a full path MTU.
+const PACKET: usize = 2 + MAX_HEADER_LEN + 4096;
+
+impl Backlog {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+    pub(crate) fn clear(&mut self) {
+        *self = Backlog { spare: std::mem::take(&mut self.spare), ..Backlog::default() };
+    }
+    /// Should what waits leave before more is added?
+    pub(super) fn is_due(&self) -> bool {
+        self.begun >= MESSAGES || self.begun > 0 && !self.fits || self.is_full()
+    }
+    pub(super) fn is_full(&self) -> bool {
+        self.messages >= ALL_MESSAGES || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
+    }
+    /// Adds a packet for the owner of `slot`.
+    pub(super) fn add(
+        &mut self,
+        slot: Slot,
+        route: &Route,
+        headers: &[u8],
+        payload_len: usize,
+        pad: u8,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) {
+        let at = self.peers.iter().position(|peer| peer.slot == slot).unwrap_or_else(|| {
+            self.peers.push(Peer { slot, messages: VecDeque::new() });
+            self.peers.len() - 1
+        });
+        let messages = &mut self.peers[at].messages;
+        let begins = !messages.back().is_some_and(|m| m.route == *route && m.fits());
+        if begins {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.clear();
+            messages.push_back(Message { route: *route, packets: 0, bytes });
+        }
+        let Some(message) = messages.back_mut() else { return };
+        if add_packet(&mut message.bytes, headers, payload_len, pad, fill) {
+            message.packets += 1;
+            self.fits = message.fits();
+            self.messages += usize::from(begins);
+            // What goes on where an earlier one waits is new as well.
+            self.begun = (self.begun + usize::from(begins)).max(1);
+        } else if begins {
+            self.spare = messages.pop_back().map(|m| m.bytes).unwrap_or_default();
+            if messages.is_empty() {
+                self.peers.remove(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Deadlines that have come.
+use super::queue_pair::AnyQp;
+use crate::host::Peer;
+use crate::node::{NEVER, Node, Timed};
+use adverb_engine::Time;
+use adverb_link::RxFrom;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How much later a timeout may count if a peer on this host has not read what was written to it,
+/// and the pace of looking.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_millis(2);
+impl Node {
+    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean
+    /// that a packet was lost.
+    fn is_behind(&self, peer: &Peer) -> bool {
+        peer.is_behind() || !self.rx.try_lock().is_some_and(|rx| rx.rings.are_empty())
+    }
+
+    /// Runs the timers that are due.
+    pub(super) fn run_timers(&self) -> bool {
+        if self.timers.next() > self.at_latest().0 {
+            return false;
+        }
+        let now = self.now();
+        let mut any = false;
+        while let Some((at, due)) = self.timers.pop_due(now) {
+            any = true;
+            let qp = match due {
+                Timed::Qp(qpn) => self.qp(qpn),
+                Timed::Cq(id) => {
+                    if let Some(cq) = self.cq_timer(id) {
+                        cq.timer_due(at, now);
+                    }
+                    None
+                }
+                Timed::Watch(id) => {
+                    if let Some(cq) = self.cq_timer(id) {
+                        cq.watch_due(now);
+                    }
+                    None
+                }
+                Timed::Mad => {
+                    self.mad_timer_due(at);
+                    None
+                }
+                Timed::Held => {
+                    // If somebody else receives just now, what is left is looked at again.
+                    let held = &self.held_at;
+                    if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                        self.receive(RxFrom::Every, false);
+                        self.keep_held_timer();
+                    }
+                    None
+                }
+            };
+            let Some(qp) = qp else { continue };
+            if !self.timer_due(&qp, at, now, false) {
+                // The answer may lie in a socket, as its reader is late.
+                self.receive(RxFrom::Every, false);
+                self.timer_due(&qp, at, now, true);
+            }
+        }
+        any
+    }
+
+    /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems
+    /// to be lost, and what has arrived is to be looked at first.
+    fn timer_due(&self, qp: &AnyQp, at: Time, now: Time, looked: bool) -> bool {
+        self.with_tx(|tx| {
+            let mut inner = qp.inner.lock();
+            if qp.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier one took its place, or it was that of a queue pair of the same number.
+                return true;
+            }
+            let overdue =
+                inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
+            if overdue && !looked && inner.peer.is_none() {
+                return false;
+            }
+            qp.timer_at.store(NEVER, Ordering::Relaxed);
+            // What is missing lies unread in one of two rings, or another thread is reading just
+            // now and was held up: nothing was lost.
+            let late = || match &inner.peer {
+                Some(peer) => !peer.is_gone() && self.is_behind(peer),
+                None => self.rx.is_locked(),
+            };
+            if overdue && late() {
+                let again = now + WAIT;
+                qp.timer_at.store(again.0, Ordering::Relaxed);
+                self.enter_timer(again, Timed::Qp(qp.number()), NEVER);
+            } else if inner.engine.poll_timeout().is_some_and(|at| at <= now) {
+                inner.engine.handle_timeout(now, &mut tx.effects);
+                self.pump(qp, &mut inner, tx);
+            } else {
+                self.keep_timer(qp, &inner);
+            }
+            true
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! How two processes of a host come to share memory.
+//!
+//! Each gives the other a ring to write to, its tables, its file and a bell. The bell is made for
+//! that one peer, and given again whenever the peer is greeted again: as long as the giver keeps
+//! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
+//! count of which the kernel says the same, so that no process is taken for another (TRU-3).
+use super::Node;
+use crate::host::{Gifts, Given, Lanes, MTU, Peer};
+use adverb_link::shm::Consumer;
+use adverb_link::{Bell, Greeting, Hello, LineId, RxFrom, Slot};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a process waits for the answer to its greeting; its peer's background thread gives it.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Peers that one process is at most: one for each copy of this library that it has loaded. Each
+/// costs descriptors and memory.
+const COPIES: usize = 4;
+/// Processes that have not answered whose answers are still waited for at most, by nobody in
+/// particular.
+const UNANSWERED: usize = 16;
+/// Slots of a greeting that the kernel is asked about at most, beside those that its sender was
+/// greeted at.
+const ASKED: usize = 64;
+
+impl Node {
+    /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it
+    /// if it is not known yet, and waits for its answer.
+    pub(crate) fn peer_of(&self, ip: std::net::IpAddr, qpn: u32) -> Option<Arc<Peer>> {
+        let lanes = self.lanes.as_ref()?;
+        let slot = adverb_link::slot_of_qpn(qpn)?;
+        if !self.is_own_address(ip) {
+            return None;
+        }
+        if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+            if !peer.has_ended() {
+                return Some(peer);
+            }
+            // Its slot may be another's by now, before the background thread has come to see its
+            // end.
+            self.see_end(&peer);
+        }
+        if self.link().owns(slot) {
+            return self.own_peer(lanes);
+        }
+        if lanes.refuses(slot) {
+            return None;
+        }
+        let _one = lanes.greeting.lock();
+        if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+            return Some(peer);
+        }
+        self.greet(lanes, slot)
+    }
+
+    /// This process as its own peer.
+    fn own_peer(&self, lanes: &Lanes) -> Option<Arc<Peer>> {
+        let _one = lanes.greeting.lock();
+        let slots = self.link().slots();
+        let known = slots.iter().find_map(|slot| lanes.known(*slot).filter(|p| p.is_own()));
+        let peer = match known {
+            Some(peer) => peer,
+            None => {
+                let own = Peer::own(lanes).and_then(|peer| peer.watch(&lanes.bells).map(|()| peer));
+                Arc::new(own.inspect_err(|e| log::info!("no lane within the process: {e}")).ok()?)
+            }
+        };
+        lanes.enter(&slots, &peer);
+        Some(peer)
+    }
+
+    fn hello(&self, lanes: &Lanes, wants_answer: bool) -> Hello {
+        Hello { nonce: lanes.nonce, wants_answer, mtu: MTU, slots: self.link().slots() }
+    }
+
+    /// Makes a ring for a process and gives it to the process, with all the rest.
+    fn send_hello(
+        &self,
+        lanes: &Lanes,
+        slot: Slot,
+        wants_answer: bool,
+        bell: &Bell,
+    ) -> io::Result<(LineId, Consumer)> {
+        let (ring, fd) = Consumer::create().map_err(io::Error::other)?;
+        let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [fd.as_fd(), rope, lanes.tables.as_fd(), lanes.file.fd()];
+        let line = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
+        Ok((line, ring))
+    }
+
+    fn greet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+        {
+            // Locked until the ring is entered: the answer, or the peer's own greeting, may be here
+            // before.
+            let mut greeted = lanes.greeted.lock();
+            if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+                return Some(peer);
+            }
+            let bell = greeted.remove(&slot).map_or_else(|| lanes.bells.make(), |given| Ok(given.bell));
+            let sent = bell.and_then(|bell| {
+                let (line, ring) = self.send_hello(lanes, slot, true, &bell)?;
+                Ok(Given { line, ring, bell })
+            });
+            match sent {
+                Ok(given) => greeted.insert(slot, given),
+                Err(e) => {
+                    let stranger = e.kind() == io::ErrorKind::PermissionDenied;
+                    let level = if stranger { log::Level::Warn } else { log::Level::Debug };
+                    log::log!(level, "slot {slot} is not greeted, its packets go over the network: {e}");
+                    // Nobody there now; whoever claims it next is to be asked.
+                    if e.kind() != io::ErrorKind::ConnectionRefused {
+                        lanes.refuse(slot);
+                    }
+                    return None;
+                }
+            };
+        }
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        loop {
+            self.receive(RxFrom::HandOver, false);
+            self.take_greetings();
+            if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
+                lanes.greeted.lock().remove(&slot);
+                return Some(peer);
+            }
+            if !lanes.greeted.lock().contains_key(&slot) {
+                // It has ended, and whoever has its slot next is to be asked; or another thread
+                // took its answer.
+                return lanes.known(slot).filter(|p| !p.is_gone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || lanes.refuses(slot) {
+                break;
+            }
+            let mut fds = [PollFd::new(self.packets_fd(), PollFlags::POLLIN)];
+            let wait = left.min(Duration::from_millis(1));
+            let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
+        }
+        let mut greeted = lanes.greeted.lock();
+        // One that is slow may answer yet, and is not to take the bell for that of a process that
+        // has ended.
+        if lanes.refuses(slot) || greeted.len() > UNANSWERED {
+            greeted.remove(&slot);
+        }
+        drop(greeted);
+        lanes.refuse(slot);
+        log::info!(
+            "the process of slot {slot} did not agree to share memory: it is reached over the network"
+        );
+        None
+    }
+
+    /// Answers greetings and enters those who sent them.
+    pub(crate) fn take_greetings(&self) -> bool {
+        let ended = self.link().ended();
+        let slots: Vec<Slot> = ended.iter().map(LineId::slot).collect();
+        self.mad_peers_ended(&slots);
+        if let Some(lanes) = self.lanes.as_ref().filter(|_| !ended.is_empty()) {
+            // What they were given nobody has.
+            lanes.greeted.lock().retain(|_, given| !ended.contains(&given.line));
+        }
+        let greetings = self.link().greetings();
+        let any = !greetings.is_empty();
+        for Greeting { mut hello, pid, fds } in greetings {
+            hello.slots = self.held_slots(&hello.slots, pid);
+            let Some(&first) = hello.slots.first() else {
+                log::debug!("a greeting of process {pid} names no slot of its own");
+                continue;
+            };
+            let Err(e) = self.take_greeting(&hello, pid, fds) else { continue };
+            log::info!("process {pid} is reached over the network: {e}");
+            let Some(lanes) = &self.lanes else { continue };
+            hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
+            // It may count on this process by now, which will read nothing of what it writes.
+            if !lanes.all.read().iter().any(|p| p.nonce() == hello.nonce) {
+                let _ = self.decline(first);
+            }
+        }
+        any
+    }
+
+    /// Those of the slots that the process holds, as the kernel says.
+    fn held_slots(&self, slots: &[Slot], pid: i32) -> Vec<Slot> {
+        let lanes = self.lanes.as_ref();
+        let mut left = ASKED;
+        let is_held = |slot: &Slot| {
+            // Nobody has a slot of ours.
+            if self.link().owns(*slot) {
+                return false;
+            }
+            // Asked for before.
+            if lanes.and_then(|l| l.known(*slot)).is_some_and(|p| p.pid() == pid && !p.has_left()) {
+                return true;
+            }
+            if !lanes.is_some_and(|lanes| lanes.greeted.lock().contains_key(slot)) {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+            }
+            self.link().is_held_by(*slot, pid)
+        };
+        let mut held = slots.to_vec();
+        held.retain(is_held);
+        held
+    }
+
+    /// Tells the process of a slot that this one shares no memory with it.
+    fn decline(&self, slot: Slot) -> io::Result<()> {
+        let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots: self.link().slots() };
+        self.link().greet(slot, &no, &[]).map(drop)
+    }
+
+    fn take_greeting(&self, hello: &Hello, pid: i32, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let first = hello.slots[0];
+        let Some(lanes) = &self.lanes else {
+            // Said once: then it need not wait for an answer that never comes.
+            return if hello.wants_answer { self.decline(first) } else { Ok(()) };
+        };
+        if hello.mtu == 0 {
+            for slot in &hello.slots {
+                lanes.refuse(*slot);
+                if let Some(peer) = lanes.known(*slot).filter(|p| p.pid() == pid) {
+                    self.leave(&peer, "shares no memory with this one after all");
+                }
+            }
+            return Ok(());
+        }
+        if hello.nonce == lanes.nonce {
+            return Ok(());
+        }
+        // Locked to the end: whoever greets this process meanwhile finds it known then, so that
+        // each makes one ring.
+        let mut greeted = lanes.greeted.lock();
+        let given = hello.slots.iter().find_map(|slot| greeted.remove(slot));
+        let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
+        match known {
+            // It left, and comes back.
+            Some(peer) if peer.pid() == pid && peer.has_left() => self.leave(&peer, "has left"),
+            Some(peer) => {
+                // None are needed; those that come have to be right.
+                let gifts = if fds.is_empty() { None } else { Some(Gifts::of(fds)?) };
+                return self.greeted_again(lanes, &peer, hello, pid, given, gifts);
+            }
+            None => {}
+        }
+        let of_process = |peer: &&Arc<Peer>| peer.pid() == pid && !peer.has_left();
+        if lanes.all.read().iter().filter(of_process).count() >= COPIES {
+            return Err(io::Error::other(format!("it is {COPIES} peers already")));
+        }
+        let gifts = Gifts::of(fds)?;
+        if gifts.has_ended() {
+            // By now; or it has taken the greeting back, and comes with another.
+            return Ok(());
+        }
+        let given = match given {
+            Some(given) => given,
+            None => {
+                let bell = lanes.bells.make()?;
+                let (line, ring) = self.send_hello(lanes, first, false, &bell)?;
+                Given { line, ring, bell }
+            }
+        };
+        let peer = Arc::new(Peer::new(pid, hello, given, gifts)?);
+        peer.watch(&lanes.bells)?;
+        lanes.enter(&hello.slots, &peer);
+        log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
+        Ok(())
+    }
+
+    /// A peer has one more slot than it had, looks for one of ours that it does not know, or has
+    /// lost what it was given. What either was given anew counts from now on; what lies in the old
+    /// rings is still read.
+    fn greeted_again(
+        &self,
+        lanes: &Lanes,
+        peer: &Arc<Peer>,
+        hello: &Hello,
+        pid: i32,
+        given: Option<Given>,
+        gifts: Option<Gifts>,
+    ) -> io::Result<()> {
+        if peer.pid() != pid || peer.is_own() {
+            return Err(io::Error::other("it says that it is another process"));
+        }
+        lanes.enter(&hello.slots, peer);
+        // Its bell it has already, and the peer's is the same as ever.
+        if let Some(Given { ring, .. }) = given {
+            lanes.add_ring(peer, ring);
+        }
+        let given = gifts.is_some();
+        if let Some(gifts) = gifts {
+            peer.replace_ring(gifts.ring)?;
+        }
+        let first = hello.slots[0];
+        match hello.wants_answer {
+            true if given => lanes.add_ring(peer, self.send_hello(lanes, first, false, peer.bell())?.1),
+            true => drop(self.link().greet(first, &self.hello(lanes, false), &[])?),
+            false => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,264 @@
+//! What open devices show of their port, and how it follows the interface: state, MTU, and the GID
+//! table.
+//!
+//! An entry of the table keeps its place while other addresses come and go, as queue pairs and
+//! address handles name it by its index. What was taken away leaves an empty entry behind, for the
+//! next address that comes.
+use crate::async_event::AsyncEvent;
+use crate::interfaces::{self, Interface, gid_of};
+use adverb_engine::{Gid, PathMtu};
+use adverb_sync::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Entries of the GID table, the empty ones included.
+pub const GID_TABLE: usize = 16;
+
+/// Whoever is told of changes of a port.
+pub(crate) trait Follower: Send + Sync {
+    /// Which.
+    fn port(&self) -> &Arc<Port>;
+    /// Addresses may have come.
+    fn open_what_came(&self);
+    /// Something has happened to the port.
+    fn raise_of_port(&self, event: AsyncEvent);
+}
+
+/// A port as its interface is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortState {
+    /// The interface is up and has a carrier.
+    pub up: bool,
+    /// MTU of the interface in bytes.
+    pub mtu: usize,
+    /// Speed in Mbit/s as the driver reports it, if it does.
+    pub speed: Option<u32>,
+    /// The GID table up to its last entry that is not empty; empty ones are zero.
+    pub gids: Vec<Gid>,
+}
+
+impl PortState {
+    pub(crate) fn of(interface: &Interface, table: &[Gid]) -> Self {
+        PortState {
+            up: interface.up,
+            mtu: interface.mtu,
+            speed: interface.speed,
+            gids: merged(table, &interface.addresses),
+        }
+    }
+
+    /// The largest path MTU whose packets fit.
+    #[must_use]
+    pub fn path_mtu(&self) -> PathMtu {
+        PathMtu::for_interface(self.mtu)
+    }
+}
+
+/// The port of an interface, shared by the contexts that are open on it.
+#[derive(Debug)]
+pub(crate) struct Port(RwLock<PortState>);
+
+impl Port {
+    pub(crate) fn state(&self) -> PortState {
+        self.0.read().clone()
+    }
+
+    pub(crate) fn gid(&self, index: usize) -> Gid {
+        self.0.read().gids.get(index).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn path_mtu(&self) -> PathMtu {
+        self.0.read().path_mtu()
+    }
+
+    /// Takes the interface's state over, `None` if there is no such interface any more, and answers
+    /// what programs are to be told.
+    fn follow(&self, interface: Option<&Interface>) -> Vec<AsyncEvent> {
+        let mut state = self.0.write();
+        let new = match interface {
+            Some(interface) => PortState::of(interface, &state.gids),
+            None => PortState { up: false, gids: Vec::new(), ..state.clone() },
+        };
+        let mut events = Vec::new();
+        if state.up && !new.up {
+            events.push(AsyncEvent::PortErr);
+        }
+        if state.gids != new.gids {
+            events.push(AsyncEvent::GidChange);
+        }
+        if !state.up && new.up {
+            events.push(AsyncEvent::PortActive);
+        }
+        if interface.is_none() {
+            events.push(AsyncEvent::DeviceFatal);
+        }
+        *state = new;
+        events
+    }
+}
+
+/// A table with these addresses, in which each has the place that it has in `table`.
+pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
+    let wanted: Vec<Gid> = addresses.iter().take(GID_TABLE).map(gid_of).collect();
+    let mut new: Vec<Gid> =
+        table.iter().map(|gid| if wanted.contains(gid) { *gid } else { Gid::default() }).collect();
+    for gid in wanted {
+        if new.contains(&gid) {
+            continue;
+        }
+        match new.iter_mut().find(|entry| entry.is_zero()) {
+            Some(empty) => *empty = gid,
+            None => new.push(gid),
+        }
+    }
+    while new.last().is_some_and(Gid::is_zero) {
+        new.pop();
+    }
+    new
+}
+
+/// A program that only asks for attributes needs no UDP port, but whoever opens a device mostly
+/// goes on to connect.
+fn say_who_is_in_the_way(interface: &Interface) {
+    for ip in &interface.addresses {
+        if let Some(taken) = adverb_link::port_of_others(*ip) {
+            log::warn!("nothing can be connected at adverb_{}: {taken}", interface.name);
+        }
+    }
+}
+
+/// The ports of a process.
+#[derive(Default)]
+pub(crate) struct Ports {
+    known: Mutex<Known>,
+    followers: Mutex<Vec<Weak<dyn Follower>>>,
+    /// There are events that the background thread has not told of yet.
+    pub(crate) any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By index of the interface.
+    ports: BTreeMap<u32, Arc<Port>>,
+    events: Vec<(Arc<Port>, AsyncEvent)>,
+}
+
+impl Ports {
+    /// All interfaces of this moment, each with its GID table. Open ports follow; of what changes
+    /// the background thread is to tell.
+    ///
+    /// The interfaces are asked for under the lock, so that nothing older comes after something
+    /// newer.
+    pub(crate) fn look(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+        let mut known = self.known.lock();
+        let found = interfaces::all()?;
+        let known = &mut *known;
+        known.ports.retain(|index, port| {
+            let interface = found.iter().find(|i| i.index == *index);
+            known.events.extend(port.follow(interface).into_iter().map(|event| (port.clone(), event)));
+            interface.is_some()
+        });
+        if !known.events.is_empty() {
+            self.any.store(true, Ordering::SeqCst);
+        }
+        let table = |interface: &Interface| match known.ports.get(&interface.index) {
+            Some(port) => port.state().gids,
+            None => merged(&[], &interface.addresses),
+        };
+        Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
+    }
+
+    /// The port of an interface, which is followed from now on.
+    pub(crate) fn open(&self, interface: &Interface, table: &[Gid]) -> Arc<Port> {
+        let mut known = self.known.lock();
+        let new = || {
+            say_who_is_in_the_way(interface);
+            Arc::new(Port(RwLock::new(PortState::of(interface, table))))
+        };
+        known.ports.entry(interface.index).or_insert_with(new).clone()
+    }
+
+    /// Tells this one from now on.
+    pub(crate) fn enter(&self, follower: Weak<dyn Follower>) {
+        let mut followers = self.followers.lock();
+        followers.retain(|known| known.strong_count() > 0);
+        followers.push(follower);
+    }
+
+    /// Tells of what has changed. Only from the background thread, with no lock held.
+    pub(crate) fn tell(&self) {
+        self.any.store(false, Ordering::SeqCst);
+        let events = std::mem::take(&mut self.known.lock().events);
+        let followers: Vec<_> = self.followers.lock().iter().filter_map(Weak::upgrade).collect();
+        for follower in followers {
+            follower.open_what_came();
+            for (port, event) in &events {
+                if Arc::ptr_eq(port, follower.port()) {
+                    follower.raise_of_port(*event);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn gids(list: &[&str]) -> Vec<Gid> {
+        list.iter()
+            .map(|ip| if ip.is_empty() { Gid::default() } else { gid_of(&ip.parse().unwrap()) })
+            .collect()
+    }
+
+    fn ips(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|ip| ip.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn sys_5_an_entry_keeps_its_place() {
+        let table = merged(&[], &ips(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
+        assert_eq!(table, gids(&["fe80::1", "192.0.2.1", "2001:db8::1"]));
+        // One that comes stands behind, whatever its kind.
+        let more = merged(&table, &ips(&["fe80::1", "192.0.2.1", "192.0.2.2", "2001:db8::1"]));
+        assert_eq!(more, gids(&["fe80::1", "192.0.2.1", "2001:db8::1", "192.0.2.2"]));
+        // One that goes leaves its place to the next.
+        let less = merged(&more, &ips(&["fe80::1", "192.0.2.2", "2001:db8::1"]));
+        assert_eq!(less, gids(&["fe80::1", "", "2001:db8::1", "192.0.2.2"]));
+        let filled = merged(&less, &ips(&["fe80::1", "192.0.2.9", "192.0.2.2", "2001:db8::1"]));
+        assert_eq!(filled, gids(&["fe80::1", "192.0.2.9", "2001:db8::1", "192.0.2.2"]));
+        assert_eq!(merged(&less, &[]), gids(&[]));
+        let many: Vec<IpAddr> = (0..40).map(|n| IpAddr::from([192, 0, 2, n])).collect();
+        assert_eq!(merged(&less, &many).len(), GID_TABLE);
+    }
+
+    #[test]
+    fn sys_5_each_change_has_its_event() {
+        let mut interface = Interface {
+            name: "x".into(),
+            index: 7,
+            mtu: 1500,
+            mac: [0; 6],
+            loopback: false,
+            speed: None,
+            up: true,
+            addresses: ips(&["192.0.2.1"]),
+        };
+        let ports = Ports::default();
+        let port = ports.open(&interface, &[]);
+        assert_eq!(port.follow(Some(&interface)), []);
+        interface.mtu = 9000;
+        assert_eq!((port.follow(Some(&interface)), port.path_mtu()), (vec![], PathMtu::Mtu4096));
+        interface.up = false;
+        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::PortErr]);
+        interface.addresses = ips(&["192.0.2.2"]);
+        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::GidChange]);
+        interface.up = true;
+        assert_eq!(port.follow(Some(&interface)), [AsyncEvent::PortActive]);
+        let all = [AsyncEvent::PortErr, AsyncEvent::GidChange, AsyncEvent::DeviceFatal];
+        assert_eq!(port.follow(None), all);
+        assert_eq!(port.state(), PortState { up: false, mtu: 9000, speed: None, gids: vec![] });
+    }
+}

@@ -1,0 +1,56 @@
+//! What peers on this host see of a queue pair.
+use super::Node;
+use super::queue_pair::{AnyQp, QpInner};
+use adverb_engine::{QpState, QpType};
+use adverb_link::shm::QpEntry;
+
+impl Node {
+    /// Lets peers on this host see what they may do with it.
+    pub(crate) fn publish(&self, qp: &AnyQp, inner: &mut QpInner) {
+        let Some(lanes) = &self.lanes else { return };
+        let attr = inner.engine.attr();
+        let peer = inner.peer.as_ref().filter(|peer| {
+            matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+                && qp.qp_type().is_reliable()
+                && !peer.is_gone()
+        });
+        let Some(peer) = peer else { return self.unpublish(qp, inner) };
+        // Of an XRC connection nothing is performed but by packets; that it stands is said all the
+        // same.
+        let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
+        let access = if qp.qp_type() == QpType::Rc && !counted { attr.access.bits() } else { 0 };
+        let entry = QpEntry {
+            qpn: qp.number(),
+            peer_qpn: attr.dest_qpn,
+            peer_nonce: peer.nonce(),
+            pd: inner.engine.config().pd.0,
+            access,
+            ready: true,
+        };
+        // Whoever looks while it is rewritten finds none.
+        if inner.shown.as_ref() == Some(&entry) {
+            return;
+        }
+        let _turn = lanes.publishing.lock();
+        inner.shown = lanes.published.set_qp(&entry).then_some(entry);
+    }
+
+    /// Peers do nothing with it any more; those who do it now are waited for by
+    /// [`Lanes::settle`](crate::host::Lanes::settle).
+    pub(super) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
+        if let Some(lanes) = self.lanes.as_ref().filter(|_| inner.is_shown()) {
+            let _turn = lanes.publishing.lock();
+            lanes.published.remove_qp(qp.number());
+            inner.shown = None;
+        }
+    }
+
+    /// Takes it back if the queue pair has failed. Before its program hears of that and uses its
+    /// memory for something else.
+    #[inline]
+    pub(super) fn publish_failure(&self, qp: &AnyQp, inner: &mut QpInner) {
+        if inner.is_shown() && inner.engine.state() == QpState::Err {
+            self.unpublish(qp, inner);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The objects of a process by their numbers.
+use super::Node;
+use super::queue_pair::{AnyQp, Owner, QueuePair};
+use super::timers::TimedQueue;
+use crate::error::Error;
+use adverb_engine::PdId;
+use adverb_sync::{Mutex, RwLock};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Objects other than queue pairs, and the next number of each kind.
+pub(super) struct Registry {
+    next_pd: AtomicU32,
+    next_cq: AtomicU32,
+    next_srq: AtomicU32,
+    /// Shared receive queues, of which the node knows no more than the number.
+    srqs: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
+    /// Completion queues that the timer queue may name: moderated or watched ones.
+    timed_cqs: Mutex<HashMap<u32, Weak<dyn TimedQueue>>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Registry {
+            next_pd: AtomicU32::new(1),
+            next_cq: AtomicU32::new(1),
+            next_srq: AtomicU32::new(1),
+            srqs: RwLock::default(),
+            timed_cqs: Mutex::default(),
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new_pd(&self) -> PdId {
+        PdId(self.registry.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn new_cq(&self) -> u32 {
+        self.registry.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Enters the queue pair that `make` makes for a free number.
+    pub(crate) fn add_qp<O: Owner>(
+        &self,
+        make: impl FnOnce(u32) -> Arc<QueuePair<O>>,
+    ) -> Result<Arc<QueuePair<O>>, Error> {
+        let (qp, claimed) = self.qps.insert(&self.link, make)?;
+        if claimed && let Err(e) = self.watch() {
+            self.qps.remove(qp.number());
+            return Err(e);
+        }
+        Ok(qp)
+    }
+
+    /// Keeps a queue pair number from being given again.
+    pub(crate) fn reserve_qpn(&self, qpn: u32) {
+        self.qps.reserve(qpn);
+    }
+
+    /// Ends one reservation of it.
+    pub(crate) fn release_qpn(&self, qpn: u32) {
+        self.qps.release(qpn);
+    }
+
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.link.remove_qp(qpn);
+        self.qps.remove(qpn);
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<AnyQp>> {
+        self.qps.get(qpn)
+    }
+
+    /// Enters the shared receive queue that `make` makes for a free number.
+    pub(crate) fn add_srq<T: Any + Send + Sync>(&self, make: impl FnOnce(u32) -> Arc<T>) -> Arc<T> {
+        let number = self.registry.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+        let srq = make(number);
+        self.registry.srqs.write().insert(number, srq.clone());
+        srq
+    }
+
+    pub(crate) fn remove_srq(&self, number: u32) {
+        self.registry.srqs.write().remove(&number);
+    }
+
+    /// The shared receive queue with this number.
+    pub(crate) fn srq<T: Any + Send + Sync>(&self, number: u32) -> Option<Arc<T>> {
+        let srq = self.registry.srqs.read().get(&number).cloned()?;
+        srq.downcast().ok()
+    }
+
+    pub(crate) fn add_cq_timer(&self, number: u32, cq: Weak<dyn TimedQueue>) {
+        self.registry.timed_cqs.lock().insert(number, cq);
+    }
+
+    pub(crate) fn remove_cq_timer(&self, number: u32) {
+        self.registry.timed_cqs.lock().remove(&number);
+    }
+
+    pub(super) fn cq_timer(&self, number: u32) -> Option<Arc<dyn TimedQueue>> {
+        self.registry.timed_cqs.lock().get(&number).and_then(Weak::upgrade)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a tag matching SRQ does for peers that ask for a rendezvous: a READ of their data and a
+//! message that it was read, both through the send queue of the queue pair, which is the SRQ's to
+//! use for that.
+use super::Node;
+use super::queue_pair::{AnyQp, QpInner};
+use crate::error::Error;
+use adverb_engine::tags::MAX_TAG_SGE;
+use adverb_engine::{
+    Cause, Completion, CqRef, Effects, Payload, QpCap, QpState, QpType, SendFlags, SendOp, SendWr, WcOpcode,
+    WcStatus,
+};
+use adverb_wire::tag_matching::RENDEZVOUS_LEN;
+use std::sync::Arc;
+
+/// Requests of a rendezvous: the READ, and what ends it.
+const REQUESTS: usize = 2;
+/// Rendezvous that a queue pair has under way at once; others wait.
+const AT_ONCE: u32 = 32;
+
+/// Makes room for them beside what the program asks for.
+///
+/// # Errors
+/// EINVAL if the queue pair has no READs.
+pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
+    if qp_type != QpType::Rc {
+        let what = format!("srq of a {qp_type:?} queue pair");
+        return Err(Error::invalid(what, "a tag matching SRQ serves RC queue pairs (IBV_TM_CAP_RC)"));
+    }
+    cap.max_send_wr += AT_ONCE * REQUESTS as u32;
+    cap.max_send_sge = cap.max_send_sge.max(MAX_TAG_SGE);
+    cap.max_inline_data = cap.max_inline_data.max(RENDEZVOUS_LEN as u32);
+    Ok(())
+}
+
+impl Node {
+    /// Posts what waits, as far as there is room; in ERR it fails.
+    #[cold]
+    pub(super) fn begin_rendezvous(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
+        let mut posted = false;
+        while let Some(next) = inner.rendezvous.front() {
+            match inner.engine.state() {
+                QpState::Rts if inner.engine.free_sends() >= REQUESTS => {}
+                QpState::Err => {
+                    let cause = inner.engine.first_error().cloned().unwrap_or_else(|| {
+                        let (op, state) = ("a rendezvous", QpState::Err);
+                        Arc::new(Cause::WrongState { op, state })
+                    });
+                    let status = WcStatus::WrFlushErr;
+                    let failed =
+                        Completion::failure(next.wr_id, qp.number(), WcOpcode::TmRecv, status, cause);
+                    effects.completions.push((CqRef::Recv, failed));
+                    inner.rendezvous.pop_front();
+                    continue;
+                }
+                _ => break,
+            }
+            let read = SendWr {
+                wr_id: next.wr_id,
+                flags: SendFlags::RENDEZVOUS | SendFlags::SIGNALED,
+                op: SendOp::Read(next.from),
+                data: Payload::Sges(&next.sges),
+                ud: None,
+                xrc_srqn: 0,
+            };
+            let fin = SendWr {
+                flags: SendFlags::RENDEZVOUS | SendFlags::FENCE | SendFlags::INLINE,
+                op: SendOp::Send,
+                data: Payload::Inline(&[&next.fin]),
+                ..read
+            };
+            // There is room and the state is right: both are taken.
+            let taken = inner.engine.stage_send(&read).and_then(|()| inner.engine.stage_send(&fin));
+            debug_assert!(taken.is_ok(), "{taken:?}");
+            inner.rendezvous.pop_front();
+            posted = true;
+        }
+        if posted {
+            inner.engine.commit_sends(effects);
+            self.pump_soon(qp);
+        }
+    }
+}

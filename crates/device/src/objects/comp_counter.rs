@@ -1,0 +1,53 @@
+//! Completion counters: how many operations ended, without a completion for each.
+use crate::counts::Counts;
+use crate::error::Error;
+use crate::objects::context::Context;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub use crate::counts::{CounterType, MAX_COUNTERS};
+
+/// Counts operations of queue pairs that ended, the good and the failed apart. Failed ones are
+/// counted by one each, whatever the type. Counts wrap to zero.
+#[derive(Debug)]
+pub struct CompCounter {
+    context: Arc<Context>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl CompCounter {
+    /// Makes one, at zero.
+    ///
+    /// # Errors
+    /// ENOMEM beyond [`MAX_COUNTERS`]; EIO in a child of `fork`.
+    pub fn new(context: &Arc<Context>, counter_type: CounterType) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let counts = Counts::new(counter_type)?;
+        Ok(Arc::new(CompCounter { context: context.clone(), counts }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// The count of what succeeded.
+    #[must_use]
+    pub fn good(&self) -> &AtomicU64 {
+        &self.counts.good
+    }
+    /// The count of what failed.
+    #[must_use]
+    pub fn failed(&self) -> &AtomicU64 {
+        &self.counts.failed
+    }
+    /// Ends it; refused while queue pairs have it attached.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn destroy(&self) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.counts.uses.check_unused()
+    }
+}

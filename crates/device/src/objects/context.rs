@@ -1,0 +1,295 @@
+//! An open device.
+use crate::async_event::{AsyncEvent, Source, Subject};
+use crate::error::Error;
+use crate::faults::Call;
+use crate::nic::{self, Has, Nic};
+use crate::node::Node;
+use crate::node::ports::{Follower, Port, PortState};
+use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
+use crate::objects::event_queue::EventQueue;
+use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// An address as `ibv_ah_attr` gives it.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct AhAttr {
+    pub dgid: Gid,
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: bool,
+    pub port_num: u8,
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct Context {
+    device: Arc<Device>,
+    node: Arc<Node>,
+    limits: Limits,
+    nic: Option<&'static Nic>,
+    port: Arc<Port>,
+    /// Packets are to come at every address of the port.
+    at_every_address: AtomicBool,
+    pub(crate) events: EventQueue<(AsyncEvent, Source)>,
+    pub(crate) dm_used: AtomicUsize,
+}
+
+impl Device {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What the kernel refused: descriptors, threads, the slot of the process.
+    pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
+        Context::new(self)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.node.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Context {
+    fn new(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        let node = Node::get()?;
+        node.fault_call(Call::OpenDevice)?;
+        let nic = nic::asked()?;
+        let limits = device.limits();
+        let port = node.ports.open(device.interface(), &device.gids());
+        let context = Arc::new(Context {
+            device: device.clone(),
+            node,
+            limits: nic.map_or(limits, |nic| nic.limits(limits)),
+            nic,
+            port,
+            at_every_address: AtomicBool::new(false),
+            events: EventQueue::new()?,
+            dm_used: AtomicUsize::new(0),
+        });
+        let follower: Weak<Context> = Arc::downgrade(&context);
+        context.node.open.fetch_add(1, Ordering::AcqRel);
+        context.node.ports.enter(follower);
+        // The list of devices may be an old one.
+        context.node.look_at_interfaces()?;
+        Ok(context)
+    }
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+    /// The process's engine.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+    /// What the device offers. The port's MTU is that of the time when it was opened; see
+    /// [`Context::port_mtu`].
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+    /// The device that it stands for, if that was asked for.
+    #[must_use]
+    pub fn nic(&self) -> Option<&'static Nic> {
+        self.nic
+    }
+    /// EOPNOTSUPP if the device that it stands for lacks something.
+    pub(crate) fn needs(&self, what: Has) -> Result<(), Error> {
+        self.nic.map_or(Ok(()), |nic| nic.needs(what))
+    }
+    /// The same, with the port's MTU of this moment.
+    pub(crate) fn limits_now(&self) -> Limits {
+        Limits { port_mtu: self.port_mtu(), ..self.limits }
+    }
+    /// The largest path MTU whose packets fit the interface now.
+    #[must_use]
+    pub fn port_mtu(&self) -> PathMtu {
+        self.port.path_mtu()
+    }
+    /// The port as it is now.
+    #[must_use]
+    pub fn port_state(&self) -> PortState {
+        self.port.state()
+    }
+    /// The GID table as it is now, up to its last entry that is not empty.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        self.port.state().gids
+    }
+    /// A GID of the port; the zero GID for an empty entry.
+    ///
+    /// # Errors
+    /// EINVAL for another port or an index beyond the table.
+    pub fn gid(&self, port: u8, index: usize) -> Result<Gid, Error> {
+        self.check_port(port)?;
+        if index >= usize::from(self.limits.gids) {
+            return Err(Error::invalid(
+                format!("GID index is {index}"),
+                format!("the table has {}", self.limits.gids),
+            ));
+        }
+        Ok(self.port.gid(index))
+    }
+    /// The P_Key at an index.
+    ///
+    /// # Errors
+    /// EINVAL for another port or an index beyond the table.
+    pub fn pkey(&self, port: u8, index: usize) -> Result<u16, Error> {
+        self.check_port(port)?;
+        if index >= usize::from(PKEYS) {
+            return Err(Error::invalid(format!("P_Key index is {index}"), format!("the table has {PKEYS}")));
+        }
+        Ok(DEFAULT_PKEY)
+    }
+    /// EINVAL unless the port exists.
+    ///
+    /// # Errors
+    /// EINVAL.
+    pub fn check_port(&self, port: u8) -> Result<(), Error> {
+        if port != PORT {
+            return Err(Error::invalid(format!("port number is {port}"), "the device has port 1"));
+        }
+        Ok(())
+    }
+    /// Resolves an address: checks it and finds the local GID behind its index.
+    ///
+    /// # Errors
+    /// EINVAL naming the field.
+    pub fn resolve(&self, attr: &AhAttr) -> Result<AddressVector, Error> {
+        self.check_port(attr.port_num)?;
+        if !attr.is_global {
+            return Err(Error::invalid("is_global is 0", "RoCE addresses need a GRH (a destination GID)"));
+        }
+        let sgid = self.gid(attr.port_num, usize::from(attr.sgid_index))?;
+        if sgid.is_zero() {
+            return Err(Error::invalid(
+                format!("sgid_index is {}", attr.sgid_index),
+                format!(
+                    "that GID table entry is empty, the port has {}",
+                    self.gids().iter().filter(|gid| !gid.is_zero()).count()
+                ),
+            ));
+        }
+        if attr.dgid.is_zero() {
+            return Err(Error::invalid("dgid", "the destination GID is zero"));
+        }
+        let dgid = crate::objects::multicast::toward(&attr.dgid, sgid.ipv4().is_some());
+        if sgid.ipv4().is_some() != dgid.ipv4().is_some() {
+            return Err(Error::invalid(
+                format!("dgid is {dgid}, sgid is {sgid}"),
+                "both must be IPv4 or both IPv6",
+            ));
+        }
+        Ok(AddressVector {
+            sgid,
+            dgid,
+            scope_id: self.device.interface().index,
+            sgid_index: attr.sgid_index,
+            hop_limit: attr.hop_limit,
+            traffic_class: attr.traffic_class,
+            flow_label: attr.flow_label & 0x000f_ffff,
+            sl: attr.sl,
+            src_path_bits: attr.src_path_bits,
+            static_rate: attr.static_rate,
+            is_global: true,
+            dlid: attr.dlid,
+            port_num: attr.port_num,
+        })
+    }
+    /// Opens port 4791 at every address of the device: a datagram QP receives on all of them.
+    pub(crate) fn open_all(&self) -> Result<(), Error> {
+        self.at_every_address.store(true, Ordering::Relaxed);
+        let mut first = None;
+        let mut opened = 0;
+        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
+            match self.open_gid(gid) {
+                Ok(()) => opened += 1,
+                Err(e) => first = first.or(Some(e)),
+            }
+        }
+        match first {
+            Some(e) if opened == 0 => Err(e),
+            _ => Ok(()),
+        }
+    }
+    /// Opens port 4791 at one GID.
+    pub(crate) fn open_gid(&self, gid: &Gid) -> Result<(), Error> {
+        let (ip, scope) = self.address_of(gid);
+        self.node.open_address(ip, scope).map(drop)
+    }
+    /// The address of a GID, and the interface that it needs.
+    fn address_of(&self, gid: &Gid) -> (IpAddr, u32) {
+        let ip = crate::interfaces::ip_of(gid);
+        let local = matches!(ip, IpAddr::V6(a) if crate::interfaces::is_link_local(&a));
+        (ip, if local { self.device.interface().index } else { 0 })
+    }
+    /// The descriptor of asynchronous events.
+    #[must_use]
+    pub fn async_fd(&self) -> RawFd {
+        self.events.raw_fd()
+    }
+    /// The same, borrowed: for polling it beside others, or for its `O_NONBLOCK`.
+    #[must_use]
+    pub fn async_events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+    /// An event about an object.
+    pub(crate) fn raise(&self, event: AsyncEvent, object: Arc<dyn Subject>) {
+        self.add_event(event, Source::Object(object));
+    }
+    fn add_event(&self, event: AsyncEvent, source: Source) {
+        log::debug!("asynchronous event {event:?}");
+        self.events.push((event, source));
+    }
+    /// Takes back unread events about an object that is being destroyed.
+    pub(crate) fn forget<T>(&self, object: &T) {
+        let address = std::ptr::from_ref(object).cast::<()>();
+        self.events.remove(|(_, source)| match source {
+            Source::Object(object) => Arc::as_ptr(object).cast::<()>() == address,
+            Source::Port(_) => false,
+        });
+    }
+    /// Device memory in use, bytes.
+    #[must_use]
+    pub fn dm_used(&self) -> usize {
+        self.dm_used.load(Ordering::Relaxed)
+    }
+}
+
+impl Follower for Context {
+    fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+    /// Opens port 4791 at addresses that have come, for datagram queue pairs. One that is not ready
+    /// yet is tried again with the next news.
+    fn open_what_came(&self) {
+        if !self.at_every_address.load(Ordering::Relaxed) {
+            return;
+        }
+        for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
+            let (ip, scope) = self.address_of(gid);
+            if let Err(e) = self.node.open_address_quietly(ip, scope) {
+                log::info!("{}: {e}", self.device.name());
+            }
+        }
+    }
+    /// An event about the port. An unread one of the same kind says no more than this one: a
+    /// program that does not read them keeps few.
+    fn raise_of_port(&self, event: AsyncEvent) {
+        log::info!("{}: {event:?}", self.device.name());
+        self.events.remove(|(unread, _)| *unread == event);
+        self.add_event(event, Source::Port(PORT));
+    }
+}

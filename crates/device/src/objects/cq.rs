@@ -1,0 +1,483 @@
+//! Completion queues and completion channels.
+use self::notify::{Closed, Lost, NotifyCore};
+use self::watch::Watch;
+use crate::acks::Acks;
+use crate::async_event::{AsyncEvent, Subject};
+use crate::error::Error;
+use crate::faults::Call;
+use crate::nic::Has;
+use crate::node::{Timed, TimedQueue};
+use crate::objects::context::Context;
+use crate::uses::Uses;
+use adverb_engine::cq::arm::ArmKind;
+use adverb_engine::{Cause, Completion, Time};
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+mod channel;
+pub mod hunt;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod notify;
+mod trace;
+mod watch;
+
+pub use channel::CompChannel;
+pub use notify::ArmSite;
+pub use watch::{Overlooked, set_code_namer};
+
+/// Where the events of a completion queue go.
+#[derive(Clone, Debug)]
+pub enum Sink {
+    /// Nowhere (CQN-11).
+    None,
+    /// To a completion channel.
+    Channel(Arc<CompChannel>),
+    /// To the face's own.
+    Custom(Arc<dyn Notify>),
+}
+
+/// Takes the events of completion queues.
+pub trait Notify: Send + Sync + std::fmt::Debug {
+    /// An arm of `cq` was satisfied. Called under the queue's lock, by whichever thread added the
+    /// completion: it may only wake somebody, and must not call the queue.
+    fn notify(&self, cq: &Arc<Cq>);
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    context: Arc<Context>,
+    number: u32,
+    sink: Sink,
+    core: NotifyCore,
+    /// Events in the channel that nobody has read.
+    unread: AtomicUsize,
+    watch: Watch,
+    acks: Acks,
+    async_acks: Acks,
+    pub(crate) uses: Uses,
+    /// The face's own word: the C object of this queue.
+    cookie: AtomicUsize,
+    destroyed: AtomicBool,
+    /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `core`.
+    timer_at: AtomicU64,
+    /// The timer queue knows its number.
+    timed: OnceLock<()>,
+    /// Nobody asks when completions were added.
+    untimed: AtomicBool,
+    /// Its program is hunted.
+    hunted: Option<Box<hunt::Hunted>>,
+}
+
+impl Cq {
+    /// Makes a queue of at least `cqe` entries.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad argument.
+    pub fn new(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<&Arc<CompChannel>>,
+        comp_vector: u32,
+    ) -> Result<Arc<Self>, Error> {
+        Cq::with_sink(context, cqe, channel.map_or(Sink::None, |c| Sink::Channel(c.clone())), comp_vector)
+    }
+
+    /// Makes a queue of at least `cqe` entries whose events go to `sink`.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad argument.
+    pub fn with_sink(
+        context: &Arc<Context>,
+        cqe: u32,
+        sink: Sink,
+        comp_vector: u32,
+    ) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        context.node().fault_call(Call::CreateCq)?;
+        let max = context.limits().max_cqe;
+        if cqe == 0 || cqe > max {
+            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+        }
+        if comp_vector >= crate::objects::device::COMP_VECTORS {
+            return Err(Error::invalid(
+                format!("comp_vector is {comp_vector}"),
+                format!("the device has {}", crate::objects::device::COMP_VECTORS),
+            ));
+        }
+        let cq = Arc::new(Cq {
+            context: context.clone(),
+            number: context.node().new_cq(),
+            sink,
+            core: NotifyCore::new(cqe),
+            unread: AtomicUsize::new(0),
+            watch: Watch::default(),
+            acks: Acks::default(),
+            async_acks: Acks::default(),
+            uses: Uses::new("the completion queue"),
+            cookie: AtomicUsize::new(0),
+            destroyed: AtomicBool::new(false),
+            timer_at: AtomicU64::new(u64::MAX),
+            timed: OnceLock::new(),
+            untimed: AtomicBool::new(false),
+            hunted: hunt::Hunted::new(),
+        });
+        cq.enter_hunt();
+        if let Sink::Channel(channel) = &cq.sink {
+            channel.add(&cq);
+        }
+        Ok(cq)
+    }
+
+    /// Nobody will ask for the time stamps of its completions, and they need not be taken: a look
+    /// at the clock costs as much as all the rest of adding one.
+    pub fn without_timestamps(&self) {
+        self.untimed.store(true, Ordering::Relaxed);
+    }
+
+    /// A completion that does not fit takes the place of the oldest one, and the queue never falls
+    /// into error: the consumer answers for its size (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub fn ignore_overrun(&self) {
+        self.core.ignore_overrun();
+    }
+
+    /// Its number in this process.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The face's own word.
+    #[must_use]
+    pub fn cookie(&self) -> usize {
+        self.cookie.load(Ordering::Acquire)
+    }
+    /// Sets the face's own word.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Release);
+    }
+    /// The context it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Entries it holds.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.core.capacity()
+    }
+
+    /// Adds a completion and, if an arm fires, its event.
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        completion: Completion,
+        now: impl FnOnce() -> Time,
+    ) -> Result<(), Cause> {
+        let completion = match &self.hunted {
+            None => completion,
+            Some(_) => match self.hold(completion) {
+                Some(completion) => completion,
+                None => return Ok(()),
+            },
+        };
+        self.add(completion, now)
+    }
+
+    fn add(self: &Arc<Self>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
+        let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
+        trace::completion(self.number, &completion);
+        let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
+        pushed.map_err(|Lost { cause, first }| {
+            if first {
+                log::error!("{cause}; poll it more often or make it larger");
+                self.context.raise(AsyncEvent::CqErr, self.clone());
+            }
+            cause
+        })
+    }
+
+    /// Called under the lock.
+    fn notify(self: &Arc<Self>, cq: &adverb_engine::Cq) {
+        match &self.sink {
+            Sink::None => {}
+            Sink::Channel(channel) => {
+                // A persistent arm makes events whether or not anybody reads them: no more than
+                // there are entries.
+                let unread = self.unread.load(Ordering::Relaxed);
+                if !cq.is_persistent() || unread < cq.capacity() as usize {
+                    self.unread.fetch_add(1, Ordering::Relaxed);
+                    trace::event(self.number);
+                    channel.push(self.clone());
+                }
+            }
+            Sink::Custom(sink) => sink.notify(self),
+        }
+    }
+
+    /// An event of this queue was handed to the program; called under the channel's lock.
+    fn event_read(&self) {
+        self.unread.fetch_sub(1, Ordering::Relaxed);
+        self.acks.note_read();
+    }
+
+    /// Takes up to `max` completions, oldest first. An empty queue makes the device progress first.
+    ///
+    /// # Errors
+    /// The cause, if the queue overflowed and nothing is left in it.
+    pub fn poll(self: &Arc<Self>, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        let node = self.context.node();
+        node.fault_call(Call::PollCq).map_err(|_| Cause::Injected)?;
+        node.program_looks();
+        if self.is_empty() {
+            node.progress_polling();
+        } else {
+            node.pump_pending();
+        }
+        if self.hunted.is_some() {
+            return self.poll_hunted(max, take);
+        }
+        self.core.poll(max, take)
+    }
+
+    /// Takes another completion after [`Cq::poll`] gave one. It makes no progress, and it stops at
+    /// a completion that made an event which nobody has read yet: that one is left for the event to
+    /// find, unless the caller was told `Ok(0)` before and will `insist`. So a program that arms
+    /// and then polls until empty does not meet an event for an empty queue, though the completion
+    /// came between the two. That event would be legal (CQN-8), but between a NIC's arm and poll
+    /// there are nanoseconds, and here the time for which a program may lose the processor: some
+    /// take it for an error.
+    ///
+    /// # Errors
+    /// The cause, if the queue overflowed and nothing is left in it.
+    pub fn poll_next(self: &Arc<Self>, insist: bool, take: impl FnMut(Completion)) -> Result<usize, Cause> {
+        let leave = |cq: &adverb_engine::Cq| {
+            !insist && self.unread.load(Ordering::Relaxed) > 0 && cq.next_made_the_event()
+        };
+        if self.hunted.is_some() {
+            return self.poll_hunted(1, take);
+        }
+        self.core.poll_unless(leave, 1, take)
+    }
+
+    /// Completions waiting now; makes no progress.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.waiting()
+    }
+    /// None waiting now?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
+    /// many. An empty queue makes the device progress first.
+    pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
+        let node = self.context.node();
+        node.program_looks();
+        if self.is_empty() {
+            node.progress_polling();
+        }
+        self.core.peek(max, show)
+    }
+
+    /// It overflowed: completions were lost, and none is added any more.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.core.is_broken()
+    }
+
+    /// Asks for a notification (CQN-1 … CQN-6). Without a channel the arm holds, and no event goes
+    /// anywhere (CQN-11).
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue (CQN-10).
+    #[track_caller]
+    pub fn req_notify(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        self.req_notify_at(kind, ArmSite::Source(Location::caller()))
+    }
+
+    /// As [`Cq::req_notify`], for a face that knows where it was called.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue (CQN-10).
+    pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        self.context.node().fault_call(Call::ReqNotifyCq)?;
+        let waiting = self.core.arm(kind, site)?;
+        self.armed(waiting);
+        Ok(())
+    }
+
+    /// Asks for a notification of every completion (with moderation: of every batch) that `kind`
+    /// matches, until [`Cq::disarm`] (EXT-3). No more events wait unread than the queue has
+    /// entries.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    #[track_caller]
+    pub fn notify_persistent(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        self.notify_persistent_at(kind, ArmSite::Source(Location::caller()))
+    }
+
+    /// As [`Cq::notify_persistent`], for a face that knows where it was called.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn notify_persistent_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let waiting = self.core.arm_persistent(kind, site)?;
+        self.armed(waiting);
+        Ok(())
+    }
+
+    /// Takes the pending arm back, persistent or not. Events made already stay.
+    pub fn disarm(&self) {
+        self.core.disarm();
+    }
+
+    /// Arms as NDKPI does: a completion in the queue that came after the last [`Cq::mark_notified`]
+    /// satisfies the arm at once (NDK-2), and so does an overrun of the queue, now or later.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
+        let node = self.context.node();
+        node.check_alive()?;
+        self.untimed.store(false, Ordering::Relaxed);
+        self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
+        self.armed(0);
+        Ok(())
+    }
+
+    /// The callback that [`Cq::arm_fresh`] asked for is about to be called.
+    pub fn mark_notified(&self) {
+        self.core.mark_notified();
+    }
+
+    /// The program has armed and is likely to sleep.
+    fn armed(self: &Arc<Self>, waiting: usize) {
+        if !matches!(self.sink, Sink::None) {
+            self.context.node().about_to_sleep();
+        }
+        if waiting > 0 {
+            self.watch();
+        }
+    }
+
+    /// Moderates events: an armed queue notifies after `count` completions that the arm waits for
+    /// or `period` after the first of them, whichever is first (EXT-2); both zero end it.
+    ///
+    /// # Errors
+    /// EINVAL for a destroyed queue.
+    pub fn moderate(self: &Arc<Self>, count: u32, period: Duration) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        self.enter_timed();
+        self.untimed.store(false, Ordering::Relaxed);
+        self.core.moderate(|cq| cq.set_moderation(count, period), |cq| self.keep_timer(cq))?;
+        Ok(())
+    }
+
+    /// Makes it known to the timer queue.
+    fn enter_timed(self: &Arc<Self>) {
+        self.timed.get_or_init(|| {
+            let queue: Weak<Cq> = Arc::downgrade(self);
+            self.context.node().add_cq_timer(self.number, queue);
+        });
+    }
+
+    /// Called under the lock.
+    fn keep_timer(&self, cq: &adverb_engine::Cq) {
+        let Some(at) = cq.poll_timeout() else { return };
+        let old = self.timer_at.load(Ordering::Relaxed);
+        if at.0 < old {
+            self.timer_at.store(at.0, Ordering::Relaxed);
+            self.context.node().enter_timer(at, Timed::Cq(self.number), old);
+        }
+    }
+
+    /// Acknowledges `n` events at once (CHN-4).
+    pub fn ack_events(&self, n: u32) {
+        self.acks.ack(n);
+    }
+
+    /// Changes the capacity.
+    ///
+    /// # Errors
+    /// EINVAL for sizes out of range or below the completions waiting.
+    pub fn resize(&self, cqe: u32) -> Result<u32, Error> {
+        self.context.node().check_alive()?;
+        self.context.needs(Has::RESIZE)?;
+        let max = self.context.limits().max_cqe;
+        if cqe == 0 || cqe > max {
+            return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
+        }
+        Ok(self.core.resize(cqe)?)
+    }
+
+    /// Removes what a destroyed or reset queue pair left.
+    pub(crate) fn purge(&self, qpn: u32) {
+        self.hunt_purge(qpn);
+        self.core.purge(qpn);
+    }
+
+    /// Ends the queue: refused while queue pairs use it; unread events are taken back (CHN-5), then
+    /// it waits until every event read was acknowledged (CHN-4).
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn destroy(self: &Arc<Self>) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()?;
+        if self.destroyed.swap(true, Ordering::SeqCst) {
+            return Err(Error::invalid("cq", "the completion queue was destroyed already"));
+        }
+        self.core.close();
+        if let Sink::Channel(channel) = &self.sink {
+            channel.remove(self);
+        }
+        if self.timed.get().is_some() {
+            self.context.node().remove_cq_timer(self.number);
+        }
+        self.context.forget(&**self);
+        let name = || format!("CQ {} ({} entries)", self.number, self.core.capacity());
+        self.acks.wait_all(name);
+        self.async_acks.wait_all(name);
+        Ok(())
+    }
+}
+
+impl TimedQueue for Cq {
+    fn timer_due(self: Arc<Self>, at: Time, now: Time) {
+        let rearm = |cq: &adverb_engine::Cq| {
+            if self.timer_at.load(Ordering::Relaxed) != at.0 {
+                // An earlier one took its place, which is still to come.
+                return;
+            }
+            self.timer_at.store(u64::MAX, Ordering::Relaxed);
+            self.keep_timer(cq);
+        };
+        self.core.expired(now, |cq| self.notify(cq), rearm);
+    }
+
+    fn watch_due(self: Arc<Self>, now: Time) {
+        self.look_again(now);
+    }
+}
+
+impl Subject for Cq {
+    fn async_acks(&self) -> &Acks {
+        &self.async_acks
+    }
+}
+
+impl From<Closed> for Error {
+    fn from(_: Closed) -> Self {
+        Error::invalid("cq", "the completion queue was destroyed")
+    }
+}

@@ -1,0 +1,127 @@
+//! Completion channels.
+use super::Cq;
+use crate::error::Error;
+use crate::faults::Call;
+use crate::objects::context::Context;
+use crate::objects::event_queue::EventQueue;
+use crate::uses::Uses;
+use adverb_sync::Mutex;
+use nix::errno::Errno;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Instant;
+
+/// A completion channel: events of the CQs that were created with it, and a descriptor (CHN-1 …
+/// CHN-6).
+#[derive(Debug)]
+pub struct CompChannel {
+    pub(super) context: Arc<Context>,
+    events: EventQueue<Arc<Cq>>,
+    pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
+    /// Lost wake-ups are reported (EXT-4).
+    pub(super) watched: AtomicBool,
+    uses: Uses,
+}
+
+impl CompChannel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    /// EMFILE and the like from the kernel.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        context.node().fault_call(Call::CreateCompChannel)?;
+        Ok(Arc::new(CompChannel {
+            context: context.clone(),
+            events: EventQueue::new()?,
+            cqs: Mutex::default(),
+            watched: AtomicBool::new(true),
+            uses: Uses::new("the completion channel"),
+        }))
+    }
+
+    /// The descriptor, readable exactly while an event waits (CHN-2).
+    #[must_use]
+    pub fn raw_fd(&self) -> RawFd {
+        self.events.raw_fd()
+    }
+
+    /// Waits for an event as the descriptor's `O_NONBLOCK` says and answers its CQ (CHN-1). The
+    /// event must be acknowledged with [`Cq::ack_events`] (CHN-4).
+    ///
+    /// # Errors
+    /// EAGAIN, EINTR (CHN-7, or [`CompChannel::interrupt`]), or ETIMEDOUT after `cutoff`.
+    pub fn next_event(&self, cutoff: Option<Instant>) -> Result<Arc<Cq>, Errno> {
+        self.check_alive()?;
+        self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), || self.watch())
+    }
+
+    /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread
+    /// waits on it, whatever its program does with the queues.
+    pub fn unwatch(&self) {
+        self.watched.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes an event if one waits, without waiting, whatever the descriptor's `O_NONBLOCK` says.
+    #[must_use]
+    pub fn try_event(&self) -> Option<Arc<Cq>> {
+        self.check_alive().ok()?;
+        self.events.try_pop(self.context.node(), |cq| cq.event_read())
+    }
+
+    /// Takes an event, or has the task woken when there is one. Any executor will do: the device's
+    /// background thread makes progress meanwhile.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`.
+    pub fn poll_event(&self, cx: &mut std::task::Context<'_>) -> Poll<Result<Arc<Cq>, Errno>> {
+        self.check_alive()?;
+        let polled = self.events.poll_pop(self.context.node(), cx, |cq| cq.event_read());
+        if polled.is_pending() {
+            self.watch();
+        }
+        polled.map(Ok)
+    }
+
+    /// Has one waiting [`CompChannel::next_event`], or the next one, return EINTR.
+    pub fn interrupt(&self) {
+        self.events.interrupt();
+    }
+
+    fn check_alive(&self) -> Result<(), Errno> {
+        if self.context.node().is_stale() { Err(Errno::EIO) } else { Ok(()) }
+    }
+
+    pub(super) fn push(&self, cq: Arc<Cq>) {
+        self.events.push(cq);
+    }
+
+    /// A queue was made on it.
+    pub(super) fn add(&self, cq: &Arc<Cq>) {
+        self.uses.add();
+        self.cqs.lock().push(Arc::downgrade(cq));
+    }
+
+    /// A queue ends: its unread events go with it (CHN-5).
+    pub(super) fn remove(&self, cq: &Arc<Cq>) {
+        self.events.remove(|c| Arc::ptr_eq(c, cq));
+        self.cqs.lock().retain(|c| !std::ptr::eq(c.as_ptr(), Arc::as_ptr(cq)));
+        self.uses.remove();
+    }
+
+    /// Ends the channel; refused while CQs use it (CHN-6).
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.uses.check_unused()
+    }
+}
+
+impl AsFd for CompChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}

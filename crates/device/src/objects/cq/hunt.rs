@@ -1,0 +1,404 @@
+//! The device as an adversary: what is chosen, within what the rules allow, at calls of the
+//! program.
+//!
+//! A program that is hunted (`adverb hunt`, `adverb run --replay`) has a schedule, which says at
+//! which points something is chosen. All choices are moments at which a completion becomes visible:
+//! a call may take long, as of a thread that loses the processor; a completion may come late, as
+//! over a slow network, but in order, and no later than `LONGEST`; a send queue may count its
+//! places as NICs do, which free them when a completion is polled. A held completion has not been
+//! added to its queue yet, so arms and events see it when it is (CQN-3, CQN-7). Without a schedule
+//! a queue has no `Hunted`, and that is all there is to pay.
+mod process;
+
+pub use process::{
+    AlreadyHunted, Hunt, LOG, Part, SCHEDULE, hunt, join_part, part, part_so_far, set, set_namers,
+};
+
+use super::{CompChannel, Cq};
+use crate::node::Node;
+use crate::objects::context::Context;
+use adverb_choice::{Call, Choice, mix};
+use adverb_engine::{Cause, Completion, PostError, WcOpcode};
+use adverb_sync::Mutex;
+use nix::errno::Errno;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// A completion is held no longer than this,
+const LONGEST: Duration = Duration::from_millis(20);
+/// for so many holds of a process; later ones are short, so that a program that looks at its queue
+/// often is not slowed down for seconds.
+const LONG_HOLDS: u64 = 20;
+const SHORT: Duration = Duration::from_millis(3);
+/// Completions that are held so that a send queue fills come at the latest after so many polls.
+const LAST_POLL: u32 = 64;
+/// So long after an arm the program counts as asleep.
+const ASLEEP: Duration = Duration::from_micros(500);
+/// So many times the completions of a process are held.
+const HOLDS: u64 = 100;
+
+/// A completion queue of a process that is hunted.
+#[derive(Debug)]
+pub(super) struct Hunted {
+    hunt: &'static Hunt,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    way: Way,
+    list: VecDeque<Completion>,
+    /// When the first of them came.
+    since: Option<Instant>,
+    /// When the queue was armed after that.
+    armed: Option<Instant>,
+    /// No longer than this after that.
+    longest: Duration,
+    /// Polls since then that found nothing visible.
+    polls: u32,
+    /// The last poll found nothing.
+    drained: bool,
+}
+
+/// How completions become visible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Way {
+    #[default]
+    AtOnce,
+    Together,
+    OneByOne,
+    /// Together, and before a program that polls has lost much time.
+    Shortly,
+}
+
+/// Why held completions are let go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The thread comes by: those whose time has come.
+    Time,
+    /// A poll found nothing visible.
+    Poll,
+    /// All of them, now.
+    Now,
+}
+
+impl Hunted {
+    /// Of a new queue, if the process is hunted.
+    pub(super) fn new() -> Option<Box<Hunted>> {
+        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, held: Mutex::default() }))
+    }
+
+    /// What comes from now on is held.
+    fn holds(&self, way: Way) {
+        let nth = self.hunt.holds.fetch_add(1, Ordering::Relaxed);
+        if nth < HOLDS {
+            let mut held = self.held.lock();
+            (held.way, held.longest) = (way, if nth < LONG_HOLDS { LONGEST } else { SHORT });
+        }
+    }
+}
+
+impl Cq {
+    /// The queue was made.
+    pub(super) fn enter_hunt(self: &Arc<Self>) {
+        if let Some(h) = &self.hunted {
+            if let Some(part) = &h.hunt.part {
+                part.lock().before.get_or_insert(u64::from(self.number) - 1);
+            }
+            let mut cqs = h.hunt.cqs.lock();
+            cqs.retain(|cq| cq.strong_count() > 0);
+            cqs.push(Arc::downgrade(self));
+            drop(cqs);
+            h.hunt.see_to_thread();
+        }
+    }
+
+    /// Does a schedule say when its completions come?
+    #[must_use]
+    pub fn is_hunted(&self) -> bool {
+        self.hunted.is_some()
+    }
+
+    /// Keeps a completion back, or gives it back to be added now.
+    pub(super) fn hold(self: &Arc<Self>, completion: Completion) -> Option<Completion> {
+        let Some(h) = &self.hunted else { return Some(completion) };
+        h.hunt.beat();
+        let mut held = h.held.lock();
+        if held.way == Way::AtOnce && held.list.is_empty() {
+            return Some(completion);
+        }
+        if held.list.is_empty() {
+            held.since = Some(Instant::now());
+        }
+        held.list.push_back(completion);
+        // A queue that is too small for what may complete shows it.
+        if held.list.len() + self.core.waiting() > self.core.capacity() as usize {
+            drop(held);
+            self.let_go(Why::Now);
+        }
+        None
+    }
+
+    /// Adds held completions whose time has come.
+    fn let_go(self: &Arc<Self>, why: Why) {
+        let Some(h) = &self.hunted else { return };
+        let mut held = h.held.lock();
+        let all = held.list.len();
+        let since = held.since.is_some_and(|at| at.elapsed() >= held.longest);
+        held.polls += u32::from(why == Why::Poll && all > 0);
+        let slept = held.armed.is_some_and(|at| at.elapsed() >= ASLEEP);
+        let n = match (why, held.way) {
+            (Why::Now, _) => all,
+            (Why::Time, _) if since => all,
+            (Why::Time, Way::OneByOne) if slept => 1,
+            (Why::Time, _) if slept => all,
+            (Why::Poll, Way::OneByOne) if self.core.waiting() == 0 => 1,
+            (Why::Poll, Way::Shortly) if held.polls > LAST_POLL => all,
+            _ => 0,
+        };
+        // Under the lock, so that they stay in order.
+        for completion in held.list.drain(..n.min(all)).collect::<Vec<_>>() {
+            let _ = self.add(completion, || self.context.node().now());
+        }
+        if n > 0 && held.list.is_empty() {
+            (held.way, held.since, held.armed, held.polls) = (Way::AtOnce, None, None, 0);
+        }
+    }
+
+    /// The queue is being armed at `address`; called before and after it is.
+    pub fn hunt_arm(self: &Arc<Self>, address: usize, arm: impl FnOnce() -> i32) -> i32 {
+        let Some(h) = &self.hunted else { return arm() };
+        let choice = h.hunt.at(Call::Arm, address, self.number.into());
+        if choice == Some(Choice::Before) {
+            h.hunt.wait(|| self.context.node().progress());
+            self.let_go(Why::Now);
+        }
+        let result = arm();
+        if choice == Some(Choice::After) {
+            h.hunt.wait(|| self.context.node().progress());
+            self.let_go(Why::Now);
+        } else {
+            h.held.lock().armed = Some(Instant::now());
+        }
+        result
+    }
+
+    /// Takes what is visible.
+    pub(super) fn poll_hunted(
+        self: &Arc<Self>,
+        max: usize,
+        mut take: impl FnMut(Completion),
+    ) -> Result<usize, Cause> {
+        self.let_go(Why::Poll);
+        self.core.poll(max, |c| {
+            self.hunt_polled(&c);
+            take(c);
+        })
+    }
+
+    /// The program polled a completion: places of a send queue are free.
+    fn hunt_polled(&self, c: &Completion) {
+        if let Some(h) = &self.hunted
+            && (c.opcode as u32) < WcOpcode::Recv as u32
+        {
+            h.hunt.refused.lock().polled += 1;
+            if let Some(ledger) = h.hunt.ledgers.lock().get_mut(&c.qpn) {
+                ledger.polled(c.wr_id);
+            }
+        }
+    }
+
+    /// A poll at `address` found so many.
+    pub fn hunt_found(self: &Arc<Self>, address: usize, found: usize) {
+        let Some(h) = &self.hunted else { return };
+        let mut held = h.held.lock();
+        if found > 0 || held.drained {
+            held.drained = found == 0;
+            if found > 0 {
+                held.armed = None;
+            }
+            return;
+        }
+        held.drained = true;
+        drop(held);
+        match h.hunt.at(Call::Poll, address, self.number.into()) {
+            Some(Choice::After) => h.hunt.wait(|| self.context.node().progress()),
+            Some(Choice::Hold) => h.holds(Way::Together),
+            Some(Choice::Drip) => h.holds(Way::OneByOne),
+            _ => {}
+        }
+    }
+
+    /// A poll at `address` found a failed completion: what its undefined fields are to be filled
+    /// with.
+    pub fn hunt_failed(&self, address: usize) -> Option<u64> {
+        let h = self.hunted.as_ref()?;
+        let choice = h.hunt.at(Call::Error, address, self.number.into())?;
+        (choice == Choice::Garbage)
+            .then(|| mix(h.hunt.schedule.lock().seed ^ h.hunt.beats.load(Ordering::Relaxed)))
+    }
+
+    /// The completions of a queue pair go.
+    pub(super) fn hunt_purge(&self, qpn: u32) {
+        if let Some(h) = &self.hunted {
+            h.held.lock().list.retain(|c| c.qpn != qpn);
+            h.hunt.ledgers.lock().remove(&qpn);
+        }
+    }
+}
+
+impl CompChannel {
+    /// The program gets an event at `address`.
+    pub fn hunt_event<R>(&self, address: usize, get: impl FnOnce() -> R) -> R {
+        let first = self.cqs.lock().first().and_then(Weak::upgrade);
+        let of_first = |cq: &Arc<Cq>| Some((cq.hunted.as_ref()?.hunt, cq.number));
+        let of_process = || hunt().map(|hunt| (hunt, 0));
+        let Some((hunt, first)) = first.as_ref().and_then(of_first).or_else(of_process) else { return get() };
+        let choice = hunt.at(Call::Event, address, first.into());
+        if choice == Some(Choice::Before) {
+            hunt.wait(|| self.context.node().progress());
+        }
+        let event = get();
+        if choice == Some(Choice::After) {
+            hunt.wait(|| self.context.node().progress());
+        }
+        event
+    }
+}
+
+/// Requests of a send queue whose places are taken as on a NIC: until a completion of theirs, or of
+/// a later one, was polled.
+#[derive(Debug, Default)]
+struct Ledger {
+    requests: VecDeque<u64>,
+    staged: usize,
+    strict: bool,
+}
+
+impl Ledger {
+    fn polled(&mut self, wr_id: u64) {
+        let known = self.requests.len() - self.staged;
+        if let Some(at) = self.requests.iter().take(known).position(|w| *w == wr_id) {
+            self.requests.drain(..=at);
+        }
+    }
+}
+
+impl Cq {
+    /// What comes from now on is late, so that a send queue may fill.
+    fn hold_shortly(&self) {
+        if let Some(h) = self.hunted.as_ref().filter(|h| h.held.lock().way == Way::AtOnce) {
+            h.holds(Way::Shortly);
+        }
+    }
+}
+
+impl Cq {
+    /// As [`Context::hunt_call`], of what concerns this queue.
+    pub fn hunt_call<R>(&self, call: Call, address: usize, does: impl FnOnce() -> R) -> R {
+        match &self.hunted {
+            Some(h) => {
+                h.hunt.around((call, address, self.number.into()), || self.context.node().progress(), does)
+            }
+            None => does(),
+        }
+    }
+}
+
+impl Context {
+    /// The program calls something at `address` that takes, or leaves, what comes from elsewhere.
+    pub fn hunt_call<R>(&self, call: Call, address: usize, does: impl FnOnce() -> R) -> R {
+        match hunt() {
+            Some(hunt) => hunt.around((call, address, 1), || self.node().progress(), does),
+            None => does(),
+        }
+    }
+}
+
+/// The program is about to read an event of a connection at `address`. Answers whether it is to
+/// tell when it has ([`read_connection_event`]).
+#[must_use]
+pub fn read_connection_event_at(address: usize) -> bool {
+    let Some(hunt) = hunt() else { return false };
+    let choice = hunt.at(Call::Connection, address, 1);
+    if choice == Some(Choice::Before) {
+        read_connection_event();
+    }
+    choice == Some(Choice::After)
+}
+
+/// Waits until everything on its way has come.
+pub fn read_connection_event() {
+    if let Some(hunt) = hunt() {
+        let node = Node::existing();
+        hunt.wait(|| node.as_ref().is_some_and(|node| node.progress()));
+    }
+}
+
+impl Cq {
+    /// The program posts to queue pair `qpn` at `address`. Refuses with ENOMEM, without calling
+    /// `post`, what is chosen to be.
+    pub(crate) fn hunt_post(&self, qpn: u32, address: usize, post: impl FnOnce() -> i32) -> i32 {
+        let Some(hunt) = self.hunted.as_ref().map(|h| h.hunt) else { return post() };
+        let choice = hunt.at(Call::Post, address, self.number.into());
+        if choice == Some(Choice::Full) {
+            hunt.ledgers.lock().entry(qpn).or_default().strict = true;
+            self.hold_shortly();
+            if hunt.refused.lock().again(address) {
+                return Errno::ENOMEM as i32;
+            }
+        }
+        let result = post();
+        if result == Errno::ENOMEM as i32 {
+            hunt.refused.lock().note(address);
+        }
+        if result == 0 {
+            hunt.beat();
+        }
+        if choice == Some(Choice::After) {
+            hunt.wait(|| self.context.node().progress());
+        }
+        result
+    }
+
+    /// A request is about to be staged. Refused if the queue is full as a NIC counts it: when the
+    /// schedule says so, and as long as completions of it are held.
+    pub(crate) fn hunt_stage(&self, qpn: u32, engine: &adverb_engine::Qp) -> Result<(), PostError> {
+        let Some(h) = &self.hunted else { return Ok(()) };
+        let (staged, depth) = (engine.staged_sends(), engine.config().cap.max_send_wr);
+        let holds = !h.held.lock().list.is_empty();
+        let mut ledgers = h.hunt.ledgers.lock();
+        let ledger = ledgers.entry(qpn).or_default();
+        // What was staged and is so no more was forgotten.
+        let forgotten = ledger.staged.saturating_sub(staged);
+        let kept = ledger.requests.len() - forgotten;
+        ledger.requests.truncate(kept);
+        ledger.staged -= forgotten;
+        if ledger.requests.len() >= depth as usize && (holds || ledger.strict) {
+            log::debug!("CQ {}: the send queue is full until its completions are polled", self.number);
+            return Err(PostError::QueueFull(Cause::QueueFull { queue: "the send queue", depth }));
+        }
+        Ok(())
+    }
+
+    /// A request was staged.
+    pub(crate) fn hunt_staged(&self, qpn: u32, wr_id: u64) {
+        if let Some(h) = &self.hunted {
+            let mut ledgers = h.hunt.ledgers.lock();
+            let ledger = ledgers.entry(qpn).or_default();
+            ledger.requests.push_back(wr_id);
+            ledger.staged += 1;
+        }
+    }
+
+    /// What was staged was handed over.
+    pub(crate) fn hunt_committed(&self, qpn: u32) {
+        if let Some(h) = &self.hunted
+            && let Some(ledger) = h.hunt.ledgers.lock().get_mut(&qpn)
+        {
+            ledger.staged = 0;
+        }
+    }
+}

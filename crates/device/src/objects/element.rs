@@ -1,0 +1,86 @@
+//! What asynchronous events are about, and how a program takes them.
+use crate::async_event::{AsyncEvent, Source, Subject};
+use crate::objects::context::Context;
+use crate::objects::cq::Cq;
+use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
+use nix::errno::Errno;
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{self, Poll};
+
+/// What an asynchronous event is about.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Element {
+    Cq(Arc<Cq>),
+    Qp(Arc<Qp>),
+    Srq(Arc<Srq>),
+    Port(u8),
+}
+
+impl Element {
+    /// That of an event; `None` for an object of no kind that programs know.
+    fn of(source: Source) -> Option<Self> {
+        let object: Arc<dyn Any + Send + Sync> = match source {
+            Source::Port(port) => return Some(Element::Port(port)),
+            Source::Object(object) => object,
+        };
+        let object = match object.downcast() {
+            Ok(cq) => return Some(Element::Cq(cq)),
+            Err(object) => object,
+        };
+        match object.downcast() {
+            Ok(qp) => Some(Element::Qp(qp)),
+            Err(object) => object.downcast().ok().map(Element::Srq),
+        }
+    }
+}
+
+impl Context {
+    /// Waits for an asynchronous event as the descriptor's `O_NONBLOCK` says. It must be
+    /// acknowledged with [`Context::ack_async_event`].
+    ///
+    /// # Errors
+    /// EAGAIN, EINTR.
+    pub fn next_async_event(&self) -> Result<(AsyncEvent, Element), Errno> {
+        if self.node().is_stale() {
+            return Err(Errno::EIO);
+        }
+        let (event, source) = self.events.pop_idly(|(_, source)| source.note_read())?;
+        Ok((event, Element::of(source).ok_or(Errno::EIO)?))
+    }
+    /// Takes an asynchronous event if one waits, without waiting. It must be acknowledged with
+    /// [`Context::ack_async_event`].
+    #[must_use]
+    pub fn try_async_event(&self) -> Option<(AsyncEvent, Element)> {
+        if self.node().is_stale() {
+            return None;
+        }
+        let (event, source) = self.events.take(|(_, source)| source.note_read())?;
+        Some((event, Element::of(source)?))
+    }
+    /// As [`Context::next_async_event`], for a task, which is woken when there is one.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`.
+    pub fn poll_async_event(&self, cx: &mut task::Context<'_>) -> Poll<Result<(AsyncEvent, Element), Errno>> {
+        if self.node().is_stale() {
+            return Poll::Ready(Err(Errno::EIO));
+        }
+        let read = |(_, source): &(AsyncEvent, Source)| source.note_read();
+        self.events.poll_pop(self.node(), cx, read).map(|(event, source)| {
+            let element = Element::of(source).ok_or(Errno::EIO)?;
+            Ok((event, element))
+        })
+    }
+    /// Acknowledges one event about `element`.
+    pub fn ack_async_event(&self, element: &Element) {
+        match element {
+            Element::Cq(cq) => cq.async_acks().ack(1),
+            Element::Qp(qp) => qp.async_acks().ack(1),
+            Element::Srq(srq) => srq.async_acks().ack(1),
+            Element::Port(_) => {}
+        }
+    }
+}

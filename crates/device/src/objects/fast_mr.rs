@@ -1,0 +1,181 @@
+//! Regions that a work request registers over a list of pages.
+use crate::error::Error;
+use crate::mapping::Mapping;
+use crate::node::random_u32;
+use crate::objects::pd::Pd;
+use adverb_engine::keys::{PAGE, PageListId};
+use adverb_engine::{Access, FastReg, Key};
+use adverb_sync::Mutex;
+use std::sync::Arc;
+
+/// Pages that a fast-registered region holds at most.
+pub const MAX_FAST_PAGES: u32 = 1 << 16;
+
+/// One page of a fast registration. The bytes of it that the region opens must lie in the mapping;
+/// the page itself may begin before it or end after it.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The memory.
+    pub mapping: Mapping,
+    /// Address of the page, a multiple of 4096.
+    pub addr: u64,
+}
+
+/// A key for fast registrations: a work request
+/// ([`SendOp::FastReg`](adverb_engine::SendOp::FastReg)) gives it pages, an invalidate takes them
+/// away.
+#[derive(Debug)]
+pub struct FastMr {
+    pd: Arc<Pd>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The key that the last request posted gave it.
+    key: Key,
+    /// Memory of the page lists that the key table has.
+    kept: Vec<(PageListId, Vec<Mapping>)>,
+    ended: bool,
+}
+
+impl Pd {
+    /// Allocates a key for fast registrations of up to `max_pages` pages of 4096 bytes.
+    ///
+    /// # Errors
+    /// EINVAL for a size out of range, ENOMEM when the key table is full.
+    pub fn alloc_fast_mr(self: &Arc<Self>, max_pages: u32) -> Result<Arc<FastMr>, Error> {
+        if max_pages == 0 || max_pages > MAX_FAST_PAGES {
+            return Err(Error::invalid(
+                format!("max_pages is {max_pages}"),
+                format!("1 to {MAX_FAST_PAGES} are possible"),
+            ));
+        }
+        let node = self.context().node();
+        node.check_alive()?;
+        let key = node.keys.write().alloc_fast(self.id(), max_pages, random_u32())?;
+        self.uses.add();
+        let inner = Inner { key, kept: Vec::new(), ended: false };
+        Ok(Arc::new(FastMr { pd: self.clone(), inner: Mutex::new(inner) }))
+    }
+}
+
+impl FastMr {
+    /// Its key, local and remote, as the last request posted gave it.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.inner.lock().key
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Makes the request that registers `len` bytes over `pages`, from byte `fbo` of the first one,
+    /// named by addresses from `iova` on, under a new key. Post it, and then say so with
+    /// [`FastMr::posted`], or [`FastMr::forget`] it.
+    ///
+    /// # Errors
+    /// EINVAL: pages that are not aligned or leave their memory, too many or too few of them, an
+    /// `iova` whose offset in its page is not `fbo`.
+    pub fn prepare(
+        &self,
+        pages: &[Page],
+        fbo: u32,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<FastReg, Error> {
+        check_pages(pages, fbo, len)?;
+        if iova % PAGE != u64::from(fbo) {
+            return Err(Error::invalid(
+                format!("the base address is {iova:#x}"),
+                format!("its offset within a page is the first byte's, {fbo:#x}"),
+            ));
+        }
+        let node = self.pd.context().node();
+        node.check_alive()?;
+        let mut inner = self.inner.lock();
+        let addrs: Vec<u64> = pages.iter().map(|p| p.addr).collect();
+        let mut keys = node.keys.write();
+        let list = keys.stage_pages(inner.key, &addrs)?;
+        let mr = inner.key;
+        inner.kept.retain(|(id, _)| keys.uses_pages(mr, *id));
+        inner.kept.push((list, pages.iter().map(|p| p.mapping.clone()).collect()));
+        // A new tag each time: whoever kept the old key opens nothing.
+        let new_key = (mr & !0xff) | (mr.wrapping_add(1) & 0xff);
+        Ok(FastReg { mr, new_key, iova, len, access, first: fbo, pages: list })
+    }
+
+    /// The request was posted: from now on [`FastMr::key`] is its key.
+    pub fn posted(&self, request: &FastReg) {
+        self.inner.lock().key = request.new_key;
+    }
+
+    /// The request was not posted.
+    pub fn forget(&self, request: &FastReg) {
+        let mut inner = self.inner.lock();
+        self.pd.context().node().keys.write().unstage_pages(request.mr, request.pages);
+        inner.kept.retain(|(id, _)| *id != request.pages);
+    }
+
+    /// Frees the key, registered or not; refused while a window is bound to it.
+    ///
+    /// # Errors
+    /// EBUSY; EINVAL if it was freed already.
+    pub fn dereg(&self) -> Result<(), Error> {
+        let node = self.pd.context().node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        let mut inner = self.inner.lock();
+        if inner.ended {
+            return Err(Error::invalid("mr", "the region was deregistered already"));
+        }
+        node.keys.write().dealloc_fast(inner.key)?;
+        inner.ended = true;
+        inner.kept.clear();
+        self.pd.uses.remove();
+        Ok(())
+    }
+}
+
+impl Drop for FastMr {
+    fn drop(&mut self) {
+        // Memory of our own must not go while a key opens it.
+        if !self.inner.get_mut().ended && self.dereg().is_err() {
+            std::mem::forget(std::mem::take(&mut self.inner.get_mut().kept));
+        }
+    }
+}
+
+/// Each page is aligned, and the bytes of it that the region opens are there.
+fn check_pages(pages: &[Page], fbo: u32, len: u64) -> Result<(), Error> {
+    let first = u64::from(fbo);
+    let end = first.checked_add(len).filter(|end| first < PAGE && *end <= pages.len() as u64 * PAGE);
+    let Some(end) = end else {
+        return Err(Error::invalid(
+            format!("{len} bytes from byte {fbo:#x} of the first page"),
+            format!("{} pages of {PAGE} bytes do not hold them", pages.len()),
+        ));
+    };
+    for (i, page) in pages.iter().enumerate() {
+        if !page.addr.is_multiple_of(PAGE) {
+            return Err(Error::invalid(
+                format!("page {i} is at {:#x}", page.addr),
+                format!("pages start at a multiple of {PAGE}"),
+            ));
+        }
+        let base = i as u64 * PAGE;
+        let (from, to) = (first.max(base) - base, end.clamp(base, base + PAGE) - base);
+        if from < to && !page.mapping.contains(page.addr + from, to - from) {
+            return Err(Error::invalid(
+                format!("page {i} at {:#x}", page.addr),
+                "the region leaves the memory the page is of",
+            ));
+        }
+    }
+    Ok(())
+}

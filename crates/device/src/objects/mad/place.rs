@@ -1,0 +1,127 @@
+//! Which device and address a destination is reached from.
+use crate::error::Error;
+use crate::interfaces::is_link_local;
+use crate::objects::device::{self, Device, PORT};
+use nix::errno::Errno;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::sync::Arc;
+
+/// A local address and the device that has it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The device.
+    pub device: Arc<Device>,
+    /// Its port.
+    pub port: u8,
+    /// The address.
+    pub address: IpAddr,
+    /// Where the address stands in the GID table.
+    pub sgid_index: u8,
+    /// Index of the interface, of a link-local address only; else 0.
+    pub scope_id: u32,
+}
+
+/// The device that has a local address. `scope_id` counts for link-local addresses; 0 is any
+/// interface.
+///
+/// # Errors
+/// EADDRNOTAVAIL if no device has it.
+pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
+    let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
+    for device in device::list()? {
+        let interface = device.interface();
+        if link_local && scope_id != 0 && interface.index != scope_id {
+            continue;
+        }
+        if let Some(sgid_index) = device.gid_index_of(&address) {
+            let scope_id = if link_local { interface.index } else { 0 };
+            return Ok(Place { port: PORT, address, sgid_index, scope_id, device });
+        }
+    }
+    Err(Error::new(
+        Errno::EADDRNOTAVAIL,
+        format!("no device has the address {address} (is its interface up?)"),
+    ))
+}
+
+/// From where a destination is reached: from `source` if one is given, else from the address that
+/// the kernel's routes choose. The unspecified destination is the loopback address, as for TCP.
+///
+/// # Errors
+/// ENETUNREACH, EHOSTUNREACH: no route. EADDRNOTAVAIL: no device has the source address. EINVAL:
+/// source and destination are of different families.
+pub fn place_toward(source: Option<SocketAddr>, destination: SocketAddr) -> Result<Place, Error> {
+    let source = source.filter(|source| !source.ip().is_unspecified());
+    if let Some(source) = source
+        && source.is_ipv4() != destination.is_ipv4()
+    {
+        return Err(Error::invalid(
+            format!("source {source}, destination {destination}"),
+            "both must be IPv4 or both IPv6",
+        ));
+    }
+    let destination = match destination {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, v4.port()).into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, v6.port()).into(),
+        other => other,
+    };
+    let place = source.map(|source| place_of(source.ip(), scope_of(source))).transpose()?;
+    let from = match (&place, destination) {
+        (Some(place), _) => match place.address {
+            IpAddr::V4(v4) => (v4, 0).into(),
+            IpAddr::V6(v6) => SocketAddrV6::new(v6, 0, 0, place.scope_id).into(),
+        },
+        (None, SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        (None, SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    // A port beside 0, or nothing is looked up.
+    let target = SocketAddr::new(destination.ip(), adverb_wire::ROCE_PORT);
+    let target = match (target, destination) {
+        (SocketAddr::V6(mut v6), SocketAddr::V6(given)) => {
+            v6.set_scope_id(given.scope_id());
+            SocketAddr::V6(v6)
+        }
+        (other, _) => other,
+    };
+    let chosen = UdpSocket::bind(from)
+        .and_then(|socket| socket.connect(target).and_then(|()| socket.local_addr()))
+        .map_err(|e| {
+            let errno = e.raw_os_error().map_or(Errno::EHOSTUNREACH, Errno::from_raw);
+            Error::new(errno, format!("there is no way to {}: {e}", destination.ip()))
+        })?;
+    match place {
+        Some(place) => Ok(place),
+        None => place_of(chosen.ip(), scope_of(chosen).max(scope_of(destination))),
+    }
+}
+
+fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_reached_from_itself() {
+        for to in ["127.0.0.1:7", "0.0.0.0:7"] {
+            let place = place_toward(None, to.parse().unwrap()).unwrap();
+            assert_eq!(place.address, IpAddr::V4(Ipv4Addr::LOCALHOST));
+            assert!(place.device.interface().loopback);
+            assert_eq!(place.device.gids()[usize::from(place.sgid_index)].ipv4(), Some([127, 0, 0, 1]));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let e = place_of("203.0.113.9".parse().unwrap(), 0).unwrap_err();
+        assert_eq!(e.errno(), Errno::EADDRNOTAVAIL as i32, "{e}");
+        assert!(e.to_string().contains("203.0.113.9"), "{e}");
+        let e = place_toward(Some("[::1]:1".parse().unwrap()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        assert_eq!(e.errno(), Errno::EINVAL as i32, "{e}");
+    }
+}

@@ -1,0 +1,19 @@
+//! What programs create and destroy.
+pub mod buffer;
+pub mod comp_counter;
+pub mod context;
+pub mod cq;
+pub mod device;
+mod element;
+mod event_queue;
+pub mod fast_mr;
+mod fd_mr;
+pub mod mad;
+pub mod multicast;
+pub mod pd;
+pub mod qp;
+pub mod raw;
+pub mod srq;
+pub mod sysfs;
+
+pub use element::Element;

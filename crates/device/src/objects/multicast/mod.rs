@@ -1,0 +1,236 @@
+//! Multicast of unreliable datagrams (IBTA 10.5), by IP multicast.
+//!
+//! A group is named by its multicast GID: an IPv6 group as it is, an IPv4 group as
+//! `::ffff:a.b.c.d`, which is how Linux maps it on RoCEv2; `ff0e::ffff:a.b.c.d`, as it maps it on
+//! RoCEv1, means the same. An attached queue pair is given a copy of each packet of the group with
+//! its Q_Key, those included that itself or others of this machine send.
+mod group;
+
+use crate::error::Error;
+use crate::nic::Has;
+use crate::node::Node;
+use crate::objects::context::{AhAttr, Context};
+use crate::objects::qp::Qp;
+use adverb_engine::{Gid, QpType};
+use adverb_link::AddrIndex;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use group::groups_of;
+pub(crate) use group::{Attachment, toward};
+pub use group::{is_multicast, mgid_of};
+
+/// Groups of a device at most, as `max_mcast_grp` says.
+pub const MAX_GROUPS: usize = crate::node::MOST_GROUPS;
+/// Queue pairs of a group at most, as `max_mcast_qp_attach` says.
+pub const MAX_ATTACHED: usize = crate::node::MOST_ATTACHED;
+/// Q_Key of groups that are joined by address (`RDMA_UDP_QKEY` of Linux).
+pub const MULTICAST_QKEY: u32 = 0x0123_4567;
+/// The LID that Linux gives groups on Ethernet, where there are none.
+pub const MULTICAST_LID: u16 = 0xc000;
+/// Hop limit of what is sent to a group that was joined by address, as Linux has it.
+const HOP_LIMIT: u8 = 64;
+
+/// Joins what of a GID's groups can be joined on the interface.
+fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Error> {
+    let (mut joined, mut refused) = (Vec::new(), None);
+    for group in groups_of(gid) {
+        match node.join_group(group, interface) {
+            Ok(index) => joined.push(index),
+            Err(e) => refused = refused.or(Some(e)),
+        }
+    }
+    match refused {
+        // A GID that means both is served where either can be had.
+        Some(e) if joined.is_empty() => Err(e),
+        _ => Ok(joined),
+    }
+}
+
+impl Qp {
+    /// Attaches it to a multicast group (`ibv_attach_mcast`). Once is enough. `lid` only names the
+    /// attachment.
+    ///
+    /// # Errors
+    /// EINVAL: not a UD queue pair, or no multicast GID. ENOMEM: as many as there may be.
+    pub fn attach_mcast(&self, gid: Gid, lid: u16) -> Result<(), Error> {
+        let node = self.context().node();
+        node.check_alive()?;
+        self.context().needs(Has::MULTICAST)?;
+        self.check_multicast(&gid)?;
+        let mut attachments = self.own.attachments.lock();
+        if attachments.iter().any(|a| a.gid == gid && a.lid == lid) {
+            return Ok(());
+        }
+        // Whoever sends to the group from here is told from strangers by the sockets at this
+        // device's addresses.
+        self.context().open_all()?;
+        let groups = join_all(node, &gid, self.context().device().interface().index)?;
+        for (n, index) in groups.iter().enumerate() {
+            // Another GID may mean the same group: the queue pair is given one copy all the same.
+            let already = attachments.iter().any(|a| a.groups.contains(index));
+            if !already && let Err(e) = node.attach(*index, self) {
+                groups[..n].iter().for_each(|index| node.detach(*index, self));
+                groups.iter().for_each(|index| node.leave_group(*index));
+                return Err(e);
+            }
+        }
+        attachments.push(Attachment { gid, lid, groups });
+        Ok(())
+    }
+
+    /// Ends an attachment (`ibv_detach_mcast`).
+    ///
+    /// # Errors
+    /// EINVAL: not a UD queue pair, no multicast GID, or not attached with this GID and LID.
+    pub fn detach_mcast(&self, gid: Gid, lid: u16) -> Result<(), Error> {
+        self.context().node().check_alive()?;
+        self.check_multicast(&gid)?;
+        let mut attachments = self.own.attachments.lock();
+        let at = attachments.iter().position(|a| a.gid == gid && a.lid == lid).ok_or_else(|| {
+            Error::invalid(format!("gid {gid}, lid {lid}"), "the queue pair is not attached to that group")
+        })?;
+        let ended = attachments.swap_remove(at);
+        self.leave(&ended, &attachments);
+        Ok(())
+    }
+
+    /// Is it attached to a group? Then the C ABI does not let it be destroyed.
+    #[must_use]
+    pub fn multicast_groups(&self) -> usize {
+        self.own.attachments.lock().len()
+    }
+
+    /// Ends all attachments.
+    pub(crate) fn detach_all(&self) {
+        let mut attachments = self.own.attachments.lock();
+        while let Some(ended) = attachments.pop() {
+            self.leave(&ended, &attachments);
+        }
+    }
+
+    fn leave(&self, ended: &Attachment, left: &[Attachment]) {
+        let node = self.context().node();
+        for index in &ended.groups {
+            if !left.iter().any(|a| a.groups.contains(index)) {
+                node.detach(*index, self);
+            }
+            node.leave_group(*index);
+        }
+    }
+
+    fn check_multicast(&self, gid: &Gid) -> Result<(), Error> {
+        if self.qp_type() != QpType::Ud {
+            return Err(Error::invalid("qp_type", "only UD queue pairs are attached to multicast groups"));
+        }
+        if !is_multicast(gid) {
+            return Err(Error::invalid(format!("gid is {gid}"), "it is no multicast GID"));
+        }
+        Ok(())
+    }
+}
+
+/// Membership of a group without a queue pair (`rdma_join_multicast`); left when dropped.
+#[derive(Debug)]
+pub struct Membership {
+    /// The group's GID, to attach queue pairs to.
+    pub mgid: Gid,
+    /// The LID to attach them with.
+    pub mlid: u16,
+    /// Where it is sent to: the multicast queue pair number.
+    pub qpn: u32,
+    /// Q_Key of the group.
+    pub qkey: u32,
+    /// The address to make an address handle of.
+    pub ah: AhAttr,
+    context: Arc<Context>,
+    groups: Vec<AddrIndex>,
+}
+
+/// Joins the group of an IP multicast address on a device. `source` is the address to send from.
+///
+/// # Errors
+/// EINVAL: not a multicast address, or of another family than `source`. EADDRNOTAVAIL: the device
+/// has not that address. ENOMEM.
+pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Membership, Error> {
+    let node = context.node();
+    node.check_alive()?;
+    if !group.is_multicast() || group.is_ipv4() != source.is_ipv4() {
+        return Err(Error::invalid(
+            format!("group {group}, source {source}"),
+            "a multicast address of the source's family is needed",
+        ));
+    }
+    let index = context.device().interface().index;
+    let wanted = crate::interfaces::gid_of(&source);
+    let sgid_index = context.gids().iter().position(|gid| *gid == wanted).ok_or_else(|| {
+        Error::new(
+            nix::errno::Errno::EADDRNOTAVAIL,
+            format!("{} does not have the address {source}", context.device().name()),
+        )
+    })?;
+    context.open_all()?;
+    let mgid = mgid_of(group);
+    let groups = join_all(node, &mgid, index)?;
+    let ah = AhAttr {
+        dgid: mgid,
+        sgid_index: sgid_index as u8,
+        hop_limit: HOP_LIMIT,
+        dlid: MULTICAST_LID,
+        is_global: true,
+        port_num: crate::objects::device::PORT,
+        ..AhAttr::default()
+    };
+    Ok(Membership {
+        mgid,
+        mlid: MULTICAST_LID,
+        qpn: adverb_link::MULTICAST_QPN,
+        qkey: MULTICAST_QKEY,
+        ah,
+        context: context.clone(),
+        groups,
+    })
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let node = self.context.node();
+        if !node.is_stale() {
+            self.groups.iter().for_each(|index| node.leave_group(*index));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    fn gid(text: &str) -> Gid {
+        Gid(text.parse::<Ipv6Addr>().unwrap().octets())
+    }
+
+    /// MC-1: which GIDs are of groups, and which groups those are.
+    #[test]
+    fn gids_of_groups() {
+        for (text, v4, v6) in [
+            ("::ffff:239.1.2.3", true, false),
+            ("ff0e::ffff:239.1.2.3", true, true),
+            ("ff02::1:2", false, true),
+            ("ff0e::ffff:10.1.2.3", false, true),
+        ] {
+            let groups = groups_of(&gid(text));
+            assert!(is_multicast(&gid(text)), "{text}");
+            assert_eq!(
+                (groups.iter().any(IpAddr::is_ipv4), groups.iter().any(IpAddr::is_ipv6)),
+                (v4, v6),
+                "{text}"
+            );
+        }
+        assert_eq!(toward(&gid("ff0e::ffff:239.1.2.3"), true), gid("::ffff:239.1.2.3"));
+        assert_eq!(toward(&gid("ff0e::ffff:239.1.2.3"), false), gid("ff0e::ffff:239.1.2.3"));
+        for text in ["::ffff:10.1.2.3", "fe80::1", "::"] {
+            assert!(!is_multicast(&gid(text)), "{text}");
+        }
+    }
+}

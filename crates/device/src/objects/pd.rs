@@ -1,0 +1,480 @@
+//! Protection domains and what lives in them: regions, windows, device memory; XRC domains.
+use crate::error::Error;
+use crate::faults::Call;
+use crate::host::{Listed, Place};
+use crate::mapping::Mapping;
+use crate::nic::{Has, Locked};
+use crate::node::{Node, random_u32};
+use crate::objects::context::Context;
+use crate::uses::Uses;
+use adverb_engine::keys::{MwType, Region, RegionKind};
+use adverb_engine::memory::RangeKind;
+use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
+use adverb_memory::{Hold, ProbeError, SharedFile, probe};
+use adverb_sync::Mutex;
+use nix::errno::Errno;
+use std::sync::Arc;
+
+mod dm;
+mod locked;
+mod mw;
+mod xrcd;
+
+pub use dm::Dm;
+pub use mw::Mw;
+pub use xrcd::Xrcd;
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    context: Arc<Context>,
+    id: PdId,
+    pub(crate) uses: Uses,
+}
+
+impl Pd {
+    /// Allocates one.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork` whose context is its parent's.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        context.node().fault_call(Call::AllocPd)?;
+        let id = context.node().new_pd();
+        Ok(Arc::new(Pd { context: context.clone(), id, uses: Uses::new("the protection domain") }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Its number in the key table.
+    #[must_use]
+    pub fn id(&self) -> PdId {
+        self.id
+    }
+    /// A user that the faces keep (parent domains).
+    pub fn add_user(&self) {
+        self.uses.add();
+    }
+    /// Undoes [`Pd::add_user`].
+    pub fn remove_user(&self) {
+        self.uses.remove();
+    }
+    /// Frees it; refused while objects live in it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn dealloc(&self) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()
+    }
+
+    /// Registers `len` bytes at `addr`, seen by keys at `iova`.
+    ///
+    /// # Errors
+    /// EINVAL (rights that contradict each other, a range that wraps), EFAULT (not mapped with the
+    /// access asked for), ENOMEM.
+    ///
+    /// # Safety
+    /// The bytes stay mapped, with the access asked for, until [`Mr::dereg`]; the device and peers
+    /// may read and (as the rights say) write them at any time meanwhile.
+    #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
+    pub unsafe fn reg_mr(
+        self: &Arc<Self>,
+        addr: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        let region = self.user_region(addr, len, iova, access)?;
+        self.register(region, Backing::Program)
+    }
+
+    /// Registers `len` bytes from `offset` of a mapping, seen by keys at `iova`. The region keeps
+    /// the mapping.
+    ///
+    /// # Errors
+    /// As [`Pd::reg_mr`]; EINVAL if the bytes leave the mapping.
+    pub fn reg_mapping(
+        self: &Arc<Self>,
+        mapping: &Mapping,
+        offset: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        let addr = mapping.addr().wrapping_add(offset);
+        if !mapping.contains(addr, len) {
+            return Err(Error::invalid(
+                format!("{len} bytes at offset {offset}"),
+                format!("the memory has {} bytes", mapping.len()),
+            ));
+        }
+        let mut region = if mapping.is_dma_buf() {
+            Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped }
+        } else {
+            self.user_region(addr, len, iova, access)?
+        };
+        if mapping.kind() == RangeKind::Mapped && !access.contains(Access::ON_DEMAND) {
+            region.kind = RegionKind::Mapped;
+        }
+        self.register(region, Backing::Mapping(mapping.clone()))
+    }
+
+    /// A region that opens nothing: reads give zeros, writes vanish. It does not keep the domain
+    /// busy, as a NIC's is not the domain's: the domain may be freed before it.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<Mr>, Error> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.register(
+            Region { pd: self.id, access, iova: 0, len: u64::MAX, addr: 0, kind: RegionKind::Null },
+            Backing::Program,
+        )
+    }
+
+    /// Registers a piece of device memory; keys count its bytes from zero.
+    ///
+    /// # Errors
+    /// EINVAL if the piece leaves the memory or the rights are not zero-based.
+    pub fn reg_dm_mr(
+        self: &Arc<Self>,
+        dm: &Arc<Dm>,
+        offset: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        if !access.contains(Access::ZERO_BASED) {
+            return Err(Error::invalid("access", "device memory is registered with IBV_ACCESS_ZERO_BASED"));
+        }
+        self.reg_dm(dm, offset, len, 0, access)
+    }
+
+    pub(crate) fn reg_dm(
+        self: &Arc<Self>,
+        dm: &Arc<Dm>,
+        offset: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Mr>, Error> {
+        if offset.checked_add(len).is_none_or(|end| end > dm.pages.len() as u64) {
+            return Err(Error::invalid(
+                format!("{len} bytes at offset {offset}"),
+                format!("the device memory has {} bytes", dm.pages.len()),
+            ));
+        }
+        let addr = dm.pages.addr() + offset;
+        let region = Region { pd: self.id, access, iova, len, addr, kind: RegionKind::Mapped };
+        self.register(region, Backing::Dm(dm.clone()))
+    }
+
+    fn user_region(&self, addr: u64, len: u64, iova: u64, access: Access) -> Result<Region, Error> {
+        let implicit =
+            access.contains(Access::ON_DEMAND) && addr == 0 && (len == u64::MAX || len == usize::MAX as u64);
+        if !implicit && addr.checked_add(len).is_none() {
+            return Err(Error::invalid(format!("{len} bytes at {addr:#x}"), "the range wraps around"));
+        }
+        let zero_based = access.contains(Access::ZERO_BASED);
+        if !access.contains(Access::ON_DEMAND) {
+            probe(addr, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
+                let errno = match e {
+                    ProbeError::NotMapped => Errno::EFAULT,
+                    ProbeError::OutOfMemory => Errno::ENOMEM,
+                };
+                Error::new(errno, format!("{len} bytes at {addr:#x}: {e}"))
+            })?;
+        }
+        let iova = if zero_based { 0 } else { iova };
+        Ok(Region { pd: self.id, access, iova, len, addr, kind: RegionKind::OnDemand })
+    }
+
+    pub(crate) fn register(self: &Arc<Self>, region: Region, backing: Backing) -> Result<Arc<Mr>, Error> {
+        self.context.node().check_alive()?;
+        self.context.node().fault_call(Call::RegMr)?;
+        let node = self.context.node();
+        let locked = self.lock_pages(&region, &backing)?;
+        let placement = Placement::of(node, region, &backing);
+        let key = node.keys.write().register(placement.region, random_u32())?;
+        if let Some(lanes) = &node.lanes {
+            lanes.publish_key(key, &placement.region, placement.place);
+        }
+        if keeps_domain(&region) {
+            self.uses.add();
+        }
+        if let Backing::Dm(dm) = &backing {
+            dm.uses.add();
+        }
+        let inner = MrInner { pd: self.clone(), region, placement, locked, ended: false };
+        Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
+    }
+
+    /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without
+    /// `fault` only the entries are checked. Unless `wait`, a page that is not there is no error.
+    ///
+    /// # Errors
+    /// ENOENT (no such key), EPERM (another domain's, or not writable), EINVAL (a window, or not on
+    /// demand), EFAULT (out of bounds, or not mapped); as the kernel answers.
+    pub fn prefetch(&self, sges: &[Sge], write: bool, fault: bool, wait: bool) -> Result<(), Error> {
+        self.context.node().check_alive()?;
+        let needed = if write { Access::LOCAL_WRITE } else { Access::empty() };
+        let check = |sge: &Sge| {
+            let keys = self.context.node().keys.read();
+            let range = keys.check_local(self.id, sge.lkey, needed, sge.addr, sge.length).map_err(|c| {
+                let errno = match c {
+                    Cause::UnknownKey { .. } => Errno::ENOENT,
+                    Cause::WrongPd { .. } | Cause::AccessDenied { .. } => Errno::EPERM,
+                    Cause::OutOfBounds { .. } => Errno::EFAULT,
+                    _ => Errno::EINVAL,
+                };
+                Error::new(errno, c.to_string())
+            })?;
+            let asked = keys.region(sge.lkey).map(|region| region.access);
+            if !asked.is_some_and(|access| access.contains(Access::ON_DEMAND)) {
+                return Err(Error::invalid(
+                    format!("lkey is {:#x}", sge.lkey),
+                    "the region is not on demand (IBV_ACCESS_ON_DEMAND)",
+                ));
+            }
+            Ok(range)
+        };
+        let ranges = sges.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
+        for range in ranges.iter().filter(|r| fault && r.kind == RangeKind::OnDemand) {
+            if let Err(e) = probe(range.addr, range.len.into(), write)
+                && wait
+            {
+                return Err(Error::new(
+                    Errno::EFAULT,
+                    format!("{} bytes at {:#x}: {e}", range.len, range.addr),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates a memory window.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn alloc_mw(self: &Arc<Self>, ty: MwType) -> Result<Arc<Mw>, Error> {
+        self.context.node().check_alive()?;
+        self.context.needs(Has::WINDOWS)?;
+        self.context.node().fault_call(Call::AllocMw)?;
+        let key = self.context.node().keys.write().alloc_mw(self.id, ty, random_u32())?;
+        self.uses.add();
+        Ok(Arc::new(Mw { pd: self.clone(), ty, key: Mutex::new(key) }))
+    }
+}
+
+/// Does the domain wait for a region like this?
+fn keeps_domain(region: &Region) -> bool {
+    region.kind != RegionKind::Null
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub struct Mr {
+    key: Key,
+    inner: Mutex<MrInner>,
+    backing: Backing,
+}
+
+/// What a region's bytes are.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// Memory of the program's own, for which it vouches.
+    Program,
+    /// Device memory.
+    Dm(Arc<Dm>),
+    /// Memory that stays as long as the region.
+    Mapping(Mapping),
+}
+
+impl Backing {
+    fn is_dma_buf(&self) -> bool {
+        matches!(self, Backing::Mapping(mapping) if mapping.is_dma_buf())
+    }
+    /// Where the byte at an address is in the file that peers map, for memory of our own.
+    fn file_offset(&self, addr: u64) -> Option<u64> {
+        match self {
+            Backing::Program => None,
+            Backing::Dm(dm) => Some(dm.pages.offset()? + addr.checked_sub(dm.pages.addr())?),
+            Backing::Mapping(mapping) => mapping.file_offset(addr),
+        }
+    }
+}
+
+/// Where the bytes of a region are reached.
+#[derive(Debug)]
+struct Placement {
+    /// As the key table has it: with the device's own address of memory that is shared.
+    region: Region,
+    /// For peers.
+    place: Place,
+    listed: Option<Listed>,
+    hold: Option<Hold>,
+}
+
+impl Placement {
+    /// Finds out for a region as its consumer named it.
+    fn of(node: &Node, mut region: Region, backing: &Backing) -> Self {
+        let mut hold = None;
+        let mut place = Place::Process(region.addr);
+        let by_kernel = region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
+        if matches!(region.kind, RegionKind::Null | RegionKind::Paged)
+            || region.len == 0
+            || backing.is_dma_buf()
+        {
+            place = Place::Nowhere;
+        } else if let Some(offset) = backing.file_offset(region.addr) {
+            place = Place::File(offset);
+        } else if by_kernel && let Ok(file) = SharedFile::of_process() {
+            match file.place(region.addr, region.len) {
+                Ok(placed) => {
+                    (region.addr, region.kind) = (placed.addr, RegionKind::Mapped);
+                    place = Place::File(placed.offset);
+                    hold = Some(placed.hold);
+                }
+                Err(why) => {
+                    log::debug!(
+                        "{} bytes at {:#x} are reached by system calls: {why}",
+                        region.len,
+                        region.addr
+                    );
+                    node.counters.count_private(why);
+                }
+            }
+        }
+        let listed = node.lanes.as_ref().and_then(|lanes| lanes.list(&region, place));
+        Placement { region, place, listed, hold }
+    }
+}
+
+#[derive(Debug)]
+struct MrInner {
+    pd: Arc<Pd>,
+    /// As its consumer named it.
+    region: Region,
+    placement: Placement,
+    locked: Option<Locked>,
+    ended: bool,
+}
+
+impl Mr {
+    /// Its key, local and remote.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+    /// What it opens.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.inner.lock().region
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> Arc<Pd> {
+        self.inner.lock().pd.clone()
+    }
+
+    /// Changes the range, the protection domain or the rights, each if given; the key stays.
+    ///
+    /// # Errors
+    /// As [`Pd::reg_mr`]; the region is as it was then.
+    ///
+    /// # Safety
+    /// As [`Pd::reg_mr`] for the new range.
+    #[allow(unsafe_code, reason = "the caller vouches for the memory; nothing unsafe is done here")]
+    pub unsafe fn rereg(
+        &self,
+        range: Option<(u64, u64)>,
+        pd: Option<&Arc<Pd>>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        let old = inner.region;
+        let new_pd = pd.unwrap_or(&inner.pd).clone();
+        let (addr, len) = range.unwrap_or((old.addr, old.len));
+        let iova = if range.is_some() { addr } else { old.iova };
+        let region = new_pd.user_region(addr, len, iova, access.unwrap_or(old.access))?;
+        let node = new_pd.context.node();
+        node.check_alive()?;
+        node.fault_call(Call::ReregMr)?;
+        let locked = new_pd.lock_pages(&region, &self.backing)?;
+        let placement = Placement::of(node, region, &self.backing);
+        node.keys.write().reregister(self.key, placement.region)?;
+        node.withdraw_key(self.key);
+        if let Some(lanes) = &node.lanes {
+            lanes.publish_key(self.key, &placement.region, placement.place);
+        }
+        inner.region = region;
+        inner.placement = placement;
+        inner.locked = locked;
+        if !Arc::ptr_eq(&inner.pd, &new_pd) {
+            inner.pd.uses.remove();
+            new_pd.uses.add();
+            inner.pd = new_pd;
+        }
+        Ok(())
+    }
+
+    /// Deregisters: waits for copies under way, then no access can begin. Refused while a window is
+    /// bound to it.
+    ///
+    /// # Errors
+    /// EBUSY; EINVAL if it was deregistered already.
+    pub fn dereg(&self) -> Result<(), Error> {
+        self.end(|_| ())
+    }
+
+    /// As [`Mr::dereg`], but unbinds the windows that are bound to it.
+    ///
+    /// # Errors
+    /// EINVAL if it was deregistered already.
+    pub fn revoke(&self) -> Result<(), Error> {
+        self.end(|keys| keys.unbind_windows(self.key))
+    }
+
+    fn end(&self, prepare: impl FnOnce(&mut KeyTable)) -> Result<(), Error> {
+        let mut inner = self.inner.lock();
+        let node = inner.pd.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        let mut keys = node.keys.write();
+        prepare(&mut keys);
+        keys.deregister(self.key)?;
+        drop(keys);
+        node.withdraw_key(self.key);
+        inner.placement.listed = None;
+        inner.placement.hold = None;
+        inner.locked = None;
+        if keeps_domain(&inner.region) {
+            inner.pd.uses.remove();
+        }
+        inner.ended = true;
+        if let Backing::Dm(dm) = &self.backing {
+            dm.uses.remove();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Memory of our own must not go while the key opens it; what the program vouched for is its
+        // own business.
+        if let Backing::Mapping(mapping) = &self.backing
+            && !self.inner.get_mut().ended
+        {
+            let kept = mapping.clone();
+            if self.dereg().is_err() {
+                std::mem::forget(kept);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Device memory.
+use crate::error::Error;
+use crate::faults::Call;
+use crate::nic::Has;
+use crate::objects::context::Context;
+use crate::objects::device::MAX_DM;
+use crate::uses::Uses;
+use adverb_memory::Pages;
+use nix::errno::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Device memory.
+#[derive(Debug)]
+pub struct Dm {
+    context: Arc<Context>,
+    pub(super) pages: Pages,
+    pub(super) uses: Uses,
+}
+
+impl Dm {
+    /// Allocates zeroed device memory of `len` bytes. It needs no engine, so a child of `fork` may
+    /// do it, too.
+    ///
+    /// # Errors
+    /// EINVAL for sizes out of range or an alignment above a page, ENOMEM when the device's memory
+    /// is used up.
+    pub fn alloc(context: &Arc<Context>, len: u64, log_align: u32) -> Result<Arc<Self>, Error> {
+        context.needs(Has::DM)?;
+        context.node().fault_call(Call::AllocDm)?;
+        if len == 0 || len > MAX_DM {
+            return Err(Error::invalid(format!("length is {len}"), format!("1 to {MAX_DM} are possible")));
+        }
+        if log_align > 12 {
+            return Err(Error::invalid(format!("log_align_req is {log_align}"), "at most 12 is possible"));
+        }
+        let used = context.dm_used.fetch_add(len as usize, Ordering::Relaxed);
+        if used as u64 + len > MAX_DM {
+            context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
+            return Err(Error::new(
+                Errno::ENOMEM,
+                format!("{used} of {MAX_DM} bytes of device memory are in use, {len} more do not fit"),
+            ));
+        }
+        let pages = crate::memory::pages(len as usize).inspect_err(|_| {
+            context.dm_used.fetch_sub(len as usize, Ordering::Relaxed);
+        })?;
+        Ok(Arc::new(Dm { context: context.clone(), pages, uses: Uses::new("the device memory") }))
+    }
+    /// Copies in.
+    ///
+    /// # Errors
+    /// EINVAL if the range leaves the memory.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        if self.pages.write_at(offset as usize, from) {
+            Ok(())
+        } else {
+            Err(self.outside(offset, from.len()))
+        }
+    }
+    /// Copies out.
+    ///
+    /// # Errors
+    /// EINVAL if the range leaves the memory.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        let len = to.len();
+        if self.pages.read_at(offset as usize, to) { Ok(()) } else { Err(self.outside(offset, len)) }
+    }
+    fn outside(&self, offset: u64, len: usize) -> Error {
+        Error::invalid(
+            format!("{len} bytes at offset {offset}"),
+            format!("the device memory has {} bytes", self.pages.len()),
+        )
+    }
+    /// Frees it; refused while regions open it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn free(&self) -> Result<(), Error> {
+        self.uses.check_unused()?;
+        self.context.dm_used.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Memory windows.
+use super::Pd;
+use crate::error::Error;
+use adverb_engine::keys::MwType;
+use adverb_engine::wr::MwBind;
+use adverb_engine::{Access, Key};
+use adverb_sync::Mutex;
+use std::sync::Arc;
+
+/// A memory window.
+#[derive(Debug)]
+pub struct Mw {
+    pub(super) pd: Arc<Pd>,
+    pub(super) ty: MwType,
+    pub(super) key: Mutex<Key>,
+}
+
+impl Mw {
+    /// Its current key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        *self.key.lock()
+    }
+    /// Type 1 or 2.
+    #[must_use]
+    pub fn ty(&self) -> MwType {
+        self.ty
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+    /// The bind request that binds it anew as `ibv_bind_mw` does: with a fresh tag.
+    #[must_use]
+    pub fn bind_request(&self, mr: Key, addr: u64, len: u64, access: Access) -> MwBind {
+        let key = self.key();
+        MwBind { mw: key, new_key: (key & !0xff) | (key.wrapping_add(1) & 0xff), mr, addr, len, access }
+    }
+    /// The key it has after a bind was posted.
+    pub fn set_key(&self, key: Key) {
+        *self.key.lock() = key;
+    }
+    /// Frees it, unbinding it.
+    ///
+    /// # Errors
+    /// EINVAL if it was freed already.
+    pub fn dealloc(&self) -> Result<(), Error> {
+        let node = self.pd.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        node.keys.write().dealloc_mw(self.key())?;
+        self.pd.uses.remove();
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! XRC domains.
+use crate::error::Error;
+use crate::faults::Call;
+use crate::objects::context::Context;
+use crate::uses::Uses;
+use std::sync::Arc;
+
+/// An XRC domain: target QPs and XRC SRQs of one domain find each other. Domains opened on the same
+/// file are one.
+#[derive(Debug)]
+pub struct Xrcd {
+    context: Arc<Context>,
+    /// Device and inode of the file it was opened on.
+    file: Option<(u64, u64)>,
+    pub(crate) uses: Uses,
+}
+
+impl Xrcd {
+    /// Opens a domain; with `file` (device and inode) it is the same as others opened on that file.
+    ///
+    /// # Errors
+    /// EIO in a child of `fork` whose context is its parent's.
+    pub fn open(context: &Arc<Context>, file: Option<(u64, u64)>) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        context.node().fault_call(Call::OpenXrcd)?;
+        Ok(Arc::new(Xrcd { context: context.clone(), file, uses: Uses::new("the XRC domain") }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Are they one domain?
+    #[must_use]
+    pub fn same(a: &Arc<Xrcd>, b: &Arc<Xrcd>) -> bool {
+        Arc::ptr_eq(a, b) || (a.file.is_some() && a.file == b.file)
+    }
+    /// Closes it; refused while objects use it.
+    ///
+    /// # Errors
+    /// EBUSY.
+    pub fn close(&self) -> Result<(), Error> {
+        if self.context.node().is_stale() {
+            return Ok(());
+        }
+        self.uses.check_unused()
+    }
+}

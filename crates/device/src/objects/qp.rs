@@ -1,0 +1,227 @@
+//! Queue pairs.
+use crate::acks::Acks;
+use crate::async_event::Subject;
+use crate::error::Error;
+use crate::faults::Call;
+use crate::node::QueuePair;
+use crate::objects::comp_counter::CompCounter;
+use crate::objects::context::Context;
+use crate::objects::cq::Cq;
+use crate::objects::multicast::Attachment;
+use crate::objects::pd::{Pd, Xrcd};
+use crate::objects::raw::{Port, Role};
+use crate::objects::srq::Srq;
+use adverb_engine::{QpAttr, QpConfig, QpState, QpType};
+use adverb_sync::Mutex;
+use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+mod hunt;
+mod init;
+mod modify;
+mod owner;
+mod post;
+
+pub use init::{QpInit, ud_max_message};
+use init::{check_init, check_needed};
+pub use post::SendChain;
+
+/// A queue pair.
+pub type Qp = QueuePair<QpObject>;
+
+/// What a queue pair was made with, and what its program sees of it beside its queues.
+#[derive(Debug)]
+pub struct QpObject {
+    me: Weak<Qp>,
+    context: Arc<Context>,
+    pd: Option<Arc<Pd>>,
+    send_cq: Option<Arc<Cq>>,
+    recv_cq: Option<Arc<Cq>>,
+    srq: Option<Arc<Srq>>,
+    xrcd: Option<Arc<Xrcd>>,
+    async_acks: Acks,
+    /// The face's own word.
+    cookie: AtomicUsize,
+    /// Handles: one, and one more for each `ibv_open_qp` of an XRC target.
+    handles: AtomicUsize,
+    /// Multicast groups it is attached to.
+    pub(crate) attachments: Mutex<Vec<Attachment>>,
+    /// What it is, of raw packet queue pairs.
+    pub(crate) role: Option<Role>,
+    /// Flows that name it.
+    pub(crate) flows: AtomicUsize,
+}
+
+impl Qp {
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL naming the bad or missing argument, ENOMEM when numbers are used up.
+    pub fn new(context: &Arc<Context>, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        context.node().fault_call(Call::CreateQp)?;
+        if init.qp_type != QpType::RawPacket {
+            return Qp::with_role(context, pd, init, None);
+        }
+        check_needed(pd, init)?;
+        Qp::with_role(context, pd, init, Some(Role::Pair(Port::of(context)?)))
+    }
+
+    /// As [`Qp::new`]; what raw packet queue pairs need depends on their role.
+    pub(crate) fn with_role(
+        context: &Arc<Context>,
+        pd: Option<&Arc<Pd>>,
+        init: &QpInit,
+        role: Option<Role>,
+    ) -> Result<Arc<Self>, Error> {
+        context.node().check_alive()?;
+        let mut cap = check_init(context, pd, init)?;
+        let tag_cq = init.srq.as_ref().and_then(|srq| srq.tag_cq());
+        if tag_cq.is_some() {
+            crate::node::make_room(init.qp_type, &mut cap)?;
+        }
+        let config = QpConfig {
+            qpn: 0,
+            qp_type: init.qp_type,
+            pd: pd.map_or(adverb_engine::PdId(0), |p| p.id()),
+            cap,
+            signal_all: init.signal_all,
+            uses_srq: init.srq.is_some(),
+            port_mtu: context.port_mtu(),
+            max_inflight: QpConfig::MAX_INFLIGHT,
+            counted: false,
+        };
+        let longest = Port::longest(context);
+        let port = role.as_ref().and_then(Role::sends_by);
+        let qp = context.node().add_qp(|qpn| {
+            let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })
+                .with_reorder_memory(&context.node().early)
+                .with_frames(longest);
+            let own = |me: &Weak<Qp>| QpObject {
+                me: me.clone(),
+                context: context.clone(),
+                pd: pd.cloned(),
+                send_cq: init.send_cq.clone(),
+                recv_cq: tag_cq.cloned().or_else(|| init.recv_cq.clone()),
+                srq: init.srq.clone(),
+                xrcd: init.xrcd.clone(),
+                async_acks: Acks::default(),
+                cookie: AtomicUsize::new(0),
+                handles: AtomicUsize::new(1),
+                attachments: Mutex::default(),
+                role,
+                flows: AtomicUsize::new(0),
+            };
+            let faults = context.node().qp_faults(qpn);
+            Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me)))
+        })?;
+        qp.each_use(|uses| uses.add());
+        Ok(qp)
+    }
+
+    /// Another handle on an XRC target of the same domain (`ibv_open_qp`).
+    ///
+    /// # Errors
+    /// EINVAL if there is no such target.
+    pub fn open(xrcd: &Arc<Xrcd>, number: u32) -> Result<Arc<Self>, Error> {
+        let node = xrcd.context().node();
+        node.check_alive()?;
+        node.qp(number)
+            .filter(|qp| qp.qp_type() == QpType::XrcRecv)
+            .and_then(|qp| (&qp.own as &dyn Any).downcast_ref::<QpObject>()?.me.upgrade())
+            .filter(|qp| qp.own.xrcd.as_ref().is_some_and(|x| Xrcd::same(x, xrcd)))
+            .inspect(|qp| {
+                qp.own.handles.fetch_add(1, Ordering::SeqCst);
+            })
+            .ok_or_else(|| {
+                Error::invalid(
+                    format!("qp_num is {number:#x}"),
+                    "no XRC target of this domain has that number",
+                )
+            })
+    }
+
+    fn each_use(&self, f: impl Fn(&crate::uses::Uses)) {
+        if let Some(pd) = &self.own.pd {
+            f(&pd.uses);
+        }
+        for cq in [&self.own.send_cq, &self.own.recv_cq].into_iter().flatten() {
+            f(&cq.uses);
+        }
+        if let Some(srq) = &self.own.srq {
+            f(&srq.uses);
+        }
+        if let Some(xrcd) = &self.own.xrcd {
+            f(&xrcd.uses);
+        }
+        if let Some(Role::Spread { over, .. }) = &self.own.role {
+            f(over.uses());
+        }
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> Option<&Arc<Pd>> {
+        self.own.pd.as_ref()
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.own.context
+    }
+    /// The face's own word.
+    #[must_use]
+    pub fn cookie(&self) -> usize {
+        self.own.cookie.load(Ordering::Acquire)
+    }
+    /// Sets the face's own word.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.own.cookie.store(cookie, Ordering::Release);
+    }
+
+    /// State and attributes.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        self.inner.lock().engine.query()
+    }
+    /// Does every send complete?
+    #[must_use]
+    pub fn signals_all(&self) -> bool {
+        self.inner.lock().engine.config().signal_all
+    }
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.inner.lock().engine.state()
+    }
+    /// What the engine counted for it.
+    #[must_use]
+    pub fn counters(&self) -> adverb_engine::qp::Counters {
+        *self.inner.lock().engine.counters()
+    }
+
+    /// Has operations of it counted, those whose bits are in `ops` (`ibv_qp_attach_comp_cntr_op`),
+    /// until it is destroyed.
+    ///
+    /// # Errors
+    /// EINVAL in another state than RESET and INIT, ENOTSUP for operations that are not known,
+    /// EBUSY for those that have a counter.
+    pub fn attach_counter(&self, counter: &Arc<CompCounter>, ops: u32) -> Result<(), Error> {
+        self.own.context.node().check_alive()?;
+        let mut inner = self.inner.lock();
+        let state = inner.engine.state();
+        if !matches!(state, QpState::Reset | QpState::Init) {
+            return Err(Error::invalid(format!("the queue pair is in {state:?}"), "RESET or INIT is needed"));
+        }
+        inner.attached.get_or_insert_default().attach(&counter.counts, ops)?;
+        inner.engine.count();
+        Ok(())
+    }
+}
+
+impl Subject for Qp {
+    fn async_acks(&self) -> &Acks {
+        &self.own.async_acks
+    }
+}

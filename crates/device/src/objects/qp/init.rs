@@ -1,0 +1,96 @@
+//! What a queue pair is created with.
+use crate::error::Error;
+use crate::objects::context::Context;
+use crate::objects::cq::Cq;
+use crate::objects::pd::{Pd, Xrcd};
+use crate::objects::srq::Srq;
+use adverb_engine::{PathMtu, QpCap, QpType};
+use std::sync::Arc;
+
+/// What a queue pair is created with.
+#[derive(Clone, Debug)]
+pub struct QpInit {
+    /// Transport.
+    pub qp_type: QpType,
+    /// Sizes wanted; the device gives at least these.
+    pub cap: QpCap,
+    /// Every send completes.
+    pub signal_all: bool,
+    /// CQ of sends; needed but on XRC targets.
+    pub send_cq: Option<Arc<Cq>>,
+    /// CQ of receives; needed but on XRC.
+    pub recv_cq: Option<Arc<Cq>>,
+    /// Receives come from here.
+    pub srq: Option<Arc<Srq>>,
+    /// XRC domain, on XRC targets.
+    pub xrcd: Option<Arc<Xrcd>>,
+}
+
+/// What a queue pair with both queues cannot do without.
+pub(super) fn check_needed(pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<(), Error> {
+    let given =
+        [("pd", pd.is_some()), ("send_cq", init.send_cq.is_some()), ("recv_cq", init.recv_cq.is_some())];
+    match given.iter().find(|(_, given)| !given) {
+        Some((what, _)) => Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type))),
+        None => Ok(()),
+    }
+}
+
+/// Checks what a queue pair is created with and answers the sizes it gets.
+pub(super) fn check_init(context: &Context, pd: Option<&Arc<Pd>>, init: &QpInit) -> Result<QpCap, Error> {
+    let limits = context.limits();
+    if let Some(nic) = context.nic() {
+        nic.check_qp_type(init.qp_type)?;
+    }
+    let mut cap = init.cap;
+    let missing = |what: &str| Err(Error::invalid(what, format!("a {:?} queue pair needs it", init.qp_type)));
+    match init.qp_type {
+        QpType::XrcRecv => {
+            if init.xrcd.is_none() {
+                return missing("xrcd");
+            }
+            cap = QpCap::default();
+        }
+        QpType::XrcSend => {
+            if pd.is_none() {
+                return missing("pd");
+            }
+            if init.send_cq.is_none() {
+                return missing("send_cq");
+            }
+            cap.max_recv_wr = 0;
+            cap.max_recv_sge = 0;
+        }
+        QpType::RawPacket => {
+            if init.srq.is_some() {
+                cap.max_recv_wr = 0;
+                cap.max_recv_sge = 0;
+            }
+        }
+        QpType::Rc | QpType::Uc | QpType::Ud => {
+            check_needed(pd, init)?;
+            if init.srq.is_some() {
+                cap.max_recv_wr = 0;
+                cap.max_recv_sge = 0;
+            }
+        }
+    }
+    for (name, value, max) in [
+        ("cap.max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+        ("cap.max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+        ("cap.max_send_sge", cap.max_send_sge, limits.max_sge),
+        ("cap.max_recv_sge", cap.max_recv_sge, limits.max_sge),
+        ("cap.max_inline_data", cap.max_inline_data, limits.max_inline),
+    ] {
+        if value > max {
+            return Err(Error::invalid(format!("{name} is {value}"), format!("at most {max} is possible")));
+        }
+    }
+    Ok(cap)
+}
+
+/// The largest message of a UD queue pair of a port.
+#[must_use]
+pub fn ud_max_message(mtu: PathMtu) -> usize {
+    mtu.bytes()
+}

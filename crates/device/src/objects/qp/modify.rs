@@ -1,0 +1,180 @@
+//! Changes of state, and the end.
+use super::Qp;
+use crate::error::Error;
+use crate::faults::Call;
+use crate::host::{Peer, SETTLE};
+use crate::interfaces::ip_of;
+use crate::node::scope_of;
+use crate::objects::raw::Role;
+use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Qp {
+    /// Changes attributes and state.
+    ///
+    /// # Errors
+    /// EINVAL naming the attribute and the rule; EADDRINUSE and the like if the local address
+    /// cannot be opened. Nothing was changed then.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        let node = self.own.context.node();
+        node.check_alive()?;
+        node.fault_call(Call::ModifyQp)?;
+        if matches!(self.own.role, Some(Role::Spread { .. })) {
+            let text = "a queue pair that spreads frames over work queues has no state";
+            return Err(Error::unsupported(text));
+        }
+        // Open what packets will arrive on before any can.
+        if mask.contains(AttrMask::AV) {
+            self.own.context.open_gid(&attr.av.sgid)?;
+            if self.qp_type() != QpType::Ud {
+                let scope = scope_of(&attr.av.dgid, self.own.context.device().interface().index);
+                node.hear(ip_of(&attr.av.dgid), scope)?;
+            }
+        }
+        if self.qp_type() == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
+            self.own.context.open_all()?;
+        }
+        let peer = self.choose_path(attr, mask);
+        if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
+            self.part_in_peace();
+        }
+        let limits = self.own.context.limits_now();
+        let result = node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            if let Some(nic) = self.own.context.nic().filter(|_| mask.contains(AttrMask::STATE)) {
+                nic.check_change(inner.engine.state(), attr.state)?;
+            }
+            inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
+            if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
+                self.purge();
+                inner.part();
+                // What of its earlier life still waits to leave does not leave in the next one.
+                inner.backlog.clear();
+                inner.rendezvous.clear();
+            }
+            if let Some(peer) = peer {
+                inner.meet(peer);
+            }
+            node.publish(self, &mut inner);
+            node.pump(self, &mut inner, tx);
+            Ok(())
+        });
+        self.settle(attr, mask);
+        result
+    }
+
+    /// The peer's process, if the queue pair gets connected now and needs no network for it.
+    fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Option<Arc<Peer>> {
+        let connects = mask.contains(AttrMask::STATE | AttrMask::AV | AttrMask::DEST_QPN)
+            && attr.state == QpState::Rtr
+            && self.qp_type().is_reliable();
+        if !connects {
+            return None;
+        }
+        let peer = self.own.context.node().peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
+        peer.connect(self.number());
+        Some(peer)
+    }
+
+    /// Before an end: says what is still to be said. An ACK that waits would be lost with the
+    /// state, and the peer's request would fail although it was served; a payload that the peer has
+    /// still to fetch would be lost, where a network had carried it.
+    fn part_in_peace(&self) {
+        let node = self.own.context.node();
+        let peer = node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            node.pump(self, &mut inner, tx);
+            inner.peer.clone().filter(|_| inner.is_shown())
+        });
+        if let Some(peer) = peer {
+            crate::host::let_fetch(&peer, SETTLE);
+        }
+    }
+
+    /// After an end, or a change of rights: waits until no peer is at work by what was allowed
+    /// before.
+    fn settle(&self, attr: &QpAttr, mask: AttrMask) {
+        let state = mask.contains(AttrMask::STATE).then_some(attr.state);
+        let ends = matches!(state, Some(QpState::Err | QpState::Reset));
+        // Nobody is at work through a queue pair that has just begun to be connected.
+        let begins = matches!(state, Some(QpState::Init | QpState::Rtr));
+        if ends || mask.contains(AttrMask::ACCESS_FLAGS) && !begins {
+            self.own.context.node().settle();
+        }
+    }
+
+    fn purge(&self) {
+        for cq in [&self.own.send_cq, &self.own.recv_cq].into_iter().flatten() {
+            cq.purge(self.number());
+        }
+    }
+
+    /// Ends the queue pair (or one handle on an XRC target). Work not completed is forgotten,
+    /// completions of it are removed from its CQs. Waits until its asynchronous events were
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed already.
+    pub fn destroy(&self) -> Result<(), Error> {
+        self.end(|| self.purge())
+    }
+
+    /// As [`Qp::destroy`], but completions stay in its CQs, to be polled (DEF-5). Its number may be
+    /// that of another queue pair by then.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed already.
+    pub fn retire(&self) -> Result<(), Error> {
+        self.end(|| ())
+    }
+
+    fn end(&self, clean: impl FnOnce()) -> Result<(), Error> {
+        let node = self.own.context.node();
+        if node.is_stale() {
+            return Ok(());
+        }
+        match self.own.handles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) {
+            Ok(1) => {}
+            Ok(_) => return Ok(()),
+            Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
+        }
+        self.detach_all();
+        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now,
+        // and said so.
+        node.take_what_came();
+        self.part_in_peace();
+        node.remove_qp(self.number());
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            node.pump(self, &mut inner, tx);
+            log::debug!("queue pair {:#08x} ends: {:?}", self.number(), inner.engine.counters());
+            node.keep_counters(&inner);
+            let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+            // Any state may go to RESET.
+            let _ = inner.engine.modify(
+                &reset,
+                AttrMask::STATE,
+                self.own.context.limits(),
+                node.now(),
+                &mut tx.effects,
+            );
+            tx.effects.completions.clear();
+            tx.effects.events.clear();
+            tx.effects.counted.clear();
+            tx.effects.rendezvous.clear();
+            inner.rendezvous.clear();
+            inner.attached = None;
+            node.publish(self, &mut inner);
+            inner.part();
+            node.keep_leaving(std::mem::take(&mut inner.backlog));
+        });
+        node.settle();
+        clean();
+        node.keys.write().release_qp(self.number());
+        self.own.context.forget(self);
+        self.own.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number()));
+        self.each_use(|uses| uses.remove());
+        Ok(())
+    }
+}

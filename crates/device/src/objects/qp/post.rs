@@ -1,0 +1,209 @@
+//! Posting: requests are staged, then handed over as one (DEF-1 to DEF-8).
+use super::Qp;
+use crate::error::Error;
+use crate::faults::Call;
+use crate::node::QpInner;
+use adverb_engine::{Cause, Payload, PostError, QpState, RecvWr, SendWr, Time};
+use adverb_sync::MutexGuard;
+use std::time::Duration;
+
+/// A chain is sent at once when so many requests or bytes wait.
+const BATCH: usize = 32;
+const BATCH_BYTES: usize = 16 << 10;
+/// A datagram queue pair that posts again within this time posts a burst.
+const BURST: Duration = Duration::from_micros(10);
+
+impl Qp {
+    /// Starts a chain of send requests that is handed over at once (DEF-2).
+    ///
+    /// # Errors
+    /// EIO in a child of `fork`: the queue pair is its parent's.
+    pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
+        self.own.context.node().check_alive()?;
+        Ok(SendChain { qp: self, inner: Some(self.inner.lock()) })
+    }
+
+    /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
+    /// [`Qp::abort_sends`] forgets it.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request, EIO in a child of `fork`; it is not
+    /// queued then.
+    pub fn stage_send(&self, wr: &SendWr<'_>) -> Result<(), Error> {
+        self.own.context.node().check_alive()?;
+        self.stage(&mut self.inner.lock(), wr)
+    }
+
+    /// Send requests that still fit into the queue.
+    #[must_use]
+    pub fn free_sends(&self) -> usize {
+        self.inner.lock().engine.free_sends()
+    }
+
+    /// Hands over everything staged.
+    pub fn commit_sends(&self) {
+        if self.own.context.node().is_stale() {
+            return;
+        }
+        self.commit(&mut self.inner.lock());
+    }
+
+    /// Queues requests, all of them or none, and hands over everything staged unless `more` are to
+    /// follow (DEF-2). On a refusal what was staged before is handed over first (DEF-4). Unlike in
+    /// verbs, a queue pair in ERR takes none.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request or in ERR, EIO in a child of `fork`.
+    pub fn post_sends(&self, wrs: &[SendWr<'_>], more: bool) -> Result<(), Error> {
+        self.own.context.node().check_alive()?;
+        let mut inner = self.inner.lock();
+        let result = self.stage_all(&mut inner, wrs);
+        if result.is_err() || !more {
+            self.commit(&mut inner);
+        }
+        result
+    }
+
+    /// Forgets everything staged.
+    pub fn abort_sends(&self) {
+        if self.own.context.node().is_stale() {
+            return;
+        }
+        self.inner.lock().engine.abort_sends();
+    }
+
+    /// Hands over what is staged. It goes out at once, unless the program is in the middle of a
+    /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
+    /// again) and packets of this queue pair are on their way anyway, requests wait for its next
+    /// poll or for [`BATCH`] of them, and leave in one run.
+    fn commit(&self, inner: &mut QpInner) {
+        let node = self.own.context.node();
+        if node.is_stale() {
+            // In a child of `fork` there is neither a socket nor a lane.
+            return;
+        }
+        node.with_tx(|tx| {
+            let n = inner.engine.commit_sends(&mut tx.effects);
+            self.hunt_committed();
+            inner.handovers.0 += u64::from(n > 0);
+            inner.handovers.1 += n as u64;
+            inner.waiting.0 += n;
+            if inner.faults.is_some() {
+                node.inject_messages(self, inner, n as u64, &mut tx.effects);
+            }
+            let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
+            if small
+                && inner.peer.is_none()
+                && tx.effects.is_empty()
+                && node.program_polls()
+                && self.in_burst(inner, node.now())
+            {
+                node.pump_soon(self);
+            } else {
+                node.pump(self, inner, tx);
+            }
+        });
+    }
+
+    fn in_burst(&self, inner: &QpInner, now: Time) -> bool {
+        if self.qp_type().is_reliable() {
+            inner.engine.has_unacknowledged()
+        } else {
+            now.since(inner.pumped) < BURST
+        }
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
+        let node = self.own.context.node();
+        node.check_alive()?;
+        node.with_tx(|tx| {
+            let mut inner = self.inner.lock();
+            if inner.faults.is_some() {
+                node.fault_call(Call::PostRecv)?;
+            }
+            inner.engine.post_recv(wr, &mut tx.effects)?;
+            node.deliver(self, &mut inner, &mut tx.effects);
+            if self.own.role.is_some() {
+                node.give_kept_frames(self, &mut inner, tx);
+            }
+            Ok(())
+        })
+    }
+
+    fn stage(&self, inner: &mut QpInner, wr: &SendWr<'_>) -> Result<(), Error> {
+        if let Some(nic) = self.own.context.nic() {
+            nic.check_send(wr)?;
+        }
+        self.hunt_stage(&inner.engine)?;
+        if inner.faults.is_some() {
+            self.own.context.node().fault_call(Call::PostSend)?;
+        }
+        inner.engine.stage_send(wr)?;
+        self.hunt_staged(wr.wr_id);
+        inner.waiting.1 += match wr.data {
+            Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
+            Payload::Inline(parts) => parts.iter().map(|p| p.len()).sum::<usize>(),
+        };
+        Ok(())
+    }
+
+    /// Stages all requests or none of them. Only everything staged can be taken back, so with more
+    /// than one request what was staged before is handed over first.
+    fn stage_all(&self, inner: &mut QpInner, wrs: &[SendWr<'_>]) -> Result<(), Error> {
+        let state = inner.engine.state();
+        if state == QpState::Err {
+            return Err(PostError::Invalid(Cause::WrongState { op: "post send", state }).into());
+        }
+        if wrs.len() > 1 && inner.engine.staged_sends() > 0 {
+            self.commit(inner);
+        }
+        for (i, wr) in wrs.iter().enumerate() {
+            if let Err(e) = self.stage(inner, wr) {
+                if i > 0 {
+                    inner.engine.abort_sends();
+                }
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A chain of send requests under the queue pair's lock. Dropped without [`SendChain::commit`],
+/// what was staged is forgotten.
+pub struct SendChain<'a> {
+    qp: &'a Qp,
+    inner: Option<MutexGuard<'a, QpInner>>,
+}
+
+impl SendChain<'_> {
+    /// Queues one.
+    ///
+    /// # Errors
+    /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones
+    /// stay.
+    pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
+        match &mut self.inner {
+            Some(inner) => self.qp.stage(inner, wr),
+            None => Ok(()),
+        }
+    }
+    /// Hands the chain over.
+    pub fn commit(mut self) {
+        if let Some(mut inner) = self.inner.take() {
+            self.qp.commit(&mut inner);
+        }
+    }
+}
+
+impl Drop for SendChain<'_> {
+    fn drop(&mut self) {
+        if let Some(inner) = &mut self.inner {
+            inner.engine.abort_sends();
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Raw packet queue pairs: whole Ethernet frames, flow steering and receive side scaling.
+//!
+//! On an interface that leaves the machine frames go through a packet socket (`AF_PACKET`), which
+//! takes the right to open one (CAP_NET_RAW). On the loopback device no right is needed: a frame
+//! reaches all raw packet queue pairs of the same user there whose flows take it. What a queue pair
+//! sends to a group or to the interface's own address its process's other queue pairs hear as well,
+//! as by the switch inside a NIC.
+mod flow;
+mod port;
+mod role;
+mod spread;
+
+pub use adverb_steering as steering;
+pub use flow::{Flow, MAX_FLOWS};
+pub(crate) use port::Port;
+pub(crate) use role::Role;
+pub use spread::{IndTable, MAX_TABLE, MAX_TABLES, Wq, WqState};

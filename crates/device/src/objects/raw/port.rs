@@ -1,0 +1,136 @@
+//! An interface as raw packet queue pairs of this process see it.
+use crate::error::Error;
+use crate::node::{AnyQp, FramePort, Node, quiet_from_link};
+use crate::objects::context::Context;
+use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame};
+use adverb_steering::{Frame, HEADER, Heard, Table};
+use adverb_sync::RwLock;
+use nix::errno::Errno;
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
+
+/// An interface with raw packet queue pairs.
+#[derive(Debug)]
+pub(crate) struct Port {
+    context: Arc<Context>,
+    interface: u32,
+    mac: [u8; 6],
+    /// Frames go from process to process; otherwise through a packet socket.
+    loopback: bool,
+    link: LinkPort,
+    pub(super) rules: RwLock<Table<Weak<AnyQp>>>,
+}
+
+impl Port {
+    /// That of a context's device.
+    ///
+    /// # Errors
+    /// EPERM where the process may not open packet sockets; what else the kernel says.
+    pub(crate) fn of(context: &Arc<Context>) -> Result<Arc<Port>, Error> {
+        let node = context.node();
+        let interface = context.device().interface();
+        let mut ports = node.frame_ports.lock();
+        if let Some(port) = ports.get(&interface.index).and_then(Weak::upgrade) {
+            let port: Arc<dyn Any + Send + Sync> = port;
+            if let Ok(port) = port.downcast() {
+                return Ok(port);
+            }
+        }
+        let link = node.link();
+        let opened = match interface.loopback {
+            true => link.share_frames(interface.index),
+            false => link.open_frames(interface.index),
+        };
+        let port = Arc::new(Port {
+            context: context.clone(),
+            interface: interface.index,
+            mac: interface.mac,
+            loopback: interface.loopback,
+            link: opened.map_err(|e| refusal(context, e))?,
+            rules: RwLock::default(),
+        });
+        ports.retain(|_, port| port.strong_count() > 0);
+        let entry: Weak<Port> = Arc::downgrade(&port);
+        ports.insert(interface.index, entry);
+        Ok(port)
+    }
+
+    /// Bytes of the longest frame that a device sends, a VLAN tag included.
+    pub(crate) fn longest(context: &Context) -> u32 {
+        (context.device().interface().mtu + HEADER + TAG).min(MAX_FRAME) as u32
+    }
+
+    /// Does this station hear a frame that leaves it?
+    fn comes_back(&self, frame: &Frame) -> bool {
+        frame.is_to_group() || *frame.dst() == self.mac
+    }
+}
+
+impl FramePort for Port {
+    fn send(&self, node: &Node, frames: Vec<Vec<u8>>) {
+        let takers = if self.loopback { node.link().frame_takers(self.interface) } else { Vec::new() };
+        let mut looped = false;
+        for bytes in frames {
+            takers.iter().for_each(|slot| node.link().tell_frame(*slot, self.interface, &bytes));
+            if !self.loopback
+                && let Err(e) = node.link().send_frame(&self.link, &bytes)
+            {
+                log::debug!("a frame of {} bytes did not leave: {e}", bytes.len());
+            }
+            let Some(frame) = Frame::parse(&bytes) else { continue };
+            let leaving = !self.loopback && !self.comes_back(&frame);
+            let heard = if leaving { Heard::Leaving } else { Heard::Arrived };
+            if self.rules.read().choose(&frame, heard).next().is_some() {
+                node.link().keep_frame(RawFrame { interface: self.interface, leaving, bytes });
+                looped = true;
+            }
+        }
+        if looped {
+            // It may have looked for frames already, and be about to sleep.
+            node.wake_thread();
+        }
+    }
+
+    fn takers(&self, raw: &RawFrame) -> Vec<Arc<AnyQp>> {
+        let Some(frame) = Frame::parse(&raw.bytes) else { return Vec::new() };
+        let heard = if raw.leaving && !self.comes_back(&frame) { Heard::Leaving } else { Heard::Arrived };
+        let rules = self.rules.read();
+        let chosen = rules.choose(&frame, heard).filter_map(Weak::upgrade);
+        let mut takers: Vec<Arc<AnyQp>> = Vec::new();
+        for qp in chosen {
+            let qp = qp.own.spread(&frame).unwrap_or(qp);
+            // One copy each, by however many flows.
+            if !takers.iter().any(|taker| Arc::ptr_eq(taker, &qp)) {
+                takers.push(qp);
+            }
+        }
+        takers
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let node = self.context.node();
+        if !node.is_stale() {
+            node.link().close_frames(&self.link);
+        }
+    }
+}
+
+/// Why there are no raw packet queue pairs, and what helps.
+fn refusal(context: &Context, e: LinkError) -> Error {
+    let e = quiet_from_link(e);
+    if ![Errno::EPERM, Errno::EACCES].map(|errno| errno as i32).contains(&e.errno()) {
+        return e;
+    }
+    let name = context.device().name();
+    let text = format!(
+        "raw packet queue pairs of {name} need packet sockets (AF_PACKET), and this process lacks CAP_NET_RAW for them: run it as \
+         root, by `setpriv --inh-caps +net_raw --ambient-caps +net_raw`, or in a container with NET_RAW; adverb_lo needs no right"
+    );
+    log::warn!("{text}");
+    Error::new(Errno::EPERM, text)
+}

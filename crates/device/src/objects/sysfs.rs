@@ -1,0 +1,76 @@
+//! What the kernel would show of a device below `/sys/class/infiniband/NAME`: the one table that
+//! the drop-in library, the tree of `adverb run` and, through that tree, the preloaded library
+//! answer from.
+use crate::objects::device::Device;
+use crate::objects::device::{DEFAULT_PKEY, GID_TABLE, HW_VER};
+
+/// The speed of interfaces that have none, as loopback, in Mbit/s.
+pub const DEFAULT_SPEED: u32 = 10_000;
+/// Up to this speed in Mbit/s a port is one lane wide, above it four.
+const ONE_LANE: u32 = 50_000;
+
+/// The attributes of a device: paths and contents, without the newline.
+#[must_use]
+pub fn attributes(device: &Device) -> Vec<(String, String)> {
+    let guid = groups(&device.guid().to_be_bytes());
+    let interface = device.interface();
+    let (state, physical) =
+        if interface.up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
+    let fixed = [
+        ("board_id", "adverb".into()),
+        ("fw_ver", env!("CARGO_PKG_VERSION").into()),
+        ("hca_type", "adverb".into()),
+        ("hw_rev", HW_VER.to_string()),
+        ("node_desc", "Adverb software RDMA device".into()),
+        ("node_guid", guid.clone()),
+        ("node_type", "1: CA".into()),
+        ("sys_image_guid", guid),
+        ("ports/1/cap_mask", "0x04010000".into()),
+        ("ports/1/lid", "0x0".into()),
+        ("ports/1/lid_mask_count", "0".into()),
+        ("ports/1/link_layer", "Ethernet".into()),
+        ("ports/1/phys_state", physical.into()),
+        ("ports/1/pkeys/0", format!("{DEFAULT_PKEY:#06x}")),
+        ("ports/1/rate", rate(interface.speed)),
+        ("ports/1/sm_lid", "0x0".into()),
+        ("ports/1/sm_sl", "0".into()),
+        ("ports/1/state", state.into()),
+    ];
+    let mut files: Vec<(String, String)> = fixed.map(|(path, text)| (path.to_owned(), text)).into();
+    let gids = device.gids();
+    for index in 0..GID_TABLE {
+        let gid = gids.get(index).copied().unwrap_or_default();
+        files.push((format!("ports/1/gids/{index}"), groups(&gid.0)));
+        if !gid.is_zero() {
+            files.push((format!("ports/1/gid_attrs/types/{index}"), "RoCE v2".into()));
+            files.push((format!("ports/1/gid_attrs/ndevs/{index}"), interface.name.clone()));
+        }
+    }
+    files
+}
+
+/// Bytes as sysfs writes GUIDs and GIDs: groups of two bytes.
+fn groups(bytes: &[u8]) -> String {
+    let group = |pair: &[u8]| pair.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
+}
+
+/// The speed of the port in the kernel's words.
+fn rate(mbit: Option<u32>) -> String {
+    let mbit = mbit.filter(|m| *m > 0).unwrap_or(DEFAULT_SPEED);
+    format!("{} Gb/sec ({}X)", f64::from(mbit) / 1000.0, if mbit > ONE_LANE { 4 } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_and_rates() {
+        assert_eq!(groups(&[0, 1, 0xfe, 0xff]), "0001:feff");
+        assert_eq!(rate(None), "10 Gb/sec (1X)");
+        assert_eq!(rate(Some(0)), "10 Gb/sec (1X)");
+        assert_eq!(rate(Some(2500)), "2.5 Gb/sec (1X)");
+        assert_eq!(rate(Some(100_000)), "100 Gb/sec (4X)");
+    }
+}

@@ -1,0 +1,124 @@
+//! Unmodified programs where the device stands for a NIC (`adverb run --as-nic`): what that NIC has
+//! works, what it lacks is refused with the reason (NIC-2 to NIC-5).
+#![forbid(unsafe_code)]
+
+use adverb_foreign::device::loopback;
+use adverb_foreign::pair::Pair;
+use adverb_foreign::process::{Program, words};
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What `ibv_devinfo -v` shows of each.
+const SHOWN: &[(&str, &[(&str, &str)])] = &[
+    ("mlx5", &[("max_qp_wr", "32768"), ("max_sge", "30"), ("max_qp_rd_atom", "16"), ("max_srq_wr", "32767")]),
+    ("irdma", &[("max_qp_wr", "4063"), ("max_sge", "6"), ("atomic_cap", "ATOMIC_NONE"), ("max_srq", "0")]),
+    ("efa", &[("max_sge", "2"), ("max_mw", "0"), ("max_srq", "0"), ("max_mcast_grp", "0")]),
+    ("siw", &[("max_sge", "6"), ("max_sge_rd", "1"), ("atomic_cap", "ATOMIC_NONE"), ("max_mw", "0")]),
+];
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for (nic, lines) in SHOWN {
+        cases.push(case(format!("NIC-5/shown/{nic}"), move || shows(nic, lines)));
+    }
+    for (nic, program) in [
+        ("mlx5", "ibv_rc_pingpong"),
+        ("mlx5", "ibv_srq_pingpong"),
+        ("mlx5", "ibv_uc_pingpong"),
+        ("irdma", "ibv_rc_pingpong"),
+        ("irdma", "ibv_ud_pingpong"),
+        ("efa", "ibv_ud_pingpong"),
+        ("siw", "ibv_rc_pingpong"),
+    ] {
+        cases.push(case(format!("NIC-2/has/{nic}/{program}"), move || has(nic, program)));
+    }
+    for (nic, program, said, why) in [
+        ("irdma", "ibv_uc_pingpong", "Couldn't create QP", "irdma has no Uc queue pairs"),
+        ("irdma", "ibv_srq_pingpong", "Couldn't create SRQ", "irdma does not have shared receive queues"),
+        ("efa", "ibv_rc_pingpong", "Couldn't create QP", "efa has no Rc queue pairs"),
+        ("siw", "ibv_ud_pingpong", "Couldn't create QP", "siw has no Ud queue pairs"),
+    ] {
+        cases.push(case(format!("NIC-2/lacks/{nic}/{program}"), move || lacks(nic, program, said, why)));
+    }
+    cases.push(case("NIC-2/atomics_on_irdma", atomics));
+    cases.push(case("NIC-4/memory_beyond_the_limit", memory));
+    cases.push(case("NIC-1/unknown", unknown));
+    run("nics", cases)
+}
+
+fn args(flags: &str) -> Result<Vec<String>, String> {
+    let lo = loopback()?;
+    Ok(words(format!("-d {} -g {} {flags}", lo.dev, lo.gid)))
+}
+
+fn shows(nic: &str, lines: &[(&str, &str)]) -> Verdict {
+    let lo = loopback()?;
+    let out = Program::new("ibv_devinfo", &["-v", "-d", &lo.dev]).option("--as-nic", nic).run(LIMIT)?;
+    out.require_ok()?;
+    for (name, value) in lines {
+        let line = out.text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}:")));
+        let shown = line.and_then(|rest| rest.split_whitespace().next());
+        require!(shown == Some(*value), "{name} is not {value}: {}", out.describe());
+    }
+    Ok(())
+}
+
+fn has(nic: &str, program: &str) -> Verdict {
+    let checks = if program.contains("_u") { "-n 100" } else { "-n 100 -c" };
+    Pair::new(program, &args(checks)?, LIMIT).option("--as-nic", nic).run_ok().map(drop)
+}
+
+fn lacks(nic: &str, program: &str, said: &str, why: &str) -> Verdict {
+    let program = Program::new(program, &args("")?).option("--as-nic", nic).option("--log", "info");
+    let out = program.run(LIMIT)?;
+    require!(out.code() == Some(1), "{}", out.describe());
+    for words in [said, why] {
+        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
+    }
+    Ok(())
+}
+
+fn atomics() -> Verdict {
+    let lo = loopback()?;
+    let args = words(format!("-d {} -x {} -n 100", lo.dev, lo.gid));
+    let pair = Pair::new("ib_atomic_lat", &args, LIMIT).option("--as-nic", "irdma").option("--log", "info");
+    let outcome = pair.run()?;
+    require!(!outcome.client.ok(), "it worked: {}", outcome.describe());
+    Ok(())
+}
+
+/// A process without CAP_IPC_LOCK has what `ulimit -l` leaves it.
+fn memory() -> Verdict {
+    let device = args("-s 1048576")?;
+    let limited = |kib: u32| -> Result<_, String> {
+        let bytes = format!("--memlock={}", kib * 1024);
+        let mut all = words("prlimit");
+        all.extend([bytes, "setpriv".into(), "--bounding-set=-ipc_lock".into()]);
+        all.extend(words("--inh-caps=-ipc_lock stdbuf -oL ibv_rc_pingpong"));
+        all.extend(device.clone());
+        let program = Program::new(all[0].clone(), &all[1..]).option("--as-nic", "mlx5");
+        program.option("--log", "info").run(Duration::from_secs(5))
+    };
+    let out = limited(64)?;
+    require!(out.text.contains("Couldn't register MR"), "{}", out.describe());
+    require!(out.text.contains("RLIMIT_MEMLOCK (ulimit -l) is 64 KiB"), "{}", out.describe());
+    let out = limited(4096)?;
+    require!(!out.text.contains("Couldn't register MR"), "{}", out.describe());
+    require!(out.text.contains("local address"), "{}", out.describe());
+    Ok(())
+}
+
+fn unknown() -> Verdict {
+    let out = Program::new("echo", &["started"]).option("--as-nic", "cx9").run(LIMIT)?;
+    require!(!out.ok() && !out.text.contains("started"), "{}", out.describe());
+    let out = Program::new("ibv_rc_pingpong", &args("")?).env("ADVERB_AS_NIC", "cx9").run(LIMIT)?;
+    require!(out.code() == Some(1), "{}", out.describe());
+    for words in ["Couldn't get context", "cx9", "mlx5, irdma, efa, siw"] {
+        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! A network on which messages of the connection manager take their time, and everything else does
+//! not.
+
+use std::process::Command;
+
+/// Half a second for each packet to queue pair 1.
+const RATE: &str = "5kbit";
+
+/// While it lives, what this side sends to queue pair 1 by IPv4 leaves one packet after the other,
+/// half a second apart.
+#[derive(Debug)]
+pub struct SlowMads(());
+
+impl SlowMads {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// What `tc` said.
+    pub fn begin() -> Result<SlowMads, String> {
+        tc("qdisc add dev vm0 root handle 1: htb")?;
+        let slow = SlowMads(());
+        tc(&format!(
+            "class add dev vm0 parent 1: classid 1:1 htb rate {RATE} burst 1b cburst 1b quantum 1514"
+        ))?;
+        // The destination's queue pair stands behind 20 bytes of IPv4, 8 of UDP and 4 of the BTH.
+        tc("filter add dev vm0 parent 1: protocol ip u32 match ip protocol 17 0xff \
+            match ip dport 4791 0xffff match u32 1 0xffffff at 32 flowid 1:1")?;
+        Ok(slow)
+    }
+}
+
+impl Drop for SlowMads {
+    fn drop(&mut self) {
+        if let Err(why) = tc("qdisc del dev vm0 root") {
+            eprintln!("{why}");
+        }
+    }
+}
+
+fn tc(line: &str) -> Result<(), String> {
+    let out = Command::new("tc").args(line.split_whitespace()).output().map_err(|e| format!("tc: {e}"))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    Err(format!("tc {line}: {}", String::from_utf8_lossy(&out.stderr).trim()))
+}

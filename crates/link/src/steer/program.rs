@@ -1,0 +1,69 @@
+//! The program itself, as the kernel runs it over the UDP payload, thus from the BTH on.
+
+use adverb_wire::{Bth, Deth};
+
+use crate::slot::number::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
+use crate::sys::Insn;
+
+/// Where a MAD begins.
+const MAD: u32 = (Bth::LEN + Deth::LEN) as u32;
+/// The word with the management class, and the class of the communication manager (IBTA 13.4.4).
+const CLASS: u32 = MAD;
+const CM_CLASS: u32 = 7;
+/// The word with the attribute, which says what message it is (IBTA 16.7.3).
+const ATTRIBUTE: u32 = MAD + 16;
+const REQ: u32 = 0x10;
+const SIDR_REQ: u32 = 0x17;
+const SIDR_REP: u32 = 0x18;
+/// The communication id of whom a message is for; in an answer to a lookup it is the first.
+const REMOTE_ID: u32 = MAD + 28;
+const REQUEST_ID: u32 = MAD + 24;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const SHIFT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const IF_EQ: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+const RETURN_A: u16 = (libc::BPF_RET | 0x10) as u16;
+/// Past the end of every group: the kernel's hash decides.
+const ANYBODY: Insn = Insn(RETURN, 0, 0, u32::MAX);
+
+/// Probes by their PSN, slots by the table, MADs by the slot in the communication id that they
+/// bring back, everything else by the kernel's hash, which it falls back to when the index is out
+/// of range. A request names a service in place of an id: the hash chooses, and who gets it hands
+/// it on.
+pub(super) fn program(table: &[(Slot, u32)]) -> Vec<Insn> {
+    let mut code = vec![
+        Insn(LOAD, 0, 0, 4),
+        Insn(AND, 0, 0, 0xff_ffff),
+        Insn(IF_EQ, 0, 3, PROBE_QPN),
+        Insn(LOAD, 0, 0, 8),
+        Insn(AND, 0, 0, 0xff_ffff),
+        Insn(RETURN_A, 0, 0, 0),
+        Insn(IF_EQ, 2, 0, MAD_QPN),
+        Insn(SHIFT, 0, 0, SLOT_SHIFT),
+        Insn(JUMP, 0, 0, 14),
+        // A MAD: of the communication manager?
+        Insn(LOAD, 0, 0, CLASS),
+        Insn(SHIFT, 0, 0, 16),
+        Insn(AND, 0, 0, 0xff),
+        Insn(IF_EQ, 0, 4, CM_CLASS),
+        Insn(LOAD, 0, 0, ATTRIBUTE),
+        Insn(SHIFT, 0, 0, 16),
+        Insn(IF_EQ, 1, 0, REQ),
+        Insn(IF_EQ, 0, 1, SIDR_REQ),
+        ANYBODY,
+        Insn(IF_EQ, 0, 2, SIDR_REP),
+        Insn(LOAD, 0, 0, REQUEST_ID),
+        Insn(JUMP, 0, 0, 1),
+        Insn(LOAD, 0, 0, REMOTE_ID),
+        Insn(SHIFT, 0, 0, u32::BITS - SLOT_BITS),
+    ];
+    for &(slot, index) in table {
+        code.push(Insn(IF_EQ, 0, 1, u32::from(slot)));
+        code.push(Insn(RETURN, 0, 0, index));
+    }
+    code.push(ANYBODY);
+    code
+}

@@ -1,0 +1,248 @@
+//! Messages with ancillary data: datagrams and GSO runs out, batches of datagrams in.
+use super::{Fd, RawAddr, check_len};
+use libc::{c_int, socklen_t};
+use std::io;
+use std::mem::{self, MaybeUninit, size_of};
+use std::net::SocketAddr;
+use std::ptr;
+
+pub(crate) const SOL_UDP: c_int = 17;
+pub(crate) const UDP_SEGMENT: c_int = 103;
+pub(crate) const UDP_GRO: c_int = 104;
+pub(crate) const UDP_NO_CHECK6_RX: c_int = 102;
+/// Largest datagram UDP can carry, rounded up: the size of a receive buffer.
+pub(crate) const DATAGRAM: usize = 65536;
+/// Most datagrams a `recvmmsg` takes.
+pub(crate) const MAX_DATAGRAMS: usize = 16;
+
+/// Room for ancillary data, aligned as `cmsghdr` wants it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(super) struct Control(pub(super) [u8; 128]);
+
+/// Ancillary data of a datagram to send.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SendOptions {
+    /// Segment size of a GSO run; 0 for a single datagram.
+    pub(crate) segment: u16,
+    /// Traffic class; 0 leaves the socket's.
+    pub(crate) traffic_class: u8,
+    /// TTL or hop limit; 0 leaves the socket's.
+    pub(crate) hop_limit: u8,
+}
+
+pub(super) struct ControlWriter<'a> {
+    pub(super) header: &'a mut libc::msghdr,
+    pub(super) used: usize,
+}
+
+impl ControlWriter<'_> {
+    /// Appends one item. `T` is plain data.
+    pub(super) fn put<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
+        // SAFETY: arithmetic on a length only.
+        let space = unsafe { libc::CMSG_SPACE(size_of::<T>() as u32) } as usize;
+        assert!(self.used + space <= size_of::<Control>());
+        // SAFETY: msg_control points to a `Control` and the item ends within it (asserted); it is
+        // aligned because the buffer is and CMSG_SPACE keeps the alignment.
+        unsafe {
+            let item = self.header.msg_control.cast::<u8>().add(self.used).cast::<libc::cmsghdr>();
+            (*item).cmsg_level = level;
+            (*item).cmsg_type = kind;
+            (*item).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
+            libc::CMSG_DATA(item).cast::<T>().write_unaligned(value);
+        }
+        self.used += space;
+        self.header.msg_controllen = self.used as _;
+    }
+}
+
+/// `sendmsg` that does not wait.
+///
+/// # Safety
+/// The header's name, parts and ancillary data are readable.
+pub(super) unsafe fn send_message(fd: &Fd, header: &libc::msghdr) -> isize {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller's promise; the kernel's header is laid out as the C library's.
+    unsafe { libc::syscall(libc::SYS_sendmsg, fd.raw(), &raw const *header, flags) as isize }
+}
+
+/// `recvmsg` that does not wait.
+///
+/// # Safety
+/// The header's name, parts and ancillary data are writable and of the lengths it says.
+pub(super) unsafe fn receive_message(fd: &Fd, header: &mut libc::msghdr, flags: c_int) -> isize {
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd.raw(), &raw mut *header, flags | libc::MSG_DONTWAIT) as isize
+    }
+}
+
+/// Sends one datagram or one GSO run to `to`.
+pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions) -> io::Result<usize> {
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros is an empty message header.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_name = (&raw const to.storage).cast_mut().cast();
+    header.msg_namelen = to.len;
+    header.msg_iov = &mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut control).cast();
+    let mut items = ControlWriter { header: &mut header, used: 0 };
+    if options.segment != 0 {
+        items.put(SOL_UDP, UDP_SEGMENT, options.segment);
+    }
+    if options.traffic_class != 0 {
+        let (level, kind) =
+            if v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) };
+        items.put(level, kind, c_int::from(options.traffic_class));
+    }
+    if options.hop_limit != 0 {
+        let (level, kind) =
+            if v6 { (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) } else { (libc::IPPROTO_IP, libc::IP_TTL) };
+        items.put(level, kind, c_int::from(options.hop_limit));
+    }
+    if items.used == 0 {
+        header.msg_control = ptr::null_mut();
+    }
+    // SAFETY: name, the one part and the ancillary data live through the call; the kernel only
+    // reads them.
+    check_len(unsafe { send_message(fd, &header) })
+}
+
+/// Walks the ancillary data of a received message.
+pub(super) fn for_each_control(header: &libc::msghdr, mut f: impl FnMut(c_int, c_int, &[u8])) {
+    // SAFETY: the header was filled by a successful receive call, so its control buffer holds
+    // well-formed items, and CMSG_NXTHDR stays inside msg_controllen.
+    unsafe {
+        let mut item = libc::CMSG_FIRSTHDR(header);
+        while !item.is_null() {
+            let head = (libc::CMSG_DATA(item) as usize) - item as usize;
+            let len = ((*item).cmsg_len as usize).saturating_sub(head);
+            f((*item).cmsg_level, (*item).cmsg_type, std::slice::from_raw_parts(libc::CMSG_DATA(item), len));
+            item = libc::CMSG_NXTHDR(header, item);
+        }
+    }
+}
+
+pub(super) fn first_int(data: &[u8]) -> c_int {
+    match *data {
+        [a, b, c, d, ..] => c_int::from_ne_bytes([a, b, c, d]),
+        [a, ..] => c_int::from(a),
+        [] => 0,
+    }
+}
+
+/// What came with a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) src: SocketAddr,
+    pub(crate) len: usize,
+    /// Segment size when the kernel joined packets, `len` otherwise; never 0.
+    pub(crate) stride: usize,
+    pub(crate) truncated: bool,
+    pub(crate) traffic_class: u8,
+    pub(crate) hop_limit: u8,
+}
+
+/// Buffers for `recvmmsg`.
+pub(crate) struct RecvVec {
+    bytes: Vec<u8>,
+    names: Vec<RawAddr>,
+    controls: Vec<Control>,
+}
+
+impl RecvVec {
+    pub(crate) fn new(datagrams: usize) -> Self {
+        let n = datagrams.clamp(1, MAX_DATAGRAMS);
+        RecvVec {
+            bytes: vec![0; n * DATAGRAM],
+            names: vec![RawAddr::empty(); n],
+            controls: vec![Control([0; 128]); n],
+        }
+    }
+
+    /// The buffer of datagram `i`.
+    pub(crate) fn datagram(&self, i: usize, len: usize) -> &[u8] {
+        &self.bytes[i * DATAGRAM..][..len.min(DATAGRAM)]
+    }
+
+    /// The first datagram's buffer, for a plain receive.
+    pub(crate) fn scratch(&mut self) -> &mut [u8] {
+        &mut self.bytes[..DATAGRAM]
+    }
+
+    /// Receives up to `most` datagrams without waiting, telling what came with each; how many came
+    /// and how many would have fitted.
+    pub(crate) fn recv(
+        &mut self,
+        fd: &Fd,
+        most: usize,
+        metas: &mut [Option<Received>],
+    ) -> io::Result<(usize, usize)> {
+        let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_DATAGRAMS];
+        let mut parts = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_DATAGRAMS];
+        let n = most.clamp(1, self.names.len()).min(metas.len());
+        for (i, chunk) in self.bytes.chunks_exact_mut(DATAGRAM).take(n).enumerate() {
+            // SAFETY: all zeros is an empty message header.
+            let header = &mut headers[i].write(unsafe { mem::zeroed() }).msg_hdr;
+            header.msg_name = self.names[i].as_mut_ptr();
+            header.msg_namelen = size_of::<libc::sockaddr_storage>() as socklen_t;
+            header.msg_iov =
+                parts[i].write(libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: DATAGRAM });
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut self.controls[i]).cast();
+            header.msg_controllen = size_of::<Control>() as _;
+        }
+        // SAFETY: the loop above wrote the first `n` headers.
+        let headers =
+            unsafe { std::slice::from_raw_parts_mut(headers.as_mut_ptr().cast::<libc::mmsghdr>(), n) };
+        let got = if let [only] = headers {
+            // Half the price of recvmmsg, which matters to who spins. SAFETY: the header points to
+            // buffers of the stated lengths that live through the call.
+            let len = check_len(unsafe { receive_message(fd, &mut only.msg_hdr, 0) })?;
+            only.msg_len = len as _;
+            1
+        } else {
+            // SAFETY: the headers point to buffers of the stated lengths that live through the
+            // call.
+            check_len(unsafe {
+                libc::syscall(
+                    libc::SYS_recvmmsg,
+                    fd.raw(),
+                    headers.as_mut_ptr(),
+                    n,
+                    libc::MSG_DONTWAIT,
+                    ptr::null_mut::<libc::timespec>(),
+                )
+            } as isize)?
+        };
+        for i in 0..got {
+            metas[i] = self.meta(i, &headers[i]);
+        }
+        Ok((got, n))
+    }
+
+    fn meta(&self, i: usize, message: &libc::mmsghdr) -> Option<Received> {
+        let len = message.msg_len as usize;
+        let mut meta = Received {
+            src: self.names[i].to_inet()?,
+            len,
+            stride: len.max(1),
+            truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            traffic_class: 0,
+            hop_limit: 0,
+        };
+        for_each_control(&message.msg_hdr, |level, kind, data| match (level, kind) {
+            (SOL_UDP, UDP_GRO) => meta.stride = usize::try_from(first_int(data)).unwrap_or(len).max(1),
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                meta.traffic_class = first_int(data) as u8;
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                meta.hop_limit = first_int(data) as u8;
+            }
+            _ => {}
+        });
+        Some(meta)
+    }
+}

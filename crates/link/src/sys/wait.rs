@@ -1,0 +1,70 @@
+//! Waiting for descriptors, and what wakes who waits: counts and bytes.
+use super::check_len;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+/// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives
+/// back which.
+pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
+    let mut polls = [libc::pollfd { fd: -1, events, revents: 0 }; 64];
+    let count = fds.len().min(64);
+    for (poll, &fd) in polls.iter_mut().zip(fds) {
+        poll.fd = fd;
+    }
+    match poll_raw(&mut polls[..count], wait) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+        result => result?,
+    };
+    Ok(polls[..count].iter().enumerate().fold(0, |set, (i, p)| set | u64::from(p.revents != 0) << i))
+}
+
+/// `poll` that is no cancellation point.
+pub(super) fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<usize> {
+    let mut wait = timespec(wait);
+    // SAFETY: the entries and the time are writable and live through the call; no signal mask.
+    check_len(unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            polls.as_mut_ptr(),
+            polls.len(),
+            &raw mut wait,
+            ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    } as isize)
+}
+
+pub(super) fn timespec(time: Duration) -> libc::timespec {
+    let tv_sec = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
+    libc::timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
+}
+
+/// Adds one to the count of an `eventfd`; no cancellation point.
+pub fn add_token(fd: BorrowedFd<'_>) {
+    let one = 1u64;
+    // SAFETY: eight bytes to read. It cannot fail: the count stays far below 2^64.
+    unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const one, size_of::<u64>()) };
+}
+
+/// Adds a byte to a pipe that is written without blocking; `false`: there is no room. No
+/// cancellation point.
+#[must_use]
+pub fn add_byte(fd: BorrowedFd<'_>) -> bool {
+    let byte = 0u8;
+    // SAFETY: one byte to read.
+    unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const byte, 1usize) == 1 }
+}
+
+/// Takes a byte from a pipe, if one is in it; no cancellation point. `blocks`: a read of an empty
+/// one would block.
+pub fn take_byte(fd: BorrowedFd<'_>, blocks: bool) {
+    let mut polls = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+    if !blocks || matches!(poll_raw(&mut polls, Duration::ZERO), Ok(1)) {
+        let mut byte = 0u8;
+        // SAFETY: one byte to write.
+        unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), &raw mut byte, 1usize) };
+    }
+}

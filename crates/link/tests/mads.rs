@@ -1,0 +1,89 @@
+//! MADs of queue pair 1 among several processes on one port.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use adverb_cm::Message;
+use adverb_cm::mad::{Drep, Dreq, Rej, Rep, Rtu};
+use adverb_link::{Config, MAD_QPN, Route, SLOT_BITS, Slot, TxBatch, UdpLink};
+use common::*;
+
+/// Sends it as queue pair 1 gets it: BTH, DETH, MAD; each by itself, as a device does.
+fn send_mad(link: &UdpLink, route: &Route, message: &Message) {
+    let mut headers = bth(MAD_QPN, 0).to_vec();
+    headers[0] = 0x64;
+    headers.extend([0x80, 1, 0, 0, 0, 0, 0, 1]);
+    let mad = message.emit(5);
+    let mut batch = TxBatch::new();
+    batch.push(link, route, &headers, mad.len(), 0, |bytes| {
+        bytes.copy_from_slice(&mad);
+        true
+    });
+    batch.flush(link);
+}
+
+/// What comes for connections of the process with this slot.
+fn answers(slot: Slot, n: u32) -> [Message; 5] {
+    let remote_id = u32::from(slot) << (32 - SLOT_BITS) | n;
+    [
+        Rep { remote_id, ..Rep::default() }.into(),
+        Rtu { remote_id, ..Rtu::default() }.into(),
+        Rej { remote_id, ..Rej::default() }.into(),
+        Dreq { remote_id, ..Dreq::default() }.into(),
+        Drep { remote_id, ..Drep::default() }.into(),
+    ]
+}
+
+/// RCM-12: with four processes and three peers no answer comes to a process that it is not for.
+#[test]
+fn rcm_12_answers_come_to_the_process_that_asked() {
+    let port = port();
+    let nodes: Vec<_> = (0..4).map(|_| Node::at(config(port), V4).0).collect();
+    let peers: Vec<_> = (2..5)
+        .map(|n| {
+            let link = UdpLink::new(Config { steer: false, ..config(port) }).unwrap();
+            let local = link.add_address(format!("127.0.0.{n}").parse().unwrap(), 0).unwrap();
+            (link, Route::new(local, SocketAddr::new(V4, port)))
+        })
+        .collect();
+    let each = 5 * peers.len() * 20;
+    let mut wrong = 0;
+    // The last that joined has measured the group; more rounds where a loaded machine was late.
+    for _ in 0..5 {
+        for node in &nodes {
+            node.got.lock().unwrap().clear();
+        }
+        for n in 0..20 {
+            for (link, route) in &peers {
+                for message in nodes.iter().flat_map(|node| answers(node.slot(), n)) {
+                    send_mad(link, route, &message);
+                }
+            }
+        }
+        let all = || nodes.iter().map(Node::count).sum::<usize>();
+        assert!(wait(|| all() == each * nodes.len()), "{} of {}", all(), each * nodes.len());
+        let is_wrong = |node: &Node, bytes: &[u8]| {
+            let id = u32::from_be_bytes(bytes[48..52].try_into().unwrap());
+            id >> (32 - SLOT_BITS) != u32::from(node.slot())
+        };
+        wrong = nodes
+            .iter()
+            .map(|node| node.got.lock().unwrap().iter().filter(|got| is_wrong(node, &got.bytes)).count())
+            .sum();
+        if wrong == 0 {
+            return;
+        }
+        // What comes to the wrong process makes it measure again.
+        for (link, route) in &peers {
+            for node in &nodes {
+                let mut batch = TxBatch::new();
+                push(&mut batch, link, route, qpn(node.slot(), 1), 0, 8);
+                batch.flush(link);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    panic!("{wrong} of {} came to a wrong process", each * nodes.len());
+}

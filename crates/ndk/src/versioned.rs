@@ -1,0 +1,21 @@
+//! The version of each object.
+use crate::connect::{Connector, Listener, SharedEndpoint};
+use crate::version::Version;
+use crate::{Adapter, Cq, Mr, Mw, Pd, Qp, Srq};
+
+/// Objects, which are of the version that their adapter was opened with.
+pub trait Versioned {
+    /// That version.
+    fn version(&self) -> Version;
+}
+
+macro_rules! versioned {
+    ($($object:ty),*) => { $(
+        impl Versioned for $object {
+            fn version(&self) -> Version {
+                self.life().version()
+            }
+        }
+    )* };
+}
+versioned!(Adapter, Connector, Cq, Listener, Mr, Mw, Pd, Qp, SharedEndpoint, Srq);

@@ -1,0 +1,24 @@
+//! Gives the functions their names, in the shared object only: a program that links the rlib must
+//! not get them in place of the C library's.
+
+use std::path::PathBuf;
+
+const NAMES: &str = include_str!("src/names.txt");
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/names.txt");
+    let names: Vec<&str> = NAMES.split_whitespace().collect();
+    let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
+    for name in &names {
+        arg(&format!("-Wl,--defsym={name}=adverb_sockets_{name}"));
+    }
+    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("sockets.map");
+    std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; "))).expect("OUT_DIR is writable");
+    arg(&format!("-Wl,--version-script={}", path.display()));
+    arg("-Wl,-z,nodelete");
+    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        // The default linker elsewhere refuses two version scripts.
+        arg("-fuse-ld=lld");
+    }
+}

@@ -1,0 +1,321 @@
+//! Sets of `epoll` with sockets of librspreload's in them, which the kernel cannot have: those are
+//! kept here, and a wait asks librspreload's `poll` for them and for the kernel's set together.
+//!
+//! Edges are reported as levels: a program that asks for edges hears more often than it must.
+
+mod sets;
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{epoll_event, pollfd, sigset_t, timespec};
+
+use crate::next::{errno, failed, next, set_errno};
+use crate::theirs::{Marks, is_theirs};
+use crate::wait::{Limit, limit, masked, poll};
+use sets::{Refusal, Sets};
+
+static SETS: Mutex<Sets> = Mutex::new(Sets::new());
+/// The kernel's sets that have something here: all others need no lock.
+static MIXED: Marks = Marks::new();
+/// Its address is what a wait is woken by: no program has it.
+static WAKE: u8 = 0;
+
+/// Closed since the sets were last looked at.
+static CLOSED: Marks = Marks::new();
+static ANY_CLOSED: AtomicBool = AtomicBool::new(false);
+/// What wakes the waits of sets. The program has not these descriptors and cannot close them.
+static WAKERS: Marks = Marks::new();
+
+/// The sets as they are: without what has been closed.
+fn sets() -> MutexGuard<'static, Sets> {
+    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    if ANY_CLOSED.swap(false, Ordering::AcqRel) {
+        for fd in CLOSED.take() {
+            sets.forget(fd);
+            end(&mut sets, fd);
+        }
+    }
+    sets
+}
+
+fn end(sets: &mut Sets, set: c_int) {
+    let Some(waker) = sets.end(set) else { return };
+    if WAKERS.has(waker) {
+        WAKERS.clear(waker);
+        // SAFETY: it was the set's.
+        unsafe { libc::syscall(libc::SYS_close, waker) };
+    }
+}
+
+fn wake_data() -> u64 {
+    (&raw const WAKE).addr() as u64
+}
+
+/// A descriptor is closed that may be a set's or a member of some. Takes no lock, as a handler of
+/// signals may close: whoever looks at the sets next takes it out.
+pub(crate) fn closed(fd: c_int) {
+    if is_theirs(fd) || MIXED.has(fd) {
+        MIXED.clear(fd);
+        CLOSED.set(fd);
+        ANY_CLOSED.store(true, Ordering::Release);
+    }
+}
+
+/// The sets from `first` to `last` that have something here.
+pub(crate) fn within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    MIXED.within(first, last)
+}
+
+/// Is it what wakes a set?
+pub(crate) fn is_waker(fd: c_int) -> bool {
+    WAKERS.has(fd)
+}
+
+/// What wakes sets, from `first` to `last`.
+pub(crate) fn wakers_within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    WAKERS.within(first, last)
+}
+
+/// The program put something else at the number of a waker.
+pub(crate) fn waker_replaced(fd: c_int) {
+    WAKERS.clear(fd);
+}
+
+/// Puts the waker into the kernel's set, or says whether it is in: no other set has it.
+fn with_waker(set: c_int, how: c_int, waker: c_int) -> Result<(), c_int> {
+    let event = epoll_event { events: libc::EPOLLIN as u32, u64: wake_data() };
+    // SAFETY: plain numbers, and an event that lives through the call.
+    match unsafe { libc::syscall(libc::SYS_epoll_ctl, set, how, waker, &raw const event) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+/// Is something here of this set? Its number may have become another's, past every function.
+fn is_mixed(set: c_int) -> bool {
+    if !MIXED.has(set) {
+        return false;
+    }
+    let before = errno();
+    let mut sets = sets();
+    let same = sets.waker(set).is_some_and(|waker| with_waker(set, libc::EPOLL_CTL_MOD, waker).is_ok());
+    if !same {
+        MIXED.clear(set);
+        end(&mut sets, set);
+    }
+    set_errno(before);
+    same
+}
+
+/// What ends the kernel's waits for this set: a counter in it, made when the first socket comes.
+fn waker(set: c_int) -> Result<c_int, c_int> {
+    // SAFETY: plain numbers. By the kernel's calls, as nobody else is to see this descriptor.
+    unsafe {
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        let fd = libc::syscall(libc::SYS_eventfd2, 0, flags) as c_int;
+        if fd < 0 {
+            return Err(errno());
+        }
+        if let Err(error) = with_waker(set, libc::EPOLL_CTL_ADD, fd) {
+            libc::syscall(libc::SYS_close, fd);
+            return Err(error);
+        }
+        WAKERS.set(fd);
+        Ok(fd)
+    }
+}
+
+fn wake(fd: c_int) {
+    let one = 1_u64;
+    // SAFETY: a counter is told one.
+    unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, 8_usize) };
+}
+
+fn change(set: c_int, how: c_int, fd: c_int, event: Option<epoll_event>) -> Result<(), c_int> {
+    let before = errno();
+    is_mixed(set);
+    let mut sets = sets();
+    if how == libc::EPOLL_CTL_ADD && !sets.has(set) {
+        sets.begin(set, waker(set)?);
+        MIXED.set(set);
+    }
+    let asked = || event.map(|e| (e.events, e.u64)).ok_or(Refusal::NoEvent);
+    let done = match how {
+        libc::EPOLL_CTL_ADD => asked().and_then(|(events, data)| sets.add(set, fd, events, data)),
+        libc::EPOLL_CTL_MOD => asked().and_then(|(events, data)| sets.modify(set, fd, events, data)),
+        libc::EPOLL_CTL_DEL => sets.remove(set, fd),
+        _ => Err(Refusal::NoSuchCall),
+    };
+    done.map_err(|refusal| match refusal {
+        Refusal::There => libc::EEXIST,
+        Refusal::NotThere => libc::ENOENT,
+        Refusal::NoEvent => libc::EFAULT,
+        Refusal::NoSuchCall => libc::EINVAL,
+    })?;
+    if let Some(fd) = sets.waker(set) {
+        wake(fd);
+    }
+    set_errno(before);
+    Ok(())
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function, as for all below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_epoll_ctl(
+    set: c_int,
+    how: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if !is_theirs(fd) {
+        return next!(new c"epoll_ctl": fn(
+            set => c_int, how => c_int, fd => c_int, event => *mut epoll_event) -> c_int);
+    }
+    // SAFETY: null, or the caller's event.
+    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    change(set, how, fd, event).map_or_else(failed, |()| 0)
+}
+
+/// What the kernel has of a set, but for what wakes its waits.
+///
+/// # Safety
+/// `to` has room for `room` events, and `mask` is null or one.
+unsafe fn of_the_kernel(
+    set: c_int,
+    to: *mut epoll_event,
+    room: usize,
+    millis: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let room = c_int::try_from(room).unwrap_or(c_int::MAX);
+    let n = next!(new c"epoll_pwait": fn(
+        set => c_int, to => *mut epoll_event, room => c_int, millis => c_int, mask => *const sigset_t) -> c_int);
+    if n <= 0 || !MIXED.has(set) {
+        return n;
+    }
+    let mut kept = 0;
+    for at in 0..n as usize {
+        // SAFETY: the kernel wrote `n`, and no more are kept than were looked at.
+        unsafe {
+            let event = to.add(at).read_unaligned();
+            if event.u64 == wake_data() {
+                let mut count = 0_u64;
+                if let Some(fd) = sets().waker(set) {
+                    libc::syscall(libc::SYS_read, fd, &raw mut count, 8_usize);
+                }
+            } else {
+                to.add(kept as usize).write_unaligned(event);
+                kept += 1;
+            }
+        }
+    }
+    kept
+}
+
+/// A wait for both.
+///
+/// # Safety
+/// As [`of_the_kernel`].
+unsafe fn wait(set: c_int, to: *mut epoll_event, most: c_int, limit: Limit, mask: *const sigset_t) -> c_int {
+    let Some(most) = usize::try_from(most).ok().filter(|n| *n > 0) else { return failed(libc::EINVAL) };
+    loop {
+        let mut polls = if is_mixed(set) { sets().polls(set) } else { Vec::new() };
+        if polls.is_empty() {
+            // SAFETY: the caller's arguments.
+            let n = unsafe { of_the_kernel(set, to, most, limit.millis(), mask) };
+            if n != 0 || limit.is_over() {
+                return n;
+            }
+            continue;
+        }
+        polls.push(pollfd { fd: set, events: libc::POLLIN, revents: 0 });
+        // SAFETY: the caller's mask.
+        let n = unsafe { masked(mask, || poll(&mut polls, limit)) };
+        if n < 0 {
+            return n;
+        }
+        let kernels = polls.pop().is_some_and(|poll| poll.revents != 0);
+        // Neither keeps the other out.
+        let room = if kernels { most.div_ceil(2) } else { most };
+        let found = sets().take(set, &polls, room);
+        for (at, (events, data)) in found.iter().enumerate() {
+            // SAFETY: no more than there is room for.
+            unsafe { to.add(at).write_unaligned(epoll_event { events: *events, u64: *data }) };
+        }
+        let mut count = found.len() as c_int;
+        if kernels && most > found.len() {
+            let null = core::ptr::null();
+            // SAFETY: the rest of the caller's room.
+            let more = unsafe { of_the_kernel(set, to.add(found.len()), most - found.len(), 0, null) };
+            if more < 0 && count == 0 {
+                return more;
+            }
+            count += more.max(0);
+        }
+        if count > 0 || limit.is_over() {
+            return count;
+        }
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_epoll_wait(
+    set: c_int,
+    to: *mut epoll_event,
+    most: c_int,
+    millis: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { wait(set, to, most, Limit::of_millis(millis), core::ptr::null()) }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait(
+    set: c_int,
+    to: *mut epoll_event,
+    most: c_int,
+    millis: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { wait(set, to, most, Limit::of_millis(millis), mask) }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_epoll_pwait2(
+    set: c_int,
+    to: *mut epoll_event,
+    most: c_int,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !MIXED.has(set) {
+        return next!(new c"epoll_pwait2": fn(
+            set => c_int, to => *mut epoll_event, most => c_int, time => *const timespec,
+            mask => *const sigset_t) -> c_int);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match limit(time) {
+            Ok(limit) => wait(set, to, most, limit, mask),
+            Err(error) => failed(error),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the sets have, as values.
+
+use core::ffi::c_int;
+use std::collections::BTreeMap;
+
+use libc::pollfd;
+
+/// Asked for or not, a program hears of these.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// What `poll` has under the same numbers.
+const POLLED: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI) as u32;
+
+/// Why a call changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    There,
+    NotThere,
+    NoEvent,
+    NoSuchCall,
+}
+
+#[derive(Debug)]
+struct Member {
+    fd: c_int,
+    events: u32,
+    data: u64,
+    /// It was asked for once, and has been told.
+    told: bool,
+}
+
+#[derive(Debug)]
+struct Set {
+    members: Vec<Member>,
+    waker: c_int,
+    /// Who is looked at first, so that nobody is kept out by the others.
+    first: usize,
+}
+
+/// The sets by their descriptors.
+#[derive(Debug)]
+pub(super) struct Sets(BTreeMap<c_int, Set>);
+
+impl Sets {
+    pub(super) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(super) fn has(&self, set: c_int) -> bool {
+        self.0.contains_key(&set)
+    }
+
+    pub(super) fn begin(&mut self, set: c_int, waker: c_int) {
+        self.0.insert(set, Set { members: Vec::new(), waker, first: 0 });
+    }
+
+    /// Takes a set away, and gives back what woke it.
+    pub(super) fn end(&mut self, set: c_int) -> Option<c_int> {
+        self.0.remove(&set).map(|set| set.waker)
+    }
+
+    pub(super) fn waker(&self, set: c_int) -> Option<c_int> {
+        self.0.get(&set).map(|set| set.waker)
+    }
+
+    /// A member is closed.
+    pub(super) fn forget(&mut self, fd: c_int) {
+        self.0.values_mut().for_each(|set| set.members.retain(|member| member.fd != fd));
+    }
+
+    fn member(&mut self, set: c_int, fd: c_int) -> Result<&mut Member, Refusal> {
+        let members = self.0.get_mut(&set).map(|set| set.members.iter_mut());
+        members.into_iter().flatten().find(|member| member.fd == fd).ok_or(Refusal::NotThere)
+    }
+
+    pub(super) fn add(&mut self, set: c_int, fd: c_int, events: u32, data: u64) -> Result<(), Refusal> {
+        if self.member(set, fd).is_ok() {
+            return Err(Refusal::There);
+        }
+        let set = self.0.get_mut(&set).ok_or(Refusal::NotThere)?;
+        set.members.push(Member { fd, events, data, told: false });
+        Ok(())
+    }
+
+    pub(super) fn modify(&mut self, set: c_int, fd: c_int, events: u32, data: u64) -> Result<(), Refusal> {
+        *self.member(set, fd)? = Member { fd, events, data, told: false };
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, set: c_int, fd: c_int) -> Result<(), Refusal> {
+        self.member(set, fd)?;
+        self.0.get_mut(&set).ok_or(Refusal::NotThere)?.members.retain(|member| member.fd != fd);
+        Ok(())
+    }
+
+    /// What to poll for.
+    pub(super) fn polls(&self, set: c_int) -> Vec<pollfd> {
+        let waiting = self.0.get(&set).into_iter().flat_map(|set| &set.members).filter(|m| !m.told);
+        waiting.map(|m| pollfd { fd: m.fd, events: (m.events & POLLED) as i16, revents: 0 }).collect()
+    }
+
+    /// What `poll` found, as events and what the program has with them, at most `room`.
+    pub(super) fn take(&mut self, set: c_int, polls: &[pollfd], room: usize) -> Vec<(u32, u64)> {
+        let Some(set) = self.0.get_mut(&set) else { return Vec::new() };
+        let (n, start) = (polls.len(), set.first);
+        let mut found = Vec::new();
+        for at in (0..n).map(|at| (at + start) % n) {
+            if found.len() == room {
+                set.first = at;
+                return found;
+            }
+            let poll = &polls[at];
+            // It may have gone or changed since.
+            let Some(member) = set.members.iter_mut().find(|m| m.fd == poll.fd && !m.told) else { continue };
+            let events = poll.revents as u16 as u32 & (member.events | ALWAYS);
+            if events & (POLLED | ALWAYS) != 0 {
+                member.told = member.events & ONCE != 0;
+                found.push((events, member.data));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN: u32 = libc::EPOLLIN as u32;
+
+    fn ready(polls: &mut [pollfd]) -> &[pollfd] {
+        polls.iter_mut().for_each(|poll| poll.revents = libc::POLLIN);
+        polls
+    }
+
+    #[test]
+    fn members_come_once_change_and_go() {
+        let mut sets = Sets::new();
+        assert_eq!(sets.add(5, 7, IN, 70), Err(Refusal::NotThere));
+        sets.begin(5, 9);
+        assert_eq!(sets.add(5, 7, IN, 70), Ok(()));
+        assert_eq!(sets.add(5, 7, IN, 70), Err(Refusal::There));
+        assert_eq!(sets.modify(5, 8, IN, 80), Err(Refusal::NotThere));
+        assert_eq!(sets.modify(5, 7, IN, 71), Ok(()));
+        assert_eq!(sets.take(5, ready(&mut sets.polls(5)), 4), [(IN, 71)]);
+        assert_eq!(sets.remove(5, 7), Ok(()));
+        assert_eq!(sets.remove(5, 7), Err(Refusal::NotThere));
+        assert_eq!(sets.add(5, 8, IN, 80), Ok(()));
+        sets.forget(8);
+        assert!(sets.polls(5).is_empty());
+        assert_eq!(sets.end(5), Some(9));
+    }
+
+    #[test]
+    fn one_shot_is_told_once() {
+        let mut sets = Sets::new();
+        sets.begin(5, 9);
+        sets.add(5, 7, IN | ONCE, 70).unwrap();
+        assert_eq!(sets.take(5, ready(&mut sets.polls(5)), 4), [(IN, 70)]);
+        assert!(sets.polls(5).is_empty());
+        sets.modify(5, 7, IN | ONCE, 70).unwrap();
+        assert_eq!(sets.polls(5).len(), 1);
+    }
+
+    /// SYS-7: a full answer goes on where the last one ended.
+    #[test]
+    fn nobody_is_kept_out_by_the_others() {
+        let mut sets = Sets::new();
+        sets.begin(5, 9);
+        (0..3).for_each(|fd| sets.add(5, fd, IN, fd as u64).unwrap());
+        let mut turns = Vec::new();
+        for _ in 0..3 {
+            turns.extend(sets.take(5, ready(&mut sets.polls(5)), 1).iter().map(|(_, data)| *data));
+        }
+        assert_eq!(turns, [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_told() {
+        let mut sets = Sets::new();
+        sets.begin(5, 9);
+        sets.add(5, 7, 0, 70).unwrap();
+        let mut polls = sets.polls(5);
+        assert!(sets.take(5, ready(&mut polls), 4).is_empty());
+        polls[0].revents = libc::POLLHUP;
+        assert_eq!(sets.take(5, &polls, 4), [(libc::EPOLLHUP as u32, 70)]);
+    }
+}

@@ -1,0 +1,84 @@
+//! The functions behind those of this object: librspreload's, the preloaded library's or the C
+//! library's.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of a name, looked up once.
+pub(crate) struct Next {
+    name: &'static CStr,
+    /// The C library's, past all objects that are preloaded.
+    last: bool,
+    at: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// That of the next object.
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, last: false, at: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// That of the C library.
+    pub(crate) const fn last(name: &'static CStr) -> Self {
+        Self { name, last: true, at: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Its address; null where there is none. Keeps `errno`.
+    pub(crate) fn get(&self) -> *mut c_void {
+        let known = self.at.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        let before = errno();
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD;
+        // SAFETY: strings. The C library is loaded, and stays.
+        let found = unsafe {
+            let whose = match self.last {
+                true => libc::dlopen(c"libc.so.6".as_ptr(), flags),
+                false => libc::RTLD_NEXT,
+            };
+            libc::dlsym(whose, self.name.as_ptr())
+        };
+        set_errno(before);
+        self.at.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the function behind this one; fails with ENOSYS where there is none.
+macro_rules! next {
+    ($how:ident $name:literal: fn($($arg:expr => $type:ty),* $(,)?) -> $ret:ty) => {{
+        static NEXT: $crate::next::Next = $crate::next::Next::$how($name);
+        // SAFETY: null, or the function of this name, which has this signature; the arguments are
+        // the caller's or describe memory that lives through the call.
+        unsafe {
+            match core::mem::transmute::<
+                *mut core::ffi::c_void,
+                Option<unsafe extern "C-unwind" fn($($type),*) -> $ret>,
+            >(NEXT.get()) {
+                Some(next) => next($($arg),*),
+                None => $crate::next::failed(libc::ENOSYS) as $ret,
+            }
+        }
+    }};
+}
+pub(crate) use next;
+
+/// This thread's `errno`.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library returns the address of this thread's variable.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets this thread's `errno`.
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// The answer of a call that fails.
+pub(crate) fn failed(error: c_int) -> c_int {
+    set_errno(error);
+    -1
+}

@@ -1,0 +1,440 @@
+//! `ppoll`, `select` and `pselect` by librspreload's `poll`. Its own `select` looks for an rsocket
+//! by the number behind it, which another descriptor of the program may have.
+
+use core::ffi::c_int;
+use core::ptr;
+use core::time::Duration;
+use std::time::Instant;
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use crate::next::{errno, failed, next, set_errno};
+use crate::theirs::is_theirs;
+
+/// When a wait is over.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit(Option<Instant>);
+
+impl Limit {
+    pub(crate) fn of(time: Option<Duration>) -> Self {
+        // What is beyond the clock never comes.
+        Self(time.and_then(|time| Instant::now().checked_add(time)))
+    }
+
+    pub(crate) fn of_millis(millis: c_int) -> Self {
+        Self::of(u64::try_from(millis).ok().map(Duration::from_millis))
+    }
+
+    pub(crate) fn left(self) -> Option<Duration> {
+        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// As `poll` wants it, never too short.
+    pub(crate) fn millis(self) -> c_int {
+        let whole = |left: Duration| left.as_nanos().div_ceil(1_000_000);
+        self.left().map_or(-1, |left| c_int::try_from(whole(left)).unwrap_or(c_int::MAX))
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+}
+
+/// Nothing for what is no time.
+pub(crate) fn duration(seconds: i64, nanos: i64) -> Option<Duration> {
+    let nanos = u32::try_from(nanos).ok().filter(|n| *n < 1_000_000_000)?;
+    Some(Duration::new(u64::try_from(seconds).ok()?, nanos))
+}
+
+/// The time of a `timespec`, none for null; an error number where it is no time.
+///
+/// # Safety
+/// Null, or one.
+pub(crate) unsafe fn limit(time: *const timespec) -> Result<Limit, c_int> {
+    if time.is_null() {
+        return Ok(Limit::of(None));
+    }
+    // SAFETY: the caller's promise.
+    let time = unsafe { *time };
+    duration(time.tv_sec, time.tv_nsec).map(|time| Limit::of(Some(time))).ok_or(libc::EINVAL)
+}
+
+/// librspreload's `poll`, which must not time out: after a wait of `rpoll` that did, the next one
+/// of librdmacm 44 never sleeps.
+fn theirs(polls: &mut [pollfd], millis: c_int) -> c_int {
+    next!(new c"poll": fn(
+        polls.as_mut_ptr() => *mut pollfd, polls.len() as nfds_t => nfds_t, millis => c_int) -> c_int)
+}
+
+/// A descriptor of the kernel's that can be read when the time has come; closed in the end.
+struct Timer(c_int);
+
+impl Timer {
+    fn after(time: Duration) -> Result<Self, c_int> {
+        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+        let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
+        let value = timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
+        let times = libc::itimerspec { it_interval: zero, it_value: value };
+        let null = ptr::null_mut::<libc::itimerspec>();
+        // SAFETY: plain numbers, and a time that lives through the call. By the kernel's calls, as
+        // nobody else is to see this descriptor.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_timerfd_create, libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC);
+            if fd < 0 {
+                return Err(errno());
+            }
+            let timer = Self(fd as c_int);
+            match libc::syscall(libc::SYS_timerfd_settime, timer.0, 0, &raw const times, null) {
+                0 => Ok(timer),
+                _ => Err(errno()),
+            }
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let before = errno();
+        // SAFETY: its own.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+        set_errno(before);
+    }
+}
+
+/// `poll` over descriptors of librspreload's: the end of the time is one more descriptor.
+pub(crate) fn poll(polls: &mut [pollfd], limit: Limit) -> c_int {
+    if limit.left().is_none() {
+        return theirs(polls, -1);
+    }
+    let found = theirs(polls, 0);
+    let Some(left) = limit.left().filter(|left| found == 0 && !left.is_zero()) else { return found };
+    let timer = match Timer::after(left) {
+        Ok(timer) => timer,
+        Err(error) => return failed(error),
+    };
+    let mut with_timer = polls.to_vec();
+    with_timer.push(pollfd { fd: timer.0, events: libc::POLLIN, revents: 0 });
+    let found = theirs(&mut with_timer, -1);
+    polls.iter_mut().zip(&with_timer).for_each(|(poll, seen)| poll.revents = seen.revents);
+    let ended = with_timer.last().is_some_and(|timer| timer.revents != 0);
+    if found > 0 && ended { found - 1 } else { found }
+}
+
+/// Waits with other signals blocked.
+///
+/// # Safety
+/// `mask` is null or one.
+pub(crate) unsafe fn masked(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
+    if mask.is_null() {
+        return wait();
+    }
+    let mut before = core::mem::MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: the caller's mask, and room for the one before, which is put back.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask, before.as_mut_ptr());
+        let said = wait();
+        let error = errno();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        set_errno(error);
+        said
+    }
+}
+
+/// # Safety
+/// `polls` has `n`, or is no address of any.
+unsafe fn has_theirs(polls: *const pollfd, n: nfds_t) -> bool {
+    // SAFETY: the caller's array.
+    !polls.is_null() && (0..n as usize).any(|at| is_theirs(unsafe { (*polls.add(at)).fd }))
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function, as for all below.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_poll(polls: *mut pollfd, n: nfds_t, millis: c_int) -> c_int {
+    // SAFETY: the caller's array.
+    if !unsafe { has_theirs(polls, n) } {
+        return next!(new c"poll": fn(polls => *mut pollfd, n => nfds_t, millis => c_int) -> c_int);
+    }
+    // SAFETY: the caller's array.
+    let polls = unsafe { core::slice::from_raw_parts_mut(polls, n as usize) };
+    poll(polls, Limit::of_millis(millis))
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_ppoll(
+    polls: *mut pollfd,
+    n: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's array.
+    if !unsafe { has_theirs(polls, n) } {
+        return next!(new c"ppoll": fn(
+            polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t) -> c_int);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match limit(time) {
+            Ok(limit) => masked(mask, || poll(core::slice::from_raw_parts_mut(polls, n as usize), limit)),
+            Err(error) => failed(error),
+        }
+    }
+}
+
+/// What `_FORTIFY_SOURCE` makes of `ppoll`.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets___ppoll_chk(
+    polls: *mut pollfd,
+    n: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() >= n as usize {
+        // SAFETY: the caller's arguments.
+        return unsafe { adverb_sockets_ppoll(polls, n, time, mask) };
+    }
+    next!(new c"__ppoll_chk": fn(
+        polls => *mut pollfd, n => nfds_t, time => *const timespec, mask => *const sigset_t, room => usize) -> c_int)
+}
+
+/// What `_FORTIFY_SOURCE` makes of `poll`.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets___poll_chk(
+    polls: *mut pollfd,
+    n: nfds_t,
+    millis: c_int,
+    room: usize,
+) -> c_int {
+    if room / size_of::<pollfd>() >= n as usize {
+        // SAFETY: the caller's arguments.
+        return unsafe { adverb_sockets_poll(polls, n, millis) };
+    }
+    next!(new c"__poll_chk": fn(polls => *mut pollfd, n => nfds_t, millis => c_int, room => usize) -> c_int)
+}
+
+/// What a set of `select` asks for, which events stand for it, and by what it is asked.
+const KINDS: [(i16, i16); 3] = [
+    (libc::POLLIN, libc::POLLIN | libc::POLLHUP | libc::POLLERR),
+    (libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+/// How many bits a word of a set has.
+const WORD: usize = u64::BITS as usize;
+
+/// The word and the bit of a descriptor. A program's own sets may be longer than `fd_set`.
+fn place(fd: c_int, set: *mut fd_set) -> (*mut u64, u64) {
+    let fd = fd as usize;
+    (set.cast::<u64>().wrapping_add(fd / WORD), 1 << (fd % WORD))
+}
+
+/// How far a set is looked at: as in the kernel, no further than there can be descriptors.
+fn reach(n: c_int) -> c_int {
+    let standard = libc::FD_SETSIZE as c_int;
+    if n <= standard {
+        return n;
+    }
+    let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut most) };
+    n.min(c_int::try_from(most.rlim_cur).unwrap_or(c_int::MAX).max(standard))
+}
+
+/// What three sets of `select` ask for, as `poll` is asked.
+///
+/// # Safety
+/// Each is null or one with room for `n`.
+unsafe fn asked(n: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
+    let has = |fd: c_int, set: *mut fd_set| {
+        let (word, bit) = place(fd, set);
+        // SAFETY: the caller's set.
+        !set.is_null() && unsafe { word.read_unaligned() } & bit != 0
+    };
+    let wants = |fd: c_int| {
+        let kinds = sets.iter().zip(KINDS);
+        kinds.fold(0, |events, (&set, (ask, _))| if has(fd, set) { events | ask } else { events })
+    };
+    let polls = (0..reach(n)).map(|fd| pollfd { fd, events: wants(fd), revents: 0 });
+    polls.filter(|poll| poll.events != 0).collect()
+}
+
+/// Puts into the sets what `poll` found, and counts it.
+///
+/// # Safety
+/// As [`asked`].
+unsafe fn answer(polls: &[pollfd], sets: [*mut fd_set; 3]) -> c_int {
+    let mut count = 0;
+    for (set, (ask, counts)) in sets.into_iter().zip(KINDS).filter(|(set, _)| !set.is_null()) {
+        for poll in polls.iter().filter(|poll| poll.events & ask != 0) {
+            if poll.revents & counts != 0 {
+                count += 1;
+                continue;
+            }
+            let (word, bit) = place(poll.fd, set);
+            // SAFETY: the caller's set, and a descriptor that was in it.
+            unsafe { word.write_unaligned(word.read_unaligned() & !bit) };
+        }
+    }
+    count
+}
+
+/// `select` over sockets of librspreload's.
+///
+/// # Safety
+/// As [`asked`].
+unsafe fn select_by_poll(mut polls: Vec<pollfd>, sets: [*mut fd_set; 3], limit: Limit) -> c_int {
+    let found = poll(&mut polls, limit);
+    if found < 0 {
+        return found;
+    }
+    if polls.iter().any(|poll| poll.revents & libc::POLLNVAL != 0) {
+        return failed(libc::EBADF);
+    }
+    // SAFETY: the caller's sets.
+    unsafe { answer(&polls, sets) }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_select(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's sets.
+    let polls = unsafe { asked(n, sets) };
+    if !polls.iter().any(|poll| is_theirs(poll.fd)) {
+        return next!(last c"select": fn(
+            n => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set,
+            time => *mut timeval) -> c_int);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let limit = match time.is_null() {
+            true => Limit::of(None),
+            false => match duration((*time).tv_sec, (*time).tv_usec.saturating_mul(1000)) {
+                Some(time) => Limit::of(Some(time)),
+                None => return failed(libc::EINVAL),
+            },
+        };
+        let found = select_by_poll(polls, sets, limit);
+        // What is left, as Linux says it.
+        if let Some(left) = limit.left().filter(|_| !time.is_null()) {
+            (*time).tv_sec = left.as_secs() as libc::time_t;
+            (*time).tv_usec = libc::suseconds_t::from(left.subsec_micros());
+        }
+        found
+    }
+}
+
+/// The function of this name.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn adverb_sockets_pselect(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's sets.
+    let polls = unsafe { asked(n, sets) };
+    if !polls.iter().any(|poll| is_theirs(poll.fd)) {
+        return next!(last c"pselect": fn(
+            n => c_int, read => *mut fd_set, write => *mut fd_set, except => *mut fd_set,
+            time => *const timespec, mask => *const sigset_t) -> c_int);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match limit(time) {
+            Ok(limit) => masked(mask, || select_by_poll(polls, sets, limit)),
+            Err(error) => failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(fds: &[c_int]) -> fd_set {
+        // SAFETY: all zeroes is the empty set.
+        unsafe {
+            let mut set = core::mem::zeroed();
+            fds.iter().for_each(|fd| libc::FD_SET(*fd, &mut set));
+            set
+        }
+    }
+
+    fn members(set: &fd_set) -> Vec<c_int> {
+        // SAFETY: a set.
+        (0..1024).filter(|fd| unsafe { libc::FD_ISSET(*fd, set) }).collect()
+    }
+
+    #[test]
+    fn sets_are_asked_for_and_answered_by_the_programs_numbers() {
+        let (mut read, mut write) = (set(&[3, 53]), set(&[53, 70]));
+        let sets: [*mut fd_set; 3] = [&mut read, &mut write, ptr::null_mut()];
+        // SAFETY: sets of this function.
+        let mut polls = unsafe { asked(71, sets) };
+        let seen: Vec<_> = polls.iter().map(|p| (p.fd, p.events)).collect();
+        assert_eq!(seen, [(3, libc::POLLIN), (53, libc::POLLIN | libc::POLLOUT), (70, libc::POLLOUT)]);
+        polls[1].revents = libc::POLLIN | libc::POLLOUT;
+        polls[2].revents = libc::POLLHUP;
+        // SAFETY: as above.
+        assert_eq!(unsafe { answer(&polls, sets) }, 2);
+        assert_eq!((members(&read), members(&write)), (vec![53], vec![53]));
+    }
+
+    #[test]
+    fn sets_longer_than_the_standard_ones_are_read_and_written_whole() {
+        let mut words = [0_u64; 64];
+        words[1100 / WORD] = 1 << (1100 % WORD);
+        let sets: [*mut fd_set; 3] = [words.as_mut_ptr().cast(), ptr::null_mut(), ptr::null_mut()];
+        let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: room for the limit, which is made what it may be at most.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut most);
+            most.rlim_cur = most.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &most);
+        }
+        // SAFETY: a set of this function with room for as many.
+        let polls = unsafe { asked(1101, sets) };
+        assert_eq!(polls.iter().map(|poll| poll.fd).collect::<Vec<_>>(), [1100]);
+        // SAFETY: as above.
+        assert_eq!(unsafe { answer(&polls, sets) }, 0);
+        assert_eq!(words, [0; 64]);
+    }
+
+    #[test]
+    fn time_is_never_cut() {
+        assert_eq!(Limit::of(None).millis(), -1);
+        assert_eq!(Limit::of(Some(Duration::ZERO)).millis(), 0);
+        assert!(Limit::of(Some(Duration::from_secs(3600))).millis() > 3_000_000);
+        assert_eq!(duration(0, 1_000_000_000), None);
+        assert_eq!(duration(-1, 0), None);
+    }
+}

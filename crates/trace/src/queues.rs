@@ -1,0 +1,454 @@
+//! Queues of one process: which completion is which request's, which packet belongs to what.
+use crate::record::{Done, Record, Request};
+use crate::story::{Arguments, Node, Value, hex, status};
+use crate::{Kind, Story, Track, names};
+use std::collections::{HashMap, VecDeque};
+
+/// A PSN has so many bits.
+const PSN_BITS: u32 = 24;
+const PSN_MASK: u32 = (1 << PSN_BITS) - 1;
+/// So many requests behind the newest are looked through for the PSN of a packet.
+const LOOK_BACK: usize = 4096;
+/// Opcodes of packets without their transport.
+const LAST_OF_MESSAGE: [u8; 8] = [2, 3, 4, 5, 0x09, 0x0b, 0x16, 0x17];
+const ANSWERS: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
+const CNP: u8 = 0x81;
+/// Opcodes of requests.
+const WITHOUT_PACKETS: [u32; 2] = [7, 8];
+
+/// Is `psn` one of `count` from `first` on?
+fn within(psn: u32, first: u32, count: u32) -> bool {
+    psn.wrapping_sub(first) & PSN_MASK < count
+}
+
+/// Does `psn` come before `other`, in the half of the circle behind it?
+fn before(psn: u32, other: u32) -> bool {
+    psn != other && other.wrapping_sub(psn) & PSN_MASK < 1 << (PSN_BITS - 1)
+}
+
+/// A request that was not completed.
+#[derive(Debug)]
+struct Pending {
+    wr_id: u64,
+    /// Its slice from post to completion, and the call that posted it.
+    slice: usize,
+    post: usize,
+    /// The first of its PSNs, and how many.
+    psns: Option<(u32, u32)>,
+}
+
+/// What a packet of a request is looked up by.
+#[derive(Debug)]
+struct Posted {
+    first: u32,
+    count: u32,
+    slice: usize,
+    post: usize,
+    sent: bool,
+}
+
+#[derive(Debug, Default)]
+struct QueuePair {
+    transport: String,
+    srq: Option<u32>,
+    dest: Option<u32>,
+    mtu: u32,
+    next_psn: Option<u32>,
+    send: VecDeque<Pending>,
+    receive: VecDeque<Pending>,
+    posted: VecDeque<Posted>,
+    /// Ends of messages that arrived and whose receives were not completed: PSN and packet.
+    ends: VecDeque<(u32, usize)>,
+    last_end: Option<u32>,
+    /// The last answer that arrived: PSN and packet.
+    answer: Option<(u32, usize)>,
+}
+
+#[derive(Debug, Default)]
+struct Cq {
+    /// Completions that lie in it, and their nodes.
+    waiting: VecDeque<(Done, usize)>,
+    /// Events that nobody took.
+    events: VecDeque<usize>,
+    /// The last completion that was added.
+    last: Option<usize>,
+    /// The slice of the arm that holds.
+    armed: Option<usize>,
+    /// The call that took an event whose completion was not polled yet.
+    taken: Option<usize>,
+}
+
+/// What is known of a process.
+#[derive(Debug, Default)]
+pub struct Process {
+    queue_pairs: HashMap<u32, QueuePair>,
+    cqs: HashMap<u32, Cq>,
+    shared: HashMap<u32, VecDeque<Pending>>,
+}
+
+fn cq_track(cq: u32, what: &str) -> Track {
+    Track::Named(format!("CQ {cq}: {what}"))
+}
+
+impl Process {
+    /// Tells of a record; its nodes and arrows go to the story.
+    pub fn tell(&mut self, story: &mut Story, process: usize, record: &Record) {
+        match record {
+            Record::Post { .. } | Record::Receive { .. } => self.posts(story, process, record),
+            Record::Poll { .. } | Record::Taken { .. } | Record::Arm { .. } => {
+                self.looks(story, process, record);
+            }
+            Record::Completion { t, cq, of, .. } => self.completed(story, process, *t, *cq, of),
+            Record::Event { t, cq, .. } => self.event(story, process, *t, *cq),
+            Record::Packet { .. } => self.packet(story, process, record),
+            Record::QueuePair { t, qp, transport, send_cq, recv_cq, srq } => {
+                let made =
+                    QueuePair { transport: transport.clone(), srq: *srq, mtu: 1024, ..QueuePair::default() };
+                self.queue_pairs.insert(*qp, made);
+                let cq = |cq: &Option<u32>| Value::Text(cq.map_or("none".into(), |cq| format!("CQ {cq}")));
+                let arguments = vec![
+                    ("transport", Value::Text(transport.clone())),
+                    ("sends to", cq(send_cq)),
+                    ("receives to", cq(recv_cq)),
+                ];
+                self.state(story, process, *t, *qp, "made", arguments);
+            }
+            Record::Modified { t, qp, .. } => {
+                let arguments = self.modified(*qp, record);
+                let name = arguments.0.unwrap_or_else(|| "modified".into());
+                self.state(story, process, *t, *qp, &name, arguments.1);
+            }
+            Record::QueuePairGone { t, qp } => {
+                self.state(story, process, *t, *qp, "destroyed", Vec::new());
+                self.queue_pairs.remove(qp);
+            }
+            Record::Cq { cq, .. } => drop(self.cqs.entry(*cq).or_default()),
+            Record::CqGone { t, cq } => {
+                if let Some(slice) = self.cqs.remove(cq).and_then(|gone| gone.armed) {
+                    end(story, slice, *t);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn state(
+        &self,
+        story: &mut Story,
+        process: usize,
+        t: u64,
+        qp: u32,
+        name: &str,
+        arguments: Arguments,
+    ) -> usize {
+        let track = story.track(process, Track::Named(format!("QP {qp:#x}: state")));
+        story.instant(track, t, name.into(), arguments)
+    }
+
+    /// Answers the new state, and all that was set.
+    fn modified(&mut self, qp: u32, record: &Record) -> (Option<String>, Arguments) {
+        let Record::Modified { state, mtu, dest, sq_psn, rq_psn, .. } = record else {
+            return Default::default();
+        };
+        let known = self.queue_pairs.entry(qp).or_default();
+        if state.as_deref() == Some("Reset") {
+            *known = QueuePair {
+                transport: std::mem::take(&mut known.transport),
+                srq: known.srq,
+                ..Default::default()
+            };
+        }
+        known.mtu = mtu.unwrap_or(known.mtu);
+        known.dest = dest.or(known.dest);
+        known.next_psn = sq_psn.or(known.next_psn);
+        let mut arguments: Arguments = Vec::new();
+        arguments.extend(mtu.map(|mtu| ("path MTU", Value::Long(mtu.into()))));
+        arguments.extend(dest.map(|qp| ("destination", hex(qp))));
+        arguments.extend(sq_psn.map(|psn| ("first PSN sent", Value::Long(psn.into()))));
+        arguments.extend(rq_psn.map(|psn| ("first PSN expected", Value::Long(psn.into()))));
+        (state.clone(), arguments)
+    }
+
+    fn posts(&mut self, story: &mut Story, process: usize, record: &Record) {
+        let (t, d, tid, call, queue, requests, taken, result) = match record {
+            Record::Post { t, d, tid, call, qp, requests, taken, result } => {
+                (t, d, tid, call, format!("QP {qp:#x}"), requests, taken, result)
+            }
+            Record::Receive { t, d, tid, call, qp, srq, requests, taken, result } => {
+                let queue = match (qp, srq) {
+                    (Some(qp), _) => format!("QP {qp:#x}"),
+                    (_, srq) => format!("SRQ {}", srq.unwrap_or_default()),
+                };
+                (t, d, tid, call, queue, requests, taken, result)
+            }
+            _ => return,
+        };
+        let arguments = vec![
+            ("queue", Value::Text(queue.clone())),
+            ("requests", Value::Long(requests.len() as u64)),
+            ("taken", Value::Long(*taken as u64)),
+            ("result", Value::Number((*result).into())),
+        ];
+        let post = story.call(process, *tid, *t, *d, call, arguments);
+        let sends = matches!(record, Record::Post { .. });
+        let side = if sends { "sends" } else { "receives" };
+        let track = story.track(process, Track::Spread(format!("{queue}: {side}")));
+        for request in requests.iter().take(*taken) {
+            let arguments = vec![
+                ("wr_id", Value::Pointer(request.wr_id)),
+                ("bytes", Value::Long(request.bytes)),
+                ("signaled", Value::Text(request.signaled.to_string())),
+            ];
+            let name = names::request(request.opcode).into();
+            let node = Node { track, t: *t, kind: Kind::Slice(None), name, arguments, from: Vec::new() };
+            let slice = story.add(node);
+            let mut pending = Pending { wr_id: request.wr_id, slice, post, psns: None };
+            match record {
+                Record::Post { qp, .. } => {
+                    let known = self.queue_pairs.entry(*qp).or_default();
+                    pending.psns = known.number(request);
+                    if let Some((first, count)) = pending.psns.filter(|(_, count)| *count > 0) {
+                        known.posted.push_back(Posted { first, count, slice, post, sent: false });
+                        if known.posted.len() > LOOK_BACK {
+                            known.posted.pop_front();
+                        }
+                    }
+                    known.send.push_back(pending);
+                }
+                Record::Receive { qp: Some(qp), .. } => {
+                    self.queue_pairs.entry(*qp).or_default().receive.push_back(pending);
+                }
+                Record::Receive { srq, .. } => {
+                    self.shared.entry(srq.unwrap_or_default()).or_default().push_back(pending);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn completed(&mut self, story: &mut Story, process: usize, t: u64, cq: u32, done: &Done) {
+        let track = story.track(process, cq_track(cq, "completions"));
+        let arguments = vec![
+            ("wr_id", Value::Pointer(done.wr_id)),
+            ("queue pair", hex(done.qp)),
+            ("status", status(done.status)),
+            ("bytes", Value::Long(done.bytes.into())),
+        ];
+        let name = if done.status == 0 { "completion" } else { "failed completion" };
+        let node = story.instant(track, t, name.into(), arguments);
+        let known = self.queue_pairs.entry(done.qp).or_default();
+        let ended = match (done.is_receive(), known.srq) {
+            (true, Some(srq)) => take_one(self.shared.entry(srq).or_default(), done.wr_id),
+            (true, None) => take_one(&mut known.receive, done.wr_id),
+            (false, _) => take_through(&mut known.send, done.wr_id),
+        };
+        let mut from = Vec::new();
+        if done.is_receive() {
+            if done.status == 0
+                && let Some((psn, packet)) = known.ends.pop_front()
+            {
+                known.last_end = Some(psn);
+                from.push(packet);
+            }
+        } else if let Some((psn, packet)) = known.answer
+            && let Some((first, count)) = ended.last().and_then(|last| last.psns)
+            && !before(psn, first.wrapping_add(count.saturating_sub(1)) & PSN_MASK)
+        {
+            from.push(packet);
+        }
+        // An answer of the peer's leads to it; its post led to that, unless nothing was sent.
+        if from.is_empty() || done.is_receive() {
+            from.extend(ended.last().map(|last| last.post));
+        }
+        for one in &ended {
+            end(story, one.slice, t);
+            story.nodes[one.slice].arguments.push(("status", status(done.status)));
+        }
+        story.nodes[node].from = from;
+        let queue = self.cqs.entry(cq).or_default();
+        queue.waiting.push_back((done.clone(), node));
+        queue.last = Some(node);
+        story.counter(process, format!("CQ {cq}: completions waiting"), t, queue.waiting.len());
+    }
+
+    fn event(&mut self, story: &mut Story, process: usize, t: u64, cq: u32) {
+        let track = story.track(process, cq_track(cq, "events"));
+        let node = story.instant(track, t, "event".into(), Vec::new());
+        let queue = self.cqs.entry(cq).or_default();
+        story.nodes[node].from.extend(queue.last);
+        if let Some(slice) = queue.armed.take() {
+            end(story, slice, t);
+        }
+        queue.events.push_back(node);
+        story.counter(process, format!("CQ {cq}: events waiting"), t, queue.events.len());
+    }
+
+    /// Calls that look at a CQ.
+    fn looks(&mut self, story: &mut Story, process: usize, record: &Record) {
+        match record {
+            Record::Arm { t, d, tid, call, cq, solicited, result } => {
+                let kind = if *solicited { "next solicited" } else { "next" };
+                let arguments = vec![
+                    ("queue", Value::Text(format!("CQ {cq}"))),
+                    ("armed for", Value::Text(kind.into())),
+                    ("result", Value::Number((*result).into())),
+                ];
+                let arm = story.call(process, *tid, *t, *d, call, arguments.clone());
+                let queue = self.cqs.entry(*cq).or_default();
+                if *result == 0 && queue.armed.is_none() {
+                    let track = story.track(process, cq_track(*cq, "armed"));
+                    let name = format!("armed for {kind}");
+                    let (kind, from) = (Kind::Slice(None), vec![arm]);
+                    queue.armed =
+                        Some(story.add(Node { track, t: *t + 1, kind, name, arguments: Vec::new(), from }));
+                }
+            }
+            Record::Taken { t, d, tid, call, cq, errno } => {
+                let arguments = match cq {
+                    Some(cq) => vec![("queue", Value::Text(format!("CQ {cq}")))],
+                    None => vec![("errno", Value::Number((*errno).into()))],
+                };
+                let call = story.call(process, *tid, *t, *d, call, arguments);
+                let Some(cq) = cq else { return };
+                let at = t + d.max(&2) - 1;
+                let queue = self.cqs.entry(*cq).or_default();
+                let event = queue.events.pop_front();
+                let track = story.nodes[call].track;
+                let node = story.instant(track, at, "event taken".into(), Vec::new());
+                story.nodes[node].from.extend(event);
+                queue.taken = Some(node);
+                story.counter(process, format!("CQ {cq}: events waiting"), at, queue.events.len());
+            }
+            Record::Poll { t, d, tid, call, cq, empty, done, result } => {
+                let mut arguments = vec![("queue", Value::Text(format!("CQ {cq}")))];
+                match empty {
+                    0 => arguments.push(("result", Value::Number((*result).into()))),
+                    n => arguments.push(("calls that found nothing", Value::Long(*n))),
+                }
+                let poll = story.call(process, *tid, *t, *d, call, arguments);
+                let (at, track) = (t + d.max(&2) - 1, story.nodes[poll].track);
+                let queue = self.cqs.entry(*cq).or_default();
+                for one in done {
+                    let arguments = vec![
+                        ("wr_id", Value::Pointer(one.wr_id)),
+                        ("queue pair", hex(one.qp)),
+                        ("status", status(one.status)),
+                    ];
+                    let node = story.instant(track, at, "polled".into(), arguments);
+                    let found =
+                        queue.waiting.iter().position(|(w, _)| w.qp == one.qp && w.wr_id == one.wr_id);
+                    let found = found.and_then(|at| queue.waiting.remove(at));
+                    story.nodes[node].from.extend(found.map(|(_, node)| node));
+                    story.nodes[node].from.extend(queue.taken.take());
+                }
+                if !done.is_empty() {
+                    story.counter(process, format!("CQ {cq}: completions waiting"), at, queue.waiting.len());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn packet(&mut self, story: &mut Story, process: usize, record: &Record) {
+        let Record::Packet { t, sent, src, dst, opcode, qp, psn, from, syndrome, bytes, note, .. } = record
+        else {
+            return;
+        };
+        let name = match syndrome {
+            Some(syndrome) => format!("{} {}", names::packet(*opcode), names::syndrome(*syndrome)),
+            None => names::packet(*opcode),
+        };
+        let mut arguments = vec![
+            ("PSN", Value::Long((*psn).into())),
+            ("to", hex(*qp)),
+            ("bytes", Value::Long(*bytes as u64)),
+            ("addresses", Value::Text(format!("{src} to {dst}"))),
+        ];
+        arguments.extend(from.map(|qp| ("from", hex(qp))));
+        if !note.is_empty() {
+            arguments.push(("note", Value::Text(note.to_string())));
+        }
+        let way = if *sent { "packets sent" } else { "packets received" };
+        let track = story.track(process, Track::Named(way.into()));
+        let node = story.instant(track, *t, name, arguments);
+        let key = (src.clone(), dst.clone(), *qp, *psn, *opcode);
+        let kind = opcode & 0x1f;
+        let answers = ANSWERS.contains(&kind) || *opcode == CNP;
+        if *sent {
+            story.sent.insert(key, node);
+            if !answers && let Some(posted) = self.request_of(*qp, *from, *psn) {
+                if !std::mem::replace(&mut posted.sent, true) {
+                    story.nodes[node].from.push(posted.post);
+                }
+                let wr_id = story.nodes[posted.slice].arguments.first().cloned();
+                story.nodes[node].arguments.extend(wr_id);
+            }
+            return;
+        }
+        let sent = story.sent.get(&key).copied();
+        story.nodes[node].from.extend(sent);
+        let Some(known) = self.queue_pairs.get_mut(qp).filter(|_| !note.contains("drop")) else { return };
+        if answers {
+            if *opcode != CNP && known.answer.is_none_or(|(last, _)| !before(*psn, last)) {
+                known.answer = Some((*psn, node));
+            }
+        } else if LAST_OF_MESSAGE.contains(&kind) {
+            known.arrived(*psn, from.is_some(), node);
+        }
+    }
+
+    /// The request that a packet to this queue pair, with this PSN, belongs to.
+    fn request_of(&mut self, to: u32, from: Option<u32>, psn: u32) -> Option<&mut Posted> {
+        let all = self.queue_pairs.iter_mut();
+        let mine = all.filter(|(number, qp)| from.map_or(qp.dest == Some(to), |from| **number == from));
+        mine.flat_map(|(_, qp)| qp.posted.iter_mut()).find(|posted| within(psn, posted.first, posted.count))
+    }
+}
+
+impl QueuePair {
+    /// The PSNs of a request that is posted now.
+    fn number(&mut self, request: &Request) -> Option<(u32, u32)> {
+        let first = self.next_psn?;
+        let count = match request.opcode {
+            op if WITHOUT_PACKETS.contains(&op) => 0,
+            _ if self.transport == "Ud" => 1,
+            _ => u32::try_from(request.bytes.div_ceil(u64::from(self.mtu.max(1)))).unwrap_or(1).max(1),
+        };
+        self.next_psn = Some(first.wrapping_add(count) & PSN_MASK);
+        Some((first, count))
+    }
+
+    /// The end of a message arrived. One that comes again is the one that counts, unless its
+    /// receive was completed.
+    fn arrived(&mut self, psn: u32, datagram: bool, node: usize) {
+        if !datagram {
+            if self.last_end.is_some_and(|last| !before(last, psn)) {
+                return;
+            }
+            if let Some(same) = self.ends.iter_mut().find(|(of, _)| *of == psn) {
+                same.1 = node;
+                return;
+            }
+        }
+        self.ends.push_back((psn, node));
+    }
+}
+
+/// Takes a receive.
+fn take_one(queue: &mut VecDeque<Pending>, wr_id: u64) -> Vec<Pending> {
+    let at = queue.iter().position(|one| one.wr_id == wr_id);
+    at.and_then(|at| queue.remove(at)).into_iter().collect()
+}
+
+/// Takes a request and all before it, which are done as well.
+fn take_through(queue: &mut VecDeque<Pending>, wr_id: u64) -> Vec<Pending> {
+    match queue.iter().position(|one| one.wr_id == wr_id) {
+        Some(at) => queue.drain(..=at).collect(),
+        None => Vec::new(),
+    }
+}
+
+fn end(story: &mut Story, slice: usize, t: u64) {
+    let node = &mut story.nodes[slice];
+    node.kind = Kind::Slice(Some(t.saturating_sub(node.t)));
+}

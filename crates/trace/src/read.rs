@@ -1,0 +1,79 @@
+//! The parts of a run.
+use crate::Record;
+use crate::part::{LINES, NUMBERS};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+/// What a process recorded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Part {
+    /// In the order of their times.
+    pub records: Vec<Record>,
+    /// Lines that could not be read: the last one of a process that was killed may be cut.
+    pub cut: usize,
+}
+
+impl Part {
+    /// Reads lines. Zeros are where a thread was about to write.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn of(mut text: impl BufRead) -> io::Result<Part> {
+        let mut part = Part::default();
+        let mut line = Vec::new();
+        while text.read_until(b'\n', &mut line)? > 0 {
+            for piece in line.split(|b| matches!(b, 0 | b'\n')).filter(|piece| !piece.is_empty()) {
+                match serde_json::from_slice(piece) {
+                    Ok(record) => part.records.push(record),
+                    Err(_) => part.cut += 1,
+                }
+            }
+            line.clear();
+        }
+        part.records.sort_by_key(Record::time);
+        Ok(part)
+    }
+
+    fn read(path: &Path) -> io::Result<Part> {
+        let mut file = BufReader::new(File::open(path)?);
+        let mut header = [0; LINES as usize];
+        match file.read_exact(&mut header) {
+            // Its process has just made it.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(Part::default()),
+            done => done?,
+        }
+        let [used, dropped, dropped_at, ended] = std::array::from_fn::<u64, NUMBERS, _>(|n| {
+            let word = header[n * 8..].first_chunk().copied();
+            word.map_or(0, u64::from_ne_bytes)
+        });
+        let mut part = Part::of(file.take(used.saturating_sub(LINES)))?;
+        if dropped > 0 {
+            part.records.push(Record::Dropped { t: dropped_at, records: dropped });
+        }
+        if ended > 0 {
+            part.records.push(Record::End { t: ended });
+        }
+        part.records.sort_by_key(Record::time);
+        Ok(part)
+    }
+}
+
+/// Reads all parts in a directory, those of the oldest process first.
+///
+/// # Errors
+/// What the system said.
+pub fn read(directory: &Path) -> io::Result<Vec<Part>> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "part") {
+            all.push(Part::read(&path)?);
+        }
+    }
+    all.retain(|part| !part.records.is_empty());
+    let began =
+        |part: &Part| part.records.iter().find(|r| matches!(r, Record::Process { .. })).map(Record::time);
+    all.sort_by_key(began);
+    Ok(all)
+}

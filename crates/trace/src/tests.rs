@@ -1,0 +1,380 @@
+//! Stories of records that are written here, and what is written of them.
+use crate::{Done, Kind, Part, Record, Request, Story, Track, calls, lines, perfetto};
+use std::collections::HashMap;
+
+const SENDER: u32 = 0x11;
+const RECEIVER: u32 = 0x22;
+
+fn request(wr_id: u64, opcode: u32, bytes: u64, signaled: bool) -> Request {
+    Request { wr_id, opcode, bytes, signaled, solicited: false }
+}
+
+fn made(qp: u32, dest: u32, first: u32) -> Vec<Record> {
+    let nothing =
+        Record::Modified { t: 2, qp, state: None, mtu: None, dest: None, sq_psn: None, rq_psn: None };
+    let with = |f: fn(&mut Record, u32), value| {
+        let mut record = nothing.clone();
+        f(&mut record, value);
+        record
+    };
+    vec![
+        Record::QueuePair { t: 1, qp, transport: "Rc".into(), send_cq: Some(1), recv_cq: Some(2), srq: None },
+        with(
+            |r, v| {
+                if let Record::Modified { dest, mtu, .. } = r {
+                    (*dest, *mtu) = (Some(v), Some(1024))
+                }
+            },
+            dest,
+        ),
+        with(
+            |r, v| {
+                if let Record::Modified { sq_psn, .. } = r {
+                    *sq_psn = Some(v)
+                }
+            },
+            first,
+        ),
+    ]
+}
+
+fn packet(t: u64, sent: bool, opcode: u8, qp: u32, psn: u32) -> Record {
+    let (src, dst) = if qp == RECEIVER { ("10.0.0.1", "10.0.0.2") } else { ("10.0.0.2", "10.0.0.1") };
+    Record::Packet {
+        t,
+        tid: 9,
+        sent,
+        src: src.into(),
+        dst: dst.into(),
+        opcode,
+        qp,
+        psn,
+        from: None,
+        syndrome: (opcode == 0x11).then_some(0),
+        bytes: 100,
+        note: "".into(),
+    }
+}
+
+fn done(qp: u32, wr_id: u64, opcode: u32) -> Done {
+    Done { qp, wr_id, status: 0, opcode, bytes: 1500 }
+}
+
+/// A message of two packets from one process to another that sleeps, and its way back.
+fn message() -> Vec<Part> {
+    let process = |pid| Record::Process { t: 0, pid, name: "p".into(), command: vec!["p".into()], wall: 5 };
+    let mut sender = vec![process(7)];
+    sender.extend(made(SENDER, RECEIVER, 0xff_ffff));
+    sender.extend([
+        // Unsignaled, and done when the next one is.
+        Record::Post {
+            t: 100,
+            d: 50,
+            tid: 7,
+            call: "ibv_post_send".into(),
+            qp: SENDER,
+            requests: vec![request(1, 0, 10, false), request(2, 2, 1500, true), request(3, 2, 8, true)],
+            taken: 2,
+            result: 12,
+        },
+        packet(110, true, 0x0a, RECEIVER, 0xff_ffff),
+        packet(111, true, 0x00, RECEIVER, 0),
+        packet(112, true, 0x02, RECEIVER, 1),
+        // Once more, as if it had been lost.
+        packet(130, true, 0x02, RECEIVER, 1),
+        packet(140, false, 0x11, SENDER, 1),
+        Record::Completion { t: 141, tid: 9, cq: 1, of: done(SENDER, 2, 0) },
+        Record::Poll {
+            t: 120,
+            d: 30,
+            tid: 7,
+            call: "ibv_poll_cq".into(),
+            cq: 1,
+            empty: 0,
+            done: vec![done(SENDER, 2, 0)],
+            result: 1,
+        },
+        Record::End { t: 400 },
+    ]);
+    let mut receiver = vec![process(8)];
+    receiver.extend(made(RECEIVER, SENDER, 500));
+    receiver.extend([
+        Record::Receive {
+            t: 20,
+            d: 5,
+            tid: 8,
+            call: "ibv_post_recv".into(),
+            qp: Some(RECEIVER),
+            srq: None,
+            requests: vec![request(40, 128, 4096, true)],
+            taken: 1,
+            result: 0,
+        },
+        Record::Arm {
+            t: 30,
+            d: 2,
+            tid: 8,
+            call: "ibv_req_notify_cq".into(),
+            cq: 2,
+            solicited: false,
+            result: 0,
+        },
+        packet(120, false, 0x0a, RECEIVER, 0xff_ffff),
+        packet(121, false, 0x00, RECEIVER, 0),
+        packet(132, false, 0x02, RECEIVER, 1),
+        Record::Completion { t: 133, tid: 9, cq: 2, of: done(RECEIVER, 40, 128) },
+        Record::Event { t: 134, tid: 9, cq: 2 },
+        packet(135, true, 0x11, SENDER, 1),
+        Record::Taken { t: 40, d: 100, tid: 8, call: "ibv_get_cq_event".into(), cq: Some(2), errno: 0 },
+        Record::Poll {
+            t: 150,
+            d: 3,
+            tid: 8,
+            call: "ibv_poll_cq".into(),
+            cq: 2,
+            empty: 0,
+            done: vec![done(RECEIVER, 40, 128)],
+            result: 1,
+        },
+        Record::Poll {
+            t: 160,
+            d: 9,
+            tid: 8,
+            call: "ibv_poll_cq".into(),
+            cq: 2,
+            empty: 17,
+            done: Vec::new(),
+            result: 0,
+        },
+    ]);
+    [sender, receiver].map(|records| Part { records, cut: 0 }).to_vec()
+}
+
+/// The one node of a name in a process.
+fn the(story: &Story, process: usize, name: &str) -> usize {
+    let mut found = story.named(name).filter(|(_, node)| story.tracks[node.track].0 == process);
+    let (at, _) = found.next().unwrap_or_else(|| panic!("no {name:?}"));
+    assert!(found.next().is_none(), "two of {name:?}");
+    at
+}
+
+/// TRC-3: each step leads to the next, from the post to the poll, and back.
+#[test]
+fn arrows_go_from_post_to_poll() {
+    let story = Story::of(&message());
+    let from = |at: usize| story.nodes[at].from.clone();
+    let post = the(&story, 0, "ibv_post_send");
+    let first = the(&story, 0, "RC SEND_FIRST");
+    assert_eq!(from(first), [post]);
+    let [sent, again] = story
+        .named("RC SEND_LAST")
+        .filter(|(_, node)| story.tracks[node.track].0 == 0)
+        .map(|(at, _)| at)
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("the last packet was sent twice")
+    };
+    assert!(
+        from(sent).is_empty() && from(again).is_empty(),
+        "only the first packet of a request is its post's"
+    );
+    let arrived = the(&story, 1, "RC SEND_LAST");
+    assert_eq!(from(arrived), [again]);
+    let completion = the(&story, 1, "completion");
+    assert_eq!(from(completion), [arrived, the(&story, 1, "ibv_post_recv")]);
+    let event = the(&story, 1, "event");
+    assert_eq!(from(event), [completion]);
+    let taken = the(&story, 1, "event taken");
+    assert_eq!(from(taken), [event]);
+    assert_eq!(from(the(&story, 1, "polled")), [completion, taken]);
+    let ack = the(&story, 0, "RC ACKNOWLEDGE ACK");
+    assert_eq!(from(ack), [the(&story, 1, "RC ACKNOWLEDGE ACK")]);
+    assert_eq!(from(the(&story, 0, "completion")), [ack]);
+    assert_eq!(from(the(&story, 0, "polled")), [the(&story, 0, "completion")]);
+    for (from, to) in story.arrows() {
+        assert!(
+            story.nodes[from].t <= story.nodes[to].t,
+            "{:?} leads back to {:?}",
+            story.nodes[from],
+            story.nodes[to]
+        );
+    }
+}
+
+/// TRC-2: a request lasts from its post to the completion that tells of it, its own or a later
+/// one's; what was refused is none.
+#[test]
+fn requests_last_to_their_completion() {
+    let story = Story::of(&message());
+    let slices = |process: usize, name: &str| -> Vec<(u64, Kind)> {
+        let spread = |track: usize| matches!(&story.tracks[track], (p, Track::Spread(_)) if *p == process);
+        story.named(name).filter(|(_, n)| spread(n.track)).map(|(_, n)| (n.t, n.kind)).collect()
+    };
+    assert_eq!(slices(0, "RDMA_WRITE"), [(100, Kind::Slice(Some(41)))]);
+    assert_eq!(slices(0, "SEND"), [(100, Kind::Slice(Some(41)))]);
+    assert_eq!(slices(1, "RECV"), [(20, Kind::Slice(Some(113)))]);
+    let armed = the(&story, 1, "armed for next");
+    assert_eq!((story.nodes[armed].t, story.nodes[armed].kind), (31, Kind::Slice(Some(103))));
+    let fill: Vec<_> = story
+        .nodes
+        .iter()
+        .filter(|n| story.tracks[n.track] == (1, Track::Counter("CQ 2: completions waiting".into())))
+        .map(|n| n.kind)
+        .collect();
+    assert_eq!(fill, [Kind::Counter(1), Kind::Counter(0)]);
+}
+
+/// TRC-5: the part of a process that was killed in the middle of a line.
+#[test]
+fn a_cut_part_is_read() {
+    let whole: Vec<u8> = message()[1]
+        .records
+        .iter()
+        .flat_map(|record| {
+            let mut line = serde_json::to_vec(record).unwrap();
+            line.push(b'\n');
+            line
+        })
+        .collect();
+    let (part, cut) = (Part::of(&whole[..]).unwrap(), Part::of(&whole[..whole.len() - 7]).unwrap());
+    assert_eq!((part.records.len(), part.cut), (message()[1].records.len(), 0));
+    assert_eq!((cut.records.len(), cut.cut), (part.records.len() - 1, 1));
+    let story = Story::of(&[message()[0].clone(), cut]);
+    assert_eq!(story.processes.iter().map(|p| (p.ended, p.cut)).collect::<Vec<_>>(), [(true, 0), (false, 1)]);
+}
+
+/// A field of a message: its number, and a number or bytes.
+#[derive(Clone, Debug, PartialEq)]
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (first, rest) = bytes.split_first().expect("a number that ends");
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let field = match key & 7 {
+            0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (number, rest) = bytes.split_at(8);
+                bytes = rest;
+                Field::Number(u64::from_le_bytes(number.try_into().unwrap()))
+            }
+            2 => {
+                let len = varint(&mut bytes) as usize;
+                let (inner, rest) = bytes.split_at(len);
+                bytes = rest;
+                Field::Bytes(inner)
+            }
+            wire => panic!("wire type {wire}"),
+        };
+        all.push((key >> 3, field));
+    }
+    all
+}
+
+fn number(of: &[(u64, Field<'_>)], field: u64) -> Option<u64> {
+    of.iter().find(|(n, _)| *n == field).map(|(_, f)| match f {
+        Field::Number(n) => *n,
+        Field::Bytes(_) => panic!("field {field} is bytes"),
+    })
+}
+
+fn inner<'a>(of: &[(u64, Field<'a>)], field: u64) -> Option<Vec<(u64, Field<'a>)>> {
+    of.iter().find(|(n, _)| *n == field).map(|(_, f)| match f {
+        Field::Bytes(bytes) => fields(bytes),
+        Field::Number(_) => panic!("field {field} is a number"),
+    })
+}
+
+/// TRC-4: as Perfetto reads it: times never go back, all slices of a line end and lie in each
+/// other, each event is on a line that was described, and each arrow has a begin and a later end.
+#[test]
+fn the_perfetto_trace_is_whole() {
+    let story = Story::of(&message());
+    let mut bytes = Vec::new();
+    perfetto::write(&story, &mut bytes).unwrap();
+    let (mut tracks, mut last) = (Vec::new(), 0);
+    let mut open: HashMap<u64, usize> = HashMap::new();
+    let (mut begins, mut ends) = (HashMap::new(), HashMap::new());
+    let mut counts = HashMap::new();
+    for (n, packet) in fields(&bytes) {
+        let Field::Bytes(packet) = packet else { panic!("field {n} of a trace") };
+        let packet = fields(packet);
+        assert_eq!(number(&packet, 10), Some(1), "the sequence");
+        if let Some(descriptor) = inner(&packet, 60) {
+            tracks.push(number(&descriptor, 1).unwrap());
+            continue;
+        }
+        let t = number(&packet, 8).expect("a time");
+        assert!(t >= last, "{t} after {last}");
+        last = t;
+        let event = inner(&packet, 11).expect("an event");
+        let line = number(&event, 11).unwrap();
+        assert!(tracks.contains(&line), "line {line} is not known");
+        let kind = number(&event, 9).unwrap();
+        *counts.entry(kind).or_insert(0) += 1;
+        match kind {
+            1 => *open.entry(line).or_default() += 1,
+            2 => *open.get_mut(&line).filter(|n| **n > 0).expect("an end without a begin") -= 1,
+            _ => {}
+        }
+        for (field, value) in &event {
+            let Field::Number(arrow) = value else { continue };
+            match field {
+                47 => assert_eq!(begins.insert(*arrow, t), None),
+                48 => assert_eq!(ends.insert(*arrow, t), None),
+                _ => {}
+            }
+        }
+    }
+    assert!(open.values().all(|n| *n == 0), "{open:?}");
+    assert_eq!(begins.len(), story.arrows().count());
+    assert_eq!(begins.len(), ends.len());
+    assert!(ends.iter().all(|(arrow, t)| begins[arrow] <= *t));
+    let slices = story.nodes.iter().filter(|n| matches!(n.kind, Kind::Slice(_))).count();
+    assert_eq!((counts[&1], counts[&2]), (slices, slices));
+    let counters = story.nodes.iter().filter(|n| matches!(n.kind, Kind::Counter(_))).count();
+    assert_eq!(counts[&4], counters);
+}
+
+/// TRC-4: the lines say the same.
+#[test]
+fn lines_have_every_node() {
+    let story = Story::of(&message());
+    let mut text = Vec::new();
+    lines::write(&story, &mut text).unwrap();
+    let all: Vec<serde_json::Value> =
+        String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(all.len(), story.processes.len() + story.nodes.len());
+    let arrows: usize = all.iter().filter_map(|line| line["from"].as_array()).map(Vec::len).sum();
+    assert_eq!(arrows, story.arrows().count());
+}
+
+#[test]
+fn calls_are_known_by_their_arguments() {
+    let (arguments, result) = calls::of("ibv_create_cq").unwrap();
+    assert_eq!(
+        arguments.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["context", "cqe", "cq_context", "channel", "comp_vector"]
+    );
+    assert_eq!(
+        (arguments[0].1, arguments[1].1, result),
+        (calls::Shown::Hex, calls::Shown::Int, calls::Shown::Hex)
+    );
+    assert!(calls::of("ibv_nothing").is_none());
+}
