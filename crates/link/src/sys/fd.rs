@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many descriptors a link can hold.
 pub(crate) const FD_LIMIT: usize = 2048;
@@ -12,18 +12,36 @@ pub(crate) const FD_LIMIT: usize = 2048;
 /// All descriptors of a link, readable without a lock, so that the child of a fork can close them
 /// from a signal-safe context whatever the parent's threads held.
 pub(crate) struct FdTable {
-    fds: [AtomicI32; FD_LIMIT],
-    /// What each was when it came: a program that closes all descriptors may have put its own under
-    /// the number since.
-    ids: [AtomicU64; FD_LIMIT],
+    entries: [AtomicU64; FD_LIMIT],
+}
+
+/// A descriptor and what it was when it came, in one word: a program that closes all descriptors
+/// may have put its own under the number since. Two words would let an entry's next owner change
+/// what its last owner compares with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Entry {
+    const FREE: Entry = Entry(0);
+
+    fn of(fd: RawFd) -> Self {
+        Entry(identity(fd) << 32 | (fd as u64 + 1))
+    }
+
+    /// Its descriptor, which may be the program's by now.
+    fn fd(self) -> Option<RawFd> {
+        RawFd::try_from(self.0 as u32).ok()?.checked_sub(1).filter(|fd| *fd >= 0)
+    }
+
+    /// Its descriptor, unless the program has closed it.
+    fn own(self) -> Option<RawFd> {
+        self.fd().filter(|fd| Entry::of(*fd) == self)
+    }
 }
 
 impl FdTable {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(FdTable {
-            fds: [const { AtomicI32::new(-1) }; FD_LIMIT],
-            ids: [const { AtomicU64::new(0) }; FD_LIMIT],
-        })
+        Arc::new(FdTable { entries: [const { AtomicU64::new(Entry::FREE.0) }; FD_LIMIT] })
     }
 
     /// Takes the descriptor over; closes it when there is no room.
@@ -37,9 +55,9 @@ impl FdTable {
     }
 
     fn register_as(self: &Arc<Self>, fd: RawFd, connects: bool) -> io::Result<Fd> {
-        for (index, entry) in self.fds.iter().enumerate() {
-            if entry.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                self.ids[index].store(identity(fd), Ordering::Release);
+        let new = Entry::of(fd);
+        for (index, entry) in self.entries.iter().enumerate() {
+            if entry.compare_exchange(Entry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Ok(Fd { table: self.clone(), index, connects });
             }
         }
@@ -54,9 +72,10 @@ impl FdTable {
 
     /// Has the program closed one of them?
     pub(crate) fn has_lost_one(&self) -> bool {
-        (0..FD_LIMIT).any(|index| {
-            let fd = self.fds[index].load(Ordering::Acquire);
-            fd >= 0 && identity(fd) != self.ids[index].load(Ordering::Acquire)
+        self.entries.iter().any(|entry| {
+            let there = Entry(entry.load(Ordering::Acquire));
+            // One that was dropped meanwhile has been closed by its owner.
+            there.fd().is_some() && there.own().is_none() && entry.load(Ordering::Acquire) == there.0
         })
     }
 
@@ -74,8 +93,7 @@ impl FdTable {
 
     /// Takes one out, unless the program has closed it.
     fn take(&self, index: usize) -> Option<RawFd> {
-        let fd = self.fds[index].swap(-1, Ordering::AcqRel);
-        (fd >= 0 && identity(fd) == self.ids[index].load(Ordering::Acquire)).then_some(fd)
+        Entry(self.entries[index].swap(Entry::FREE.0, Ordering::AcqRel)).own()
     }
 }
 
@@ -90,7 +108,7 @@ pub(crate) struct Fd {
 impl Fd {
     /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
     pub(crate) fn raw(&self) -> RawFd {
-        self.table.fds[self.index].load(Ordering::Relaxed)
+        Entry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
     }
 
     pub(crate) fn borrow(&self) -> Option<BorrowedFd<'_>> {
@@ -114,7 +132,7 @@ impl Drop for Fd {
     }
 }
 
-/// What a descriptor is, as far as device and inode say so.
+/// What a descriptor is, as far as device and inode say so: 32 bits of both.
 fn identity(fd: RawFd) -> u64 {
     // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
     let about = unsafe {
@@ -122,10 +140,55 @@ fn identity(fd: RawFd) -> u64 {
         libc::fstat(fd, about.as_mut_ptr());
         about.assume_init()
     };
-    about.st_ino ^ about.st_dev.rotate_left(40)
+    // An odd factor spreads both over the upper bits.
+    (about.st_ino ^ about.st_dev.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 pub(super) fn close(fd: RawFd) {
     // SAFETY: the caller owns the descriptor and forgets it.
     unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::IntoRawFd;
+
+    /// Descriptors that come and go in two threads are closed, each by its owner: entries are used
+    /// again at once.
+    #[test]
+    fn what_is_dropped_is_closed() {
+        let table = FdTable::new();
+        let rounds = || {
+            for round in 0..20_000 {
+                let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).unwrap();
+                drop(table.register(writer.into_raw_fd()).unwrap());
+                let left = nix::unistd::read(&reader, &mut [0]);
+                assert_eq!(left, Ok(0), "round {round}: the other end of the pipe is open");
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| _ = scope.spawn(rounds));
+        });
+        assert!(!table.has_lost_one());
+    }
+
+    /// What the program has put under a number of ours stays open.
+    #[test]
+    fn what_the_program_has_taken_stays_open() {
+        let table = FdTable::new();
+        let (_, ours) = nix::unistd::pipe().unwrap();
+        let (theirs, writer) = nix::unistd::pipe().unwrap();
+        let number = ours.into_raw_fd();
+        let fd = table.register(number).unwrap();
+        assert!(!table.has_lost_one());
+        // SAFETY: the number is the table's, which does not notice.
+        let mut taken = unsafe { OwnedFd::from_raw_fd(number) };
+        nix::unistd::dup2(&writer, &mut taken).unwrap();
+        assert!(table.has_lost_one());
+        drop(fd);
+        drop(writer);
+        nix::unistd::write(&taken, b"x").unwrap();
+        assert_eq!(nix::unistd::read(&theirs, &mut [0]), Ok(1));
+    }
 }
