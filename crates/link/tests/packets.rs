@@ -4,7 +4,7 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use adverb_link::{Config, LinkError, PROBE_QPN, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_link::{Config, LinkError, LinkStats, PROBE_QPN, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
 use common::*;
 
 fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {

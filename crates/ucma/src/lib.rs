@@ -31,6 +31,7 @@ mod event;
 mod explain;
 mod id;
 pub mod ids;
+mod limited;
 mod live;
 mod mcast;
 mod neighbour;

@@ -85,7 +85,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         let (header, private_data) = match IpHeader::parse(&req.private_data.0) {
             Ok(parsed) => parsed,
             Err(e) => {
-                log::warn!("rdma_cm: a request from {} is refused: {e}", path.remote);
+                let line = || format!("rdma_cm: a request from {} is refused: {e}", path.remote);
+                self.limited.warn(self.door.now(), line);
                 return self.refuse(conn, RejectReason::UNSUPPORTED_REQUEST);
             }
         };
@@ -144,7 +145,9 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     fn on_lookup(&mut self, conn: Id, listener: Listener, path: Path, req: &SidrReq) {
         let Ok((header, private_data)) = IpHeader::parse(&req.private_data.0) else {
-            log::warn!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
+            let line =
+                || format!("rdma_cm: a datagram request from {} without addresses is refused", path.remote);
+            self.limited.warn(self.door.now(), line);
             return self.drop_conn(conn);
         };
         let private_data = private_data.to_vec();
@@ -218,11 +221,13 @@ impl<D: Door, T: Tokens> World<D, T> {
             return Err(Some(RejectReason::INVALID_TRANSPORT));
         }
         if listening.backlog == 0 {
-            log::warn!(
-                "rdma_cm: a request of {} for {} is left alone: as many as the backlog allows wait to be read",
-                path.remote,
-                explain::service(service)
-            );
+            self.limited.warn(self.door.now(), || {
+                format!(
+                    "rdma_cm: a request of {} for {} is left alone: as many as the backlog allows wait to be read",
+                    path.remote,
+                    explain::service(service)
+                )
+            });
             return Err(None);
         }
         listening.backlog -= 1;

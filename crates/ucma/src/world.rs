@@ -3,6 +3,7 @@ use crate::abi::{EVENT, EVENT_WITHOUT_ECE, Input};
 use crate::door::{Door, Group, Memory, Place, Presence, Tokens};
 use crate::event::{Event, EventKind, Queued};
 use crate::id::{ClaimKey, CmId, Standing};
+use crate::limited::Limited;
 use crate::ports::Ports;
 use adverb_cm::{CommandError, Config, Endpoint, Listener, MAD_LEN, Path, Time};
 use nix::errno::Errno;
@@ -101,6 +102,7 @@ pub struct World<D: Door, T: Tokens> {
     pub(crate) look_at: Time,
     pub(crate) mads: u64,
     pub(crate) mads_from: BTreeMap<IpAddr, u64>,
+    pub(crate) limited: Limited,
 }
 
 impl<D: Door, T: Tokens> World<D, T> {
@@ -128,6 +130,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             look_at,
             mads: 0,
             mads_from: BTreeMap::new(),
+            limited: Limited::default(),
         }
     }
 

@@ -76,7 +76,7 @@ pub fn check() -> Option<&'static Check> {
 /// Looks whether the process is to be checked, once.
 pub fn init() {
     CHECK.get_or_init(|| {
-        let on = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
+        let on = adverb_link::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
         on.then(|| Box::new(Check::asked()))
     });
     if check().is_some() {
@@ -87,7 +87,7 @@ pub fn init() {
 
 impl Check {
     fn asked() -> Check {
-        let file = std::env::var_os(SUPPRESS).filter(|v| !v.is_empty());
+        let file = adverb_link::chosen(SUPPRESS).filter(|v| !v.is_empty());
         let suppressions = file.map_or_else(Suppressions::default, |file| {
             let read = std::fs::read_to_string(&file).map_err(|e| e.to_string());
             read.and_then(|text| text.parse().map_err(|e: adverb_check::Bad| e.to_string())).unwrap_or_else(
@@ -101,7 +101,7 @@ impl Check {
             ledger: Mutex::default(),
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
-            exit: std::env::var(EXIT).ok().and_then(|v| v.trim().parse().ok()),
+            exit: adverb_link::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             process: AtomicI32::new(std::process::id() as i32),

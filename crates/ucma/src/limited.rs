@@ -1,0 +1,57 @@
+//! How often the log speaks of what peers do: anybody may send requests, as many as he likes.
+use adverb_cm::Time;
+use std::time::Duration;
+
+/// Lines of one period.
+const LINES: u32 = 10;
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Lines of the log that peers cause.
+#[derive(Debug, Default)]
+pub(crate) struct Limited {
+    since: Time,
+    said: u32,
+    left_out: u64,
+}
+
+impl Limited {
+    /// Says a line, or counts it when the period has had its lines. The first line of the next
+    /// period tells how many were left out.
+    pub(crate) fn warn(&mut self, now: Time, line: impl FnOnce() -> String) {
+        if let Some(left_out) = self.turn(now) {
+            match left_out {
+                0 => log::warn!("{}", line()),
+                _ => log::warn!("{} ({left_out} lines like this were left out)", line()),
+            }
+        }
+    }
+
+    /// May a line be said now? How many were left out since the last that was.
+    fn turn(&mut self, now: Time) -> Option<u64> {
+        if now.since(self.since) >= PERIOD {
+            (self.since, self.said) = (now, 0);
+        }
+        if self.said == LINES {
+            self.left_out += 1;
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_told_in_a_few_lines_and_counted() {
+        let mut limited = Limited::default();
+        let begin = Time(5_000_000_000);
+        let turns = |limited: &mut Limited, at| (0..100).filter_map(|_| limited.turn(at)).collect::<Vec<_>>();
+        assert_eq!(turns(&mut limited, begin), [0; 10]);
+        assert_eq!(turns(&mut limited, begin + PERIOD / 2), []);
+        let next = turns(&mut limited, begin + PERIOD);
+        assert_eq!((next[0], next.len(), next[1..].iter().sum::<u64>()), (190, 10, 0));
+    }
+}
