@@ -278,7 +278,7 @@ static void an_event_for_a_frame(void)
 		frame_to(frame, sizeof(frame), 4, 0, "10.0.0.1", "10.0.0.2", UDP, 1, 2);
 		post(&a, frame, sizeof(frame), IBV_SEND_INLINE);
 		p = (struct pollfd){ch->fd, POLLIN, 0};
-		CHECK(poll(&p, 1, 10000) == 1, "no event, round %d", i);
+		CHECK(poll(&p, 1, 30000) == 1, "no event, round %d", i);
 		CHECK(!ibv_get_cq_event(ch, &cq, &context) && context == &b, "event");
 		ibv_ack_cq_events(cq, 1);
 		got(&b, 0, frame, sizeof(frame), "after its event");
@@ -514,7 +514,7 @@ static int queue_of(struct spread *s, size_t len)
 
 	post(&tx, frame, len, IBV_SEND_INLINE);
 	sent(&tx);
-	until = now() + 5;
+	until = now() + 30;
 	while (found < 0 && now() < until)
 		for (i = 0; i < 8; i++)
 			if (ibv_poll_cq(s->cq[i], 1, &wc)) {

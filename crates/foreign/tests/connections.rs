@@ -17,7 +17,7 @@ const PATHS: [&str; 2] = ["local", "wire"];
 const WEATHER: &str = "drop=8%,dup=15%,reorder=15%,delay=2ms±1ms,seed=";
 /// The port space of connections.
 const TCP: u64 = 0x106;
-const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();
