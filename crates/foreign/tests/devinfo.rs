@@ -11,6 +11,7 @@ use adverb_foreign::process::Program;
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
+const LIMIT: Duration = Duration::from_secs(60);
 /// IPv4 (20) + UDP (8) + BTH (12) + ICRC (4): no RoCE v2 packet has less around its payload.
 const LEAST_HEADERS: u32 = 44;
 /// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4), and

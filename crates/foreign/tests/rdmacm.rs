@@ -231,7 +231,7 @@ fn mckey(path: &str) -> Verdict {
         require!(!member.ended() && Instant::now() < end, "not joined: {}", member.text());
         std::thread::sleep(Duration::from_millis(10));
     }
-    // The kernel knows of the group before the queue pair is attached to it, of which nothing tells.
+    // The kernel knows of the group before the queue pair is attached, of which nothing tells.
     std::thread::sleep(Duration::from_secs(2));
     let sender = program(&format!("{line} -s"), 0, path).run(LIMIT)?;
     let member = member.wait(LIMIT);
@@ -263,12 +263,12 @@ fn persistent(path: &str) -> Verdict {
     let server = listening("rping -s -P -a 127.0.0.1 -p PORT", TCP, port, path)?;
     let client = |n| program(&format!("rping -c -a 127.0.0.1 -p PORT -v -C {n}"), port, path);
     client(20).run(LIMIT)?.require_ok()?;
-    let start = |_| {
+    let start = |_| -> Result<Running, String> {
         let mut one = client(5000).start()?;
         one.wait_for_text("ping data: rdma-ping-0", LISTEN_LIMIT)?;
         Ok(one)
     };
-    let many: Vec<_> = (0..4).map(start).collect::<Result<_, String>>()?;
+    let many: Vec<_> = (0..4).map(start).collect::<Result<_, _>>()?;
     let ended: Vec<_> = many.into_iter().map(|one| one.wait(LIMIT)).collect();
     let server = server.wait(Duration::ZERO);
     for one in &ended {
