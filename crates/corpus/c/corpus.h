@@ -2,6 +2,8 @@
 // the run. Built with WRONG=1 a program has its mistake, with WRONG=0 it is the right twin: the same text but for that.
 #ifndef CORPUS_H
 #define CORPUS_H
+// Less than the run's own bound, so that a program that waits for what does not come says so.
+#define POLL_SECONDS 10
 #include "rig.h"
 #include <sched.h>
 #include <stdbool.h>

@@ -36,6 +36,8 @@ const REPORTED: i32 = 77;
 /// The programs' own bounds, in seconds.
 const RIGHT_SECONDS: u64 = 40;
 const WRONG_SECONDS: u64 = 5;
+/// Of one that is to be named in its only run.
+const ONLY_SECONDS: u64 = 15;
 const GRACE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -92,7 +94,8 @@ fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
     let built = build::wrong(mistake)?;
     let mut last = String::new();
     for _ in 0..runs {
-        let out = start(&built, "local", WRONG_SECONDS, &[])?;
+        let seconds = if runs == 1 { ONLY_SECONDS } else { WRONG_SECONDS };
+        let out = start(&built, "local", seconds, &[])?;
         let report = out.text.lines().find(|l| l.contains(&format!("check: {code}: ")));
         let Some(report) = report else {
             last = out.describe();

@@ -1,9 +1,11 @@
 // One end of a connection whose other end is killed: `cm_end SIDE STAGE ROLE ADDRESS PORT`. SIDE is `server` or `client`.
 // Both go up to the STAGE and print READY. ROLE `dies` stays there until it is killed; `hears` goes on when it gets SIGUSR1,
-// where there is something left to do for it, and prints what it heard: an event and its status.
+// where there is something left to do for it, and prints what it heard: an event and its status. The last SIGUSR1 says that
+// the other end is dead.
 #include "cm_rig.h"
+#include <sys/signalfd.h>
 
-// Less than the protocol takes to ask again (4.8 s), unless nobody can know of the death.
+// From the death on, less than the protocol takes to ask again (4.8 s), unless nobody can know of it.
 enum { AT_ONCE = 4000, LATER = 100000 };
 
 enum stage { RESOLVED, ASKED, LOOKUP, ANSWERED, ESTABLISHED, DISCONNECTING };
@@ -11,7 +13,7 @@ enum stage { RESOLVED, ASKED, LOOKUP, ANSWERED, ESTABLISHED, DISCONNECTING };
 static const char *const STAGES[] = {"resolved", "asked", "lookup", "answered", "established", "disconnecting"};
 
 static enum stage stage;
-static int dies, limit = AT_ONCE;
+static int dies, limit = AT_ONCE, signalled;
 
 static void say(const char *word)
 {
@@ -33,6 +35,29 @@ static void ready(int waits)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	CHECK(!sigwait(&set, &got), "sigwait");
+	signalled = 1;
+}
+
+// Waits for an event: until the death is known, and for the limit from then on.
+static int comes(struct rdma_event_channel *channel)
+{
+	struct pollfd at[2] = {{.fd = channel->fd, .events = POLLIN}, {.events = POLLIN}};
+	struct signalfd_siginfo info;
+	sigset_t set;
+	int come;
+
+	if (!signalled) {
+		sigemptyset(&set);
+		sigaddset(&set, SIGUSR1);
+		at[1].fd = signalfd(-1, &set, SFD_CLOEXEC);
+		CHECK(at[1].fd >= 0, "signalfd");
+		CHECK(poll(at, 2, LATER) > 0, "neither an event nor a signal came");
+		signalled = at[1].revents && read(at[1].fd, &info, sizeof(info)) == sizeof(info);
+		close(at[1].fd);
+	}
+	come = poll(at, 1, limit);
+	CHECK(come >= 0, "poll");
+	return come;
 }
 
 // An event waits, and stays.
@@ -45,13 +70,12 @@ static void unread(struct rdma_event_channel *channel)
 
 static void heard(struct rdma_event_channel *channel)
 {
-	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
 	enum rdma_cm_event_type kind;
 	struct rdma_cm_event *event;
 
 	// A client may establish what is over before the news has come.
 	do {
-		if (poll(&at, 1, limit) != 1) {
+		if (!comes(channel)) {
 			say("HEARD nothing");
 			return;
 		}
@@ -68,6 +92,7 @@ static void established(struct rdma_event_channel *channel, struct rdma_cm_id *i
 	ready(stage == DISCONNECTING);
 	if (stage == DISCONNECTING) {
 		CHECK(!rdma_disconnect(id), "disconnect");
+		signalled = 0;
 		say("DISCONNECTING");
 	}
 	heard(channel);

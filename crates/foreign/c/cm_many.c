@@ -189,7 +189,7 @@ static void backlog(void)
 	struct rdma_cm_id *clients[ASKING], *servers[ASKING];
 	struct rdma_cm_event *event;
 	struct listener l;
-	int served = 0, n, i;
+	int served = 0, more = 0, n, i;
 
 	listener_open(&l, RDMA_PS_TCP);
 	for (i = 0; i < ASKING; i++) {
@@ -202,14 +202,16 @@ static void backlog(void)
 		for (n = 0; n <= ASKING; n++) {
 			struct pollfd at = {.fd = l.channel->fd, .events = POLLIN};
 
-			if (!poll(&at, 1, n ? 0 : 10000))
+			if (!poll(&at, 1, n ? 0 : 30000))
 				break;
 			CHECK(served < ASKING, "one request too many");
 			event = expect(l.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 			servers[served++] = event->id;
 			CHECK(!rdma_ack_cm_event(event), "ack");
 		}
-		CHECK(n > 0 && n <= ROOM, "%d requests waited", n);
+		// Who asks again while these are read finds room: that is chance, and not the rule.
+		more += n > ROOM;
+		CHECK(n > 0 && n < 2 * ROOM && more <= 1, "%d requests waited", n);
 		printf("%d waited\n", n);
 		fflush(stdout);
 	}

@@ -35,13 +35,13 @@ static UNUSED struct rdma_event_channel *channel_open(void)
 	return channel;
 }
 
-// The next event, which has to be of this kind; within ten seconds.
+// The next event, which has to be of this kind; within half a minute.
 static UNUSED struct rdma_cm_event *expect(struct rdma_event_channel *channel, unsigned int kind)
 {
 	struct pollfd at = {.fd = channel->fd, .events = POLLIN};
 	struct rdma_cm_event *event;
 
-	CHECK(poll(&at, 1, 10000) == 1, "no %s came", rdma_event_str(kind));
+	CHECK(poll(&at, 1, 30000) == 1, "no %s came", rdma_event_str(kind));
 	CHECK(!rdma_get_cm_event(channel, &event), "get_cm_event");
 	CHECK(event->event == kind, "%s (%d) instead of %s", rdma_event_str(event->event), event->status,
 	      rdma_event_str(kind));

@@ -147,7 +147,7 @@ static void hear(int fd)
 	struct pollfd p = {fd, POLLIN, 0};
 	char byte;
 
-	CHECK(poll(&p, 1, 20000) == 1 && read(fd, &byte, 1) == 1, "the other process is silent");
+	CHECK(poll(&p, 1, 30000) == 1 && read(fd, &byte, 1) == 1, "the other process is silent");
 }
 
 // Sends from one process reach each attached queue pair of both, once each, and no other.

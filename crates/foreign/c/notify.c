@@ -8,6 +8,8 @@
 #define SLOT 256
 // How long "nothing comes" is watched.
 #define QUIET_MS 150
+// Longest wait for what has to come.
+#define COMES_MS 30000
 
 // One end: each CQ on a channel of its own, so that events can be told apart.
 struct end {
@@ -119,7 +121,7 @@ static void expect_event(struct ibv_comp_channel *ch, struct ibv_cq *want, const
 	struct ibv_cq *cq = NULL;
 	void *c = NULL;
 
-	CHECK(readable(ch->fd, 3000), "%s: no event", what);
+	CHECK(readable(ch->fd, COMES_MS), "%s: no event", what);
 	CHECK(!ibv_get_cq_event(ch, &cq, &c), "%s: get", what);
 	CHECK(cq == want, "%s: event of another CQ", what);
 	CHECK(c == want->cq_context, "%s: another cq_context", what);
@@ -610,7 +612,7 @@ static void race(void)
 	arm(b.rcq, 0);
 	CHECK(!pthread_create(&t, NULL, race_sender, NULL), "thread");
 	while (got < RACE_MESSAGES) {
-		CHECK(readable(b.rch->fd, 5000), "lost wake-up after %d messages", got);
+		CHECK(readable(b.rch->fd, COMES_MS), "lost wake-up after %d messages", got);
 		CHECK(!ibv_get_cq_event(b.rch, &cq, &c), "get");
 		ibv_ack_cq_events(cq, 1);
 		arm(cq, 0);
@@ -659,11 +661,11 @@ static void get_blocks(void)
 	arm(b.rcq, 0);
 	w.ch = b.rch;
 	CHECK(!pthread_create(&t, NULL, wait_event, &w), "thread");
-	CHECK(became(&w.inside, 1000), "started");
+	CHECK(became(&w.inside, COMES_MS), "started");
 	CHECK(!became(&w.done, 300), "returned without an event");
 	recv_on(b.qp, 1);
 	post(a.qp, IBV_WR_SEND, IBV_SEND_SIGNALED, 0);
-	CHECK(became(&w.done, 3000), "did not wake up");
+	CHECK(became(&w.done, COMES_MS), "did not wake up");
 	pthread_join(t, NULL);
 	CHECK(w.result == 0, "result %d errno %d", w.result, w.error);
 	CHECK(w.cq == b.rcq && w.context == &ctx_tag[3], "CQ or cq_context");
@@ -735,7 +737,7 @@ static void pollable_fd(void)
 		arm(b.rcq, 0);
 		CHECK(!readable(b.rch->fd, 20) && !epolled(level, 0), "readable by the arm alone");
 		message(0);
-		CHECK(readable(b.rch->fd, 3000), "poll");
+		CHECK(readable(b.rch->fd, COMES_MS), "poll");
 		CHECK(selected(b.rch->fd, 0), "select");
 		CHECK(epolled(level, 0) && epolled(level, 0), "epoll, level: as long as the event waits");
 		CHECK(epolled(edge, 0), "epoll, edge");
@@ -839,7 +841,7 @@ static void each_once(void)
 		}
 		// Every event of the round is taken by somebody before the next round arms again.
 		for (i = 0; i < SHARERS; i++) {
-			double end = now() + 3;
+			double end = now() + COMES_MS / 1000;
 
 			while (__atomic_load_n(&taken[i], __ATOMIC_ACQUIRE) < r && now() < end)
 				usleep(50);
@@ -888,7 +890,7 @@ static void destroy_waits(void)
 	ibv_ack_cq_events(cqs[0], 2);
 	CHECK(!became(&destroyed, 300), "destroyed with one event not acknowledged");
 	ibv_ack_cq_events(cqs[0], 1);
-	CHECK(became(&destroyed, 3000), "still waiting after the last acknowledgement");
+	CHECK(became(&destroyed, COMES_MS), "still waiting after the last acknowledgement");
 	pthread_join(t, NULL);
 	CHECK(destroy_result == 0, "result %d", destroy_result);
 }
@@ -907,7 +909,7 @@ static void ack_many_at_once(void)
 	ibv_ack_cq_events(cqs[0], 10);
 	destroy_pair(0);
 	CHECK(!pthread_create(&(pthread_t){0}, NULL, destroyer, cqs[0]), "thread");
-	CHECK(became(&destroyed, 3000) && destroy_result == 0, "destroy after ten acknowledged at once");
+	CHECK(became(&destroyed, COMES_MS) && destroy_result == 0, "destroy after ten acknowledged at once");
 }
 
 // ---- CHN-5
@@ -920,11 +922,11 @@ static void destroyed_events_gone(void)
 	usleep(20000);
 	arm(cqs[1], 0);
 	message_to(1);
-	CHECK(readable(shared->fd, 3000), "two events wait");
+	CHECK(readable(shared->fd, COMES_MS), "two events wait");
 	usleep(20000);
 	destroy_pair(0);
 	CHECK(!pthread_create(&(pthread_t){0}, NULL, destroyer, cqs[0]), "thread");
-	CHECK(became(&destroyed, 3000) && destroy_result == 0, "an event nobody read needs no acknowledgement");
+	CHECK(became(&destroyed, COMES_MS) && destroy_result == 0, "an event nobody read needs no acknowledgement");
 	expect_event(shared, cqs[1], "of the CQ that is left");
 	expect_again(shared);
 	CHECK(!readable(shared->fd, QUIET_MS), "readable with nothing to read");
@@ -934,7 +936,7 @@ static void destroyed_events_gone(void)
 	// The same with the only event: the descriptor must fall back to not readable.
 	arm(cqs[2], 0);
 	message_to(2);
-	CHECK(readable(shared->fd, 3000), "an event waits");
+	CHECK(readable(shared->fd, COMES_MS), "an event waits");
 	destroy_pair(2);
 	CHECK(!ibv_destroy_cq(cqs[2]), "destroy");
 	expect_again(shared);
@@ -971,6 +973,7 @@ static void on_signal(int sig)
 static void interrupted(void)
 {
 	struct sigaction sa = {.sa_handler = on_signal}; // without SA_RESTART
+	double end = now() + COMES_MS / 1000;
 	struct waiter w = {0};
 	pthread_t t;
 
@@ -979,13 +982,15 @@ static void interrupted(void)
 	arm(b.rcq, 0);
 	w.ch = b.rch;
 	CHECK(!pthread_create(&t, NULL, wait_event, &w), "thread");
-	CHECK(became(&w.inside, 1000), "started");
+	CHECK(became(&w.inside, COMES_MS), "started");
 	usleep(200000);
 	CHECK(!w.done, "returned too early");
-	CHECK(!pthread_kill(t, SIGUSR1), "kill");
-	CHECK(became(&w.done, 3000), "the signal did not end the wait");
+	// One that comes before the thread has got into the call interrupts nothing.
+	do
+		CHECK(now() < end && !pthread_kill(t, SIGUSR1), "the signal did not end the wait");
+	while (!became(&w.done, 1000));
 	pthread_join(t, NULL);
-	CHECK(signals == 1 && w.result == -1 && w.error == EINTR, "result %d errno %d", w.result, w.error);
+	CHECK(signals >= 1 && w.result == -1 && w.error == EINTR, "result %d errno %d", w.result, w.error);
 	message(0);
 	expect_event(b.rch, b.rcq, "the arm is untouched");
 }
@@ -993,6 +998,7 @@ static void interrupted(void)
 static void restarted(void)
 {
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	double end = now() + COMES_MS / 1000;
 	struct waiter w = {0};
 	pthread_t t;
 	int i;
@@ -1002,16 +1008,18 @@ static void restarted(void)
 	arm(b.rcq, 0);
 	w.ch = b.rch;
 	CHECK(!pthread_create(&t, NULL, wait_event, &w), "thread");
-	CHECK(became(&w.inside, 1000), "started");
+	CHECK(became(&w.inside, COMES_MS), "started");
 	for (i = 1; i <= 3; i++) {
 		usleep(100000);
 		CHECK(!pthread_kill(t, SIGUSR1), "kill");
+		// Two that wait to be delivered would be one.
+		while (signals < i)
+			CHECK(now() < end && !usleep(1000), "%d signals of %d", signals, i);
 	}
 	usleep(200000);
-	CHECK(signals == 3, "%d signals", signals);
 	CHECK(!w.done, "a signal whose calls start again ended the wait");
 	message(0);
-	CHECK(became(&w.done, 3000), "the event did not end the wait");
+	CHECK(became(&w.done, COMES_MS), "the event did not end the wait");
 	pthread_join(t, NULL);
 	CHECK(w.result == 0 && w.cq == b.rcq, "result %d errno %d", w.result, w.error);
 	ibv_ack_cq_events(b.rcq, 1);

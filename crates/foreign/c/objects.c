@@ -421,7 +421,7 @@ static struct my_cntr *counter(int type)
 
 static void counts(struct my_cntr *c, uint64_t good, uint64_t bad, const char *what)
 {
-	double end = now() + 5;
+	double end = now() + 30;
 	uint64_t g, e;
 
 	do {

@@ -21,13 +21,13 @@ static void ip(const char *fmt, ...)
 	CHECK(!system(line), "%s", line);
 }
 
-// The next asynchronous event, which is to be this one about the port; at most ten seconds.
+// The next asynchronous event, which is to be this one about the port; at most half a minute.
 static void expect(enum ibv_event_type type)
 {
 	struct pollfd p = {.fd = port.ctx->async_fd, .events = POLLIN};
 	struct ibv_async_event event;
 
-	CHECK(poll(&p, 1, 10000) == 1, "no event, %s was expected", ibv_event_type_str(type));
+	CHECK(poll(&p, 1, 30000) == 1, "no event, %s was expected", ibv_event_type_str(type));
 	CHECK(!ibv_get_async_event(port.ctx, &event), "get");
 	CHECK(event.event_type == type, "%s, not %s", ibv_event_type_str(event.event_type), ibv_event_type_str(type));
 	CHECK(event.element.port_num == 1, "port %d", event.element.port_num);

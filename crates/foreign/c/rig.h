@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #define UNUSED __attribute__((unused))
+#ifndef POLL_SECONDS
+#define POLL_SECONDS 30
+#endif
 #define ARRAY_LEN(a) (sizeof(a) / sizeof(*(a)))
 // Ends the program with the place and the words unless the condition holds.
 #define CHECK(cond, ...)                                                                   \
@@ -172,11 +175,11 @@ static UNUSED void qp_to_err(struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE), "to ERR");
 }
 
-// Polls until a completion is there; at most five seconds.
+// Polls until a completion is there, for at most so many seconds, which nothing but a hang takes.
 static UNUSED struct ibv_wc poll_one(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
-	double end = now() + 5;
+	double end = now() + POLL_SECONDS;
 	int n;
 
 	do {
@@ -185,7 +188,7 @@ static UNUSED struct ibv_wc poll_one(struct ibv_cq *cq)
 		if (n)
 			return wc;
 	} while (now() < end);
-	CHECK(0, "no completion within five seconds");
+	CHECK(0, "no completion within %d seconds", POLL_SECONDS);
 	return wc;
 }
 

@@ -385,7 +385,7 @@ static void flags(void)
 {
 	struct ibv_cq *cq;
 	void *context;
-	double end = now() + 5;
+	double end = now() + 30;
 	int plain;
 
 	open_channel();
@@ -427,7 +427,7 @@ static void forked(void)
 	if (!child) {
 		struct pollfd p = {.fd = channel->fd, .events = POLLIN | POLLOUT};
 
-		if (write(ready[1], "", 1) != 1 || poll(&p, 1, 10000) != 1 || p.revents != POLLIN)
+		if (write(ready[1], "", 1) != 1 || poll(&p, 1, 30000) != 1 || p.revents != POLLIN)
 			_exit(1);
 		close(channel->fd);
 		_exit(0);
@@ -481,7 +481,7 @@ static void drained(void)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
 	struct ibv_async_event e;
-	double end = now() + 10;
+	double end = now() + 30;
 	struct ibv_wc wc;
 
 	CHECK(!ibv_modify_qp(a, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "to SQD");
@@ -520,7 +520,7 @@ static void overrun(void)
 	qp_pair(&port, a, b);
 	for (round = 0; round < 3; round++) {
 		struct ibv_recv_wr recv = {.wr_id = 99}, *bad_recv;
-		double end = now() + 10;
+		double end = now() + 30;
 
 		CHECK(!ibv_post_recv(b, &recv, &bad_recv), "receive");
 		for (i = 0; i < 3 * cqe; i++) {

@@ -104,10 +104,10 @@ static void sets(void) {
   struct epoll_event event = {.events = EPOLLIN}, found;
   int set = epoll_create1(0), empty = epoll_create1(0);
   MUST(epoll_ctl(set, EPOLL_CTL_ADD, far_end, &event) == 0);
-  MUST(epoll_wait(set, &found, 1, 5000) == 1);
+  MUST(epoll_wait(set, &found, 1, 30000) == 1);
   MUST(dup2(empty, set) == set && epoll_wait(set, &found, 1, 50) == 0);
   MUST(epoll_ctl(set, EPOLL_CTL_ADD, far_end, &event) == 0);
-  MUST(epoll_wait(set, &found, 1, 5000) == 1);
+  MUST(epoll_wait(set, &found, 1, 30000) == 1);
   MUST(close_range(empty, empty, 0) == 0 && close_range(set, set, 0) == 0);
   int next = epoll_create1(0);
   MUST(next == set || dup2(next, set) == set);

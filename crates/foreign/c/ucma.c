@@ -73,7 +73,7 @@ static struct rdma_ucm_event_resp expect(int fd, uint32_t kind)
 	struct rdma_ucm_event_resp event;
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
-	CHECK(poll(&p, 1, 5000) == 1, "no event, %u expected", kind);
+	CHECK(poll(&p, 1, 30000) == 1, "no event, %u expected", kind);
 	CHECK(!get_event(fd, &event), "get event");
 	CHECK(event.event == kind, "event %u, expected %u (status %d)", event.event, kind, (int)event.status);
 	return event;

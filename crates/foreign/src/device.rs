@@ -70,7 +70,7 @@ pub fn parse_devinfo(text: &str) -> Result<Vec<Device>, String> {
 pub fn devices() -> Result<&'static [Device], String> {
     static DEVICES: OnceLock<Result<Vec<Device>, String>> = OnceLock::new();
     let found = DEVICES.get_or_init(|| {
-        let out = Program::new("ibv_devinfo", &["-v"]).run(Duration::from_secs(20))?;
+        let out = Program::new("ibv_devinfo", &["-v"]).run(Duration::from_secs(60))?;
         out.require_ok()?;
         let list = parse_devinfo(&out.text)?;
         if list.is_empty() { Err(format!("no device:\n{}", out.describe())) } else { Ok(list) }

@@ -33,8 +33,8 @@ there="ip netns exec other"
 device_here() { "$ADVERB" devices | grep -q adverb_here; }
 device_there() { $there "$ADVERB" devices | grep -q adverb_there; }
 started=
-wait_for "the cable is not up" 10 device_here
-wait_for "the cable is not up" 10 device_there
+wait_for "the cable is not up" 30 device_here
+wait_for "the cable is not up" 30 device_there
 "#;
 
 /// Runs steps of a shell on the first of two hosts, with these arguments. `ADVERB` is the command

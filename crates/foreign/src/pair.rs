@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use crate::process::{Finished, Program, free_port};
 
-/// How long a server may take until it listens: a library that starts slowly is a finding of its
-/// own.
-const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+/// How long a server may take until it listens.
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a port that was taken between choosing and binding is replaced.
 const PORT_TRIES: usize = 3;

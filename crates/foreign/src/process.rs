@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// How often a wait looks again.
 const TICK: Duration = Duration::from_millis(5);
+/// How long the last words of what has ended are waited for: while others of its group have its
+/// streams, and where nobody should have them, on a machine that is busy.
+const LAST_WORDS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
 /// The `adverb` command under test: `$ADVERB`, or `release/adverb` in the target directory this
 /// test was built in.
@@ -261,7 +264,7 @@ impl Running {
             let ended = self.ended();
             // Its last words may have arrived between the two looks.
             if ended && !done(self) {
-                std::thread::sleep(Duration::from_millis(50));
+                self.take_last_words();
                 if done(self) {
                     return Ok(());
                 }
@@ -269,6 +272,19 @@ impl Running {
             }
             if Instant::now() >= end {
                 return Err(format!("{}: did not {what} within {limit:?}:\n{}", self.line, self.text()));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Waits until both streams of a child that has ended are read to their ends. A grandchild that
+    /// outlives it would keep them open for ever.
+    fn take_last_words(&self) {
+        let since = Instant::now();
+        while self.readers.iter().any(|r| !r.is_finished()) {
+            let waited = since.elapsed();
+            if waited >= LAST_WORDS[1] || waited >= LAST_WORDS[0] && group_exists(self.pid()) {
+                return;
             }
             std::thread::sleep(TICK);
         }
@@ -309,12 +325,8 @@ impl Running {
             }
         };
         let elapsed = self.since.elapsed();
-        // A grandchild that outlives its parent would keep the pipes open for ever.
         let pid = self.pid();
-        let patience = Instant::now() + Duration::from_secs(2);
-        while self.readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
-            std::thread::sleep(TICK);
-        }
+        self.take_last_words();
         if group_exists(pid) {
             self.kill_hard();
         }

@@ -85,8 +85,22 @@ fn same_both_ways(a: &Reading, b: &Reading) -> Verdict {
     Ok(())
 }
 
-/// The demonstration runs every operation that there is, between two processes.
+/// The demonstration runs every operation that there is, between two processes. A receive that it
+/// posts 20 ms late is not late on a machine that stops the process for as long: in one of three
+/// runs it is.
 fn every_operation() -> Verdict {
+    let mut rnrs = 0;
+    for _ in 0..3 {
+        rnrs += demonstrated()?;
+        if rnrs > 0 {
+            return Ok(());
+        }
+    }
+    Err("no RNR NAK in three runs".to_string())
+}
+
+/// How many RNR NAKs there were.
+fn demonstrated() -> Result<usize, String> {
     let scratch = Scratch::new("demo")?;
     let lo = loopback()?;
     let mut command = Command::new(adverb()?);
@@ -111,8 +125,8 @@ fn every_operation() -> Verdict {
             Syndrome::Reserved(byte) => return Err(format!("a syndrome of {byte:#04x}")),
         }
     }
-    require!(acks > 0 && rnrs > 0 && naks > 0, "{acks} ACKs, {rnrs} RNR NAKs, {naks} NAKs");
-    Ok(())
+    require!(acks > 0 && naks > 0, "{acks} ACKs, {rnrs} RNR NAKs, {naks} NAKs");
+    Ok(rnrs)
 }
 
 /// All of RC; of the others what the demonstration does with them.

@@ -11,13 +11,13 @@ use adverb_foreign::process::{Program, free_port, words};
 use adverb_foreign::suite::{case, run_on_own_paths};
 use adverb_foreign::{Verdict, require, service};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(240);
 const PATHS: [&str; 2] = ["local", "wire"];
 /// Every third MAD or so meets something. The first packets are those that connect.
 const WEATHER: &str = "drop=8%,dup=15%,reorder=15%,delay=2ms±1ms,seed=";
 /// The port space of connections.
 const TCP: u64 = 0x106;
-const LISTEN_LIMIT: Duration = Duration::from_secs(20);
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();

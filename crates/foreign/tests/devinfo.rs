@@ -11,6 +11,7 @@ use adverb_foreign::process::Program;
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
+const LIMIT: Duration = Duration::from_secs(60);
 /// IPv4 (20) + UDP (8) + BTH (12) + ICRC (4): no RoCE v2 packet has less around its payload.
 const LEAST_HEADERS: u32 = 44;
 /// IPv6 (40) + UDP (8) + BTH (12) + AtomicETH (28) + ImmDt or IETH (4) + XRCETH (4) + ICRC (4), and
@@ -51,7 +52,7 @@ fn each_interface_has_a_device() -> Verdict {
 }
 
 fn names_agree() -> Verdict {
-    let out = Program::new("ibv_devices", &[] as &[&str]).run(Duration::from_secs(20))?;
+    let out = Program::new("ibv_devices", &[] as &[&str]).run(LIMIT)?;
     out.require_ok()?;
     let mut listed = Vec::new();
     // Two lines of heading, then "    name    0123456789abcdef".
@@ -153,7 +154,7 @@ fn identity() -> Verdict {
 
 fn one_device() -> Verdict {
     for d in devices()? {
-        let out = Program::new("ibv_devinfo", &["-d", &d.name]).run(Duration::from_secs(20))?;
+        let out = Program::new("ibv_devinfo", &["-d", &d.name]).run(LIMIT)?;
         out.require_ok()?;
         let shown = adverb_foreign::device::parse_devinfo(&out.text)?;
         require!(shown.len() == 1 && shown[0].name == d.name, "{}", out.describe());
@@ -162,7 +163,7 @@ fn one_device() -> Verdict {
 }
 
 fn unknown_device() -> Verdict {
-    let out = Program::new("ibv_devinfo", &["-d", "no-such-device"]).run(Duration::from_secs(20))?;
+    let out = Program::new("ibv_devinfo", &["-d", "no-such-device"]).run(LIMIT)?;
     require!(out.code().is_some_and(|c| c != 0), "{}", out.describe());
     require!(out.text.contains("IB device 'no-such-device' wasn't found"), "{}", out.describe());
     Ok(())

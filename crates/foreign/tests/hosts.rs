@@ -9,7 +9,7 @@ use adverb_foreign::process::which;
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// Two programs that talk without end. One is killed (`$1`), and the other (`$2`) has to end by
 /// itself, with its words printed. Without being told it would wait for ever: nobody on the killed
@@ -18,16 +18,16 @@ const STEPS: &str = r#"
 "$ADVERB" run -- rping -s -a 192.0.2.1 -C 100000000 >/run/server 2>&1 & server=$!
 started=$server
 # It listens when its name is there.
-wait_for "nobody listens" 20 grep -q '@adverb-[0-9]*-cm-' /proc/net/unix
+wait_for "nobody listens" 30 grep -q '@adverb-[0-9]*-cm-' /proc/net/unix
 $there "$ADVERB" run -- rping -c -a 192.0.2.1 -C 100000000 >/run/client 2>&1 & client=$!
 started="$server $client"
 # Traffic over the cable shows that they talk.
 talk() { [ "$(awk '/here:/ { print $3 }' /proc/net/dev)" -ge 200 ]; }
-wait_for "they do not talk" 20 talk
+wait_for "they do not talk" 30 talk
 eval "killed=\$$1; told=\$$2"
 kill -9 $killed || fail "$1 has ended by itself"
 ended() { ! kill -0 $told 2>/dev/null; }
-wait_for "$2 was not told" 20 ended
+wait_for "$2 was not told" 30 ended
 cat /run/$2
 "#;
 

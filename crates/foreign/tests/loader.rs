@@ -13,7 +13,7 @@ use adverb_foreign::process::{Program, target_dir};
 use adverb_foreign::require;
 use adverb_foreign::suite::{case, run};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// The name that a tool for wheels gives a copy.
 const HASHED: &str = "libibverbs-0a1b2c3d.so.1.14.44.0";
 

@@ -26,7 +26,7 @@ ip link set silent arp off
 for at in silent still; do ip link set $at addrgenmode none; ip link set $at up; done
 n=0
 until "$ADVERB" devices | grep -q adverb_here; do
-    n=$((n + 1)); [ $n -lt 100 ] || { echo "the cable is not up"; exit 1; }
+    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done
 exec "$ADVERB" run -- stdbuf -oL rping -c -d -a $1 -C 1

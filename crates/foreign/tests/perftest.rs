@@ -270,7 +270,7 @@ fn refused(line: &str, message: &str) -> Verdict {
         if bare {
             program = program.bare();
         }
-        let out = program.run(Duration::from_secs(20))?;
+        let out = program.run(LIMIT)?;
         require!(out.code() == Some(1), "{}", out.describe());
         require!(out.text.contains(message), "perftest did not say {message:?}:\n{}", out.describe());
         require!(!out.text.contains("Did not detect devices"), "it looked for a device:\n{}", out.describe());

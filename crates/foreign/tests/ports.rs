@@ -21,7 +21,7 @@ for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
 ip addr add 192.0.2.1/24 dev net0
 n=0
 until "$ADVERB" devices | grep -q adverb_net0; do
-    n=$((n + 1)); [ $n -lt 100 ] || { echo "the cable is not up"; exit 1; }
+    n=$((n + 1)); [ $n -lt 300 ] || { echo "the cable is not up"; exit 1; }
     sleep 0.1
 done
 RIG_NET=net0 RIG_DEV=adverb_net0 "$ADVERB" run -- "$PROGRAM"

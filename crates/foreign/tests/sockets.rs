@@ -12,7 +12,7 @@ use adverb_foreign::suite::{by_length, case, run_on_own_paths};
 use adverb_foreign::{Verdict, require, service};
 
 const LIMIT: Duration = Duration::from_secs(90);
-const LISTEN_LIMIT: Duration = Duration::from_secs(30);
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 const PATHS: [&str; 2] = ["local", "wire"];
 /// What `c/sockets.c` looks at.
 const RULES: [&str; 7] = ["waits", "range", "stream", "sets", "handler", "child", "numbers"];

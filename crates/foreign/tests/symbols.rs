@@ -29,7 +29,7 @@ fn lookup(library: &str, mode: &str) -> Result<Finished, String> {
     let program = compile("symbols")?;
     let list = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("data/public_symbols.txt");
     Program::new(program.display().to_string(), &[library, mode, &list.display().to_string()])
-        .run(Duration::from_secs(20))
+        .run(Duration::from_secs(60))
 }
 
 fn nccl(library: &str) -> Verdict {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use adverb_foreign::Verdict;
 use adverb_foreign::device::{devices, loopback};
-use adverb_foreign::process::{Program, free_port, target_dir};
-use adverb_foreign::require;
+use adverb_foreign::process::{Program, Running, free_port, target_dir};
 use adverb_foreign::suite::{case, run};
+use adverb_foreign::{require, service};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// The port space of connections.
+const TCP: u64 = 0x106;
 
 fn main() -> ExitCode {
     run(
@@ -208,20 +210,27 @@ fn on_stock(name: &str, args: &[&str]) -> Result<Program, String> {
     Ok(Program::new("sh", &all).flag("--no-replace"))
 }
 
-fn pair(name: &str, server: &[&str], client: &[&str]) -> Result<String, String> {
+/// A server on the system's own librdmacm that listens at the port.
+fn listening(name: &str, args: &[&str], port: u16) -> Result<Running, String> {
+    let mut server = on_stock(name, args)?.start()?;
+    service::wait(&mut server, TCP, port, LIMIT)?;
+    Ok(server)
+}
+
+fn pair(name: &str, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
     adverb_foreign::process::which(name)?;
-    let server = on_stock(name, server)?.start()?;
-    std::thread::sleep(Duration::from_secs(1));
+    let server = listening(name, server, port)?;
     let client = on_stock(name, client)?.run(LIMIT)?;
-    let server = server.wait(Duration::from_secs(10));
+    let server = server.wait(if client.ok() { 2 * LIMIT } else { Duration::from_secs(2) });
     require!(client.ok() && server.ok(), "client: {}\nserver: {}", client.describe(), server.describe());
     Ok(client.text)
 }
 
 fn stock(name: &str, server: &[&str], client: &[&str], words: &str) -> Verdict {
-    let port = free_port()?.to_string();
-    let port = ["-p", &*port];
-    let text = pair(name, &[server, &port[..]].concat(), &[client, &port[..]].concat())?;
+    let number = free_port()?;
+    let text = number.to_string();
+    let port = ["-p", &*text];
+    let text = pair(name, number, &[server, &port[..]].concat(), &[client, &port[..]].concat())?;
     require!(text.contains(words), "{text}");
     Ok(())
 }
@@ -229,13 +238,14 @@ fn stock(name: &str, server: &[&str], client: &[&str], words: &str) -> Verdict {
 /// `rstream` and `riostream`: streams of rsockets, of three sizes.
 fn stock_stream(name: &str, how: Option<&str>) -> Verdict {
     for size in ["64", "4096", "65536"] {
-        let port = free_port()?.to_string();
+        let number = free_port()?;
+        let port = number.to_string();
         let mut server = vec!["-p", &*port, "-S", size, "-I", "10", "-C", "20", "-T", "v"];
         if let Some(how) = how {
             server.extend(["-T", how]);
         }
         let client = [&server[..], &["-s", "127.0.0.1"]].concat();
-        let text = pair(name, &server, &client)?;
+        let text = pair(name, number, &server, &client)?;
         require!(text.contains("custom"), "{text}");
     }
     Ok(())
@@ -246,9 +256,9 @@ fn rcopy() -> Verdict {
     let (from, to) = (dir.join("rcopy.in"), dir.join(format!("rcopy.out.{}", std::process::id())));
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(&from, &bytes)).map_err(|e| e.to_string())?;
-    let port = free_port()?.to_string();
-    let mut server = on_stock("rcopy", &["-p", &port])?.start()?;
-    std::thread::sleep(Duration::from_secs(1));
+    let number = free_port()?;
+    let port = number.to_string();
+    let mut server = listening("rcopy", &["-p", &port], number)?;
     let target = format!("127.0.0.1:{}", to.display());
     let client = on_stock("rcopy", &[&from.display().to_string(), &target, "-p", &port])?.run(LIMIT)?;
     // It waits for the next client for ever.

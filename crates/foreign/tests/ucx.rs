@@ -63,7 +63,7 @@ fn by_address(line: &str, port: u16, path: &str) -> Program {
 /// A server that listens at a port of connections of librdmacm: the port is no TCP port then.
 fn listening(line: &str, port: u16, path: &str) -> Result<Running, String> {
     let mut server = by_address(line, port, path).start()?;
-    service::wait(&mut server, 0x106, port, Duration::from_secs(20))?;
+    service::wait(&mut server, 0x106, port, LIMIT)?;
     Ok(server)
 }
 

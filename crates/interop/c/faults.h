@@ -199,7 +199,7 @@ static void provoke_as_responder(struct end *e, const struct fault *f)
 	}
 	receive_all(e, &done, 1);
 	printf("END");
-	say_completions(e->rcq, "recv", RECEIVES, 0.5);
+	say_completions(e->rcq, "recv", RECEIVES, 2);
 	say_state_and_events(e);
 	send_all(e, "e", 1);
 }

@@ -160,7 +160,7 @@ static void check_receive(struct end *e, const struct message *m, int slot, uint
 // A WRITE without acknowledgement may be behind the word that it was sent.
 static void check_arrival(struct end *e, const struct message *m)
 {
-	double end = now() + (e->o.type == IBV_QPT_RC ? 0 : 10);
+	double end = now() + (e->o.type == IBV_QPT_RC ? 0 : 60);
 	uint64_t value;
 
 	if (m->op == CAS || m->op == FADD) {

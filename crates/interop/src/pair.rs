@@ -13,7 +13,7 @@ use crate::vm;
 pub(crate) const LISTEN_SECONDS: u32 = 40;
 
 /// How long an end may go on after the other has ended.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Looks every few milliseconds until something holds, or the time is over.
 fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) {
@@ -83,7 +83,7 @@ impl Ends {
             client.ended() || alone.is_some_and(|since| since.elapsed() > GRACE)
         });
         let client = client.wait(Duration::ZERO);
-        wait_until(if client.ok() { GRACE } else { GRACE / 5 }, || server.ended());
+        wait_until(if client.ok() { GRACE } else { GRACE / 15 }, || server.ended());
         let state = if client.ok() && self.server == End::Rxe && !server.ended() {
             vm::state_of_rxe()
         } else {

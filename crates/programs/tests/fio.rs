@@ -27,10 +27,13 @@ fn pair(path: &str, verbs: [&str; 2], more: [&str; 2]) -> Result<String, String>
     let common = "--ioengine=rdma --hostname=127.0.0.1 --port=4500 --bs=64k --size=2m";
     let [server, client] = verbs;
     let [of_server, of_client] = more;
+    // A listener of the connection manager has a name: that of port 4500 of its port space.
+    let await_server = "n=0; until grep -q -- '-cm-1061194-' /proc/net/unix || [ $n -ge 200 ]; \
+                        do n=$((n + 1)); sleep 0.1; done";
     let script = format!(
         "cd $(mktemp -d)
          timeout 60 fio --name=server {common} --verb={server} --rw=read --iodepth=64 {of_server} & server=$!
-         sleep 1.5
+         {await_server}
          timeout 60 fio --name=client {common} --verb={client} --rw=write --iodepth=4 {of_client}; client=$?
          wait $server; echo \"statuses $? $client\""
     );

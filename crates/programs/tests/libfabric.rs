@@ -38,8 +38,11 @@ fn pingpong(path: &str, provider: &str, endpoint: &str, domain: &str) -> Verdict
     let sizes = if endpoint == "dgram" { "" } else { sizes };
     let one =
         format!("fi_pingpong -p '{provider}' -e {endpoint} -d {device}{domain} -I {iterations} {sizes} -c");
+    // The server listens on TCP port 47592 for what goes beside.
+    let await_server = "n=0; until grep -q ':B9E8 0*:0000 0A ' /proc/net/tcp /proc/net/tcp6 || [ $n -ge 100 ]; \
+                        do n=$((n + 1)); sleep 0.1; done";
     let script = format!(
-        "timeout 170 {one} & server=$!; sleep 1; timeout 170 {one} {address}; client=$?
+        "timeout 170 {one} & server=$!; {await_server}; timeout 170 {one} {address}; client=$?
          wait $server; echo \"statuses $? $client\""
     );
     let done = Stage::new(path).with_cable().run_ok(&["sh", "-c", &script], LIMIT)?;

@@ -14,7 +14,7 @@ use adverb_torture::{PATHS, programs};
 use clap::Parser;
 
 /// How long what is left may take to go.
-const HANG_LIMIT: Duration = Duration::from_secs(20);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 /// Without a cgroup and namespaces other programs of the machine count as well.
 const TOLERANCE: u64 = 64 << 20;
 
@@ -112,7 +112,7 @@ impl Soak {
                 running.kill_hard();
                 killed += 1;
             } else {
-                running.wait(Duration::from_secs(60)).require_ok()?;
+                running.wait(Duration::from_secs(120)).require_ok()?;
             }
         }
         Ok((all, killed))

@@ -21,7 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const MESSAGE: u64 = 1 << 20;
 const SLOTS: u64 = 16;
 /// Longest wait for a completion. A peer that is silent for longer has failed its queue pair.
-const HANG_LIMIT: Duration = Duration::from_secs(30);
+const HANG_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {

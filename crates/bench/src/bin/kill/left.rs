@@ -34,6 +34,24 @@ pub fn socket_of(qpn: u32) -> Result<Option<u64>> {
     Ok(sockets()?.into_iter().find(|(_, n)| *n == name).map(|(inode, _)| inode))
 }
 
+/// Waits until none of the sockets of dead processes is left: the kernel may end one later than
+/// its process.
+///
+/// # Errors
+/// The one that stays.
+pub fn gone(dead: &[u64]) -> Result<()> {
+    let mut looks = LOOKS[1];
+    loop {
+        let left = sockets()?;
+        let Some(name) = dead.iter().find_map(|inode| left.get(inode)) else { return Ok(()) };
+        if looks == 0 {
+            return Err(format!("the socket {name:?} of a dead process is left"));
+        }
+        looks -= 1;
+        std::thread::sleep(BETWEEN);
+    }
+}
+
 /// Files in `/dev/shm` that could be ours.
 #[must_use]
 pub fn files() -> BTreeSet<String> {
@@ -55,8 +73,9 @@ pub struct Own {
 const MAPPINGS: usize = 24;
 const ADDRESS_SPACE: u64 = 256 << 20;
 const PSS: u64 = 48 << 20;
-/// Looks at what this process has, and the time between two.
-const LOOKS: usize = 20;
+/// Looks at what this process has: for the least of them, and until it is no more than enough.
+const LOOKS: [usize; 2] = [20, 600];
+/// The time between two.
 const BETWEEN: Duration = Duration::from_millis(50);
 
 impl Own {
@@ -84,7 +103,7 @@ impl Own {
     /// When the kernel does not tell.
     pub fn settled(enough: Option<usize>) -> Result<Self> {
         let mut least = Self::now()?;
-        for _ in 0..LOOKS {
+        for _ in 0..LOOKS[usize::from(enough.is_some())] {
             match enough {
                 Some(enough) if least.descriptors <= enough => break,
                 _ => std::thread::sleep(BETWEEN),

@@ -151,10 +151,7 @@ fn survive(rounds: usize, seed: u64) -> Result<()> {
             warm = Some(Own::settled(None)?);
         }
     }
-    let left = left::sockets()?;
-    if let Some(name) = dead.iter().find_map(|inode| left.get(inode)) {
-        return Err(format!("the socket {name:?} of a dead process is left"));
-    }
+    left::gone(&dead)?;
     if let Some(file) = left::files().difference(&files).next() {
         return Err(format!("/dev/shm/{file} is left"));
     }
