@@ -346,7 +346,7 @@ impl Sender {
 
     /// Waits until as many packets were taken in as `wanted` says.
     fn until(&self, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(30);
         loop {
             self.node.progress();
             let n = self.counted(name);
