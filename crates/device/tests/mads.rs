@@ -209,7 +209,7 @@ fn connection() {
     let manager = Manager::start();
     let ids: Vec<Id> = (0..3).map(|_| connect(&manager, service)).collect();
     (0..3).for_each(|_| assert_eq!(server.hear(), "established"));
-    // It is killed: its connections end, which nobody but its end tells.
+    // It is killed: its connections end, and nothing but that tells of it.
     drop(server);
     for _ in &ids {
         let (id, event) = manager.next_event();
