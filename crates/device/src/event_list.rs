@@ -38,9 +38,9 @@ impl<T, K: Tokens> EventList<T, K> {
         Some(event)
     }
     /// Gives or takes a token that stands for no event.
-    pub fn with_tokens(&self, change: impl FnOnce(&K)) {
+    pub fn with_tokens<R>(&self, change: impl FnOnce(&K) -> R) -> R {
         let _queue = self.queue.lock();
-        change(&self.tokens);
+        change(&self.tokens)
     }
     /// Removes the events that match; they are never returned (CHN-5). Answers how many.
     pub fn remove(&self, mut matches: impl FnMut(&T) -> bool) -> usize {

@@ -238,11 +238,21 @@ fn a_sink_of_the_faces_own_is_told_once_an_arm() {
     assert_eq!(told.0.load(Ordering::SeqCst), 1);
 }
 
+/// The first word that the kernel says of a thread of this process under a name.
+fn status_of(tid: i32, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
 /// How often a thread of this process went to sleep by itself.
 fn sleeps_of(tid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:")).unwrap();
-    line.trim().parse().unwrap()
+    status_of(tid, "voluntary_ctxt_switches:").parse().unwrap()
+}
+
+/// `S` while it sleeps.
+fn state_of(tid: i32) -> String {
+    status_of(tid, "State:")
 }
 
 #[test]
@@ -283,8 +293,13 @@ fn inner_asynchronous() {
         event
     });
     let tid = told.recv().unwrap();
-    std::thread::sleep(Duration::from_millis(50));
-    let before = sleeps_of(tid);
+    // It sleeps, and for good.
+    let mut before = u64::MAX;
+    until("a thread that sleeps", || {
+        let last = std::mem::replace(&mut before, sleeps_of(tid));
+        std::thread::sleep(Duration::from_millis(50));
+        last == before && state_of(tid) == "S"
+    });
     for i in 0..50 {
         a.send(i, SendOp::Send, &[a.sge(0, 64)]);
         std::thread::sleep(Duration::from_millis(2));
@@ -352,8 +367,11 @@ fn ext_4_a_thread_that_sleeps_beside_an_unarmed_queue_is_told() {
     start_log();
     let (a, b) = rc();
     burst(&a, &b, 1);
-    let wait = b.channel.next_event(Some(Instant::now() + Duration::from_millis(400)));
-    assert_eq!(wait.map(|_| ()), Err(Errno::ETIMEDOUT));
+    let channel = b.channel.clone();
+    let waiter = std::thread::spawn(move || channel.next_event(None).map(|_| ()));
+    until("a report", || !reports(&b.cq, "lost wake-up").is_empty());
+    b.channel.interrupt();
+    assert_eq!(waiter.join().unwrap(), Err(Errno::EINTR));
     let reports = reports(&b.cq, "lost wake-up");
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(reports[0].contains("holds 1 completion and was never armed"), "{}", reports[0]);
@@ -362,19 +380,29 @@ fn ext_4_a_thread_that_sleeps_beside_an_unarmed_queue_is_told() {
 #[test]
 fn ext_4_a_program_in_the_documented_order_is_told_nothing() {
     start_log();
-    let (a, b) = rc();
-    b.cq.req_notify(ArmKind::Next).unwrap();
-    for _ in 0..5 {
-        burst(&a, &b, 10);
-        // An event waits to be read: nothing is lost, however long it takes.
-        std::thread::sleep(Duration::from_millis(150));
-        assert!(b.channel.overlooked().is_empty());
-        b.channel.next_event(None).unwrap().ack_events(1);
+    for _ in 0..50 {
+        let (a, b) = rc();
+        let mut longest = Duration::ZERO;
         b.cq.req_notify(ArmKind::Next).unwrap();
-        b.wait(10);
+        for _ in 0..5 {
+            burst(&a, &b, 10);
+            // An event waits to be read: nothing is lost, however long it takes.
+            std::thread::sleep(Duration::from_millis(150));
+            assert!(b.channel.overlooked().is_empty());
+            let begun = Instant::now();
+            b.channel.next_event(None).unwrap().ack_events(1);
+            b.cq.req_notify(ArmKind::Next).unwrap();
+            b.wait(10);
+            longest = longest.max(begun.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        // Whoever loses the processor for that long between event and poll is told of it by rights.
+        if longest < Duration::from_millis(80) {
+            assert_eq!(reports(&b.cq, "lost wake-up"), [""; 0]);
+            return;
+        }
     }
-    std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(reports(&b.cq, "lost wake-up"), [""; 0]);
+    panic!("the machine is too slow for it");
 }
 
 /// EXT-5: says which queue, how many events, since when; then ends when they are acknowledged.
@@ -407,7 +435,9 @@ fn ext_5_a_destroy_that_waits_says_for_what() {
     let destroyer = std::thread::spawn(move || event.destroy().map(|()| event));
     until("the report", || !reports(&cq, "waits for 1 event").is_empty());
     let report = &reports(&cq, "waits for 1 event")[0];
-    assert!(report.contains("not acknowledged") && report.contains("since 1."), "{report}");
+    assert!(report.contains("not acknowledged"), "{report}");
+    let since = report.split_once("since ").unwrap().1.split_once("s)").unwrap().0;
+    assert!(since.parse::<f64>().unwrap() >= 1.0, "{report}");
     assert!(!destroyer.is_finished());
     cq.ack_events(1);
     destroyer.join().unwrap().unwrap();
@@ -484,7 +514,7 @@ fn inner_event_in_hand() {
     // The thread steps in after a while, so a moment in which this one lost the processor shows
     // nothing. And a thread that had begun to look before the event was taken is not stopped; if it
     // lost the processor there, it finds the second as well.
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 1000;
     let (a, b) = rc();
     let (mut left_alone, mut not) = (0, 0);
     for _ in 0..ROUNDS {

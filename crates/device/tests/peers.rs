@@ -180,8 +180,8 @@ fn counter(wanted: &str) -> u64 {
 fn datagrams_reach_others_while_one_process_stands_still() {
     let mut all = Standing::new();
     let before = counter("deliver_drop_deaf");
-    let until = Instant::now() + HANG_LIMIT;
-    let mut kept = Instant::now();
+    let begun = Instant::now();
+    let (until, mut kept) = (begun + HANG_LIMIT, begun);
     // Its socket is full, and so is the send queue.
     while kept.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < until, "a process that stands still takes everything");
@@ -190,7 +190,10 @@ fn datagrams_reach_others_while_one_process_stands_still() {
         }
         all.poll();
     }
-    assert_eq!(counter("deliver_drop_deaf"), before, "not at once");
+    // What waits for two seconds is dropped by rights; a busy machine may take as long as that.
+    let dropped = counter("deliver_drop_deaf");
+    let late = begun.elapsed() >= Duration::from_secs(2);
+    assert!(late || dropped == before, "not at once");
     all.send(all.other_qpn);
     assert_eq!(all.other.hear(), "the other");
     assert!(counter("deliver_drop_deaf") > before);

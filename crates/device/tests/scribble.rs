@@ -95,7 +95,8 @@ fn others_are_not_harmed() {
         // What becomes of its own connection is its own business; that of the other goes on.
         let limit = Instant::now() + HANG_LIMIT;
         let (before, mut waiting) = (round, 0);
-        while bad.has_said().is_none() {
+        // Once at least, if this process was away while the other scribbled.
+        while round == before || bad.has_said().is_none() {
             exchange(&steady, far, round);
             round += 1;
             if round % 4 == 0 && waiting < 100 && end.qp.state() == QpState::Rts {
@@ -106,7 +107,6 @@ fn others_are_not_harmed() {
             end.cq.poll(64, |c| waiting -= i32::from(c.wr_id == 1000)).unwrap();
             assert!(Instant::now() < limit, "the scribbler {dice} does not end");
         }
-        assert!(round > before);
         drop(bad);
         exchange(&steady, far, round);
         round += 1;

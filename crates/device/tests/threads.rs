@@ -35,11 +35,11 @@ fn eight_threads_on_own_queue_pairs() {
             scope.spawn(move || {
                 let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
                 let mut round = 0;
-                while Instant::now() < end {
+                // Once at least, however long it took to come here.
+                while round == 0 || Instant::now() < end {
                     exchange(&a, &b, round, 1 + (round as usize * 977 + t as usize * 131) % 20_000);
                     round += 1;
                 }
-                assert!(round > 0);
             });
         }
     });

@@ -222,6 +222,13 @@ mod tests {
         let mut tokens = [0; EVENTS];
         assert_eq!(bells.ready(&mut tokens), 0);
         drop(bell);
-        assert_eq!((bells.ready(&mut tokens), tokens[0]), (1, 3));
+        // A child that another test is starting has a copy for a moment.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut ready = 0;
+        while ready == 0 {
+            assert!(std::time::Instant::now() < until, "its end is not seen");
+            ready = bells.ready(&mut tokens);
+        }
+        assert_eq!((ready, tokens[0]), (1, 3));
     }
 }

@@ -11,7 +11,8 @@ mod program;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use adverb_sync::Mutex;
@@ -115,7 +116,8 @@ impl UdpLink {
     pub(crate) fn want_steering(&self, socket: &AddressSocket) {
         if self.config.steer {
             socket.steer.wanted.store(true, Relaxed);
-            self.due.store(true, Relaxed);
+            // Whoever takes this finds the other.
+            self.due.store(true, Release);
         }
     }
 
@@ -129,7 +131,7 @@ impl UdpLink {
     /// something to do; `receive` is called again and again meanwhile and should call
     /// [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless another thread does.
     pub fn maintain(&self, receive: &mut dyn FnMut()) {
-        if !self.due.swap(false, Relaxed) {
+        if !self.due.swap(false, Acquire) {
             return;
         }
         for socket in self.sockets().addresses.iter().flatten() {
@@ -141,7 +143,7 @@ impl UdpLink {
                 known.measured.is_some_and(|at| at.elapsed() < known.interval.max(MIN_INTERVAL))
             };
             if early {
-                self.due.store(true, Relaxed);
+                self.due.store(true, Release);
             } else {
                 self.resteer(socket, &mut |_| receive());
             }

@@ -3,9 +3,11 @@
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 
 use adverb_link::{Config, LinkError, LinkStats, PROBE_QPN, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
 use common::*;
+use nix::sys::socket::MsgFlags;
 
 fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {
     let port = port();
@@ -242,5 +244,14 @@ fn every_socket_is_looked_at_after_a_wake_up() {
     let mut buffers = RxBuffers::new(1);
     push(&mut batch, &sender, &Route::new(local, SocketAddr::new(V4, port)), qpn(link.slots()[0], 1), 0, 8);
     batch.flush(&sender);
+    // Until it has come, which a loaded machine does after the send.
+    assert!(wait(|| {
+        let mut here = false;
+        link.for_each_fd(&mut |_, fd| {
+            let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+            here |= nix::sys::socket::recv(fd.as_raw_fd(), &mut [0; 64], flags).is_ok();
+        });
+        here
+    }));
     assert_eq!(link.recv(RxFrom::Every, &mut buffers, 8, &mut |_| {}).unwrap(), 1);
 }

@@ -20,8 +20,9 @@ fn both_ways_say_the_same() {
     let stack = 0_u8;
     let code = both_ways_say_the_same as *const () as u64;
     for addr in [pages.addr(), &raw const stack as u64, code] {
-        let [new, old] = both(addr);
-        assert_eq!(new, old);
+        // What another test maps beside it in between makes it longer.
+        let mut ways = (0..1000).map(|_| both(addr));
+        let [new, old] = ways.find(|[new, old]| new == old).expect("both ways say the same");
         assert!(new.is_some_and(|vma| (vma.start..vma.end).contains(&addr)));
     }
     assert_eq!(both(4096), [None, None]);

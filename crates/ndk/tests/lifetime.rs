@@ -274,11 +274,20 @@ fn ndk_7_closing_the_adapter_waits_for_objects_and_callbacks() {
         flag.store(true, SeqCst);
         result
     });
+    // The second close and new objects are refused from now on.
+    common::eventually("the close begins", || match wait(|c| adapter.create_pd(c)) {
+        Ok(early) => {
+            closed(|c| early.close(c));
+            false
+        }
+        Err(status) => {
+            assert_eq!(status, NtStatus::DELETE_PENDING);
+            true
+        }
+    });
+    assert_eq!(adapter.close(), Err(NtStatus::DELETE_PENDING));
     std::thread::sleep(GRACE);
     assert!(!done.load(SeqCst), "a PD is open");
-    // The second close and new objects are refused from now on.
-    assert_eq!(adapter.close(), Err(NtStatus::DELETE_PENDING));
-    assert_eq!(wait(|c| adapter.create_pd(c)).unwrap_err(), NtStatus::DELETE_PENDING);
     assert_eq!(pd.close(move || completion(())), Ok(Outcome::Pending));
     entered.recv_timeout(DEADLINE).unwrap();
     std::thread::sleep(GRACE);

@@ -177,7 +177,7 @@ fn a_forked_child_uses_locks_that_its_parents_threads_wait_for() {
                 // SAFETY: held by this thread.
                 unsafe { free.force_unlock() };
                 // SAFETY: a call that does not return.
-                unsafe { libc::alarm(20) };
+                unsafe { libc::alarm(120) };
                 let wrong = in_child(&held, &free, &changed);
                 // SAFETY: as above.
                 unsafe { libc::_exit(wrong) };

@@ -104,18 +104,25 @@ impl<T> EventQueue<T> {
 
     /// Has one waiting [`EventQueue::pop`], or the next one, return EINTR.
     pub fn interrupt(&self) {
-        if !self.interrupted.swap(true, Ordering::SeqCst) {
-            self.list.with_tokens(Descriptor::give);
-        }
+        // Word and token change together: who took the word before the token was given would leave
+        // the descriptor readable for good.
+        self.list.with_tokens(|tokens| {
+            if !self.interrupted.swap(true, Ordering::SeqCst) {
+                tokens.give();
+            }
+        });
     }
 
     /// Was it interrupted? Once each.
     fn take_interrupt(&self) -> bool {
-        let was = self.interrupted.load(Ordering::Relaxed) && self.interrupted.swap(false, Ordering::SeqCst);
-        if was {
-            self.list.with_tokens(Descriptor::take);
-        }
-        was
+        self.interrupted.load(Ordering::Relaxed)
+            && self.list.with_tokens(|tokens| {
+                let was = self.interrupted.swap(false, Ordering::SeqCst);
+                if was {
+                    tokens.take();
+                }
+                was
+            })
     }
 
     /// Takes the oldest event, if there is one already.

@@ -167,7 +167,7 @@ impl End {
 
     pub fn wait(&self, n: usize) -> Vec<Completion> {
         let mut got = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while got.len() < n {
             self.cq.poll(n - got.len(), |c| got.push(c)).unwrap();
             assert!(Instant::now() < deadline, "{} of {n} completions: {got:?}", got.len());

@@ -122,9 +122,9 @@ impl Drop for Node {
     }
 }
 
-/// Waits up to three seconds for something to become true.
+/// Waits half a minute at most for something to become true.
 pub fn wait(mut done: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + Duration::from_secs(30);
     while !done() {
         if Instant::now() > until {
             return false;
@@ -165,6 +165,12 @@ pub fn expected(qpn: u32, psn: u32, len: usize) -> Vec<u8> {
     bytes.extend((0..len).map(|at| pattern(psn, at)));
     bytes.resize(12 + len.next_multiple_of(4), 0);
     bytes
+}
+
+/// Takes the name of a slot that nobody has, or has any more, and does nothing there: the slot is
+/// nobody's, and no other test's link gets it meanwhile.
+pub fn keep_free(slot: Slot) -> Option<Line> {
+    Line::holding(&slot_name(slot), SockType::SeqPacket).ok()
 }
 
 /// The name of a slot of this user.
