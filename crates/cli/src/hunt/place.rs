@@ -161,15 +161,17 @@ impl Side {
 /// Waits until a server sleeps, as one does that waits for its client.
 fn until_ready(server: &Side) {
     let begun = Instant::now();
-    let (mut seen, mut since) = (None, begun);
+    // In pauses between looks: while the machine stands still, the server does so as well.
+    let (mut seen, mut asleep) = (None, Duration::ZERO);
     while begun.elapsed() < READY_AT_LAST && server.ended().is_none() {
         let now = Watcher::sleepers_of(server.child.id());
         if now.is_none() || now != seen {
-            (seen, since) = (now, Instant::now());
-        } else if since.elapsed() >= READY {
+            (seen, asleep) = (now, Duration::ZERO);
+        } else if asleep >= READY {
             return;
         }
         std::thread::sleep(LOOK);
+        asleep += LOOK;
     }
 }
 

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// All threads have to sleep for so long without waking once, so that a report of the device has
 /// come.
 const ASLEEP: Duration = Duration::from_millis(500);
+/// Time between two looks counts up to this. On a machine that stands still the programs stand
+/// still as well: that is neither sleep nor silence of theirs.
+const MOST_BETWEEN: Duration = Duration::from_millis(100);
 /// The device's own threads, which sleep and wake as they like.
 const OURS: &str = "adverb";
 
@@ -19,17 +22,28 @@ pub struct Watcher {
     /// So much of the log was read. The device writes beats to it while completions and posts go
     /// on.
     size: u64,
-    moved: Instant,
+    looked: Instant,
+    /// How long nothing has been posted or completed, as far as it was looked at.
+    silent: Duration,
     longest: Duration,
-    /// Threads with the number of their switches, when that changed last.
+    /// Threads with the number of their switches, and for how long these have not changed; no time
+    /// while a thread is awake.
     threads: HashMap<u32, u64>,
-    since: Option<Instant>,
+    asleep: Option<Duration>,
 }
 
 impl Watcher {
     pub fn new(log: PathBuf) -> Self {
-        let (groups, threads, moved) = (Vec::new(), HashMap::new(), Instant::now());
-        Watcher { groups, log, size: 0, moved, longest: Duration::ZERO, threads, since: None }
+        Watcher {
+            groups: Vec::new(),
+            log,
+            size: 0,
+            looked: Instant::now(),
+            silent: Duration::ZERO,
+            longest: Duration::ZERO,
+            threads: HashMap::new(),
+            asleep: None,
+        }
     }
 
     /// One more group has begun.
@@ -40,7 +54,7 @@ impl Watcher {
     /// A group has ended.
     pub fn remove(&mut self, group: u32) {
         self.groups.retain(|g| *g != group);
-        self.since = None;
+        self.asleep = None;
     }
 
     /// The threads of a group with the number of their context switches, if its program has begun
@@ -56,25 +70,30 @@ impl Watcher {
     }
 
     pub fn look(&mut self) {
+        let passed = self.looked.elapsed().min(MOST_BETWEEN);
+        self.looked = Instant::now();
+        self.silent += passed;
         let new = read_from(&self.log, self.size);
         self.size += new.len() as u64;
+        self.longest = self.longest.max(self.silent);
         if new.lines().any(|line| line.starts_with("beat ")) {
-            self.longest = self.longest.max(self.moved.elapsed());
-            self.moved = Instant::now();
+            self.silent = Duration::ZERO;
         }
         match sleepers(&self.groups, sleeps_for_ever) {
             Some(threads) if self.size > 0 && !threads.is_empty() => {
-                if threads != self.threads || self.since.is_none() {
-                    (self.threads, self.since) = (threads, Some(Instant::now()));
-                }
+                self.asleep = match self.asleep {
+                    Some(before) if threads == self.threads => Some(before + passed),
+                    _ => Some(Duration::ZERO),
+                };
+                self.threads = threads;
             }
-            _ => self.since = None,
+            _ => self.asleep = None,
         }
     }
 
     /// Why it will never move again, if that is so.
     pub fn is_stuck(&self) -> Option<String> {
-        let asleep = self.since.is_some_and(|at| at.elapsed() >= ASLEEP) && self.silence() >= ASLEEP;
+        let asleep = self.asleep.is_some_and(|time| time >= ASLEEP) && self.silent >= ASLEEP;
         let n = self.threads.len();
         asleep.then(|| match n {
             1 => "its thread sleeps without a time limit, and nothing is on its way".into(),
@@ -84,11 +103,11 @@ impl Watcher {
 
     /// How long nothing has been posted or completed.
     pub fn silence(&self) -> Duration {
-        self.moved.elapsed()
+        self.silent
     }
 
     pub fn longest_silence(&self) -> Duration {
-        self.longest.max(self.silence())
+        self.longest.max(self.silent)
     }
 }
 
