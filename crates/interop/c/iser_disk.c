@@ -89,6 +89,38 @@ static void begin(struct disk *d)
 	d->on_their_way++;
 }
 
+// Serves what comes for up to a second.
+static void serve(struct disk *d)
+{
+	struct pollfd fd = {.fd = iscsi_get_fd(d->iscsi), .events = iscsi_which_events(d->iscsi)};
+
+	CHECK(poll(&fd, 1, 1000) >= 0, "poll: %m");
+	// It takes no call without an event; libiscsi's own waits, which call it after a second, fail where an answer takes longer.
+	CHECK(!fd.revents || !iscsi_service(d->iscsi, fd.revents), "service: %s", iscsi_get_error(d->iscsi));
+}
+
+struct answer {
+	int come, status;
+	void *data;
+};
+
+static void answered(struct iscsi_context *iscsi, int status, void *data, void *answer)
+{
+	(void)iscsi;
+	*(struct answer *)answer = (struct answer){.come = 1, .status = status, .data = data};
+}
+
+static void await(struct disk *d, struct answer *answer, const char *what)
+{
+	time_t since = time(NULL);
+
+	while (!answer->come) {
+		serve(d);
+		CHECK(time(NULL) - since < HANG_LIMIT, "%s is not answered", what);
+	}
+	CHECK(answer->status == SCSI_STATUS_GOOD, "%s: %s", what, iscsi_get_error(d->iscsi));
+}
+
 static void whole(struct disk *d, enum work work)
 {
 	time_t since = time(NULL);
@@ -96,15 +128,12 @@ static void whole(struct disk *d, enum work work)
 	d->work = work;
 	d->next = 0;
 	while (d->next < d->size || d->on_their_way) {
-		struct pollfd fd = {.fd = iscsi_get_fd(d->iscsi), .events = iscsi_which_events(d->iscsi)};
 		int before;
 
 		while (d->next < d->size && d->on_their_way < DEPTH)
 			begin(d);
 		before = d->on_their_way;
-		CHECK(poll(&fd, 1, 1000) >= 0, "poll: %m");
-		// It takes no call without an event.
-		CHECK(!fd.revents || !iscsi_service(d->iscsi, fd.revents), "service: %s", iscsi_get_error(d->iscsi));
+		serve(d);
 		if (d->on_their_way != before)
 			since = time(NULL);
 		CHECK(time(NULL) - since < HANG_LIMIT, "%d requests are not answered", d->on_their_way);
@@ -114,7 +143,7 @@ static void whole(struct disk *d, enum work work)
 static void log_in(struct disk *d, const char *name)
 {
 	struct iscsi_url *url;
-	struct scsi_task *task;
+	struct answer login = {0}, size = {0};
 	struct scsi_readcapacity10 *capacity;
 
 	d->iscsi = iscsi_create_context("iqn.2026-01.test:initiator");
@@ -126,20 +155,22 @@ static void log_in(struct disk *d, const char *name)
 	iscsi_set_header_digest(d->iscsi, ISCSI_HEADER_DIGEST_NONE);
 	// What breaks is to be seen, not mended.
 	iscsi_set_noautoreconnect(d->iscsi, 1);
-	CHECK(!iscsi_full_connect_sync(d->iscsi, url->portal, url->lun), "login: %s", iscsi_get_error(d->iscsi));
+	CHECK(!iscsi_full_connect_async(d->iscsi, url->portal, url->lun, answered, &login), "login: %s", iscsi_get_error(d->iscsi));
+	await(d, &login, "login");
 	d->lun = url->lun;
-	task = iscsi_readcapacity10_sync(d->iscsi, d->lun, 0, 0);
-	CHECK(task && task->status == SCSI_STATUS_GOOD, "capacity: %s", iscsi_get_error(d->iscsi));
-	capacity = scsi_datain_unmarshall(task);
+	CHECK(iscsi_readcapacity10_task(d->iscsi, d->lun, 0, 0, answered, &size), "capacity: %s", iscsi_get_error(d->iscsi));
+	await(d, &size, "capacity");
+	capacity = scsi_datain_unmarshall(size.data);
 	CHECK(capacity && capacity->block_size == BLOCK, "blocks are not of %d bytes", BLOCK);
 	d->size = ((uint64_t)capacity->lba + 1) * BLOCK;
-	scsi_free_scsi_task(task);
+	scsi_free_scsi_task(size.data);
 	iscsi_destroy_url(url);
 }
 
 int main(int argc, char **argv)
 {
 	struct disk d = {0};
+	struct answer logout = {0};
 	int write, file;
 
 	CHECK(argc == 4, "usage: iser_disk read|write URL FILE");
@@ -158,7 +189,8 @@ int main(int argc, char **argv)
 	} else {
 		whole(&d, READ);
 	}
-	CHECK(!iscsi_logout_sync(d.iscsi), "logout: %s", iscsi_get_error(d.iscsi));
+	CHECK(!iscsi_logout_async(d.iscsi, answered, &logout), "logout: %s", iscsi_get_error(d.iscsi));
+	await(&d, &logout, "logout");
 	iscsi_destroy_context(d.iscsi);
 	printf("OK %lu\n", d.size);
 	return 0;
