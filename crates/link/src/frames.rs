@@ -15,8 +15,8 @@ use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::address::grow_buffer;
+use crate::buffers::RxBuffers;
 use crate::owner;
-use crate::recv::RxBuffers;
 use crate::slot::{self, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};

@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 #[cfg(not(all(test, loom)))]
 use std::ops::Range;
 
+use crate::buffers::RxBuffers;
 use crate::error::LinkError;
 use crate::frames;
 use crate::handover::Sender;
 use crate::hello::Hello;
 use crate::origin::Origin;
-use crate::recv::{RxBuffers, Sink};
+use crate::packet::Sink;
 #[cfg(not(all(test, loom)))]
 use crate::shm::{Published, words};
 use crate::slot::{self, Message};

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use adverb_sync::{Mutex, RwLock};
 
+use crate::buffers::RxBuffers;
 use crate::frames::FRAMES;
 use crate::owner::{self, Proof};
-use crate::recv::{RxBuffers, Sink};
+use crate::packet::Sink;
 use crate::slot::{self, Slot};
 use crate::stats::add;
 use crate::sys::{self, EVENTS, Fd, FdTable, RawAddr};

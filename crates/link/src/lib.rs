@@ -36,6 +36,7 @@ mod address;
 mod admit;
 mod bare;
 mod bell;
+mod buffers;
 pub mod capture;
 mod error;
 mod everywhere;
@@ -52,6 +53,7 @@ mod looped;
 mod neighbour;
 mod origin;
 mod owner;
+mod packet;
 mod recv;
 mod service;
 pub mod shm;
@@ -64,6 +66,7 @@ mod types;
 mod udp;
 
 pub use bell::{Bell, Bells, Rope, Rung};
+pub use buffers::RxBuffers;
 pub use capture::Capture;
 pub use error::{LinkError, User};
 pub use everywhere::port_of_others;
@@ -73,7 +76,7 @@ pub use hello::{Greeting, Hello};
 pub use interfaces::{InterfaceNews, interface_mtus};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
 pub use owner::users_can_be_told_apart;
-pub use recv::{OwnedPacket, RxBuffers};
+pub use packet::{OwnedPacket, RxPacket};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
     MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,
@@ -85,7 +88,5 @@ pub use sys::{
     signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
-pub use types::{
-    AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, RxPacket, add_packet,
-};
+pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};
 pub use udp::UdpLink;

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use adverb_sync::Mutex;
 
 use crate::address::AddressSocket;
+use crate::buffers::RxBuffers;
 use crate::owner::{self, Ranges};
-use crate::recv::RxBuffers;
+use crate::packet::RxPacket;
 use crate::stats::add;
 use crate::sys;
-use crate::types::{LocalPorts, RxPacket};
+use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
 
 /// How long the list of the machine's own addresses is believed.

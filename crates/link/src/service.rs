@@ -14,10 +14,11 @@ use adverb_sync::Mutex;
 use crate::LinkError;
 use crate::handover::{BACKLOG, SERVICE, Untold};
 use crate::owner;
-use crate::slot::{self, Envelope, MAX_SLOT, MIN_SLOT, Slot};
+use crate::packet::{Envelope, RxPacket};
+use crate::slot::{self, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
-use crate::types::{AddrIndex, Delivery, Route, RxPacket};
+use crate::types::{AddrIndex, Delivery, Route};
 use crate::udp::UdpLink;
 
 /// A service id bound among the processes of this user in this network namespace; free when

@@ -13,8 +13,8 @@ use crate::frames::{self, KIND_FRAME};
 use crate::handover::BACKLOG;
 use crate::hello::{Hello, KIND_HELLO};
 use crate::owner;
+use crate::packet::Envelope;
 use crate::sys::{self, Fd, FdTable, RawAddr};
-use crate::types::RxPacket;
 
 pub(crate) mod number;
 
@@ -108,26 +108,6 @@ pub(crate) enum Message<'a> {
     Frame { interface: u32, bytes: &'a [u8] },
     /// The answer to a probe.
     Answer { nonce: u64, index: u32, slots: Vec<Slot> },
-}
-
-/// What a handed-on packet needs beside its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    pub(crate) src: SocketAddr,
-    pub(crate) dst: IpAddr,
-    pub(crate) traffic_class: u8,
-    pub(crate) hop_limit: u8,
-}
-
-impl Envelope {
-    pub(crate) fn of(packet: &RxPacket<'_>) -> Self {
-        Envelope {
-            src: packet.src,
-            dst: packet.dst,
-            traffic_class: packet.traffic_class,
-            hop_limit: packet.hop_limit,
-        }
-    }
 }
 
 fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use adverb_sync::{Mutex, RwLock};
 
 use crate::address::{self, AddressSocket};
+use crate::buffers::RxBuffers;
 use crate::capture::{Capture, Flow};
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
@@ -19,12 +20,12 @@ use crate::handover::{Incoming, LineId, Outgoing, Untold};
 use crate::hello::Greeting;
 use crate::origin::OwnAddresses;
 use crate::owner;
-use crate::recv::{OwnedPacket, RxBuffers};
+use crate::packet::{Envelope, OwnedPacket, RxPacket};
 use crate::service::Services;
-use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim};
+use crate::slot::{self, SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
-use crate::types::{AddrIndex, Config, Delivery, FdKind, Route, RxPacket};
+use crate::types::{AddrIndex, Config, Delivery, FdKind, Route};
 
 /// Most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;

@@ -58,7 +58,7 @@ fn largest_table_fits_a_program() {
 fn probe_survives_the_wire() {
     let probe = Probe { nonce: 0x0123_4567_89ab_cdef, index: 77, uid: 1000 };
     let bytes = probe.encode();
-    assert_eq!(crate::types::dest_qpn(&bytes), PROBE_QPN);
+    assert_eq!(crate::packet::dest_qpn(&bytes), PROBE_QPN);
     assert_eq!(Probe::parse(&bytes), Some(probe));
     assert_eq!(Probe::parse(&bytes[..bytes.len() - 1]), None);
 }
