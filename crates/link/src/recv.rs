@@ -12,11 +12,11 @@ use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
 use crate::frames::RawFrame;
 use crate::handover::Sender;
-use crate::hello::Greeting;
 use crate::icrc::{self, ICRC_LEN};
+use crate::message::{self, Greeting, MAX_MESSAGE, Message};
 use crate::origin::Origin;
 use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, RxPacket, Sink, dest_qpn};
-use crate::slot::{self, MAD_QPN, MULTICAST_QPN, Message, PROBE_QPN, Slot, slot_of_qpn};
+use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;
 use crate::sys::{self, Received};
 use crate::types::RxFrom;
@@ -230,7 +230,7 @@ impl UdpLink {
                 }
                 Some(slot) if !self.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
-                        || misdirected.len() + packet.len() > slot::MESSAGE - 128
+                        || misdirected.len() + packet.len() > MAX_MESSAGE - 128
                     {
                         self.hand_on_run(socket, owner, &head, misdirected);
                     }
@@ -275,7 +275,7 @@ impl UdpLink {
         sender: Sender,
         sink: Sink<'_>,
     ) -> usize {
-        let (envelope, direct, packets) = match slot::parse(bytes) {
+        let (envelope, direct, packets) = match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => (envelope, direct, packets),
             Some(Message::Nudge { ip }) => {
                 sockets
@@ -305,13 +305,13 @@ impl UdpLink {
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
         let unproven = !direct && self.origin_of(sockets, envelope.src) != Origin::Good;
         let is_mad = |packet: &[u8]| packet.len() >= BTH_LEN && dest_qpn(packet) == MAD_QPN;
-        if unproven && !slot::packets(packets).flatten().all(is_mad) {
+        if unproven && !message::packets(packets).flatten().all(is_mad) {
             // Who received it had no socket at its source, nor has this process.
-            self.drop_local(envelope.src, slot::packets(packets).count() as u64);
+            self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
         }
         let (mut done, mut handed_on) = (0, 0);
-        for packet in slot::packets(packets) {
+        for packet in message::packets(packets) {
             let Some(bytes) = packet
                 .ok()
                 .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
@@ -353,7 +353,7 @@ impl UdpLink {
             .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));
         let Some(probe) = probe else { return false };
         let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
-        let answer = slot::answer(probe.nonce, probe.index, &slots);
+        let answer = message::answer(probe.nonce, probe.index, &slots);
         let told = self
             .prove_owner(&probe.reply_name())
             .is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok());

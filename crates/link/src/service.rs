@@ -13,9 +13,10 @@ use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::handover::{BACKLOG, SERVICE, Untold};
+use crate::message;
 use crate::owner;
 use crate::packet::{Envelope, RxPacket};
-use crate::slot::{self, MAX_SLOT, MIN_SLOT, Slot};
+use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
 use crate::types::{AddrIndex, Delivery, Route};
@@ -259,7 +260,7 @@ impl UdpLink {
 }
 
 fn message_of(packet: &RxPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = slot::packets_header(&Envelope::of(packet), packet.direct);
+    let header = message::packets_header(&Envelope::of(packet), packet.direct);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

@@ -22,8 +22,9 @@ use crate::address::AddressSocket;
 use crate::error::User;
 use crate::handover::Untold;
 use crate::icrc;
+use crate::message::{self, Message};
 use crate::owner::{self, Proof};
-use crate::slot::{self, Message, PROBE_QPN, Slot};
+use crate::slot::{PROBE_QPN, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr, SendOptions};
 use crate::udp::UdpLink;
@@ -312,7 +313,8 @@ impl UdpLink {
                 continue;
             }
             let Some(local) = recv_soon(&member, &mut buffer) else { continue };
-            let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..local.len]) else {
+            let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..local.len])
+            else {
                 continue;
             };
             if of != nonce || slots.is_empty() {
@@ -330,7 +332,7 @@ impl UdpLink {
     /// Tells another member of an address's group that ours is gone, so that it measures soon.
     /// Without it the first packet that arrives at the wrong process does the same.
     pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
-        let message = slot::nudge(socket.local.ip());
+        let message = message::nudge(socket.local.ip());
         let table = std::mem::take(&mut socket.steer.known.lock().table);
         drop(socket);
         for (slot, _) in table {

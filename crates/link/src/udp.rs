@@ -17,12 +17,12 @@ use crate::everywhere::Everywhere;
 use crate::faults::Faults;
 use crate::frames::Frames;
 use crate::handover::{Incoming, LineId, Outgoing, Untold};
-use crate::hello::Greeting;
+use crate::message::{self, Greeting};
 use crate::origin::OwnAddresses;
 use crate::owner;
 use crate::packet::{Envelope, OwnedPacket, RxPacket};
 use crate::service::Services;
-use crate::slot::{self, SLOT_BITS, Slot, SlotClaim};
+use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
 use crate::types::{AddrIndex, Config, Delivery, FdKind, Route};
@@ -328,11 +328,11 @@ impl UdpLink {
             traffic_class: route.traffic_class,
             hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
         };
-        let header = slot::packets_header(&envelope, true);
+        let header = message::packets_header(&envelope, true);
         let began = self.capture.as_ref().map_or(0, |_| adverb_trace::now());
         match self.tell(slot, &[&header, packets], &[]) {
             Ok(_) => {
-                add(&self.counters.delivered, slot::packets(packets).count() as u64);
+                add(&self.counters.delivered, message::packets(packets).count() as u64);
                 self.record_delivered(&envelope, packets, began);
                 Delivery::Done
             }
@@ -343,7 +343,7 @@ impl UdpLink {
 
     /// Counts packets that [`UdpLink::deliver`] found no room for and that are dropped.
     pub fn gave_up(&self, packets: &[u8]) {
-        add(&self.counters.deliver_drop_deaf, slot::packets(packets).count() as u64);
+        add(&self.counters.deliver_drop_deaf, message::packets(packets).count() as u64);
     }
 
     /// Only now is it known that the owner took them; its answer may be recorded before.
@@ -355,14 +355,14 @@ impl UdpLink {
             traffic_class: envelope.traffic_class,
             hop_limit: envelope.hop_limit,
         };
-        slot::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
+        message::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
         capture.flush();
     }
 
     /// Sends packets (each behind its length) to the owner of the slot.
     pub(crate) fn hand_on_message(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
-        let count = slot::packets(packets).count() as u64;
-        let header = slot::packets_header(envelope, false);
+        let count = message::packets(packets).count() as u64;
+        let header = message::packets_header(envelope, false);
         let mut until = None;
         loop {
             let Err(error) = self.tell(slot, &[&header, packets], &[]) else {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::slot::SLOT_BITS;
+use crate::slot::{self, SLOT_BITS};
 use crate::sys::Insn;
 use adverb_cm::Message;
 use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
