@@ -8,14 +8,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::address::grow_buffer;
 use crate::buffers::RxBuffers;
+use crate::connection::FRAMES;
+use crate::frame_queue::RawFrame;
 use crate::message;
 use crate::owner;
 use crate::slot::Slot;
@@ -23,8 +23,6 @@ use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
 use crate::udp::UdpLink;
 
-/// Tokens from here on are packet sockets.
-pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
 /// What is kept of frames until somebody takes them.
 const KEPT: usize = 32 << 20;
 /// What a frame costs beside its bytes.
@@ -37,17 +35,6 @@ const IN_A_ROW: usize = 64;
 /// How often, and for how long each time, a full interface is waited for.
 const TRIES: usize = 20;
 const WAIT: Duration = Duration::from_millis(1);
-
-/// A frame that came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawFrame {
-    /// Index of the interface.
-    pub interface: u32,
-    /// It leaves by the interface, and was not sent to it.
-    pub leaving: bool,
-    /// From the destination address on, without the check sequence.
-    pub bytes: Vec<u8>,
-}
 
 /// Where frames of an interface come in and go out.
 pub struct FramePort {
@@ -62,15 +49,6 @@ impl std::fmt::Debug for FramePort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FramePort").field("interface", &self.interface).finish_non_exhaustive()
     }
-}
-
-/// Packet sockets by token, and frames that nobody has taken yet.
-#[derive(Default)]
-pub(crate) struct Frames {
-    sockets: Mutex<Vec<(u64, u32, Arc<Fd>)>>,
-    next: AtomicU64,
-    kept: Mutex<(VecDeque<RawFrame>, usize)>,
-    any: AtomicBool,
 }
 
 /// The beginning of the names of those who take frames of an interface.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use crate::buffers::RxBuffers;
+use crate::connection::Sender;
 use crate::error::LinkError;
-use crate::handover::Sender;
 use crate::message::{self, Hello, Message};
 use crate::origin::Origin;
 use crate::packet::Sink;

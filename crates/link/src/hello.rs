@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::handover::{LineId, Untold};
+use crate::connection::{LineId, Untold};
 use crate::message::{Greeting, Hello};
 use crate::owner::{self, Proof};
 use crate::slot::{Slot, slot_name};

@@ -10,8 +10,8 @@ use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
-use crate::frames::RawFrame;
-use crate::handover::Sender;
+use crate::connection::Sender;
+use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
 use crate::message::{self, Greeting, MAX_MESSAGE, Message};
 use crate::origin::Origin;

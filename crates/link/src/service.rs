@@ -7,16 +7,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use adverb_sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::LinkError;
-use crate::handover::{BACKLOG, SERVICE, Untold};
+use crate::connection::{SERVICE, Untold};
 use crate::message;
 use crate::owner;
 use crate::packet::{Envelope, RxPacket};
-use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
+use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
 use crate::types::{AddrIndex, Delivery, Route};
@@ -51,19 +49,6 @@ impl std::fmt::Debug for ServiceClaim {
 /// Names a service that the link listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceIndex(u64);
-
-/// What the link listens for, by token.
-#[derive(Default)]
-pub(crate) struct Services {
-    listening: Mutex<Vec<(u64, Arc<Fd>)>>,
-    next: AtomicU64,
-}
-
-impl Services {
-    pub(crate) fn get(&self, token: u64) -> Option<Arc<Fd>> {
-        self.listening.lock().iter().find(|(of, _)| *of == token).map(|(_, fd)| fd.clone())
-    }
-}
 
 /// How a name says where: an address, or all.
 fn place(at: Option<IpAddr>) -> String {

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use crate::LinkError;
-use crate::handover::BACKLOG;
 use crate::owner;
 use crate::sys::{self, Fd, FdTable, RawAddr};
 
@@ -18,6 +17,8 @@ pub use number::{
 };
 
 const SLOTS: u64 = (MAX_SLOT - MIN_SLOT + 1) as u64;
+/// Connections that a slot's name holds for its owner until that takes them.
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// A claimed slot: a name at which other processes of the user connect. Given back when dropped.
 pub struct SlotClaim {

@@ -19,8 +19,8 @@ use adverb_sync::Mutex;
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
+use crate::connection::Untold;
 use crate::error::User;
-use crate::handover::Untold;
 use crate::icrc;
 use crate::message::{self, Message};
 use crate::owner::{self, Proof};
