@@ -8,7 +8,7 @@ use crate::buffers::RxBuffers;
 use crate::connection::Sender;
 use crate::error::LinkError;
 use crate::message::{self, Hello, Message};
-use crate::origin::Origin;
+use crate::own_addresses::Origin;
 use crate::packet::Sink;
 #[cfg(not(all(test, loom)))]
 use crate::shm::{Published, words};

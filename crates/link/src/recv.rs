@@ -14,7 +14,7 @@ use crate::connection::Sender;
 use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
 use crate::message::{self, Greeting, MAX_MESSAGE, Message};
-use crate::origin::Origin;
+use crate::own_addresses::Origin;
 use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, RxPacket, Sink, dest_qpn};
 use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;

@@ -11,11 +11,9 @@ mod program;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use adverb_sync::Mutex;
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
@@ -45,21 +43,6 @@ const WINDOW: usize = 8;
 const MAX_ANSWERS: usize = 64;
 /// Most members a group is probed for.
 const MAX_MEMBERS: usize = 1024;
-
-/// What is known of one address's group.
-#[derive(Default)]
-pub(crate) struct SteerState {
-    known: Mutex<Known>,
-    wanted: AtomicBool,
-}
-
-#[derive(Default)]
-struct Known {
-    /// Slot and index of its socket, as measured last.
-    table: Vec<(Slot, u32)>,
-    measured: Option<Instant>,
-    interval: Duration,
-}
 
 /// A probe's payload, behind the BTH.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,4 +1,8 @@
 //! The link itself: its sockets, its slots, and handing packets on.
+//!
+//! What its fields are made of lies in files that know nothing of it: [`crate::packet`],
+//! [`crate::message`], [`crate::connection`] and others. Those that know it add methods: to
+//! receive, to hand over, to steer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +22,7 @@ use crate::everywhere::Everywhere;
 use crate::faults::Faults;
 use crate::frame_queue::Frames;
 use crate::message::{self, Greeting};
-use crate::origin::OwnAddresses;
+use crate::own_addresses::OwnAddresses;
 use crate::owner;
 use crate::packet::{Envelope, OwnedPacket, RxPacket};
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
