@@ -10,9 +10,9 @@ use libc::c_int;
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
-use crate::origin::LastOrigin;
+use crate::own_addresses::LastOrigin;
 use crate::owner;
-use crate::steer::SteerState;
+use crate::steer_table::SteerState;
 use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::{AddrIndex, Config};
 

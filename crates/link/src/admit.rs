@@ -8,9 +8,8 @@ use adverb_wire::icrc::Solver;
 use crate::capture::Flow;
 use crate::faults::{Fault, flipped};
 use crate::icrc;
-use crate::recv::Sink;
+use crate::packet::{RxPacket, Sink};
 use crate::stats::add;
-use crate::types::RxPacket;
 use crate::udp::UdpLink;
 
 impl UdpLink {

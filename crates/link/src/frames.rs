@@ -8,28 +8,21 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::address::grow_buffer;
+use crate::buffers::RxBuffers;
+use crate::connection::FRAMES;
+use crate::frame_queue::RawFrame;
+use crate::message;
 use crate::owner;
-use crate::recv::RxBuffers;
-use crate::slot::{self, Slot};
+use crate::slot::Slot;
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
 use crate::udp::UdpLink;
 
-/// Kind byte of a frame's message.
-pub(crate) const KIND_FRAME: u8 = 6;
-/// Bytes before the frame.
-const HEADER: usize = 16;
-/// Tokens from here on are packet sockets.
-pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
-/// Longest frame that goes from process to process.
-pub const MAX_FRAME: usize = slot::MESSAGE - HEADER;
 /// What is kept of frames until somebody takes them.
 const KEPT: usize = 32 << 20;
 /// What a frame costs beside its bytes.
@@ -42,17 +35,6 @@ const IN_A_ROW: usize = 64;
 /// How often, and for how long each time, a full interface is waited for.
 const TRIES: usize = 20;
 const WAIT: Duration = Duration::from_millis(1);
-
-/// A frame that came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawFrame {
-    /// Index of the interface.
-    pub interface: u32,
-    /// It leaves by the interface, and was not sent to it.
-    pub leaving: bool,
-    /// From the destination address on, without the check sequence.
-    pub bytes: Vec<u8>,
-}
 
 /// Where frames of an interface come in and go out.
 pub struct FramePort {
@@ -67,15 +49,6 @@ impl std::fmt::Debug for FramePort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FramePort").field("interface", &self.interface).finish_non_exhaustive()
     }
-}
-
-/// Packet sockets by token, and frames that nobody has taken yet.
-#[derive(Default)]
-pub(crate) struct Frames {
-    sockets: Mutex<Vec<(u64, u32, Arc<Fd>)>>,
-    next: AtomicU64,
-    kept: Mutex<(VecDeque<RawFrame>, usize)>,
-    any: AtomicBool,
 }
 
 /// The beginning of the names of those who take frames of an interface.
@@ -171,7 +144,7 @@ impl UdpLink {
 
     /// Gives a frame to the owner of a slot; one that has not taken earlier ones misses it.
     pub fn tell_frame(&self, slot: Slot, interface: u32, frame: &[u8]) {
-        match self.tell(slot, &[&message_header(interface), frame], &[]) {
+        match self.tell(slot, &[&message::frame_header(interface), frame], &[]) {
             Ok(_) => add(&self.counters.handed_on_out, 1),
             Err(_) => add(&self.counters.handed_on_drop_full, 1),
         }
@@ -221,19 +194,4 @@ impl UdpLink {
             }
         }
     }
-}
-
-/// What stands before a frame in a message.
-pub(crate) fn message_header(interface: u32) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    header[..8].copy_from_slice(&slot::MAGIC);
-    header[8] = KIND_FRAME;
-    header[12..].copy_from_slice(&interface.to_le_bytes());
-    header
-}
-
-/// A frame in a message whose kind was looked at: the interface, and the bytes.
-pub(crate) fn parse_message(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    let interface = u32::from_le_bytes(slot::array(bytes, 12)?);
-    bytes.get(HEADER..).map(|frame| (interface, frame))
 }

@@ -4,15 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 #[cfg(not(all(test, loom)))]
 use std::ops::Range;
 
+use crate::buffers::RxBuffers;
+use crate::connection::Sender;
 use crate::error::LinkError;
-use crate::frames;
-use crate::handover::Sender;
-use crate::hello::Hello;
-use crate::origin::Origin;
-use crate::recv::{RxBuffers, Sink};
+use crate::message::{self, Hello, Message};
+use crate::own_addresses::Origin;
+use crate::packet::Sink;
 #[cfg(not(all(test, loom)))]
 use crate::shm::{Published, words};
-use crate::slot::{self, Message};
 use crate::steer::Probe;
 use crate::sys::Received;
 use crate::types::{AddrIndex, Config, LocalPorts};
@@ -84,15 +83,15 @@ impl Fed {
 /// Reads a message between processes and writes it again, as far as it is one.
 #[must_use]
 pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
-    Some(match slot::parse(bytes)? {
+    Some(match message::parse(bytes)? {
         Message::Packets { envelope, direct, packets } => {
-            let mut out = slot::packets_header(&envelope, direct);
+            let mut out = message::packets_header(&envelope, direct);
             out.extend_from_slice(packets);
             out
         }
-        Message::Frame { interface, bytes } => [&frames::message_header(interface)[..], bytes].concat(),
-        Message::Nudge { ip } => slot::nudge(ip),
-        Message::Answer { nonce, index, slots } => slot::answer(nonce, index, &slots),
+        Message::Frame { interface, bytes } => [&message::frame_header(interface)[..], bytes].concat(),
+        Message::Nudge { ip } => message::nudge(ip),
+        Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
         Message::Hello(hello) => hello.emit(),
     })
 }

@@ -13,7 +13,7 @@ use adverb_sync::Mutex;
 use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
 use crate::looped;
-use crate::steer::SteerState;
+use crate::steer_table::SteerState;
 use crate::sys::{self, RawAddr};
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;

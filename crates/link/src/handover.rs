@@ -5,21 +5,18 @@
 //! before anything is read. Both answers hold as long as the connection does, so a name that
 //! changes hands between two messages, or that another user holds, gets nothing (TRU-1).
 
-use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use adverb_sync::{Mutex, RwLock};
-
-use crate::frames::FRAMES;
+use crate::buffers::RxBuffers;
+use crate::connection::{FRAMES, LISTENER, Line, LineId, OUTGOING, SERVICE, Sender, Taken, Taking, Untold};
 use crate::owner::{self, Proof};
-use crate::recv::{RxBuffers, Sink};
+use crate::packet::Sink;
 use crate::slot::{self, Slot};
 use crate::stats::add;
-use crate::sys::{self, EVENTS, Fd, FdTable, RawAddr};
+use crate::sys::{self, EVENTS, Fd, RawAddr};
 use crate::udp::{Sockets, UdpLink};
 
 /// Connections in each direction at most; the one that was idle for longest makes room.
@@ -34,138 +31,6 @@ const IN_A_ROW: u32 = 32;
 const ROUNDS: usize = 16;
 /// Looks in vain at the connection that was busy last before it is looked at with all others only.
 const EMPTY_LOOKS: u32 = 16;
-/// Tokens from here on are listeners'.
-const LISTENER: u64 = 1 << 63;
-/// Tokens from here on are connections to others, of which only the end is told.
-const OUTGOING: u64 = 1 << 62;
-/// Tokens from here on are listeners for services.
-pub(crate) const SERVICE: u64 = LISTENER | 1 << 32;
-/// Connections that a slot's name holds for its owner until that takes them.
-pub(crate) const BACKLOG: i32 = 1024;
-
-/// Why a message did not leave.
-#[derive(Debug)]
-pub(crate) enum Untold {
-    /// Its reader has not taken earlier ones yet.
-    Full,
-    /// No living process of this user owns the slot.
-    NoOwner,
-    /// The slot's name is held by this user.
-    OtherUser(u32),
-    /// What else the kernel says.
-    Other(io::Error),
-}
-
-impl From<Untold> for io::Error {
-    fn from(untold: Untold) -> io::Error {
-        match untold {
-            Untold::Full => io::ErrorKind::WouldBlock.into(),
-            Untold::NoOwner => io::ErrorKind::ConnectionRefused.into(),
-            Untold::OtherUser(uid) => io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("its name is held by {}, who is sent nothing", crate::error::User(uid)),
-            ),
-            Untold::Other(error) => error,
-        }
-    }
-}
-
-/// Who sent a message, and what came with it.
-pub(crate) struct Sender {
-    /// Its process, as this one sees it; 0 from another PID namespace.
-    pub(crate) pid: i32,
-    /// Descriptors; those that nobody takes are closed with it.
-    pub(crate) fds: Vec<OwnedFd>,
-}
-
-/// Which connection to another process; no two of a link are alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LineId {
-    slot: Slot,
-    number: u64,
-}
-
-impl LineId {
-    /// The slot that its other end had.
-    pub fn slot(&self) -> Slot {
-        self.slot
-    }
-}
-
-/// A connection to the owner of a slot, whose user was proved.
-struct Line {
-    fd: Fd,
-    id: LineId,
-    used: AtomicU64,
-}
-
-impl Line {
-    /// Has its other end gone?
-    fn has_ended(&self) -> bool {
-        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
-    }
-}
-
-/// Connections to others.
-#[derive(Default)]
-pub(crate) struct Outgoing {
-    lines: RwLock<HashMap<Slot, Arc<Line>>>,
-    next: AtomicU64,
-    clock: AtomicU64,
-}
-
-/// Connections of others.
-pub(crate) struct Incoming {
-    /// Readable while a listener or a connection is, or a connection to another process has ended.
-    pub(crate) any: Fd,
-    /// Held while messages are taken, so that the order of each connection is kept.
-    taking: Mutex<Taking>,
-}
-
-struct Taking {
-    lines: HashMap<u64, Taken>,
-    next: u64,
-    clock: u64,
-    /// The connection that was busy last, and looks at it in vain since.
-    hot: Option<u64>,
-    vain: u32,
-    /// Messages taken from it in a row.
-    row: u32,
-    /// Given up when there are no descriptors left, so that whoever knocks can be sent away.
-    spare: Option<Fd>,
-}
-
-/// A connection of a process of the own user.
-struct Taken {
-    fd: Fd,
-    pid: i32,
-    used: u64,
-    /// It is told to go, and read to its end.
-    leaving: bool,
-}
-
-impl Incoming {
-    pub(crate) fn new(table: &Arc<FdTable>) -> io::Result<Self> {
-        Ok(Incoming {
-            any: sys::any_of(table)?,
-            taking: Mutex::new(Taking {
-                lines: HashMap::new(),
-                next: 0,
-                clock: 0,
-                hot: None,
-                vain: 0,
-                row: 0,
-                spare: sys::message_socket(table).ok(),
-            }),
-        })
-    }
-
-    /// Has a slot's listener watched.
-    pub(crate) fn add_listener(&self, slot: Slot, fd: &Fd) -> io::Result<()> {
-        sys::watch(&self.any, fd, LISTENER | u64::from(slot))
-    }
-}
-
 impl UdpLink {
     /// Sends a message to the owner of a slot, and says over which connection. One system call
     /// where one stands.

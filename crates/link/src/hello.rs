@@ -4,20 +4,18 @@
 //! Greetings travel over connections whose other end was proved to be the same user's
 //! ([`crate::handover`]): nothing leaves before that. What the descriptors are for is the business
 //! of whoever sends them.
+
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::handover::{LineId, Untold};
+use crate::connection::{LineId, Untold};
+use crate::message::{Greeting, Hello};
 use crate::owner::{self, Proof};
-use crate::slot::{MAGIC, MAX_SLOT, MIN_SLOT, Slot, array, slot_name};
+use crate::slot::{Slot, slot_name};
 use crate::udp::UdpLink;
 
-/// Kind byte of a greeting.
-pub(crate) const KIND_HELLO: u8 = 4;
-/// What both sides must agree on beside the message itself: layouts of shared memory.
-const VERSION: u8 = 3;
 /// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
 /// are closed.
 pub(crate) const KEPT: usize = 16;
@@ -25,61 +23,6 @@ pub(crate) const KEPT: usize = 16;
 const GIFTS: usize = 4;
 /// Tries at a peer whose socket is full, 200 µs apart.
 const TRIES: u32 = 50;
-
-/// What a process says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// Tells this process from any other that ever had its slots.
-    pub nonce: u64,
-    /// An answer is wanted.
-    pub wants_answer: bool,
-    /// Longest packet payload it takes, in bytes; 0: it does not want to share memory.
-    pub mtu: u32,
-    /// Its slots, the one to answer to first.
-    pub slots: Vec<Slot>,
-}
-
-/// A greeting received.
-#[derive(Debug)]
-pub struct Greeting {
-    /// What it says.
-    pub hello: Hello,
-    /// The sender's process, as this process sees it; 0 from another PID namespace.
-    pub pid: i32,
-    /// Descriptors that came with it.
-    pub fds: Vec<OwnedFd>,
-}
-
-impl Hello {
-    pub(crate) fn emit(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&[KIND_HELLO, VERSION, u8::from(self.wants_answer), 0]);
-        out.extend_from_slice(&self.mtu.to_le_bytes());
-        out.extend_from_slice(&self.nonce.to_le_bytes());
-        self.slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
-        out
-    }
-
-    /// Takes a whole message apart, whose magic and kind were looked at.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
-        let [_, version, answer, _] = array::<4>(bytes, 8)?;
-        if version != VERSION {
-            return None;
-        }
-        let mtu = u32::from_le_bytes(array(bytes, 12)?);
-        let nonce = u64::from_le_bytes(array(bytes, 16)?);
-        // Each of them is kept: no more than there are, and none that nobody can have.
-        let slots: Vec<Slot> = bytes[24..]
-            .chunks_exact(2)
-            .take(usize::from(MAX_SLOT) + 1)
-            .map(|b| u16::from_le_bytes([b[0], b[1]]))
-            .collect();
-        let possible = !slots.is_empty()
-            && slots.len() <= usize::from(MAX_SLOT)
-            && slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot));
-        possible.then_some(Hello { nonce, wants_answer: answer != 0, mtu, slots })
-    }
-}
 
 impl UdpLink {
     /// Greets the owner of a slot, and says over which connection: [`UdpLink::ended`] names the
@@ -149,36 +92,7 @@ impl UdpLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_greeting_survives_the_way() {
-        let hello = Hello { nonce: 0x0123_4567_89ab_cdef, wants_answer: true, mtu: 65536, slots: vec![7, 9] };
-        let bytes = hello.emit();
-        assert_eq!(Hello::parse(&bytes), Some(hello));
-        for len in 0..26 {
-            assert_eq!(Hello::parse(&bytes[..len]), None, "cut to {len} bytes");
-        }
-        let mut other = bytes;
-        other[9] = VERSION + 1;
-        assert_eq!(Hello::parse(&other), None, "another version");
-    }
-
-    /// TRU-3: what is kept of a greeting is bounded by the number of slots.
-    #[test]
-    fn a_greeting_names_slots_that_there_are() {
-        let hello = |slots: Vec<Slot>| Hello { nonce: 1, wants_answer: false, mtu: 4096, slots };
-        for (slots, right) in [
-            (vec![MIN_SLOT, MAX_SLOT], true),
-            (vec![0], false),
-            (vec![5, MAX_SLOT + 1], false),
-            (vec![u16::MAX], false),
-            ((MIN_SLOT..=MAX_SLOT).collect(), true),
-            (vec![7; usize::from(MAX_SLOT) + 1], false),
-        ] {
-            let count = slots.len();
-            assert_eq!(Hello::parse(&hello(slots).emit()).is_some(), right, "{count} slots");
-        }
-    }
+    use std::os::fd::OwnedFd;
 
     /// TRU-3: greetings that nobody asks for cost a bounded number of descriptors.
     #[test]

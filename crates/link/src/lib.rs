@@ -36,10 +36,13 @@ mod address;
 mod admit;
 mod bare;
 mod bell;
+mod buffers;
 pub mod capture;
+mod connection;
 mod error;
 mod everywhere;
 pub mod faults;
+mod frame_queue;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -49,31 +52,37 @@ mod hello;
 mod icrc;
 mod interfaces;
 mod looped;
+mod message;
 mod neighbour;
 mod origin;
+mod own_addresses;
 mod owner;
+mod packet;
 mod recv;
 mod service;
 pub mod shm;
 mod slot;
 mod stats;
 mod steer;
+mod steer_table;
 mod sys;
 mod transmit;
 mod types;
 mod udp;
 
 pub use bell::{Bell, Bells, Rope, Rung};
+pub use buffers::RxBuffers;
 pub use capture::Capture;
+pub use connection::LineId;
 pub use error::{LinkError, User};
 pub use everywhere::port_of_others;
-pub use frames::{FramePort, MAX_FRAME, RawFrame};
-pub use handover::LineId;
-pub use hello::{Greeting, Hello};
+pub use frame_queue::RawFrame;
+pub use frames::FramePort;
 pub use interfaces::{InterfaceNews, interface_mtus};
+pub use message::{Greeting, Hello, MAX_FRAME};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
 pub use owner::users_can_be_told_apart;
-pub use recv::{OwnedPacket, RxBuffers};
+pub use packet::{OwnedPacket, RxPacket};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
     MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,
@@ -85,7 +94,5 @@ pub use sys::{
     signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
-pub use types::{
-    AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, RxPacket, add_packet,
-};
+pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};
 pub use udp::UdpLink;

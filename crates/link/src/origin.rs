@@ -7,75 +7,22 @@
 //! this process has a socket there, and the packet comes from its port.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::time::{Duration, Instant};
-
-use adverb_sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use crate::address::AddressSocket;
-use crate::owner::{self, Ranges};
-use crate::recv::RxBuffers;
+use crate::buffers::RxBuffers;
+use crate::own_addresses::{LastOrigin, Origin};
+use crate::packet::RxPacket;
 use crate::stats::add;
 use crate::sys;
-use crate::types::{LocalPorts, RxPacket};
+use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
-
-/// How long the list of the machine's own addresses is believed.
-const FRESH: Duration = Duration::from_secs(1);
 
 /// Reads of one socket at most, before a new one counts.
 const MOST_READ: usize = 1024;
 /// How long a thread that receives is waited for then.
 const RECEIVER_WAIT: Duration = Duration::from_millis(20);
-
-/// What a source address says of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// From another machine, or from the own user's port of this one.
-    Good,
-    /// From the port at an address of this machine at which this process has no socket: whose it is
-    /// it cannot say. A process that has one there can.
-    Unproven,
-    /// From this machine, and not from the port.
-    Forged,
-}
-
-/// The origin of packets from the source seen last, and the version of the tables that said so.
-#[derive(Debug, Default)]
-pub(crate) struct LastOrigin(Option<(SocketAddr, u64, Origin)>);
-
-/// The machine's own addresses.
-#[derive(Default)]
-pub(crate) struct OwnAddresses {
-    known: Mutex<(Option<Instant>, Ranges)>,
-    /// Changes with the list, and with the sockets.
-    pub(crate) version: AtomicU64,
-}
-
-impl OwnAddresses {
-    fn contains(&self, ip: IpAddr) -> bool {
-        if ip.is_loopback() {
-            return true;
-        }
-        let mut known = self.known.lock();
-        if known.0.is_none_or(|at| at.elapsed() > FRESH) {
-            // Without an answer what was known stays; the addresses of the sockets are known in any
-            // case.
-            let ranges = owner::local_ranges().unwrap_or_else(|error| {
-                log::debug!("the kernel does not say which addresses this machine has: {error}");
-                std::mem::take(&mut known.1)
-            });
-            if ranges != known.1 {
-                self.version.fetch_add(1, Relaxed);
-            }
-            *known = (Some(Instant::now()), ranges);
-        }
-        owner::within(&known.1, ip)
-    }
-}
 
 impl UdpLink {
     /// Is it an address of this machine? The answer may be a second old.
@@ -85,7 +32,7 @@ impl UdpLink {
 
     /// They have changed: the next question is asked anew.
     pub fn own_addresses_changed(&self) {
-        self.own_addresses.known.lock().0 = None;
+        self.own_addresses.changed();
     }
 
     /// As [`UdpLink::origin_of`], remembered for the next packet from the same source.

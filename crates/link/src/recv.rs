@@ -9,108 +9,24 @@ use std::time::Duration;
 use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
-use crate::frames::RawFrame;
-use crate::handover::Sender;
-use crate::hello::Greeting;
+use crate::buffers::RxBuffers;
+use crate::connection::Sender;
+use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
-use crate::origin::Origin;
-use crate::slot::{self, Envelope, MAD_QPN, MULTICAST_QPN, Message, PROBE_QPN, Slot, slot_of_qpn};
+use crate::message::{self, Greeting, MAX_MESSAGE, Message};
+use crate::own_addresses::Origin;
+use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, RxPacket, Sink, dest_qpn};
+use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;
-use crate::sys::{self, Received, RecvVec};
-use crate::types::{RxFrom, RxPacket, dest_qpn};
+use crate::sys::{self, Received};
+use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
 
-/// Length of a BTH, the least a packet has before its ICRC.
-const BTH_LEN: usize = 12;
-/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the
-/// largest path MTU. Nothing longer is summed up, kept or handed on.
-pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
 /// In a spin over all sockets, every how many empty calls those that were not busy last are looked
 /// at.
 const LOOK_EVERY: u32 = 4;
 /// The same for calls that found something.
 const LOOK_EVERY_BUSY: u32 = 64;
-
-/// Buffers to receive into: one set for each receiving thread.
-pub struct RxBuffers {
-    vec: RecvVec,
-    /// How many datagrams to ask for next.
-    next: usize,
-    /// Packets of the datagram in hand that go to another process, as a message without its header.
-    misdirected: Vec<u8>,
-    solver: Solver,
-}
-
-impl RxBuffers {
-    /// Room for that many GRO datagrams of 64 KiB in one system call, 1 to 16.
-    pub fn new(datagrams: usize) -> Self {
-        RxBuffers { vec: RecvVec::new(datagrams), next: 1, misdirected: Vec::new(), solver: Solver::new() }
-    }
-
-    /// Where a message between processes is received to.
-    pub(crate) fn scratch(&mut self) -> &mut [u8] {
-        self.vec.scratch()
-    }
-
-    /// The message received there.
-    pub(crate) fn message(&self, len: usize) -> &[u8] {
-        self.vec.datagram(0, len)
-    }
-
-    pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
-        (&mut self.solver, &mut self.misdirected)
-    }
-}
-
-impl Default for RxBuffers {
-    fn default() -> Self {
-        Self::new(8)
-    }
-}
-
-/// A packet kept until somebody receives.
-#[derive(Debug)]
-pub struct OwnedPacket {
-    envelope: Envelope,
-    local: Option<crate::AddrIndex>,
-    handed_on: bool,
-    direct: bool,
-    unproven: bool,
-    bytes: Vec<u8>,
-}
-
-impl OwnedPacket {
-    /// A copy of the packet.
-    #[must_use]
-    pub fn keep(packet: &RxPacket<'_>) -> Self {
-        OwnedPacket {
-            envelope: Envelope::of(packet),
-            local: packet.local,
-            handed_on: packet.handed_on,
-            direct: packet.direct,
-            unproven: packet.unproven,
-            bytes: packet.bytes.to_vec(),
-        }
-    }
-
-    /// The packet as it came.
-    #[must_use]
-    pub fn packet(&self) -> RxPacket<'_> {
-        RxPacket {
-            src: self.envelope.src,
-            dst: self.envelope.dst,
-            local: self.local,
-            traffic_class: self.envelope.traffic_class,
-            hop_limit: self.envelope.hop_limit,
-            handed_on: self.handed_on,
-            direct: self.direct,
-            unproven: self.unproven,
-            bytes: &self.bytes,
-        }
-    }
-}
-
-pub type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
 
 impl UdpLink {
     /// Receives without waiting what a system call or a few give, and hands about `budget` packets
@@ -314,7 +230,7 @@ impl UdpLink {
                 }
                 Some(slot) if !self.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
-                        || misdirected.len() + packet.len() > slot::MESSAGE - 128
+                        || misdirected.len() + packet.len() > MAX_MESSAGE - 128
                     {
                         self.hand_on_run(socket, owner, &head, misdirected);
                     }
@@ -359,7 +275,7 @@ impl UdpLink {
         sender: Sender,
         sink: Sink<'_>,
     ) -> usize {
-        let (envelope, direct, packets) = match slot::parse(bytes) {
+        let (envelope, direct, packets) = match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => (envelope, direct, packets),
             Some(Message::Nudge { ip }) => {
                 sockets
@@ -389,13 +305,13 @@ impl UdpLink {
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
         let unproven = !direct && self.origin_of(sockets, envelope.src) != Origin::Good;
         let is_mad = |packet: &[u8]| packet.len() >= BTH_LEN && dest_qpn(packet) == MAD_QPN;
-        if unproven && !slot::packets(packets).flatten().all(is_mad) {
+        if unproven && !message::packets(packets).flatten().all(is_mad) {
             // Who received it had no socket at its source, nor has this process.
-            self.drop_local(envelope.src, slot::packets(packets).count() as u64);
+            self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
         }
         let (mut done, mut handed_on) = (0, 0);
-        for packet in slot::packets(packets) {
+        for packet in message::packets(packets) {
             let Some(bytes) = packet
                 .ok()
                 .filter(|bytes| (BTH_LEN..=MAX_PACKET).contains(&bytes.len()))
@@ -437,7 +353,7 @@ impl UdpLink {
             .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));
         let Some(probe) = probe else { return false };
         let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
-        let answer = slot::answer(probe.nonce, probe.index, &slots);
+        let answer = message::answer(probe.nonce, probe.index, &slots);
         let told = self
             .prove_owner(&probe.reply_name())
             .is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok());

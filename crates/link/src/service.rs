@@ -7,17 +7,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use adverb_sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::LinkError;
-use crate::handover::{BACKLOG, SERVICE, Untold};
+use crate::connection::{SERVICE, Untold};
+use crate::message;
 use crate::owner;
-use crate::slot::{self, Envelope, MAX_SLOT, MIN_SLOT, Slot};
+use crate::packet::{Envelope, RxPacket};
+use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
-use crate::types::{AddrIndex, Delivery, Route, RxPacket};
+use crate::types::{AddrIndex, Delivery, Route};
 use crate::udp::UdpLink;
 
 /// A service id bound among the processes of this user in this network namespace; free when
@@ -49,19 +49,6 @@ impl std::fmt::Debug for ServiceClaim {
 /// Names a service that the link listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceIndex(u64);
-
-/// What the link listens for, by token.
-#[derive(Default)]
-pub(crate) struct Services {
-    listening: Mutex<Vec<(u64, Arc<Fd>)>>,
-    next: AtomicU64,
-}
-
-impl Services {
-    pub(crate) fn get(&self, token: u64) -> Option<Arc<Fd>> {
-        self.listening.lock().iter().find(|(of, _)| *of == token).map(|(_, fd)| fd.clone())
-    }
-}
 
 /// How a name says where: an address, or all.
 fn place(at: Option<IpAddr>) -> String {
@@ -258,7 +245,7 @@ impl UdpLink {
 }
 
 fn message_of(packet: &RxPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = slot::packets_header(&Envelope::of(packet), packet.direct);
+    let header = message::packets_header(&Envelope::of(packet), packet.direct);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

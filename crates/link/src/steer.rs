@@ -11,19 +11,18 @@ mod program;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use adverb_sync::Mutex;
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
+use crate::connection::Untold;
 use crate::error::User;
-use crate::handover::Untold;
 use crate::icrc;
+use crate::message::{self, Message};
 use crate::owner::{self, Proof};
-use crate::slot::{self, Message, PROBE_QPN, Slot};
+use crate::slot::{PROBE_QPN, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr, SendOptions};
 use crate::udp::UdpLink;
@@ -44,21 +43,6 @@ const WINDOW: usize = 8;
 const MAX_ANSWERS: usize = 64;
 /// Most members a group is probed for.
 const MAX_MEMBERS: usize = 1024;
-
-/// What is known of one address's group.
-#[derive(Default)]
-pub(crate) struct SteerState {
-    known: Mutex<Known>,
-    wanted: AtomicBool,
-}
-
-#[derive(Default)]
-struct Known {
-    /// Slot and index of its socket, as measured last.
-    table: Vec<(Slot, u32)>,
-    measured: Option<Instant>,
-    interval: Duration,
-}
 
 /// A probe's payload, behind the BTH.
 #[derive(Debug, PartialEq, Eq)]
@@ -312,7 +296,8 @@ impl UdpLink {
                 continue;
             }
             let Some(local) = recv_soon(&member, &mut buffer) else { continue };
-            let Some(Message::Answer { nonce: of, index, slots }) = slot::parse(&buffer[..local.len]) else {
+            let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..local.len])
+            else {
                 continue;
             };
             if of != nonce || slots.is_empty() {
@@ -330,7 +315,7 @@ impl UdpLink {
     /// Tells another member of an address's group that ours is gone, so that it measures soon.
     /// Without it the first packet that arrives at the wrong process does the same.
     pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
-        let message = slot::nudge(socket.local.ip());
+        let message = message::nudge(socket.local.ip());
         let table = std::mem::take(&mut socket.steer.known.lock().table);
         drop(socket);
         for (slot, _) in table {

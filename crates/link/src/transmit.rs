@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use crate::address::AddressSocket;
 use crate::capture::{Capture, Flow};
 use crate::icrc::{self, ICRC_LEN};
+use crate::packet::dest_qpn;
 use crate::slot::{Slot, slot_of_qpn};
 use crate::stats::{Counters, add};
 use crate::sys::{self, RawAddr, SendOptions};
-use crate::types::{Route, dest_qpn};
+use crate::types::Route;
 use crate::udp::UdpLink;
 
 /// Largest UDP payload over IPv4.

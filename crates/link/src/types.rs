@@ -1,6 +1,6 @@
 //! The values at the boundary of the link.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::capture::Capture;
@@ -120,45 +120,6 @@ pub fn add_packet(
         out.truncate(before);
     }
     filled
-}
-
-/// A packet whose ICRC was right.
-#[derive(Clone, Copy, Debug)]
-pub struct RxPacket<'a> {
-    /// Who sent it, with the real source port.
-    pub src: SocketAddr,
-    /// The local address it was sent to.
-    pub dst: IpAddr,
-    /// The link's index of `dst`; `None` when it was handed on by a process that has an address
-    /// which this one has not.
-    pub local: Option<AddrIndex>,
-    /// Traffic class as received.
-    pub traffic_class: u8,
-    /// TTL or hop limit as received.
-    pub hop_limit: u8,
-    /// Whether it came from another process of this user: its sender, or one that received it and
-    /// passed it on.
-    pub handed_on: bool,
-    /// Whether that process was its sender, so that it was never on a network.
-    pub direct: bool,
-    /// Whether its source is an address of this machine at which this process has no socket, so
-    /// that any user may have sent it. Only packets for queue pair 1 are handed out then: for a
-    /// process that can tell.
-    pub unproven: bool,
-    /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
-    pub bytes: &'a [u8],
-}
-
-impl RxPacket<'_> {
-    /// BTH.DestQP. Every packet handed out is long enough to have one.
-    pub fn dest_qpn(&self) -> u32 {
-        dest_qpn(self.bytes)
-    }
-}
-
-/// BTH.DestQP of a packet of at least 8 bytes.
-pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
 }
 
 /// Which sockets to receive from.

@@ -1,4 +1,8 @@
 //! The link itself: its sockets, its slots, and handing packets on.
+//!
+//! What its fields are made of lies in files that know nothing of it: [`crate::packet`],
+//! [`crate::message`], [`crate::connection`] and others. Those that know it add methods: to
+//! receive, to hand over, to steer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -10,21 +14,21 @@ use std::time::{Duration, Instant};
 use adverb_sync::{Mutex, RwLock};
 
 use crate::address::{self, AddressSocket};
+use crate::buffers::RxBuffers;
 use crate::capture::{Capture, Flow};
+use crate::connection::{Incoming, LineId, Outgoing, Services, Untold};
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
 use crate::faults::Faults;
-use crate::frames::Frames;
-use crate::handover::{Incoming, LineId, Outgoing, Untold};
-use crate::hello::Greeting;
-use crate::origin::OwnAddresses;
+use crate::frame_queue::Frames;
+use crate::message::{self, Greeting};
+use crate::own_addresses::OwnAddresses;
 use crate::owner;
-use crate::recv::{OwnedPacket, RxBuffers};
-use crate::service::Services;
-use crate::slot::{self, Envelope, SLOT_BITS, Slot, SlotClaim};
+use crate::packet::{Envelope, OwnedPacket, RxPacket};
+use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
-use crate::types::{AddrIndex, Config, Delivery, FdKind, Route, RxPacket};
+use crate::types::{AddrIndex, Config, Delivery, FdKind, Route};
 
 /// Most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;
@@ -327,11 +331,11 @@ impl UdpLink {
             traffic_class: route.traffic_class,
             hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
         };
-        let header = slot::packets_header(&envelope, true);
+        let header = message::packets_header(&envelope, true);
         let began = self.capture.as_ref().map_or(0, |_| adverb_trace::now());
         match self.tell(slot, &[&header, packets], &[]) {
             Ok(_) => {
-                add(&self.counters.delivered, slot::packets(packets).count() as u64);
+                add(&self.counters.delivered, message::packets(packets).count() as u64);
                 self.record_delivered(&envelope, packets, began);
                 Delivery::Done
             }
@@ -342,7 +346,7 @@ impl UdpLink {
 
     /// Counts packets that [`UdpLink::deliver`] found no room for and that are dropped.
     pub fn gave_up(&self, packets: &[u8]) {
-        add(&self.counters.deliver_drop_deaf, slot::packets(packets).count() as u64);
+        add(&self.counters.deliver_drop_deaf, message::packets(packets).count() as u64);
     }
 
     /// Only now is it known that the owner took them; its answer may be recorded before.
@@ -354,14 +358,14 @@ impl UdpLink {
             traffic_class: envelope.traffic_class,
             hop_limit: envelope.hop_limit,
         };
-        slot::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
+        message::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
         capture.flush();
     }
 
     /// Sends packets (each behind its length) to the owner of the slot.
     pub(crate) fn hand_on_message(&self, slot: Slot, envelope: &Envelope, packets: &[u8]) -> bool {
-        let count = slot::packets(packets).count() as u64;
-        let header = slot::packets_header(envelope, false);
+        let count = message::packets(packets).count() as u64;
+        let header = message::packets_header(envelope, false);
         let mut until = None;
         loop {
             let Err(error) = self.tell(slot, &[&header, packets], &[]) else {

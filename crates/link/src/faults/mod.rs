@@ -26,8 +26,7 @@ use std::time::{Duration, Instant};
 use adverb_sync::Mutex;
 use adverb_wire::Opcode;
 
-use crate::recv::OwnedPacket;
-use crate::types::RxPacket;
+use crate::packet::{OwnedPacket, RxPacket};
 pub(crate) use dice::flipped;
 use dice::{Dice, Kind};
 use queue::Queue;

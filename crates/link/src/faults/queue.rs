@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::recv::OwnedPacket;
+use crate::packet::OwnedPacket;
 
 /// Packets of one arrival: one, or two when it was duplicated too.
 type Copies = Vec<OwnedPacket>;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::slot::SLOT_BITS;
+use crate::slot::{self, SLOT_BITS};
 use crate::sys::Insn;
 use adverb_cm::Message;
 use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
@@ -58,7 +58,7 @@ fn largest_table_fits_a_program() {
 fn probe_survives_the_wire() {
     let probe = Probe { nonce: 0x0123_4567_89ab_cdef, index: 77, uid: 1000 };
     let bytes = probe.encode();
-    assert_eq!(crate::types::dest_qpn(&bytes), PROBE_QPN);
+    assert_eq!(crate::packet::dest_qpn(&bytes), PROBE_QPN);
     assert_eq!(Probe::parse(&bytes), Some(probe));
     assert_eq!(Probe::parse(&bytes[..bytes.len() - 1]), None);
 }

@@ -1,0 +1,162 @@
+//! Connections between the processes of a user: their ids, why a message did not leave, and the
+//! tables of connections and listeners. One descriptor watches all of them, and a token says which
+//! has something.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use adverb_sync::{Mutex, RwLock};
+
+use crate::error::User;
+use crate::slot::Slot;
+use crate::sys::{self, Fd, FdTable};
+
+/// Tokens from here on are listeners'.
+pub(crate) const LISTENER: u64 = 1 << 63;
+/// Tokens from here on are connections to others, of which only the end is told.
+pub(crate) const OUTGOING: u64 = 1 << 62;
+/// Tokens from here on are listeners for services.
+pub(crate) const SERVICE: u64 = LISTENER | 1 << 32;
+/// Tokens from here on are packet sockets.
+pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
+
+/// Why a message did not leave.
+#[derive(Debug)]
+pub(crate) enum Untold {
+    /// Its reader has not taken earlier ones yet.
+    Full,
+    /// No living process of this user owns the slot.
+    NoOwner,
+    /// The slot's name is held by this user.
+    OtherUser(u32),
+    /// What else the kernel says.
+    Other(io::Error),
+}
+
+impl From<Untold> for io::Error {
+    fn from(untold: Untold) -> io::Error {
+        match untold {
+            Untold::Full => io::ErrorKind::WouldBlock.into(),
+            Untold::NoOwner => io::ErrorKind::ConnectionRefused.into(),
+            Untold::OtherUser(uid) => io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("its name is held by {}, who is sent nothing", User(uid)),
+            ),
+            Untold::Other(error) => error,
+        }
+    }
+}
+
+/// Who sent a message, and what came with it.
+pub(crate) struct Sender {
+    /// Its process, as this one sees it; 0 from another PID namespace.
+    pub(crate) pid: i32,
+    /// Descriptors; those that nobody takes are closed with it.
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// Which connection to another process; no two of a link are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LineId {
+    pub(crate) slot: Slot,
+    pub(crate) number: u64,
+}
+
+impl LineId {
+    /// The slot that its other end had.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+}
+
+/// A connection to the owner of a slot, whose user was proved.
+pub(crate) struct Line {
+    pub(crate) fd: Fd,
+    pub(crate) id: LineId,
+    pub(crate) used: AtomicU64,
+}
+
+impl Line {
+    /// Has its other end gone?
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
+    }
+}
+
+/// Connections to others.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    pub(crate) lines: RwLock<HashMap<Slot, Arc<Line>>>,
+    pub(crate) next: AtomicU64,
+    pub(crate) clock: AtomicU64,
+}
+
+/// Connections of others.
+pub(crate) struct Incoming {
+    /// Readable while a listener or a connection is, or a connection to another process has ended.
+    pub(crate) any: Fd,
+    /// Held while messages are taken, so that the order of each connection is kept.
+    pub(crate) taking: Mutex<Taking>,
+}
+
+/// Connections of others that were taken, and whose turn it is.
+pub(crate) struct Taking {
+    pub(crate) lines: HashMap<u64, Taken>,
+    pub(crate) next: u64,
+    pub(crate) clock: u64,
+    /// The connection that was busy last, and looks at it in vain since.
+    pub(crate) hot: Option<u64>,
+    pub(crate) vain: u32,
+    /// Messages taken from it in a row.
+    pub(crate) row: u32,
+    /// Given up when there are no descriptors left, so that whoever knocks can be sent away.
+    pub(crate) spare: Option<Fd>,
+}
+
+/// A connection of a process of the own user.
+pub(crate) struct Taken {
+    pub(crate) fd: Fd,
+    pub(crate) pid: i32,
+    pub(crate) used: u64,
+    /// It is told to go, and read to its end.
+    pub(crate) leaving: bool,
+}
+
+impl Incoming {
+    pub(crate) fn new(table: &Arc<FdTable>) -> io::Result<Self> {
+        Ok(Incoming {
+            any: sys::any_of(table)?,
+            taking: Mutex::new(Taking {
+                lines: HashMap::new(),
+                next: 0,
+                clock: 0,
+                hot: None,
+                vain: 0,
+                row: 0,
+                spare: sys::message_socket(table).ok(),
+            }),
+        })
+    }
+
+    /// Has a slot's listener watched.
+    pub(crate) fn add_listener(&self, slot: Slot, fd: &Fd) -> io::Result<()> {
+        sys::watch(&self.any, fd, LISTENER | u64::from(slot))
+    }
+}
+
+/// What the link listens for, by token.
+#[derive(Default)]
+pub(crate) struct Services {
+    pub(crate) listening: Mutex<Vec<(u64, Arc<Fd>)>>,
+    pub(crate) next: AtomicU64,
+}
+
+impl Services {
+    pub(crate) fn get(&self, token: u64) -> Option<Arc<Fd>> {
+        self.listening.lock().iter().find(|(of, _)| *of == token).map(|(_, fd)| fd.clone())
+    }
+}

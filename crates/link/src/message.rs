@@ -1,0 +1,225 @@
+//! The messages between the processes of a user on one host: their kinds, and how each is written
+//! and read. A greeting is the one that brings descriptors.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use crate::packet::Envelope;
+use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
+use crate::sys;
+
+/// Begins every message between processes; the last byte is the version.
+const MAGIC: [u8; 8] = *b"Adverb\0\x01";
+/// Bytes before the packets.
+const HEADER: usize = 56;
+/// Bytes before a frame.
+const FRAME_HEADER: usize = 16;
+const KIND_PACKETS: u8 = 1;
+const KIND_NUDGE: u8 = 2;
+const KIND_ANSWER: u8 = 3;
+const KIND_HELLO: u8 = 4;
+const KIND_DIRECT: u8 = 5;
+const KIND_FRAME: u8 = 6;
+/// What both sides must agree on beside the message itself: layouts of shared memory.
+const HELLO_VERSION: u8 = 3;
+
+/// Largest message: what one `recv` buffer takes.
+pub(crate) const MAX_MESSAGE: usize = sys::DATAGRAM;
+/// Longest frame that goes from process to process.
+pub const MAX_FRAME: usize = MAX_MESSAGE - FRAME_HEADER;
+
+/// A message between processes of one user on one host.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender,
+    /// otherwise from who received them over UDP.
+    Packets { envelope: Envelope, direct: bool, packets: &'a [u8] },
+    /// The sender's socket at this address is gone: measure the steering again.
+    Nudge { ip: IpAddr },
+    /// A process says who it is.
+    Hello(Hello),
+    /// An Ethernet frame of a raw packet queue pair.
+    Frame { interface: u32, bytes: &'a [u8] },
+    /// The answer to a probe.
+    Answer { nonce: u64, index: u32, slots: Vec<Slot> },
+}
+
+/// What a process says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Tells this process from any other that ever had its slots.
+    pub nonce: u64,
+    /// An answer is wanted.
+    pub wants_answer: bool,
+    /// Longest packet payload it takes, in bytes; 0: it does not want to share memory.
+    pub mtu: u32,
+    /// Its slots, the one to answer to first.
+    pub slots: Vec<Slot>,
+}
+
+/// A greeting received.
+#[derive(Debug)]
+pub struct Greeting {
+    /// What it says.
+    pub hello: Hello,
+    /// The sender's process, as this process sees it; 0 from another PID namespace.
+    pub pid: i32,
+    /// Descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Hello {
+    pub(crate) fn emit(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&[KIND_HELLO, HELLO_VERSION, u8::from(self.wants_answer), 0]);
+        out.extend_from_slice(&self.mtu.to_le_bytes());
+        out.extend_from_slice(&self.nonce.to_le_bytes());
+        self.slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+        out
+    }
+
+    /// Takes a whole message apart, whose magic and kind were looked at.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Hello> {
+        let [_, version, answer, _] = array::<4>(bytes, 8)?;
+        if version != HELLO_VERSION {
+            return None;
+        }
+        let mtu = u32::from_le_bytes(array(bytes, 12)?);
+        let nonce = u64::from_le_bytes(array(bytes, 16)?);
+        // Each of them is kept: no more than there are, and none that nobody can have.
+        let slots: Vec<Slot> = bytes[24..]
+            .chunks_exact(2)
+            .take(usize::from(MAX_SLOT) + 1)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+            .collect();
+        let possible = !slots.is_empty()
+            && slots.len() <= usize::from(MAX_SLOT)
+            && slots.iter().all(|slot| (MIN_SLOT..=MAX_SLOT).contains(slot));
+        possible.then_some(Hello { nonce, wants_answer: answer != 0, mtu, slots })
+    }
+}
+
+fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(v4) => out.extend_from_slice(&v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()),
+    }
+}
+
+/// The start of a packets message.
+pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
+    let scope = match envelope.src {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let mut out = Vec::with_capacity(HEADER);
+    out.extend_from_slice(&MAGIC);
+    let family = if envelope.dst.is_ipv6() { 6 } else { 4 };
+    let kind = if direct { KIND_DIRECT } else { KIND_PACKETS };
+    out.extend_from_slice(&[kind, family, envelope.traffic_class, envelope.hop_limit]);
+    out.extend_from_slice(&scope.to_le_bytes());
+    out.extend_from_slice(&envelope.src.port().to_le_bytes());
+    out.resize(24, 0);
+    put_ip(&mut out, envelope.src.ip());
+    put_ip(&mut out, envelope.dst);
+    out
+}
+
+/// A whole nudge message.
+pub(crate) fn nudge(ip: IpAddr) -> Vec<u8> {
+    let src = SocketAddr::new(ip, 0);
+    let mut out = packets_header(&Envelope { src, dst: ip, traffic_class: 0, hop_limit: 0 }, false);
+    out[8] = KIND_NUDGE;
+    out
+}
+
+/// A whole answer to a probe.
+pub(crate) fn answer(nonce: u64, index: u32, slots: &[Slot]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.push(KIND_ANSWER);
+    out.extend_from_slice(&nonce.to_le_bytes());
+    out.extend_from_slice(&index.to_le_bytes());
+    slots.iter().for_each(|slot| out.extend_from_slice(&slot.to_le_bytes()));
+    out
+}
+
+/// What stands before a frame in a message.
+pub(crate) fn frame_header(interface: u32) -> [u8; FRAME_HEADER] {
+    let mut header = [0; FRAME_HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8] = KIND_FRAME;
+    header[12..].copy_from_slice(&interface.to_le_bytes());
+    header
+}
+
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+/// A frame in a message whose kind was looked at: the interface, and the bytes.
+fn parse_frame(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let interface = u32::from_le_bytes(array(bytes, 12)?);
+    bytes.get(FRAME_HEADER..).map(|frame| (interface, frame))
+}
+
+fn ip_at(bytes: &[u8], at: usize, v6: bool) -> Option<IpAddr> {
+    let ip = Ipv6Addr::from(array::<16>(bytes, at)?);
+    if v6 { Some(ip.into()) } else { ip.to_ipv4_mapped().map(|v4: Ipv4Addr| v4.into()) }
+}
+
+/// Takes a message apart; `None` when it is malformed.
+pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
+    if array::<8>(bytes, 0)? != MAGIC {
+        return None;
+    }
+    let kind = *bytes.get(8)?;
+    if kind == KIND_ANSWER {
+        let nonce = u64::from_le_bytes(array(bytes, 9)?);
+        let index = u32::from_le_bytes(array(bytes, 17)?);
+        let slots = bytes[21..].chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+        return Some(Message::Answer { nonce, index, slots });
+    }
+    if kind == KIND_FRAME {
+        return parse_frame(bytes).map(|(interface, bytes)| Message::Frame { interface, bytes });
+    }
+    if kind == KIND_HELLO {
+        return Hello::parse(bytes).map(Message::Hello);
+    }
+    let v6 = match *bytes.get(9)? {
+        4 => false,
+        6 => true,
+        _ => return None,
+    };
+    let dst = ip_at(bytes, 40, v6)?;
+    match kind {
+        KIND_NUDGE => Some(Message::Nudge { ip: dst }),
+        KIND_PACKETS | KIND_DIRECT => {
+            let scope = u32::from_le_bytes(array(bytes, 12)?);
+            let port = u16::from_le_bytes(array(bytes, 16)?);
+            let src = match ip_at(bytes, 24, v6)? {
+                IpAddr::V4(v4) => SocketAddr::new(v4.into(), port),
+                IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, scope).into(),
+            };
+            let envelope = Envelope { src, dst, traffic_class: bytes[10], hop_limit: bytes[11] };
+            let packets = bytes.get(HEADER..)?;
+            Some(Message::Packets { envelope, direct: kind == KIND_DIRECT, packets })
+        }
+        _ => None,
+    }
+}
+
+/// Splits the packets of a message; an error item ends a malformed one.
+pub(crate) fn packets(mut rest: &[u8]) -> impl Iterator<Item = io::Result<&[u8]>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let packet = array::<2>(rest, 0).and_then(|len| rest.get(2..2 + u16::from_le_bytes(len) as usize));
+        rest = packet.map_or(&[][..], |packet| &rest[2 + packet.len()..]);
+        Some(packet.ok_or_else(|| io::ErrorKind::InvalidData.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

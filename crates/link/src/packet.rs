@@ -1,0 +1,115 @@
+//! Packets that were received: lent to whoever takes them, or kept until then.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::types::AddrIndex;
+
+/// Length of a BTH, the least a packet has before its ICRC.
+pub(crate) const BTH_LEN: usize = 12;
+/// Bytes of the longest packet before its ICRC: all that any queue pair takes, headers and the
+/// largest path MTU. Nothing longer is summed up, kept or handed on.
+pub(crate) const MAX_PACKET: usize = adverb_wire::MAX_HEADER_LEN + 4096;
+
+/// A packet whose ICRC was right.
+#[derive(Clone, Copy, Debug)]
+pub struct RxPacket<'a> {
+    /// Who sent it, with the real source port.
+    pub src: SocketAddr,
+    /// The local address it was sent to.
+    pub dst: IpAddr,
+    /// The link's index of `dst`; `None` when it was handed on by a process that has an address
+    /// which this one has not.
+    pub local: Option<AddrIndex>,
+    /// Traffic class as received.
+    pub traffic_class: u8,
+    /// TTL or hop limit as received.
+    pub hop_limit: u8,
+    /// Whether it came from another process of this user: its sender, or one that received it and
+    /// passed it on.
+    pub handed_on: bool,
+    /// Whether that process was its sender, so that it was never on a network.
+    pub direct: bool,
+    /// Whether its source is an address of this machine at which this process has no socket, so
+    /// that any user may have sent it. Only packets for queue pair 1 are handed out then: for a
+    /// process that can tell.
+    pub unproven: bool,
+    /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
+    pub bytes: &'a [u8],
+}
+
+impl RxPacket<'_> {
+    /// BTH.DestQP. Every packet handed out is long enough to have one.
+    pub fn dest_qpn(&self) -> u32 {
+        dest_qpn(self.bytes)
+    }
+}
+
+/// BTH.DestQP of a packet of at least 8 bytes.
+pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
+}
+
+/// What a handed-on packet needs beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) src: SocketAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) traffic_class: u8,
+    pub(crate) hop_limit: u8,
+}
+
+impl Envelope {
+    pub(crate) fn of(packet: &RxPacket<'_>) -> Self {
+        Envelope {
+            src: packet.src,
+            dst: packet.dst,
+            traffic_class: packet.traffic_class,
+            hop_limit: packet.hop_limit,
+        }
+    }
+}
+
+/// A packet kept until somebody receives.
+#[derive(Debug)]
+pub struct OwnedPacket {
+    envelope: Envelope,
+    local: Option<AddrIndex>,
+    handed_on: bool,
+    direct: bool,
+    unproven: bool,
+    bytes: Vec<u8>,
+}
+
+impl OwnedPacket {
+    /// A copy of the packet.
+    #[must_use]
+    pub fn keep(packet: &RxPacket<'_>) -> Self {
+        OwnedPacket {
+            envelope: Envelope::of(packet),
+            local: packet.local,
+            handed_on: packet.handed_on,
+            direct: packet.direct,
+            unproven: packet.unproven,
+            bytes: packet.bytes.to_vec(),
+        }
+    }
+
+    /// The packet as it came.
+    #[must_use]
+    pub fn packet(&self) -> RxPacket<'_> {
+        RxPacket {
+            src: self.envelope.src,
+            dst: self.envelope.dst,
+            local: self.local,
+            traffic_class: self.envelope.traffic_class,
+            hop_limit: self.envelope.hop_limit,
+            handed_on: self.handed_on,
+            direct: self.direct,
+            unproven: self.unproven,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// Takes packets, one a call.
+pub type Sink<'a> = &'a mut dyn FnMut(RxPacket<'_>);
