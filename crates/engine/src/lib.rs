@@ -53,7 +53,7 @@ pub use effects::{Counted, CountedOp, CqRef, Effects, QpEvent, Rendezvous};
 pub use keys::{FastReg, KeyOp, KeyTable};
 pub use memory::{AtomicOp, Memory, MemoryFault, Range};
 pub use packet::{Output, Packet, Transmit};
-pub use qp::{Env, Qp, QpConfig, RecvSource};
+pub use qp::{AckOrder, Env, Qp, QpConfig, RecvSource};
 pub use srq::Srq;
 pub use time::Time;
 pub use types::*;

@@ -618,6 +618,71 @@ static void closed_while_nothing_is_open(void)
 			CHECK(read(own[n][i / 2][i % 2], &byte, 1) == 1, "round %d: the message of %d", n, i);
 }
 
+// What is known of the other process's queue pair.
+struct end {
+	uint32_t qpn;
+	union ibv_gid gid;
+};
+
+// A queue pair, one queue for all its completions, connected with that of the process at the other
+// end of the socket.
+static void open_end(int socket)
+{
+	struct timers patient = {18, 7, 7};
+	struct end mine, theirs;
+
+	port_open(&port);
+	CHECK(!posix_memalign((void **)&mem, 4096, 2 * SIZE), "memory");
+	mr = ibv_reg_mr(port.pd, mem, 2 * SIZE, ALL);
+	CHECK(mr, "mr");
+	acq = cq_new(&port, DEPTH, NULL, NULL);
+	a = b = qp_new(&port, IBV_QPT_RC, acq, acq, DEPTH);
+	qp_init(&port, a);
+	recv_b(0);
+	mine = (struct end){a->qp_num, port.gid};
+	CHECK(write(socket, &mine, sizeof(mine)) == sizeof(mine), "to the other process: %m");
+	CHECK(read(socket, &theirs, sizeof(theirs)) == sizeof(theirs), "from the other process: %m");
+	qp_join(&port, a, 100, theirs.qpn, 100, theirs.gid, patient);
+	// Both can receive.
+	CHECK(write(socket, "r", 1) == 1 && read(socket, mem, 1) == 1, "ready: %m");
+}
+
+// Two processes answer each other's message. A NIC acknowledges a message when it arrives, before a
+// program can answer it, so that a send completes before the answer to it is received.
+static void answers(void)
+{
+	enum { ROUNDS = 3000 };
+	int sockets[2], round, status;
+	pid_t child;
+
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), "socketpair: %m");
+	child = fork();
+	CHECK(child >= 0, "fork: %m");
+	open_end(sockets[!child]);
+	for (round = 0; round < ROUNDS; round++) {
+		if (child)
+			CHECK(!post_a(IBV_WR_SEND, 8, 0, 0), "send %d", round);
+		// Whoever begins has its send done and then the answer, whoever answers has the question
+		// first.
+		for (int n = 0; n < 2; n++) {
+			struct ibv_wc wc = poll_one(acq);
+
+			CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+			CHECK((wc.opcode == IBV_WC_RECV) == (n == !!child), "round %d of %s: the %s first", round,
+			      child ? "the asker" : "the answerer", n ? "send not" : "receive");
+			if (wc.opcode == IBV_WC_RECV) {
+				recv_b(0);
+				if (!child)
+					CHECK(!post_a(IBV_WR_SEND, 8, 0, 0), "answer %d", round);
+			}
+		}
+	}
+	CHECK(write(sockets[!child], "e", 1) == 1 && read(sockets[!child], mem, 1) == 1, "end: %m");
+	if (!child)
+		_exit(0);
+	CHECK(waitpid(child, &status, 0) == child && !status, "the answerer ended with status %#x", status);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -636,6 +701,7 @@ static const struct {
 	{"names_are_found_without_a_version", names},
 	{"a_read_is_not_passed_by_a_write", write_after_read},
 	{"descriptors_may_be_closed_while_nothing_is_open", closed_while_nothing_is_open},
+	{"a_send_completes_before_its_answer_is_received", answers},
 };
 
 int main(int argc, char **argv)

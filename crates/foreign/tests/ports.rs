@@ -50,7 +50,7 @@ s.bind(("0.0.0.0", 4791))
 print("up", flush=True)
 time.sleep(60)' >/run/up & holder=$!
 n=0
-until grep -q up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
+until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
 "$ADVERB" run -- ibv_devinfo -d adverb_lo >/run/taken 2>&1 || { kill $holder; cat /run/taken; exit 1; }
 kill $holder
 grep -c warn /run/free || true

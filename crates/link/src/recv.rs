@@ -28,6 +28,10 @@ const LOOK_EVERY: u32 = 4;
 /// The same for calls that found something.
 const LOOK_EVERY_BUSY: u32 = 64;
 
+/// Opcodes of what responders of RC send (IBTA table 38).
+const RC_RESPONSES: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
+const RC_ACK: u8 = 0x11;
+
 impl UdpLink {
     /// Receives without waiting what a system call or a few give, and hands about `budget` packets
     /// at most (a datagram of joined packets is never split) to `sink`, in the order of each
@@ -195,8 +199,10 @@ impl UdpLink {
             self.drop_local(meta.src, count);
             return 0;
         }
-        let mut hint = 0;
-        for packet in bytes.chunks(meta.stride) {
+        // Identification of the run's first packet.
+        let mut first = 0_u16;
+        for (place, packet) in acknowledged_first(bytes, meta.stride) {
+            let hint = first.wrapping_add(place);
             if packet.len() < BTH_LEN + ICRC_LEN || meta.truncated {
                 add(&self.counters.rx_drop_runt, 1);
                 continue;
@@ -213,7 +219,7 @@ impl UdpLink {
                 continue;
             };
             // 0, 1, 2 … from a socket like ours; a counter from rxe.
-            hint = id.wrapping_add(1);
+            first = id.wrapping_sub(place);
             head.bytes = &packet[..packet.len() - ICRC_LEN];
             let qpn = dest_qpn(head.bytes);
             if (qpn == MULTICAST_QPN) != socket.is_group() {
@@ -367,4 +373,46 @@ impl UdpLink {
 /// A probe comes from the address it goes to.
 fn same_host(src: &SocketAddr, dst: &IpAddr) -> bool {
     src.ip() == *dst
+}
+
+/// The packets of a run, each with its place in it. An ACK that ends a run of requests comes first,
+/// as on a NIC, which acknowledges a message when it arrives: what the program sent completes
+/// before the answer to it does. (Its sender has it at the end as only the last segment may be
+/// short.)
+fn acknowledged_first(bytes: &[u8], stride: usize) -> impl Iterator<Item = (u16, &[u8])> {
+    let answers = |packet: &[u8]| packet.first().is_some_and(|opcode| RC_RESPONSES.contains(opcode));
+    let (before, last) = bytes.split_at((bytes.len().saturating_sub(1) / stride) * stride);
+    let ahead = last.first() == Some(&RC_ACK) && !before.chunks(stride).any(answers);
+    let place = (before.len() / stride) as u16;
+    let last = (place, last);
+    let requests = (0..).zip(before.chunks(stride));
+    let (lead, trail) = if ahead { (Some(last), None) } else { (None, Some(last)) };
+    let trail = trail.filter(|(_, packet)| !packet.is_empty());
+    lead.into_iter().chain(requests).chain(trail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::acknowledged_first;
+
+    fn order(run: &[u8], stride: usize) -> Vec<(u16, u8)> {
+        acknowledged_first(run, stride).map(|(place, packet)| (place, packet[0])).collect()
+    }
+
+    #[test]
+    fn the_ack_of_a_run_of_requests_comes_first() {
+        // SEND only, SEND only, ACK; the last one is short, or as long as the others.
+        assert_eq!(order(&[4, 0, 0, 4, 0, 0, 0x11], 3), [(2, 0x11), (0, 4), (1, 4)]);
+        assert_eq!(order(&[4, 0, 0x11, 0], 2), [(1, 0x11), (0, 4)]);
+    }
+
+    #[test]
+    fn answers_keep_their_order() {
+        // READ response only, ACK; ACK alone; requests alone; an ACK in front; nothing.
+        assert_eq!(order(&[0x10, 0, 0x11], 2), [(0, 0x10), (1, 0x11)]);
+        assert_eq!(order(&[0x11], 2), [(0, 0x11)]);
+        assert_eq!(order(&[4, 0, 4], 2), [(0, 4), (1, 4)]);
+        assert_eq!(order(&[0x11, 0, 4], 2), [(0, 0x11), (1, 4)]);
+        assert_eq!(order(&[], 2), []);
+    }
 }

@@ -8,7 +8,7 @@ use super::road::{Road, Room, Unsent};
 use super::{Node, Tx};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
-use adverb_engine::{Effects, KeyTable, Time, Transmit};
+use adverb_engine::{AckOrder, Effects, KeyTable, Time, Transmit};
 use adverb_memory::HostMemory;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
@@ -21,6 +21,9 @@ struct Frames<'a> {
 }
 
 impl Road for Frames<'_> {
+    // Frames have none.
+    const ACK: AckOrder = AckOrder::Behind;
+
     fn room(&mut self) -> Room {
         Room::Yes
     }

@@ -8,7 +8,7 @@ use crate::interfaces::{ip_of, is_link_local};
 use crate::node::{Node, Tx};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
-use adverb_engine::{AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Transmit};
+use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Transmit};
 use adverb_link::{Route, Slot, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
@@ -58,6 +58,9 @@ impl Network<'_> {
 }
 
 impl Road for Network<'_> {
+    // One run, and so one system call: the link of the receiver takes its ACK first.
+    const ACK: AckOrder = AckOrder::Behind;
+
     fn room(&mut self) -> Room {
         let (node, qp) = (self.node, self.qp);
         if qp.qp_type().is_reliable() || node.has_room(qp, self.backlog) { Room::Yes } else { Room::Later }

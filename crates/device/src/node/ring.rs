@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::node::progress::Batch;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{Effects, Gid, KeyTable, Packet, QpState, Range, Transmit};
+use adverb_engine::{AckOrder, Effects, Gid, KeyTable, Packet, QpState, Range, Transmit};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_sync::{MutexGuard, RwLockReadGuard};
 use adverb_wire::{Headers, MAX_HEADER_LEN};
@@ -54,6 +54,9 @@ struct Ring<'a> {
 }
 
 impl Road for Ring<'_> {
+    // The peer takes one record after the other.
+    const ACK: AckOrder = AckOrder::Ahead;
+
     #[inline]
     fn room(&mut self) -> Room {
         if self.lane.is_none() {

@@ -6,11 +6,13 @@
 use super::queue_pair::{AnyQp, QpInner};
 use super::{Node, Tx};
 use crate::node::clock::StepClock;
-use adverb_engine::{Effects, KeyTable, MemoryFault, Output, Transmit};
+use adverb_engine::{AckOrder, Effects, KeyTable, MemoryFault, Output, Transmit};
 use adverb_sync::RwLockReadGuard;
 
 /// What carries packets of a queue pair.
 pub(super) trait Road {
+    /// Where a plain ACK goes that leaves together with a request.
+    const ACK: AckOrder;
     /// Is there room for one more packet? Asked before each.
     fn room(&mut self) -> Room;
     /// Takes a packet. The keys are held so that the payload's memory stays registered while it is
@@ -65,15 +67,16 @@ impl Node {
 
     /// Takes from a queue pair what it wants to send and gives it to a road.
     #[inline]
-    pub(super) fn drain<'a>(
+    pub(super) fn drain<'a, R: Road>(
         &'a self,
         engine: &mut adverb_engine::Qp,
-        road: &mut impl Road,
+        road: &mut R,
         clock: &StepClock<'_>,
         effects: &mut Effects,
         mut keys: RwLockReadGuard<'a, KeyTable>,
     ) -> Room {
         let mut end = Room::Yes;
+        engine.set_ack_order(R::ACK);
         while end == Room::Yes && engine.wants_output() {
             end = road.room();
             if end != Room::Yes {

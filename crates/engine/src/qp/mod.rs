@@ -37,6 +37,7 @@ use congestion::{ECN, ECT_0, Notifier};
 pub use counters::{Counters, DropReason};
 #[doc(hidden)]
 pub use inside::Inside;
+pub use output::AckOrder;
 use output::{AckDelay, Half};
 pub use reorder::{Kept, ReorderMemory};
 pub use requester::Direct;
@@ -171,6 +172,7 @@ pub struct Qp {
     /// Why it is in ERR or SQE, unless the consumer moved it there.
     first_error: Option<Arc<Cause>>,
     ack: AckDelay,
+    ack_order: AckOrder,
     counters: Counters,
     last_packet: Half,
     /// COMM_EST was raised.
@@ -188,6 +190,7 @@ impl Qp {
             responder: Responder::new(&config),
             first_error: None,
             ack: AckDelay::None,
+            ack_order: AckOrder::default(),
             counters: Counters::default(),
             last_packet: Half::Requester,
             established: false,

@@ -27,6 +27,20 @@ pub(super) enum AckDelay {
     Accompanied,
 }
 
+/// Where a plain ACK goes that leaves together with a request of one packet.
+///
+/// Programs rely on the order of a NIC, which acknowledges a message when it arrives: a send
+/// completes before the answer to it is received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckOrder {
+    /// In front of it.
+    Ahead,
+    /// Behind it, in the same run of packets. For hosts whose receiver takes the ACK of a run
+    /// first: a run of UDP segments may only end with a short one.
+    #[default]
+    Behind,
+}
+
 impl Qp {
     /// The next thing to do; call until [`Output::Idle`].
     pub fn poll_output(&mut self, clock: &dyn Clock, keys: &KeyTable, effects: &mut Effects) -> Output<'_> {
@@ -38,10 +52,11 @@ impl Qp {
             return Output::Packet(self.notification());
         }
         let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
-        // A plain ACK goes last: it then leaves in the same run as the data, and the peer gets the
-        // data sooner. It does not wait for a message of several packets: the peer would get the
-        // answer to its request, with an event, before the request itself completes.
-        let ack_last = self.responder.only_ack_waits() && !(sends && self.requester.is_at_long_message());
+        // A plain ACK goes behind a request that leaves, or ahead of it, as the host says. It never
+        // goes behind a message of several packets: the peer would get the answer to its request,
+        // with an event, before the request itself completes.
+        let ahead = sends && self.ack_leads_request();
+        let ack_last = self.responder.only_ack_waits() && !ahead;
         if !ack_last && self.responder.has_output() && self.responder.prepare_response(&ctx!(self), keys) {
             self.accompany_ack();
             self.last_packet = Half::Responder;
@@ -63,6 +78,18 @@ impl Qp {
             return Output::Packet(self.responder.response(&ctx!(self)));
         }
         Output::Idle
+    }
+    #[inline]
+    fn ack_leads_request(&self) -> bool {
+        match self.ack_order {
+            AckOrder::Ahead => self.requester.wants_output(),
+            AckOrder::Behind => self.requester.is_at_long_message(),
+        }
+    }
+    /// Where a plain ACK goes from now on that leaves together with a request.
+    #[inline]
+    pub fn set_ack_order(&mut self, order: AckOrder) {
+        self.ack_order = order;
     }
     /// The packet that the requester has made ready.
     #[inline]

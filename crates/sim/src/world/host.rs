@@ -8,8 +8,8 @@ use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
-    Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent, QpState, RecvSource,
-    RecvWqe, Transmit,
+    AckOrder, Completion, CqRef, Env, KeyOp, Memory, MemoryFault, Output, Packet, PdId, QpEvent, QpState,
+    RecvSource, RecvWqe, Transmit,
 };
 use adverb_wire::{Headers, MAX_HEADER_LEN, Opcode, Syndrome, pad_for};
 use std::time::Duration;
@@ -83,6 +83,8 @@ impl World {
         let hold = self.rng.chance(self.config.hold_ack);
         let burst = self.rng.range(1, BURST);
         self.ends[q].engine.delay_ack(hold);
+        let order = if q.is_multiple_of(2) { AckOrder::Behind } else { AckOrder::Ahead };
+        self.ends[q].engine.set_ack_order(order);
         for _ in 0..burst {
             let end = &mut self.ends[q];
             let device = &self.devices[end.device];

@@ -451,12 +451,15 @@ fn unsignaled_requests_complete_in_silence_and_free_their_slots() {
     assert_eq!(p.sides[0].sends().len() + p.sides[0].events.len(), 1);
 }
 
-/// The ACK of a request rides behind a short answer, but goes before a long one: whoever asked is
-/// not to hear of the answer long before its own request completes.
+/// The ACK of a request goes where the host says if the answer is short, and before a long one:
+/// whoever asked is not to hear of the answer long before its own request completes.
 #[test]
 fn an_ack_does_not_wait_for_a_long_message() {
-    for (len, ack_first) in [(1000, false), (5000, true)] {
+    let orders = [(1000, AckOrder::Behind), (1000, AckOrder::Ahead), (5000, AckOrder::Behind)];
+    for (len, order) in orders {
+        let ack_first = order == AckOrder::Ahead || len > 4096;
         let mut p = Pair::new(Setup::new(QpType::Rc));
+        p.sides[1].qp.set_ack_order(order);
         p.recv(1, 1, 0, 100);
         p.recv(0, 2, 10_000, 5000);
         p.post(0, 3, SendOp::Send, 0, 100);
