@@ -39,6 +39,8 @@ codes! {
     EventNotAcknowledged = "event-not-acknowledged";
     /// More events are acknowledged than were taken.
     EventOveracknowledged = "event-overacknowledged";
+    /// Events are left where an edge-triggered epoll tells of new ones alone.
+    EdgeNotDrained = "edge-not-drained";
     /// A buffer has other bytes at the completion than it had when it was posted.
     BufferChanged = "buffer-changed";
     /// A region is deregistered while a posted request uses it.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod edges;
 mod events;
 mod ledger;
 mod objects;
@@ -21,6 +22,7 @@ mod tests;
 mod values;
 
 pub use code::Code;
+pub use edges::{Descriptor, Left, Reads};
 pub use events::Source;
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};

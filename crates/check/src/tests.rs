@@ -196,6 +196,47 @@ fn events_are_acknowledged_once_and_on_their_own_queue() {
     assert_eq!(codes(&mut l), [Code::EventNotAcknowledged]);
 }
 
+/// CHK-12: events are left by who takes one and sleeps; who has ever looked until there was none
+/// empties the descriptor, be it later.
+#[test]
+fn events_left_at_an_edge_are_reported_once() {
+    let of = Descriptor { number: 7, file: 70, handle: 0 };
+    let mut l = ledger(4, 64);
+    assert!(!l.taken_from(of, Reads::Completions, false, 9), "nothing is left");
+    assert_eq!(l.left(), []);
+    assert!(l.taken_from(of, Reads::Completions, true, 9));
+    l.taken_by(of, vec![30, 31]);
+    let left = l.left()[0];
+    assert_eq!((left.of, left.thread, left.taken), (of, 9, 2));
+    l.overslept(Left { taken: 1, ..left }, 4);
+    assert_eq!(codes(&mut l), [], "somebody has come since");
+    l.overslept(left, 4);
+    let all = l.reports();
+    assert_eq!(all[0].code, Code::EdgeNotDrained);
+    assert_eq!(all[0].places, [("last event taken", 30), ("called", 31)]);
+    assert!(
+        all[0].text.contains("left in descriptor 7") && all[0].text.contains("EAGAIN"),
+        "{}",
+        all[0].text
+    );
+    assert!(!l.taken_from(of, Reads::Completions, true, 9), "once a descriptor");
+    assert_eq!(l.left(), []);
+    // Another file has the number now.
+    let next = Descriptor { file: 71, ..of };
+    l.found_empty(next, Reads::Asynchronous);
+    assert!(!l.taken_from(next, Reads::Asynchronous, true, 9), "it looks until there is none");
+    let last = Descriptor { file: 72, ..of };
+    assert!(l.taken_from(last, Reads::Asynchronous, true, 9));
+    let left = l.left()[0];
+    l.descriptor_gone(next);
+    assert_eq!(l.left(), [left]);
+    l.found_empty(last, Reads::Asynchronous);
+    l.overslept(left, 4);
+    assert_eq!(codes(&mut l), []);
+    l.descriptor_gone(last);
+    assert!(l.taken_from(last, Reads::Asynchronous, true, 9), "it begins anew");
+}
+
 /// CHK-5: what a request names is what is registered.
 #[test]
 fn elements_lie_in_their_regions() {

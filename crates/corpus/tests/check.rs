@@ -17,7 +17,9 @@ use std::time::Duration;
 /// runs at most. Not here is what takes a busy machine to happen (docs/check.md).
 const NAMED: &[(&str, &str, bool, u32)] = &[
     ("async_ack", "event-not-acknowledged", true, 120),
+    ("async_edge", "edge-not-drained", true, 120),
     ("dereg_early", "region-in-use", true, 1),
+    ("edge", "edge-not-drained", true, 20),
     ("fork_pages", "registered-memory-forked", true, 1),
     ("freed_buffer", "buffer-changed", false, 3),
     ("leaked_mr", "left-at-exit", true, 40),

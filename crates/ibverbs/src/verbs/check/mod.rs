@@ -3,10 +3,12 @@
 //!
 //! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
 //! these look at one word. The calls of the data path are in [`super::checked`].
+mod edge;
 mod objects;
 mod process;
 mod report;
 
+pub use edge::looked;
 pub use objects::*;
 pub use process::{asked_for_fork, at_end, finish};
 pub use report::place;
@@ -16,7 +18,7 @@ use crate::verbs::failure;
 use adverb_check::{Ledger, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
 /// Asks for the check, if it is set and neither empty nor 0.
 pub const VARIABLE: &str = "ADVERB_CHECK";
@@ -38,6 +40,8 @@ pub struct Check {
     told: AtomicU64,
     /// Failed completions whose undefined fields were filled.
     pub(super) filled: AtomicU64,
+    /// A thread looks after events that were left.
+    watches: AtomicBool,
     /// The process that is checked; its children begin anew.
     process: AtomicI32,
 }
@@ -104,6 +108,7 @@ impl Check {
             exit: adverb_link::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
+            watches: AtomicBool::new(false),
             process: AtomicI32::new(std::process::id() as i32),
         }
     }

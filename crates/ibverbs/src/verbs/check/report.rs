@@ -12,20 +12,29 @@ const CALLERS: usize = 2;
 /// So many calls of a way count.
 const DEPTH: usize = 12;
 
+fn is_ours(address: Place) -> bool {
+    let module = module_of(address);
+    OURS.iter().any(|ours| module.starts_with(ours))
+}
+
 /// The calls of the program that led here, the last one first.
 fn stack() -> Vec<Place> {
     let mut all = Vec::with_capacity(DEPTH);
     backtrace::trace(|frame| {
         let address = (frame.ip() as usize).wrapping_sub(1);
-        let is_ours = || {
-            let module = module_of(address);
-            OURS.iter().any(|ours| module.starts_with(ours))
-        };
-        if !all.is_empty() || !is_ours() {
+        if !all.is_empty() || !is_ours(address) {
             all.push(address);
         }
         all.len() < DEPTH
     });
+    all
+}
+
+/// The call of the program that led here, and its callers as far as reports name them.
+pub(super) fn callers() -> Vec<Place> {
+    let mut all = stack();
+    all.truncate(1 + CALLERS);
+    all.retain(|address| !is_ours(*address));
     all
 }
 
