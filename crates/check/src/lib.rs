@@ -19,6 +19,7 @@ mod report;
 mod suppress;
 #[cfg(test)]
 mod tests;
+mod told;
 mod values;
 
 pub use code::Code;
@@ -30,4 +31,5 @@ pub use queues::Request;
 pub use regions::Region;
 pub use report::{Place, Report};
 pub use suppress::{Bad, Suppressions};
+pub use told::Told;
 pub use values::{Completed, Piece, QueuePair, Refused};

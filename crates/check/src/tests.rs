@@ -348,3 +348,28 @@ fn suppressions_name_a_code_and_words() {
     assert!(bad.contains("line 2: \"bufer-changed\"") && bad.contains("cq-too-small"), "{bad}");
     assert!(Code::ALL.iter().all(|code| Code::of(code.name()) == Some(*code)));
 }
+
+/// CHK-13: a report is a line of text and comes back from it, whatever its words are.
+#[test]
+fn a_report_is_a_line_of_text() {
+    let places =
+        vec![("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()), ("from".into(), "b".into())];
+    let told = Told { process: 12, code: Code::BufferChanged, text: "bytes: 1".into(), places };
+    assert_eq!(told.to_string().parse(), Ok(told.clone()));
+    let none = Told { places: vec![], ..told.clone() };
+    assert_eq!(none.to_string().parse(), Ok(none.clone()));
+    let lines = Told { text: "a\nb\tc".into(), ..told.clone() };
+    assert_eq!(lines.to_string().parse(), Ok(Told { text: "a b c".into(), ..told.clone() }));
+    let line = told.to_string();
+    for cut in [
+        "",
+        "12",
+        "12\tbuffer-changed",
+        "x\tbuffer-changed\ta",
+        "1\tbufer-changed\ta",
+        &line[..line.len() - 2],
+    ] {
+        assert_eq!(cut.parse::<Told>(), Err(()), "{cut:?}");
+    }
+    assert!(Code::ALL.iter().all(|code| code.meaning().len() > 20 && !code.meaning().ends_with('.')));
+}

@@ -17,6 +17,7 @@ use crate::abi::{ibv_cq_ex, ibv_qp_ex};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
@@ -27,6 +28,9 @@ pub const SUPPRESS: &str = "ADVERB_CHECK_SUPPRESS";
 /// The exit status of a program that was reported on, and would have ended with 0.
 pub const EXIT: &str = "ADVERB_CHECK_EXIT";
 
+/// The file to which reports are added, too, a line each ([`adverb_check::Told`]).
+pub const REPORTS: &str = "ADVERB_CHECK_REPORTS";
+
 /// Locks under which a queue pair is posted to, so that the ledger has requests in their order.
 const LOCKS: usize = 64;
 
@@ -35,6 +39,7 @@ pub struct Check {
     ledger: Mutex<Ledger>,
     posting: [Mutex<()>; LOCKS],
     suppressions: Suppressions,
+    reports: Option<PathBuf>,
     exit: Option<i32>,
     /// Reports so far.
     told: AtomicU64,
@@ -105,6 +110,7 @@ impl Check {
             ledger: Mutex::default(),
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
+            reports: adverb_link::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
             exit: adverb_link::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
