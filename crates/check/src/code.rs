@@ -2,10 +2,10 @@
 use std::fmt;
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $id:ident = $name:literal;)*) => {
+    ($(#[doc = $doc:literal] $id:ident = $name:literal;)*) => {
         /// A kind of mistake.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Code { $($(#[$doc])* $id),* }
+        pub enum Code { $(#[doc = $doc] $id),* }
 
         impl Code {
             /// All of them.
@@ -15,6 +15,12 @@ macro_rules! codes {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Code::$id => $name),* }
+            }
+
+            /// What was seen, in a sentence of its own.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$id => $doc),* }.trim().trim_end_matches('.')
             }
         }
     };
@@ -39,6 +45,8 @@ codes! {
     EventNotAcknowledged = "event-not-acknowledged";
     /// More events are acknowledged than were taken.
     EventOveracknowledged = "event-overacknowledged";
+    /// Events are left where an edge-triggered epoll tells of new ones alone.
+    EdgeNotDrained = "edge-not-drained";
     /// A buffer has other bytes at the completion than it had when it was posted.
     BufferChanged = "buffer-changed";
     /// A region is deregistered while a posted request uses it.

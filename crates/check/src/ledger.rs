@@ -1,4 +1,5 @@
 //! Everything a program was told, and what follows from it.
+use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
 use crate::objects::Objects;
 use crate::queues::{Qp, Request};
@@ -25,6 +26,7 @@ pub struct Ledger {
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) regions: Regions,
     events: Events,
+    edges: Edges,
     objects: Objects,
     /// Where a failed completion was polled last.
     failed: Place,
@@ -213,6 +215,40 @@ impl Ledger {
     #[must_use]
     pub fn unacknowledged(&self, source: Source) -> u64 {
         self.events.of(source).waiting
+    }
+
+    /// An event was taken of a descriptor by this thread, and others are left in it, or not.
+    /// Answers whether the calls that led there are to be told, and the descriptor watched.
+    pub fn taken_from(&mut self, of: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
+        self.edges.taken(of, reads, left, thread)
+    }
+
+    /// The calls that led to the last event of a descriptor, the last one first.
+    pub fn taken_by(&mut self, of: Descriptor, way: Vec<Place>) {
+        self.edges.taken_by(of, way);
+    }
+
+    /// The program looked for an event in a descriptor that does not block, and there was none: it
+    /// knows how to empty it.
+    pub fn found_empty(&mut self, of: Descriptor, reads: Reads) {
+        self.edges.found_empty(of, reads);
+    }
+
+    /// Descriptors in which events were left.
+    #[must_use]
+    pub fn left(&self) -> Vec<Left> {
+        self.edges.left()
+    }
+
+    /// A descriptor is gone.
+    pub fn descriptor_gone(&mut self, of: Descriptor) {
+        self.edges.gone(of);
+    }
+
+    /// The thread that left events sleeps in an `epoll` that tells of new ones alone, and has done
+    /// so for long.
+    pub fn overslept(&mut self, left: Left, epoll: i32) {
+        self.edges.overslept(left, epoll, &mut self.reporter);
     }
 
     /// An object is being destroyed, and nobody acknowledges its events.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod edges;
 mod events;
 mod ledger;
 mod objects;
@@ -18,9 +19,11 @@ mod report;
 mod suppress;
 #[cfg(test)]
 mod tests;
+mod told;
 mod values;
 
 pub use code::Code;
+pub use edges::{Descriptor, Left, Reads};
 pub use events::Source;
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
@@ -28,4 +31,5 @@ pub use queues::Request;
 pub use regions::Region;
 pub use report::{Place, Report};
 pub use suppress::{Bad, Suppressions};
+pub use told::Told;
 pub use values::{Completed, Piece, QueuePair, Refused};

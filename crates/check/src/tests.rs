@@ -196,6 +196,47 @@ fn events_are_acknowledged_once_and_on_their_own_queue() {
     assert_eq!(codes(&mut l), [Code::EventNotAcknowledged]);
 }
 
+/// CHK-12: events are left by who takes one and sleeps; who has ever looked until there was none
+/// empties the descriptor, be it later.
+#[test]
+fn events_left_at_an_edge_are_reported_once() {
+    let of = Descriptor { number: 7, file: 70, handle: 0 };
+    let mut l = ledger(4, 64);
+    assert!(!l.taken_from(of, Reads::Completions, false, 9), "nothing is left");
+    assert_eq!(l.left(), []);
+    assert!(l.taken_from(of, Reads::Completions, true, 9));
+    l.taken_by(of, vec![30, 31]);
+    let left = l.left()[0];
+    assert_eq!((left.of, left.thread, left.taken), (of, 9, 2));
+    l.overslept(Left { taken: 1, ..left }, 4);
+    assert_eq!(codes(&mut l), [], "somebody has come since");
+    l.overslept(left, 4);
+    let all = l.reports();
+    assert_eq!(all[0].code, Code::EdgeNotDrained);
+    assert_eq!(all[0].places, [("last event taken", 30), ("called", 31)]);
+    assert!(
+        all[0].text.contains("left in descriptor 7") && all[0].text.contains("EAGAIN"),
+        "{}",
+        all[0].text
+    );
+    assert!(!l.taken_from(of, Reads::Completions, true, 9), "once a descriptor");
+    assert_eq!(l.left(), []);
+    // Another file has the number now.
+    let next = Descriptor { file: 71, ..of };
+    l.found_empty(next, Reads::Asynchronous);
+    assert!(!l.taken_from(next, Reads::Asynchronous, true, 9), "it looks until there is none");
+    let last = Descriptor { file: 72, ..of };
+    assert!(l.taken_from(last, Reads::Asynchronous, true, 9));
+    let left = l.left()[0];
+    l.descriptor_gone(next);
+    assert_eq!(l.left(), [left]);
+    l.found_empty(last, Reads::Asynchronous);
+    l.overslept(left, 4);
+    assert_eq!(codes(&mut l), []);
+    l.descriptor_gone(last);
+    assert!(l.taken_from(last, Reads::Asynchronous, true, 9), "it begins anew");
+}
+
 /// CHK-5: what a request names is what is registered.
 #[test]
 fn elements_lie_in_their_regions() {
@@ -306,4 +347,29 @@ fn suppressions_name_a_code_and_words() {
     let bad = "buffer-changed\nbufer-changed x".parse::<Suppressions>().unwrap_err().to_string();
     assert!(bad.contains("line 2: \"bufer-changed\"") && bad.contains("cq-too-small"), "{bad}");
     assert!(Code::ALL.iter().all(|code| Code::of(code.name()) == Some(*code)));
+}
+
+/// CHK-13: a report is a line of text and comes back from it, whatever its words are.
+#[test]
+fn a_report_is_a_line_of_text() {
+    let places =
+        vec![("posted".to_owned(), "a+0x1 in f, /src/a b.c:7".to_owned()), ("from".into(), "b".into())];
+    let told = Told { process: 12, code: Code::BufferChanged, text: "bytes: 1".into(), places };
+    assert_eq!(told.to_string().parse(), Ok(told.clone()));
+    let none = Told { places: vec![], ..told.clone() };
+    assert_eq!(none.to_string().parse(), Ok(none.clone()));
+    let lines = Told { text: "a\nb\tc".into(), ..told.clone() };
+    assert_eq!(lines.to_string().parse(), Ok(Told { text: "a b c".into(), ..told.clone() }));
+    let line = told.to_string();
+    for cut in [
+        "",
+        "12",
+        "12\tbuffer-changed",
+        "x\tbuffer-changed\ta",
+        "1\tbufer-changed\ta",
+        &line[..line.len() - 2],
+    ] {
+        assert_eq!(cut.parse::<Told>(), Err(()), "{cut:?}");
+    }
+    assert!(Code::ALL.iter().all(|code| code.meaning().len() > 20 && !code.meaning().ends_with('.')));
 }

@@ -10,6 +10,7 @@ mod explain;
 mod hunt;
 mod logger;
 mod out;
+mod results;
 mod run;
 
 use clap::{Parser, Subcommand};

@@ -305,6 +305,40 @@ fn hunt_writes_its_result_for_others() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// CHK-13: the files are written though nothing was seen, the status is the program's, and a place
+/// where they cannot be is said before it starts.
+#[test]
+fn run_writes_the_reports_of_a_check_for_others() {
+    let directory = std::env::temp_dir().join(format!("adverb-check-files-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let [junit, sarif] = ["a.xml", "a.sarif"].map(|name| directory.join(name).display().to_string());
+    let files = ["run", "--check", "--check-junit", &junit, "--check-sarif", &sarif, "--"];
+    let output = adverb(&[&files[..], &["sh", "-c", "cd /; exit 7"]].concat());
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let report = std::fs::read_to_string(&junit).unwrap();
+    assert!(report.starts_with("<?xml") && report.contains("failures=\"0\""), "{report}");
+    let log: serde_json::Value = serde_json::from_slice(&std::fs::read(&sarif).unwrap()).unwrap();
+    assert_eq!(log["runs"][0]["results"], serde_json::json!([]));
+    let output = adverb(&[&files[..], &["sh", "-c", "kill -TERM $$"]].concat());
+    assert_eq!(output.status.signal(), Some(15), "{:?}", output.status);
+    [&junit, &sarif].into_iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    let output = adverb(&[&files[..], &["/no/such/program"]].concat());
+    assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "nothing is left behind");
+    for (args, words) in [
+        (
+            &["run", "--check", "--check-sarif", "/no/such/directory/a", "--", "echo", "started"][..],
+            "no reports",
+        ),
+        (&["run", "--check-sarif", "a", "--", "echo", "started"], "--check"),
+    ] {
+        let output = adverb(args);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), String::new()), "{args:?}");
+        assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
 /// HUN-3: what cannot be hunted is said, and what fails by itself is found at once.
 #[test]
 fn hunt_says_what_it_cannot_hunt() {

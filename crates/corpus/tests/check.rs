@@ -17,7 +17,9 @@ use std::time::Duration;
 /// runs at most. Not here is what takes a busy machine to happen (docs/check.md).
 const NAMED: &[(&str, &str, bool, u32)] = &[
     ("async_ack", "event-not-acknowledged", true, 120),
+    ("async_edge", "edge-not-drained", true, 120),
     ("dereg_early", "region-in-use", true, 1),
+    ("edge", "edge-not-drained", true, 20),
     ("fork_pages", "registered-memory-forked", true, 1),
     ("freed_buffer", "buffer-changed", false, 3),
     ("leaked_mr", "left-at-exit", true, 40),
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         cases.push(case(format!("CHK-11/{name}"), move || wrong(name, code, *line, *runs)));
     }
     cases.push(case("CHK-9/suppressed", suppressed));
+    cases.push(case("CHK-13/files", files));
     run("check", cases)
 }
 
@@ -109,6 +112,31 @@ fn wrong(name: &str, code: &str, line: bool, runs: u32) -> Verdict {
         return Ok(());
     }
     Err(format!("not named in {runs} runs; the last: {last}"))
+}
+
+/// The files have the report, with its line, and tell when there is none; the exit status is the
+/// same as without them.
+fn files() -> Verdict {
+    let mistake = mistake("dereg_early")?;
+    let line = mistake.line_number()?;
+    for (built, wrong) in [(build::wrong(mistake)?, true), (build::right(mistake.program)?, false)] {
+        let [junit, sarif] = ["xml", "sarif"]
+            .map(|kind| built.with_extension(format!("{}.{kind}", std::process::id())).display().to_string());
+        let out =
+            start(&built, "local", RIGHT_SECONDS, &[("--check-junit", &junit), ("--check-sarif", &sarif)])?;
+        require!(out.code() == Some(if wrong { REPORTED } else { 0 }), "{}", out.describe());
+        let [junit, sarif] = [junit, sarif].map(|file| {
+            let text = std::fs::read_to_string(&file);
+            text.and_then(|text| std::fs::remove_file(&file).map(|()| text))
+                .map_err(|e| format!("{file}: {e}"))
+        });
+        let (junit, sarif) = (junit?, sarif?);
+        require!(junit.contains(&format!("failures=\"{}\"", u32::from(wrong))), "{junit}");
+        require!(junit.contains("type=\"region-in-use\"") == wrong, "{junit}");
+        require!(junit.contains(&format!("dereg_early.c:{line} ")) == wrong, "{junit}");
+        require!(sarif.contains(&format!("\"startLine\": {line}")) == wrong, "{sarif}");
+    }
+    Ok(())
 }
 
 /// What is suppressed is neither said nor counted; another pattern suppresses nothing.

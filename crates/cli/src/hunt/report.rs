@@ -1,9 +1,9 @@
 //! What a hunt says.
 use super::attempt::{Attempt, Met, Verdict, Who};
 use super::{Args, Found};
+use crate::results::source::{line, line_of};
 use adverb_choice::{Call, Entry, Schedule, Site, Which};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -15,48 +15,6 @@ const SHOWN: usize = 4;
 /// Adds a line to a text; that cannot fail.
 macro_rules! line {
     ($text:expr, $($rest:tt)*) => { { let _ = writeln!($text, $($rest)*); } };
-}
-
-/// A line of the program's source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// As its debug information says.
-    pub path: String,
-    pub number: u32,
-    pub function: String,
-}
-
-/// The frames of a place in words, from the innermost on: function and line, if it is known.
-fn frames(words: &str) -> impl Iterator<Item = (&str, Option<(&str, u32)>)> {
-    words.split(" in ").skip(1).map(|frame| {
-        let line = frame.rsplit_once(", ").and_then(|(function, line)| {
-            let (path, number) = line.rsplit_once(':')?;
-            Some((function, (path, number.parse().ok()?)))
-        });
-        line.map_or((frame, None), |(function, line)| (function, Some(line)))
-    })
-}
-
-fn file_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-/// The program's line, if its file tells: not that of the header's inline function.
-pub fn source_of(words: &str) -> Option<Line> {
-    frames(words).find_map(|(function, line)| {
-        let (path, number) = line.filter(|(path, _)| file_of(path) != "verbs.h")?;
-        Some(Line { path: path.to_owned(), number, function: function.to_owned() })
-    })
-}
-
-/// The program's line, or as near to it as its file tells.
-pub fn line_of(words: &str) -> String {
-    if let Some(Line { path, number, function }) = source_of(words) {
-        return format!("{}:{number} in {function}", file_of(&path));
-    }
-    let place = words.split(" in ").next().unwrap_or(words);
-    let unlined = frames(words).find(|(_, line)| line.is_none());
-    unlined.map_or_else(|| place.to_owned(), |(function, _)| format!("{place} in {function}"))
 }
 
 fn name_of(site: &Site, met: &[Met]) -> String {
@@ -212,19 +170,4 @@ fn said(text: &mut String, attempt: &Attempt) {
             line!(text, "  {wrote}{line}");
         }
     }
-}
-
-/// A command as a shell takes it.
-pub fn line(command: &[OsString]) -> String {
-    let mut text = String::new();
-    for (i, word) in command.iter().enumerate() {
-        let word = word.to_string_lossy();
-        let space = if i == 0 { "" } else { " " };
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-        let _ = match word.chars().all(plain) && !word.is_empty() {
-            true => write!(text, "{space}{word}"),
-            false => write!(text, "{space}'{}'", word.replace('\'', "'\\''")),
-        };
-    }
-    text
 }

@@ -1,5 +1,7 @@
 use super::attempt::{Attempt, Output, Verdict, Who, parse};
 use super::*;
+use crate::results::source;
+use crate::results::tests::elements;
 use adverb_choice::{Call, Choice, Entry, Point, Site};
 
 const LOG: &str = "site arm@loop+0x10 2 loop+0x10 in ibv_req_notify_cq, verbs.h:2902 in wait, loop.c:66\n\
@@ -17,9 +19,9 @@ fn the_log_of_a_run_is_read() {
     let (sites, made) = parse(LOG);
     assert_eq!(sites.len(), 3, "{sites:?}");
     assert_eq!(made.len(), 1);
-    assert_eq!(report::line_of(&sites[0].words), "loop.c:66 in wait");
-    assert_eq!(report::line_of(&sites[1].words), "loop+0x20 in drain");
-    assert_eq!(report::line_of("loop+0x30"), "loop+0x30");
+    assert_eq!(source::line_of(&sites[0].words), "loop.c:66 in wait");
+    assert_eq!(source::line_of(&sites[1].words), "loop+0x20 in drain");
+    assert_eq!(source::line_of("loop+0x30"), "loop+0x30");
 }
 
 fn args(command: &[&str]) -> Args {
@@ -145,7 +147,7 @@ fn sleeps_with_a_time_limit_are_none_for_ever() {
 fn a_pair_is_two_commands() {
     let pair = args(&["./server", "-p", "7", "--", "./client", "--", "x"]);
     assert_eq!(
-        pair.commands().iter().map(|c| report::line(c)).collect::<Vec<_>>(),
+        pair.commands().iter().map(|c| source::line(c)).collect::<Vec<_>>(),
         ["./server -p 7", "./client -- x"]
     );
     let text = report::fails_alone(&pair, &ended(Verdict::Status(1), Vec::new()));
@@ -165,39 +167,6 @@ fn some_end() -> End {
         (ended(Verdict::Hang("<it> & \"that\"\u{1}".into()), vec![entry.clone()]), Schedule::of(vec![entry]));
     let finding = Finding { met: attempt.sites.clone(), attempt, schedule };
     End { finding: Some(finding), text: "found: a < b && \"c\"\n\u{7}".into() }
-}
-
-/// The elements of an XML text, in order; panics when it is not well formed.
-fn elements(mut text: &str) -> Vec<String> {
-    let (mut open, mut all) = (Vec::new(), Vec::new());
-    text = text.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").expect("a declaration");
-    while let Some((before, rest)) = text.split_once('<') {
-        assert!(before.trim().is_empty() || !open.is_empty(), "text outside: {before}");
-        entities(before);
-        let (tag, after) = rest.split_once('>').expect("a tag has an end");
-        text = after;
-        match tag.strip_prefix('/') {
-            Some(name) => assert_eq!(open.pop().as_deref(), Some(name)),
-            None => {
-                let name = tag.split(' ').next().unwrap();
-                // Quotes come in pairs around values.
-                assert_eq!(tag.matches('"').count(), 2 * tag.matches("=\"").count(), "{tag}");
-                entities(tag);
-                open.push(name.to_owned());
-                all.push(tag.to_owned());
-            }
-        }
-    }
-    assert!(open.is_empty() && text.trim().is_empty(), "{open:?} {text}");
-    all
-}
-
-fn entities(text: &str) {
-    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
-    for (at, _) in text.match_indices('&') {
-        let known = ["&amp;", "&lt;", "&gt;", "&quot;", "&#10;", "&#9;"];
-        assert!(known.iter().any(|e| text[at..].starts_with(e)), "{text}");
-    }
 }
 
 /// HUN-8: the test report is well formed, and counts what its elements are.
@@ -248,6 +217,6 @@ fn sarif_names_the_line() {
 #[test]
 fn lines_are_read_with_their_paths() {
     let words = "a+0x1 in ibv_poll_cq, /usr/include/infiniband/verbs.h:2902 in f<A, B>, /src/b c/x.cpp:7 in main, m.c:1";
-    assert_eq!(report::line_of(words), "x.cpp:7 in f<A, B>");
-    assert_eq!(report::source_of(words).unwrap().path, "/src/b c/x.cpp");
+    assert_eq!(source::line_of(words), "x.cpp:7 in f<A, B>");
+    assert_eq!(source::source_of(words).unwrap().path, "/src/b c/x.cpp");
 }

@@ -1,7 +1,18 @@
-//! The variables that ask for a check.
-use adverb_check::Suppressions;
+//! The variables that ask for a check; and its reports, of all processes, in the forms that other
+//! tools read.
+use crate::results::source::{line, line_of};
+use crate::results::{Test, junit, location, put, result, sarif};
+use adverb_check::{Code, Suppressions, Told};
+use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What other tools know this one by.
+const TOOL: &str = "adverb check";
 
 /// What to set. A file that the program could not read is said before it starts.
 pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'static str, OsString)>, String> {
@@ -22,4 +33,196 @@ pub fn variables(suppress: Option<&Path>, exit: Option<u8>) -> Result<Vec<(&'sta
         all.push(("ADVERB_CHECK_EXIT", status.to_string().into()));
     }
     Ok(all)
+}
+
+/// Where the reports go.
+pub struct Reports {
+    junit: Option<PathBuf>,
+    sarif: Option<PathBuf>,
+    /// To which the processes add theirs.
+    parts: PathBuf,
+    begun: Instant,
+}
+
+impl Reports {
+    /// Begins, if a file is asked for. What is wrong with it is said before the program starts.
+    pub fn begin(junit: Option<&Path>, sarif: Option<&Path>) -> Result<Option<Reports>, String> {
+        let Some(first) = junit.or(sarif) else { return Ok(None) };
+        let at =
+            |path: &Path, e: &io::Error| format!("{}: no reports can be written there: {e}", path.display());
+        for path in [junit, sarif].into_iter().flatten() {
+            OpenOptions::new().append(true).create(true).open(path).map_err(|e| at(path, &e))?;
+        }
+        let number = getrandom::u64().map_err(|e| format!("no random number: {e}"))?;
+        let mut parts = std::path::absolute(first).map_err(|e| at(first, &e))?.into_os_string();
+        parts.push(format!(".{number:016x}.parts"));
+        let parts = PathBuf::from(parts);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&parts);
+        made.map_err(|e| at(&parts, &e))?;
+        let own = |path: Option<&Path>| path.map(Path::to_owned);
+        Ok(Some(Reports { junit: own(junit), sarif: own(sarif), parts, begun: Instant::now() }))
+    }
+
+    /// What the program is told.
+    pub fn variable(&self) -> (&'static str, OsString) {
+        ("ADVERB_CHECK_REPORTS", self.parts.clone().into())
+    }
+
+    /// Writes the files: the program has ended.
+    pub fn end(&self, command: &[OsString]) -> Result<(), String> {
+        let text = fs::read(&self.parts).map_err(|e| format!("{}: {e}", self.parts.display()))?;
+        let text = String::from_utf8_lossy(&text);
+        // A process that was ended in the middle of a line has said nothing.
+        let found = together(text.lines().filter_map(|line| line.parse().ok()));
+        let took = self.begun.elapsed();
+        let first = self.junit.as_ref().map_or(Ok(()), |path| put(path, as_junit(&found, took)));
+        let second = self
+            .sarif
+            .as_ref()
+            .map_or(Ok(()), |path| put(path, format!("{:#}\n", as_sarif(&found, command))));
+        let _ = fs::remove_file(&self.parts);
+        first.and(second)
+    }
+
+    /// The program did not start: nothing is left.
+    pub fn forget(&self) {
+        let _ = fs::remove_file(&self.parts);
+        for path in [&self.junit, &self.sarif].into_iter().flatten() {
+            if fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// A mistake in one place of the program, and the processes that told of it.
+struct Found {
+    told: Told,
+    processes: Vec<u32>,
+}
+
+/// The reports of all processes; what several told of one place comes once, in the words of the
+/// first.
+fn together(all: impl Iterator<Item = Told>) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    for told in all {
+        let alike = |of: &&mut Found| {
+            let place = |told: &Told| told.places.first().map(|(_, at)| at.clone());
+            let same_text = told.places.is_empty() && of.told.text != told.text;
+            of.told.code == told.code && place(&of.told) == place(&told) && !same_text
+        };
+        match found.iter_mut().find(alike) {
+            Some(of) if of.processes.contains(&told.process) => {}
+            Some(of) => of.processes.push(told.process),
+            None => found.push(Found { processes: vec![told.process], told }),
+        }
+    }
+    found
+}
+
+/// A test report with a test for each code, which fails if there is a report of it.
+fn as_junit(found: &[Found], took: Duration) -> String {
+    let test = |code: &Code| {
+        let own: Vec<_> = found.iter().filter(|of| of.told.code == *code).collect();
+        let said: String = own.iter().map(|of| in_words(of)).collect();
+        let failure = own.first().map(|first| {
+            let place = first.told.places.first().map(|(_, at)| format!("{}: ", line_of(at)));
+            (place.unwrap_or_default() + &first.told.text, code.name().to_owned())
+        });
+        let said = if own.is_empty() { format!("not seen: {}", code.meaning()) } else { said };
+        Test { name: code.name().into(), said, failure }
+    };
+    junit(TOOL, &Code::ALL.iter().map(test).collect::<Vec<_>>(), took)
+}
+
+fn in_words(of: &Found) -> String {
+    let processes: Vec<_> = of.processes.iter().map(ToString::to_string).collect();
+    let mut text = format!("{}\n", of.told.text);
+    of.told.places.iter().for_each(|(what, at)| text += &format!("  {what}: {at}\n"));
+    text + &format!("  process: {}\n", processes.join(", "))
+}
+
+/// A log of one run, with a result for each report.
+fn as_sarif(found: &[Found], command: &[OsString]) -> Value {
+    let rules: Vec<_> = Code::ALL.iter().map(|code| (code.name(), code.meaning())).collect();
+    let one = |of: &Found| {
+        let places = of.told.places.iter().map(|(what, at)| location(at, what)).collect();
+        let properties = json!({ "processes": of.processes });
+        result(&rules, of.told.code.name(), "warning", &of.told.text, places, properties)
+    };
+    let results: Vec<_> = found.iter().map(one).collect();
+    sarif(TOOL, &rules, &format!("adverb run --check -- {}", line(command)), &results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::elements;
+
+    fn told(process: u32, code: Code, text: &str, at: &[&str]) -> Told {
+        let places = at.iter().map(|at| ("posted".to_owned(), (*at).to_owned())).collect();
+        Told { process, code, text: text.into(), places }
+    }
+
+    fn some() -> Vec<Found> {
+        let (here, there) = ("a+0x1 in f, /src/a.c:7", "a+0x9 in g, /src/a.c:9");
+        let changed = |process, text, at: &[&str]| told(process, Code::BufferChanged, text, at);
+        together(
+            [
+                changed(1, "key 1 & <2>", &[here, there]),
+                changed(2, "key 2", &[here]),
+                changed(2, "key 3", &[there]),
+                told(2, Code::CqTooSmall, "small", &[]),
+                told(2, Code::CqTooSmall, "smaller", &[]),
+            ]
+            .into_iter(),
+        )
+    }
+
+    /// CHK-13: what several processes tell of one place is one report.
+    #[test]
+    fn reports_of_several_processes_are_put_together() {
+        let all: Vec<_> = some().iter().map(|of| (of.told.text.clone(), of.processes.clone())).collect();
+        let one = |text: &str, processes: &[u32]| (text.to_owned(), processes.to_vec());
+        let expected =
+            [one("key 1 & <2>", &[1, 2]), one("key 3", &[2]), one("small", &[2]), one("smaller", &[2])];
+        assert_eq!(all, expected);
+    }
+
+    /// CHK-13: each code is a test, which fails if there is a report of it.
+    #[test]
+    fn the_test_report_has_a_test_for_each_code() {
+        let text = as_junit(&some(), Duration::from_secs(1));
+        let all = elements(&text);
+        let number = |name: &str| all.iter().filter(|tag| tag.split(' ').next() == Some(name)).count();
+        assert_eq!((number("testcase"), number("failure")), (Code::ALL.len(), 2));
+        assert!(all[1].contains(&format!("tests=\"{}\" failures=\"2\"", Code::ALL.len())), "{}", all[1]);
+        let failure = all.iter().find(|tag| tag.contains("type=\"buffer-changed\"")).unwrap();
+        assert!(failure.contains("a.c:7 in f: key 1 &amp; &lt;2&gt;"), "{failure}");
+        assert!(text.contains("process: 1, 2"), "{text}");
+        let none = elements(&as_junit(&[], Duration::ZERO));
+        assert!(none[1].contains("failures=\"0\"") && !none.iter().any(|tag| tag.starts_with("failure")));
+    }
+
+    /// CHK-13: a result of SARIF has its rule, and the lines of all its places.
+    #[test]
+    fn the_log_names_rules_and_lines() {
+        let log = as_sarif(&some(), &["./a".into()]);
+        let run = &log["runs"][0];
+        let (rules, results) = (&run["tool"]["driver"]["rules"], run["results"].as_array().unwrap());
+        assert_eq!(results.len(), 4);
+        let first = &results[0];
+        let index = usize::try_from(first["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(
+            (&first["ruleId"], &rules[index]["id"]),
+            (&"buffer-changed".into(), &"buffer-changed".into())
+        );
+        assert!(rules[index]["shortDescription"]["text"].as_str().unwrap().starts_with("A buffer has"));
+        let line = |place: &Value| place["physicalLocation"]["region"]["startLine"].clone();
+        assert_eq!(line(&first["locations"][0]), 7);
+        assert_eq!(line(&first["relatedLocations"][0]), 9);
+        assert_eq!(first["properties"]["processes"], json!([1, 2]));
+        assert_eq!(results[2]["locations"], json!([]));
+        assert_eq!(as_sarif(&[], &[])["runs"][0]["results"], json!([]));
+    }
 }

@@ -46,6 +46,14 @@ pub struct Args {
     /// The program is then a child of this process, which ends as the program ends.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write the reports of all processes as a JUnit test report, with one test for each code
+    ///
+    /// The program is then a child of this process, which ends as the program ends.
+    #[arg(long, value_name = "FILE", requires = "check")]
+    check_junit: Option<PathBuf>,
+    /// The same as SARIF, as code scanning takes it
+    #[arg(long, value_name = "FILE", requires = "check")]
+    check_sarif: Option<PathBuf>,
     /// The program, looked for in PATH, and its arguments
     // Hyphens are the program's behind its name, and not before.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
@@ -155,36 +163,57 @@ pub fn main(args: &Args) -> ExitCode {
             "nobody will tell peers on other hosts if the program is killed while it has connections of librdmacm: {e}"
         )),
     }
-    let error = match &args.trace {
-        None => trace::command(program, arguments, variables).exec(),
-        Some(file) => match traced(file, program, arguments, variables) {
+    let error = if args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some() {
+        match watched(args, program, arguments, variables) {
             Ok(status) => return status,
             Err(error) => error,
-        },
+        }
+    } else {
+        trace::command(program, arguments, variables).exec()
     };
     let (text, status) = explain(program, &error);
     eprintln!("adverb run: {text}");
     ExitCode::from(status)
 }
 
-/// Runs the program and puts its trace together; fails if it does not start.
-fn traced(
-    file: &Path,
+/// Runs the program as a child, and puts together what was asked for of all its processes; fails if
+/// it does not start.
+fn watched(
+    args: &Args,
     program: &OsStr,
     arguments: &[OsString],
     mut variables: Vec<(&'static str, OsString)>,
 ) -> Result<ExitCode, std::io::Error> {
-    let trace = match trace::Trace::begin(file) {
-        Ok(trace) => trace,
+    let begun = args.trace.as_deref().map(trace::Trace::begin).transpose().and_then(|trace| {
+        let reports = check::Reports::begin(args.check_junit.as_deref(), args.check_sarif.as_deref());
+        match reports {
+            Ok(reports) => Ok((trace, reports)),
+            Err(text) => {
+                trace.iter().for_each(trace::Trace::forget);
+                Err(text)
+            }
+        }
+    });
+    let (trace, reports) = match begun {
+        Ok(begun) => begun,
         Err(text) => {
             eprintln!("adverb run: {text}");
             return Ok(ExitCode::from(OWN_FAILURE));
         }
     };
-    variables.push(trace.variable());
-    let ended = trace.run(&mut trace::command(program, arguments, variables));
-    let status = ended.inspect_err(|_| trace.forget())?;
-    trace.end().unwrap_or_else(|text| warn(&text));
+    variables.extend(trace.as_ref().map(trace::Trace::variable));
+    variables.extend(reports.as_ref().map(check::Reports::variable));
+    let ended = trace::run(&mut trace::command(program, arguments, variables));
+    let status = ended.inspect_err(|_| {
+        trace.iter().for_each(trace::Trace::forget);
+        reports.iter().for_each(check::Reports::forget);
+    })?;
+    if let Some(trace) = &trace {
+        trace.end().unwrap_or_else(|text| warn(&text));
+    }
+    if let Some(reports) = &reports {
+        reports.end(&args.program).unwrap_or_else(|text| warn(&text));
+    }
     Ok(trace::end_as(status))
 }
 

@@ -84,17 +84,6 @@ impl Trace {
         (VARIABLE, self.parts.clone().into())
     }
 
-    /// Runs the program to its end; answers how it ended, or why it did not begin.
-    pub fn run(&self, command: &mut Command) -> io::Result<ExitStatus> {
-        // The program begins with no more signals blocked than this process, so it begins first.
-        let mut child = command.spawn()?;
-        let mut signals: SigSet = HANDED_ON.into_iter().collect();
-        signals.add(Signal::SIGCHLD);
-        signals.thread_block()?;
-        let waiting = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
-        wait(&mut child, &waiting)
-    }
-
     /// Puts the parts together, and says what came of it. A process of its own does so: it may take
     /// more memory than there is, and how the program ended is not to be lost by that.
     pub fn end(&self) -> Result<(), String> {
@@ -156,6 +145,17 @@ fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
     }
     let text = "there is something else than an earlier trace, which is not overwritten";
     Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+}
+
+/// Runs the program to its end; answers how it ended, or why it did not begin.
+pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    // The program begins with no more signals blocked than this process, so it begins first.
+    let mut child = command.spawn()?;
+    let mut signals: SigSet = HANDED_ON.into_iter().collect();
+    signals.add(Signal::SIGCHLD);
+    signals.thread_block()?;
+    let waiting = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
+    wait(&mut child, &waiting)
 }
 
 fn wait(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {

@@ -4,6 +4,7 @@ use super::{acknowledged, check, failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
+use adverb_check::Reads;
 use adverb_choice::Call;
 use adverb_device::{Context, Element, Error};
 use adverb_link::Uncancelled;
@@ -42,6 +43,7 @@ unsafe extern "C-unwind" fn get_async_event(
 ) -> c_int {
     // Only the device context's own count is held while it waits: a thread that is cancelled there
     // runs no destructor.
+    let handle = context as usize;
     let context = match live(context) {
         Ok(obj) => obj.context.clone(),
         Err(e) => return failed_minus_one("ibv_get_async_event", &e),
@@ -49,7 +51,9 @@ unsafe extern "C-unwind" fn get_async_event(
     let _uncancelled = Uncancelled::begin();
     match hold(context, |context| {
         let place = return_address.wrapping_sub(1);
-        context.hunt_call(Call::Async, place, || context.next_async_event())
+        let event = context.hunt_call(Call::Async, place, || context.next_async_event());
+        check::looked(Reads::Asynchronous, handle, context.async_events(), &event);
+        event
     }) {
         Ok((kind, element)) => {
             check::async_event_taken(&element);

@@ -5,10 +5,11 @@ use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
-use adverb_check::Kind;
+use adverb_check::{Kind, Reads};
 use adverb_device::{CompChannel, Error};
 use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
+use std::os::fd::AsFd;
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
@@ -74,13 +75,16 @@ unsafe extern "C-unwind" fn get_cq_event(
     let began = trace::begin();
     // Only the channel's own count is held while it waits: a thread that is cancelled there runs no
     // destructor.
+    let handle = channel as usize;
     let channel = match live(channel) {
         Ok(obj) => obj.channel.clone(),
         Err(e) => return failed_minus_one("ibv_get_cq_event", &e),
     };
     let _uncancelled = Uncancelled::begin();
     match hold(channel, |channel| {
-        channel.hunt_event(return_address.wrapping_sub(1), || channel.next_event(None))
+        let event = channel.hunt_event(return_address.wrapping_sub(1), || channel.next_event(None));
+        check::looked(Reads::Completions, handle, channel.as_fd(), &event);
+        event
     }) {
         Ok(event) => {
             check::event_taken(&event, return_address.wrapping_sub(1));

@@ -145,6 +145,12 @@ impl CompChannel {
         self.living().iter().filter_map(Cq::overlooked).collect()
     }
 
+    /// Do completions lie in a queue of this channel, now?
+    #[must_use]
+    pub fn holds_completions(&self) -> bool {
+        self.living().iter().any(|cq| !cq.is_empty())
+    }
+
     /// A thread is about to sleep on the channel.
     pub(super) fn watch(&self) {
         if self.is_watched() {

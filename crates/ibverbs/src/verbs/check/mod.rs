@@ -3,10 +3,12 @@
 //!
 //! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
 //! these look at one word. The calls of the data path are in [`super::checked`].
+mod edge;
 mod objects;
 mod process;
 mod report;
 
+pub use edge::looked;
 pub use objects::*;
 pub use process::{asked_for_fork, at_end, finish};
 pub use report::place;
@@ -15,8 +17,9 @@ use crate::abi::{ibv_cq_ex, ibv_qp_ex};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
+use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
 /// Asks for the check, if it is set and neither empty nor 0.
 pub const VARIABLE: &str = "ADVERB_CHECK";
@@ -24,6 +27,9 @@ pub const VARIABLE: &str = "ADVERB_CHECK";
 pub const SUPPRESS: &str = "ADVERB_CHECK_SUPPRESS";
 /// The exit status of a program that was reported on, and would have ended with 0.
 pub const EXIT: &str = "ADVERB_CHECK_EXIT";
+
+/// The file to which reports are added, too, a line each ([`adverb_check::Told`]).
+pub const REPORTS: &str = "ADVERB_CHECK_REPORTS";
 
 /// Locks under which a queue pair is posted to, so that the ledger has requests in their order.
 const LOCKS: usize = 64;
@@ -33,11 +39,14 @@ pub struct Check {
     ledger: Mutex<Ledger>,
     posting: [Mutex<()>; LOCKS],
     suppressions: Suppressions,
+    reports: Option<PathBuf>,
     exit: Option<i32>,
     /// Reports so far.
     told: AtomicU64,
     /// Failed completions whose undefined fields were filled.
     pub(super) filled: AtomicU64,
+    /// A thread looks after events that were left.
+    watches: AtomicBool,
     /// The process that is checked; its children begin anew.
     process: AtomicI32,
 }
@@ -101,9 +110,11 @@ impl Check {
             ledger: Mutex::default(),
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
+            reports: adverb_link::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
             exit: adverb_link::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
+            watches: AtomicBool::new(false),
             process: AtomicI32::new(std::process::id() as i32),
         }
     }

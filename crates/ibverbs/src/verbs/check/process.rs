@@ -135,6 +135,8 @@ unsafe extern "C" fn after_fork_child() {
             check.unlock();
         }
         check.told.store(0, Ordering::Relaxed);
+        // Only this thread is in the child.
+        check.watches.store(false, Ordering::Relaxed);
         // SAFETY: asks.
         check.process.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     }

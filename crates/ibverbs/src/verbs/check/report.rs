@@ -1,8 +1,10 @@
 //! Where the program's calls come from, and reports in words.
 use super::Check;
-use crate::verbs::notify::{module_of, name_code};
-use adverb_check::{Place, Report};
+use crate::verbs::notify::{module_of, name_code, name_code_with_path};
+use adverb_check::{Place, Report, Told};
+use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hasher};
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 /// Modules of the device and of the C library: the place that matters is behind them.
@@ -12,20 +14,29 @@ const CALLERS: usize = 2;
 /// So many calls of a way count.
 const DEPTH: usize = 12;
 
+fn is_ours(address: Place) -> bool {
+    let module = module_of(address);
+    OURS.iter().any(|ours| module.starts_with(ours))
+}
+
 /// The calls of the program that led here, the last one first.
 fn stack() -> Vec<Place> {
     let mut all = Vec::with_capacity(DEPTH);
     backtrace::trace(|frame| {
         let address = (frame.ip() as usize).wrapping_sub(1);
-        let is_ours = || {
-            let module = module_of(address);
-            OURS.iter().any(|ours| module.starts_with(ours))
-        };
-        if !all.is_empty() || !is_ours() {
+        if !all.is_empty() || !is_ours(address) {
             all.push(address);
         }
         all.len() < DEPTH
     });
+    all
+}
+
+/// The call of the program that led here, and its callers as far as reports name them.
+pub(super) fn callers() -> Vec<Place> {
+    let mut all = stack();
+    all.truncate(1 + CALLERS);
+    all.retain(|address| !is_ours(*address));
     all
 }
 
@@ -47,12 +58,14 @@ impl Check {
     /// Says it, unless it is suppressed.
     pub(super) fn report(&self, report: &Report) {
         let stack = stack();
+        // Of the call that the report is made in its callers are known.
+        let callers = |at: Place| {
+            let of = stack.split_first().filter(|(first, _)| **first == at);
+            of.into_iter().flat_map(|(_, rest)| rest.iter().take(CALLERS).copied())
+        };
         let name = |(what, at): &(&str, Place)| {
             let mut text = format!("{what} at {}", name_code(*at));
-            // Of the call that the report is made in its callers are known.
-            if stack.first() == Some(at) {
-                stack[1..].iter().take(CALLERS).for_each(|at| text += &format!(", from {}", name_code(*at)));
-            }
+            callers(*at).for_each(|at| text += &format!(", from {}", name_code(at)));
             text
         };
         let places: Vec<_> = report.places.iter().map(name).collect();
@@ -63,5 +76,23 @@ impl Check {
         }
         self.told.fetch_add(1, Ordering::Relaxed);
         log::warn!("check: {}: {words}", report.code);
+        let Some(file) = &self.reports else { return };
+        let named = |what: &str, at| (what.to_owned(), name_code_with_path(at));
+        let with_callers = |(what, at): &(&str, Place)| {
+            let own = std::iter::once(named(what, *at));
+            let of_program = callers(*at).filter(|at| !is_ours(*at));
+            own.chain(of_program.map(|at| named("from", at))).collect::<Vec<_>>()
+        };
+        let told = Told {
+            process: std::process::id(),
+            code: report.code,
+            text: report.text.clone(),
+            places: report.places.iter().flat_map(with_callers).collect(),
+        };
+        // Not made anew: who asked for it removes it when nobody reads it any more.
+        let added = OpenOptions::new().append(true).open(file);
+        if let Err(e) = added.and_then(|mut file| file.write_all(format!("{told}\n").as_bytes())) {
+            log::debug!("check: the report cannot be added to {}: {e}", file.display());
+        }
     }
 }

@@ -1,0 +1,138 @@
+//! Events that are left where an edge-triggered `epoll` tells of new ones alone.
+use crate::report::Reporter;
+use crate::{Code, Place};
+use std::collections::HashMap;
+use std::fmt;
+
+/// What the events of a descriptor are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Completion events, of a channel.
+    Completions,
+    /// Asynchronous events, of a context.
+    Asynchronous,
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reads::Completions => "completion events",
+            Reads::Asynchronous => "asynchronous events",
+        })
+    }
+}
+
+/// A descriptor that events are taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The program's number of it.
+    pub number: i32,
+    /// Which file it is: another one has the number later.
+    pub file: u64,
+    /// The program's handle of what it is of.
+    pub handle: usize,
+}
+
+/// An event was taken, others were left, and nobody has come for them yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// In which descriptor.
+    pub of: Descriptor,
+    /// What they are.
+    pub reads: Reads,
+    /// The thread that took the last event.
+    pub thread: i32,
+    /// Events taken so far.
+    pub taken: u64,
+}
+
+/// Of one descriptor.
+#[derive(Debug)]
+struct Edge {
+    file: u64,
+    handle: usize,
+    reads: Reads,
+    thread: i32,
+    taken: u64,
+    left: bool,
+    /// The program goes on until it finds nothing; or it was reported.
+    settled: bool,
+    /// The calls that took the last event.
+    way: Vec<Place>,
+}
+
+/// Of all descriptors, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Edges {
+    by_number: HashMap<i32, Edge>,
+}
+
+impl Edges {
+    fn of(&mut self, d: Descriptor, reads: Reads) -> &mut Edge {
+        let new = || Edge {
+            file: d.file,
+            handle: d.handle,
+            reads,
+            thread: 0,
+            taken: 0,
+            left: false,
+            settled: false,
+            way: vec![],
+        };
+        let edge = self.by_number.entry(d.number).or_insert_with(new);
+        if edge.file != d.file {
+            *edge = new();
+        }
+        edge
+    }
+
+    /// Answers whether it is to be watched.
+    pub(crate) fn taken(&mut self, d: Descriptor, reads: Reads, left: bool, thread: i32) -> bool {
+        let edge = self.of(d, reads);
+        edge.taken += 1;
+        (edge.left, edge.thread) = (left, thread);
+        left && !edge.settled
+    }
+
+    pub(crate) fn taken_by(&mut self, d: Descriptor, way: Vec<Place>) {
+        if let Some(edge) = self.by_number.get_mut(&d.number).filter(|edge| edge.file == d.file) {
+            edge.way = way;
+        }
+    }
+
+    pub(crate) fn found_empty(&mut self, d: Descriptor, reads: Reads) {
+        let edge = self.of(d, reads);
+        (edge.left, edge.settled) = (false, true);
+    }
+
+    pub(crate) fn left(&self) -> Vec<Left> {
+        let all = self.by_number.iter().filter(|(_, edge)| edge.left && !edge.settled);
+        let left = |(number, edge): (&i32, &Edge)| {
+            let of = Descriptor { number: *number, file: edge.file, handle: edge.handle };
+            Left { of, reads: edge.reads, thread: edge.thread, taken: edge.taken }
+        };
+        all.map(left).collect()
+    }
+
+    pub(crate) fn gone(&mut self, d: Descriptor) {
+        self.by_number.retain(|number, edge| *number != d.number || edge.file != d.file);
+    }
+
+    pub(crate) fn overslept(&mut self, left: Left, epoll: i32, reporter: &mut Reporter) {
+        if !self.left().contains(&left) {
+            return;
+        }
+        let Some(edge) = self.by_number.get_mut(&left.of.number) else { return };
+        edge.settled = true;
+        let label = |n: usize| if n == 0 { "last event taken" } else { "called" };
+        let places: Vec<_> = edge.way.iter().enumerate().map(|(n, place)| (label(n), *place)).collect();
+        let (reads, number) = (edge.reads, left.of.number);
+        reporter.say(Code::EdgeNotDrained, &places, || {
+            format!(
+                "{reads} are left in descriptor {number}, which the epoll with descriptor {epoll} watches edge-triggered, and the \
+                 thread that took the last one sleeps there without a time limit: an edge tells of new events alone, so take \
+                 events until there are none (EAGAIN) before the next epoll_wait"
+            )
+        });
+    }
+}

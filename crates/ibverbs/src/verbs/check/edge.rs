@@ -1,0 +1,201 @@
+//! Events that are left in a descriptor which an edge-triggered `epoll` watches.
+//!
+//! What a program sleeps in is seen in `/proc`, and only when it may matter: an event was taken,
+//! others were left, and the program has never yet looked until there was none. From then on a
+//! thread of ours looks now and then, until somebody has come for the rest. It says something when
+//! nothing but the program's own thread could come for it: the one that took the last event, asleep
+//! without a time limit in the very `epoll`.
+use super::report::callers;
+use super::{Check, check};
+use crate::abi::ibv_comp_channel;
+use crate::handles::live;
+use adverb_check::{Descriptor, Left, Reads};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Who has left events and sleeps is given so long.
+const LEFT_FOR: Duration = Duration::from_millis(500);
+/// How often the thread looks.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The program has looked for an event in a descriptor.
+pub fn looked<T>(reads: Reads, handle: usize, descriptor: BorrowedFd<'_>, event: &Result<T, Errno>) {
+    let Some(check) = check() else { return };
+    let Ok(found) = nix::sys::stat::fstat(descriptor) else { return };
+    let of = Descriptor { number: descriptor.as_raw_fd(), file: found.st_ino, handle };
+    match event {
+        Ok(_) => {
+            let (left, thread) = (is_readable(descriptor), nix::unistd::gettid().as_raw());
+            if check.tell(|ledger| ledger.taken_from(of, reads, left, thread)) {
+                let way = callers();
+                check.tell(|ledger| ledger.taken_by(of, way));
+                check.watch();
+            }
+        }
+        Err(Errno::EAGAIN) => check.tell(|ledger| ledger.found_empty(of, reads)),
+        Err(_) => {}
+    }
+}
+
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+impl Check {
+    /// Sees to it that a thread looks after what is left.
+    fn watch(&'static self) {
+        if self.watches.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // The program's handlers run on its own threads.
+        let mut old = SigSet::empty();
+        let blocked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
+        let look = || self.look_after();
+        let spawned =
+            blocked.is_ok() && std::thread::Builder::new().name("adverb-check".into()).spawn(look).is_ok();
+        let _ = blocked.and_then(|()| pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&old), None));
+        if !spawned {
+            self.watches.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn look_after(&self) {
+        let mut asleep: Vec<(Left, i32, Instant)> = Vec::new();
+        loop {
+            std::thread::sleep(PACE);
+            let all = self.tell(|ledger| ledger.left());
+            if all.is_empty() {
+                self.watches.store(false, Ordering::SeqCst);
+                // What was left since then has a thread of its own, or this one.
+                if self.tell(|ledger| ledger.left().is_empty()) || self.watches.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+            asleep.retain(|(left, _, _)| all.contains(left));
+            for left in all {
+                self.look_at(left, &mut asleep);
+            }
+        }
+    }
+
+    fn look_at(&self, left: Left, asleep: &mut Vec<(Left, i32, Instant)>) {
+        let before = asleep.iter().position(|(of, _, _)| *of == left);
+        match (still_left(left.of), before) {
+            (None, _) => self.tell(|ledger| ledger.descriptor_gone(left.of)),
+            (Some(still), before) => {
+                match (sleeps_at_edge(left).filter(|_| still && matters(left)), before) {
+                    (Some(epoll), None) => asleep.push((left, epoll, Instant::now())),
+                    (Some(epoll), Some(at)) if asleep[at].1 != epoll => {
+                        asleep[at] = (left, epoll, Instant::now())
+                    }
+                    (Some(epoll), Some(at)) if asleep[at].2.elapsed() >= LEFT_FOR => {
+                        self.tell(|ledger| ledger.overslept(left, epoll));
+                    }
+                    (Some(_), Some(_)) | (None, None) => {}
+                    (None, Some(at)) => drop(asleep.swap_remove(at)),
+                }
+            }
+        }
+    }
+}
+
+/// Completion events matter only while completions lie in a queue of the channel: a program may
+/// take an event for one of any of its queues, and poll them all.
+fn matters(left: Left) -> bool {
+    match left.reads {
+        Reads::Completions => {
+            live(left.of.handle as *mut ibv_comp_channel).is_ok_and(|obj| obj.channel.holds_completions())
+        }
+        Reads::Asynchronous => true,
+    }
+}
+
+/// Do events wait in a descriptor? None if there is none of this file any more. Looked at through
+/// one of our own, as the program may close its at any time.
+fn still_left(of: Descriptor) -> Option<bool> {
+    let path = format!("/proc/self/fd/{}", of.number);
+    // What has the number now may be anything, which to open may have a meaning.
+    if std::fs::metadata(&path).ok()?.ino() != of.file {
+        return None;
+    }
+    let own = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    (own.metadata().ok()?.ino() == of.file).then(|| is_readable(own.as_fd()))
+}
+
+/// The `epoll` in which the thread sleeps that took the last event, if it watches the descriptor
+/// for edges.
+fn sleeps_at_edge(left: Left) -> Option<i32> {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", left.thread)).ok()?;
+    let epoll = endless_epoll(&call)?;
+    let watched = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")).ok()?;
+    watched.lines().any(|line| is_at_edge(line, left.of.file)).then_some(epoll)
+}
+
+/// The descriptor of an `epoll_wait` without a time limit, of a line of `/proc/PID/syscall`.
+fn endless_epoll(line: &str) -> Option<i32> {
+    let mut words = line.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let hex = |w: &str| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok();
+    let arguments: Vec<u64> = words.map_while(hex).take(6).collect();
+    let limit = *arguments.get(3)?;
+    #[cfg(target_arch = "x86_64")]
+    let waits = number == libc::SYS_epoll_wait || number == libc::SYS_epoll_pwait;
+    #[cfg(not(target_arch = "x86_64"))]
+    let waits = number == libc::SYS_epoll_pwait;
+    // One has milliseconds, the other the address of a time.
+    let endless =
+        (waits && (limit as u32).cast_signed() < 0) || (number == libc::SYS_epoll_pwait2 && limit == 0);
+    endless.then_some(*arguments.first()? as i32)
+}
+
+/// Does a line of an `epoll`'s `/proc/PID/fdinfo` say that it watches this file for edges? Who asks
+/// for one event each time (`EPOLLONESHOT`) asks again, and is told then.
+fn is_at_edge(line: &str, file: u64) -> bool {
+    let words = || line.split_whitespace();
+    let events = words().skip_while(|w| *w != "events:").nth(1).and_then(|w| u32::from_str_radix(w, 16).ok());
+    let ino = words().find_map(|w| u64::from_str_radix(w.strip_prefix("ino:")?, 16).ok());
+    let has = |bit: i32| events.is_some_and(|events| events & bit.cast_unsigned() != 0);
+    ino == Some(file) && has(libc::EPOLLIN) && has(libc::EPOLLET) && !has(libc::EPOLLONESHOT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CHK-12: only sleep without a limit counts, and only in an epoll that tells of edges.
+    #[test]
+    fn an_edge_and_an_endless_sleep_are_known() {
+        let line = |number: libc::c_long, limit: &str| {
+            format!("{number} 0x5 0x7fe658000ba0 0x3ff {limit} 0x0 0x0 0x7fe6609e4a30 0x7fe661126f36\n")
+        };
+        for (number, limit, epoll) in [
+            (libc::SYS_epoll_pwait, "0xffffffff", Some(5)),
+            (libc::SYS_epoll_pwait, "0xffffffffffffffff", Some(5)),
+            (libc::SYS_epoll_pwait, "0x5dc", None),
+            (libc::SYS_epoll_pwait2, "0x0", Some(5)),
+            (libc::SYS_epoll_pwait2, "0x7fe660", None),
+            (libc::SYS_read, "0xffffffff", None),
+        ] {
+            assert_eq!(endless_epoll(&line(number, limit)), epoll, "{number} {limit}");
+        }
+        assert_eq!(endless_epoll("running\n"), None);
+        for (events, ino, expected) in [
+            ("80000019", "97133d", true),
+            ("19", "97133d", false),
+            ("c0000019", "97133d", false),
+            ("80000018", "97133d", false),
+            ("80000019", "97133e", false),
+        ] {
+            let line =
+                format!("tfd:        3 events: {events} data:                3  pos:0 ino:{ino} sdev:f");
+            assert_eq!(is_at_edge(&line, 0x97133d), expected, "{line}");
+        }
+        assert!(!is_at_edge("flags:\t02000002", 0));
+    }
+}
