@@ -2,6 +2,7 @@
 //! in order of posting, and from that what every packet, write to memory, and completion has to be.
 use adverb_engine::{QpType, SendFlags, SendOp, Sge, Time, WcOpcode, WcStatus};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 mod completions;
 pub(crate) mod cq;
@@ -41,6 +42,8 @@ pub(crate) struct Op {
     pub(crate) executed_at: u64,
     /// READ: where the bytes come from.
     pub(crate) sources: Pieces,
+    /// READ: the PSNs that its responder was asked for again.
+    pub(crate) again: Vec<Range<u64>>,
     /// Atomics: old value.
     pub(crate) result: Option<u64>,
     /// Bytes of the answer placed.
@@ -76,6 +79,7 @@ impl Op {
             executed: false,
             executed_at: 0,
             sources: Vec::new(),
+            again: Vec::new(),
             result: None,
             placed: 0,
             refused: None,

@@ -339,10 +339,16 @@ impl World {
         }
         self.take_receive(q, headers, expect)?;
         let now = self.step;
+        let mut again = None;
         let end = &mut self.ends[q];
         if end.is_reliable() {
             let up = matches!(end.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
             end.rx.nak_due |= up && (expect.rnr || meta.psn > end.rx.next);
+            if up && meta.psn < end.rx.next {
+                let len = headers.reth.map_or(0, |r| u64::from(r.len));
+                let psns = len.div_ceil(end.mtu()).max(1);
+                again = Some(meta.psn..meta.psn + psns);
+            }
             if expect.psns > 0 && expect.fatal.is_none_or(|f| f.requester.is_none()) {
                 end.rx.next += expect.psns;
                 (end.rx.nak_due, end.rx.nak_sent) = (false, false);
@@ -352,6 +358,9 @@ impl World {
         end.doomed |= expect.fatal.is_some();
         let flow = &mut self.ends[meta.qp].flow;
         let op = &mut flow.ops[meta.op];
+        if matches!(op.op, SendOp::Read(_)) {
+            op.again.extend(again);
+        }
         match expect.fatal.and_then(|f| f.requester) {
             Some(requester) => op.refused = op.refused.or(Some(requester)),
             None => {

@@ -86,13 +86,17 @@ impl World {
         let flow = &mut self.ends[peer].flow;
         let of = |o: &Op| at.is_ok_and(|at| o.first <= at && at < o.first + o.packets);
         let op = flow.ops[..flow.started].iter_mut().rfind(|o| of(o));
-        // A copy of a READ that was answered before harms nobody.
-        if broken
-            && let Some(op) = op
+        if let Some(op) = op
             && op.executed_at > 0
         {
+            // What was asked for again is refused, but the connection goes on. It need not have
+            // been answered before: a READ that came early and waited may be executed just before
+            // its repetition comes, which asks for less of it and takes its place. The rest, asked
+            // for later, is a repetition, too, and may be the first to meet the hole.
+            let repeated = at.is_ok_and(|at| op.again.iter().any(|psns| psns.contains(&at)));
+            ensure!(broken || repeated, "request {}: a READ fails, but the connection goes on", op.id);
             op.refused = op.refused.or(Some(WcStatus::RemOpErr));
-            self.ends[q].doomed = true;
+            self.ends[q].doomed |= broken;
         }
         Ok(())
     }

@@ -420,6 +420,9 @@ impl Requester {
             self.complete(config, self.sq.head, effects);
             self.sq.head += 1;
         }
+        // The cursor may stand on a local request that was done before a loss and has gone now.
+        // Another request will take its slot.
+        self.cur.idx = self.cur.idx.max(self.sq.head);
     }
 
     /// Completes a request with success, if it asked for a completion.

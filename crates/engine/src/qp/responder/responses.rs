@@ -45,9 +45,9 @@ pub(super) struct Response {
     /// Of its next packet.
     pub(super) psn: Psn,
     pub(super) msn: u32,
-    /// Answers a repeated request. If it fails the connection goes on: the request was performed
-    /// before, and the repetition may be an old copy from the network. The peer gets the NAK all
-    /// the same.
+    /// Answers a repeated request. If it fails the connection goes on: the request was taken
+    /// before, though a READ need not have been answered, and the repetition may be an old copy
+    /// from the network. The peer gets the NAK all the same.
     pub(super) duplicate: bool,
     pub(super) body: Body,
 }

@@ -2,7 +2,7 @@
 use super::harness::*;
 use crate::wr::SendOp;
 use crate::*;
-use adverb_wire::{NakCode, Operation, Syndrome, rnr_timer_us};
+use adverb_wire::{NakCode, Operation, Reth, Syndrome, rnr_timer_us};
 use core::time::Duration;
 use std::boxed::Box;
 use std::vec::Vec;
@@ -481,6 +481,51 @@ fn each_message_has_its_own_rnr_retries() {
     let done = p.sides[0].sends();
     assert!(done.len() == 4 && done.iter().all(|c| c.status == WcStatus::Success), "{done:?}");
     assert_eq!(p.sides[0].qp.counters().rnr_naks, 4);
+}
+
+/// After a loss the cursor may stand on a bind that was done before, and an ACK takes it off the
+/// queue. The request that takes its slot has its turn last, not next.
+#[test]
+fn a_request_in_the_slot_of_a_local_one_that_was_next_waits_its_turn() {
+    let setup = small();
+    let mut p = Pair::new(Setup { cap: QpCap { max_send_wr: 4, ..setup.cap }, ..setup });
+    p.fate = drop_nth(0, |f| f.from == 0);
+    let mr = p.sides[0].key;
+    let mw = p.sides[0].keys.alloc_mw(PD, keys::MwType::Type2, 0x77_0000).unwrap();
+    let access = Access::REMOTE_WRITE;
+    let bind = wr::MwBind { mw, new_key: mw ^ 1, mr, addr: BASE, len: 64, access };
+    let post = |p: &mut Pair, n: u8| {
+        let at = usize::from(n) * 100;
+        p.sides[0].fill(at, 100, n);
+        let to = p.sides[1].remote(at);
+        p.post(0, n.into(), SendOp::Write(to), at, 100);
+    };
+    post(&mut p, 1);
+    p.post(0, 2, SendOp::BindMw(bind), 0, 0);
+    p.pump(0);
+    p.advance(p.sides[0].qp.poll_timeout().unwrap().since(p.now));
+    // The host sends one packet only, and is not back before the answer.
+    assert_eq!(p.pump_some(0, 1), 1);
+    p.deliver();
+    p.pump(1);
+    p.deliver();
+    let done = |p: &mut Pair| p.sides[0].sends().iter().map(|c| c.wr_id).collect::<Vec<_>>();
+    assert_eq!(done(&mut p), [1, 2]);
+    for n in 3..=6 {
+        post(&mut p, n);
+    }
+    p.log.clear();
+    p.run();
+    let sent: Vec<_> = p.log.iter().filter(|f| f.from == 0).map(|f| (f.psn(), f.headers.reth)).collect();
+    let due: Vec<_> = (3..=6_u32)
+        .map(|n| {
+            let remote = p.sides[1].remote(n as usize * 100);
+            (0xff_fff0 + n - 2, Some(Reth { va: remote.va, rkey: remote.rkey, len: 100 }))
+        })
+        .collect();
+    assert_eq!(sent, due);
+    assert!((3..=6).all(|n| p.sides[1].holds(usize::from(n) * 100, 100, n)));
+    assert_eq!(done(&mut p), [3, 4, 5, 6]);
 }
 
 /// A NAK that ends the connection is as easily lost as any packet: the request that comes again
