@@ -65,7 +65,9 @@
 //!   RTU, MRA or REJ. A repeated DREQ: DREP. Repeated RTU and DREP change nothing.
 //! - A REQ with the queue pair or id of a connection that stands: the peer has forgotten that one.
 //!   It ends with [`Ending::Stale`], the REQ is refused with [`RejectReason::STALE_CONNECTION`],
-//!   and the next attempt is taken. One that was only asked for makes way at once.
+//!   and the next attempt is taken. One that was only asked for makes way at once. One that is
+//!   replied to but not confirmed stays, and the REQ is refused alike: REP or RTU will tell which
+//!   of both the peer has forgotten.
 //! - DREQs that cross answer each other; both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
 //! - A passive side that lets go of an id after its REP sends a REJ and goes on with the REP: the
 //!   REJ may be lost, and the REP brings it to light.

@@ -161,22 +161,29 @@ impl Endpoint {
     }
 
     /// A peer uses what belongs to `older` for another connection. One that it had only asked for
-    /// is over without further ado. Says whether it stood, so that the new one must wait until it
-    /// has ended.
+    /// is over without further ado, one that stood is ended. Says whether the new one has to be
+    /// refused.
     fn forgotten_by_peer(&mut self, now: Time, older: u32) -> bool {
         let Some(conn) = self.conns.get(&older) else { return false };
         match conn.state {
-            State::ReqReceived | State::RepSent | State::MraRepReceived => {
+            State::ReqReceived => {
                 self.event(older, Event::Rejected(local_rejection(RejectReason::TIMEOUT)));
                 self.go_idle(older);
                 false
             }
-            State::RepReceived | State::Established | State::DreqSent => {
+            State::Established | State::DreqSent => {
                 self.begin_disconnect(now, older, Dreq::default());
                 self.ended(now, older, Ending::Stale);
                 true
             }
-            State::Timewait => true,
+            // Not known to be connected, so there is nothing to disconnect, as with Linux. The other
+            // may be one that the peer gave up long ago and the network has held back, and the peer
+            // may have confirmed this one. If it has forgotten it, it refuses the REP, or the RTU.
+            State::RepSent | State::MraRepReceived => {
+                self.send_again(older);
+                true
+            }
+            State::RepReceived | State::Timewait => true,
             _ => false,
         }
     }

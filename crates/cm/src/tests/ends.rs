@@ -47,6 +47,97 @@ fn a_reply_of_a_queue_pair_in_use_is_refused() {
     assert_eq!(rejection.reason, RejectReason::STALE_CONNECTION);
 }
 
+/// CM-5. The peer has given up on a request and uses its queue pair for what it accepts; then the
+/// request comes, late.
+#[test]
+fn a_reply_outlasts_a_late_request_of_the_same_queue_pair() {
+    let mut pair = Pair::new();
+    pair.a.listen(SERVICE, None).unwrap();
+    let back = ConnectRequest { ca_guid: 2, qpn: 22, ..request(path().reversed()) };
+    let given_up = pair.b.connect(pair.now, &back).unwrap();
+    let late = pair.sent_by_b()[0];
+    pair.b.release(pair.now, given_up).unwrap();
+    let farewell = pair.sent_by_b()[0];
+    pair.give_a(&farewell);
+    let (a, b) = pair.replied();
+    pair.give_a(&late);
+    assert_eq!((pair.a.state(a), pair.a.poll_event()), (Some(State::RepReceived), None));
+    let sent = pair.sent_by_a();
+    assert_eq!(kinds(&sent), [MadKind::Rej], "no DREQ of what is not confirmed");
+    assert_eq!(rej(&sent[0]).reason(), RejectReason::STALE_CONNECTION);
+    pair.give_b(&sent[0]);
+    pair.a.established(a).unwrap();
+    pair.carry();
+    assert_eq!((pair.b.poll_event(), pair.b.poll_event()), (Some((b, Event::Established)), None));
+    assert_eq!(pair.a.poll_event(), None);
+}
+
+/// CM-5.
+#[test]
+fn a_reply_that_the_peer_has_forgotten_ends_when_it_is_confirmed() {
+    let mut pair = Pair::new();
+    let (a, _) = pair.replied();
+    pair.a.listen(SERVICE, None).unwrap();
+    // The process at the other end has died; another with the same queue pair connects.
+    pair.b = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
+    let back = ConnectRequest { ca_guid: 2, qpn: 22, ..request(path().reversed()) };
+    pair.b.connect(pair.now, &back).unwrap();
+    pair.carry();
+    let Some((_, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    assert_eq!((rejection.reason, pair.a.poll_event()), (RejectReason::STALE_CONNECTION, None));
+    pair.a.established(a).unwrap();
+    pair.carry();
+    let ended = pair.a.poll_event();
+    let Some((id, Event::Disconnected(Ending::Rejected(rejection)))) = ended else { panic!("{ended:?}") };
+    assert_eq!((id, rejection.reason), (a, RejectReason::INVALID_COMMUNICATION_ID));
+    // The next attempt is taken, even though the older connection is in time-wait.
+    let again = pair.b.connect(pair.now, &back).unwrap();
+    pair.carry();
+    assert!(matches!(pair.a.poll_event(), Some((_, Event::Request { .. }))));
+    assert_eq!(pair.b.state(again), Some(State::ReqSent));
+}
+
+/// CM-5. The same for what is accepted: the REQ that comes late is older, and the RTU on its way.
+#[test]
+fn an_accepted_request_outlasts_a_late_one_of_the_same_queue_pair() {
+    let mut pair = Pair::new();
+    let given_up = pair.a.connect(pair.now, &request(path())).unwrap();
+    let late = pair.sent_by_a()[0];
+    pair.a.release(pair.now, given_up).unwrap();
+    pair.carry();
+    let (a, b) = pair.replied();
+    pair.a.established(a).unwrap();
+    let rtu = pair.sent_by_a()[0];
+    pair.give_b(&late);
+    assert_eq!((pair.b.state(b), pair.b.poll_event()), (Some(State::RepSent), None));
+    assert!(pair.b.holds_qpn(22), "packets to it may be on the way");
+    let sent = pair.sent_by_b();
+    assert_eq!(kinds(&sent), [MadKind::Rep, MadKind::Rej]);
+    assert_eq!(rej(&sent[1]).reason(), RejectReason::STALE_CONNECTION);
+    pair.give_b(&rtu);
+    sent.iter().for_each(|mad| pair.give_a(mad));
+    pair.carry();
+    assert_eq!((pair.b.poll_event(), pair.b.poll_event()), (Some((b, Event::Established)), None));
+    assert_eq!(pair.a.poll_event(), None);
+}
+
+/// CM-5.
+#[test]
+fn an_accepted_request_that_the_peer_has_forgotten_ends() {
+    let mut pair = Pair::new();
+    let (_, b) = pair.replied();
+    // The process at the other end has died; another with the same queue pair connects.
+    pair.a = Endpoint::new(Config { first: 0x900, transaction: 9, ..Config::default() });
+    let again = pair.a.connect(pair.now, &request(path())).unwrap();
+    pair.carry();
+    let Some((id, Event::Rejected(rejection))) = pair.a.poll_event() else { panic!("not rejected") };
+    assert_eq!((id, rejection.reason), (again, RejectReason::STALE_CONNECTION));
+    let Some((id, Event::Rejected(rejection))) = pair.b.poll_event() else { panic!("not rejected") };
+    assert_eq!((id, rejection.reason), (b, RejectReason::INVALID_COMMUNICATION_ID));
+    // The next attempt is taken.
+    pair.requested(&request(path()));
+}
+
 /// CM-5.
 #[test]
 fn a_request_that_the_peer_has_forgotten_makes_way() {

@@ -28,6 +28,8 @@ pub(super) struct End {
     pub made: bool,
     /// The program said farewell, with these words.
     pub hung_up: bool,
+    /// Of a passive end that has agreed: its host and queue pair.
+    pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<Outcome>,
 }
 
@@ -65,6 +67,9 @@ impl End {
 pub(super) struct Attempt {
     pub active: End,
     pub passive: Vec<End>,
+    /// Host and queue pair that the active end has confirmed, and sends to. A process that takes
+    /// the place of one that died may take a late copy of the same request; that end hears nothing.
+    pub confirmed: Option<(usize, u32)>,
     /// What the end that hung up said, by who: active, passive.
     pub farewell: [Vec<u8>; 2],
 }
@@ -90,7 +95,7 @@ impl Attempt {
         if made > 1 {
             return wrong("one connection has two passive ends");
         }
-        if made == 1 && !self.active.made {
+        if self.passive.iter().any(|end| end.made && end.queue_pair != self.confirmed) {
             return wrong("a connection that the active end has not confirmed");
         }
         if self.is_torn() {

@@ -6,7 +6,8 @@ use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_cm::mad::{Rep, Req};
 use adverb_cm::{
-    Accept, ConnectRequest, Data, Ece, Ending, Event, Id, Path, QpKind, RejectReason, State, Timing,
+    Accept, ConnectRequest, Data, Ece, Ending, Event, Id, MAD_LEN, MadKind, Path, QpKind, RejectReason,
+    State, Timing,
 };
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ impl World {
                 let host = self.processes[who].host;
                 ensure!(transmit.path.local == address(host), "a MAD from another host's address");
                 self.mix(u64::from(transmit.mad[17]) << 8 | who as u64);
+                self.note(|| format!("process {who} sends {}", mad_words(&transmit.mad)));
                 self.net.send(self.now, transmit.path, &transmit.mad);
             }
             let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
@@ -202,7 +204,9 @@ impl World {
             mine.qpn = Some(qpn);
         }
         self.processes[who].endpoint.accept(now, id, &accept).map_err(refused)?;
-        mine.end(&mut self.attempts).agreed = true;
+        let end = mine.end(&mut self.attempts);
+        end.agreed = true;
+        end.queue_pair = Some((host, qpn));
         self.note(|| {
             format!("process {who}: {id:?} accepts connection {}, queue pair {qpn:#x}", mine.attempt)
         });
@@ -244,14 +248,17 @@ impl World {
         }
         self.processes[who].endpoint.established(id).map_err(refused)?;
         mine.end(&mut self.attempts).made = true;
+        self.attempts[mine.attempt].confirmed = mine.peer;
         self.stands(who, id);
         Ok(())
     }
 
-    /// Data of the peer has come before its RTU: so it has confirmed.
+    /// Data of the peer has come before its RTU: so it has confirmed, and this very queue pair.
     fn heard(&mut self, who: usize, id: Id) -> Check {
-        let Some(mine) = self.processes[who].mine.get(&id) else { return Ok(()) };
-        let confirmed = self.attempts[mine.attempt].active.made;
+        let process = &self.processes[who];
+        let Some(mine) = process.mine.get(&id) else { return Ok(()) };
+        let queue_pair = mine.qpn.map(|qpn| (process.host, qpn));
+        let confirmed = queue_pair.is_some() && queue_pair == self.attempts[mine.attempt].confirmed;
         if confirmed && self.processes[who].endpoint.state(id) == Some(State::RepSent) {
             self.processes[who].endpoint.established(id).map_err(refused)?;
         }
@@ -370,6 +377,14 @@ fn request(path: Path, service_id: u64, host: usize, qpn: u32, attempt: usize) -
         private_data: data(attempt),
         ece: Ece::default(),
     }
+}
+
+/// What a MAD is, and whose: the sender's id and the one that it brings back, then its transaction.
+pub(super) fn mad_words(mad: &[u8; MAD_LEN]) -> String {
+    let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|n| mad[at + n]));
+    let (kind, ids) = (MadKind::of(mad), word(24));
+    let kind = kind.map_or_else(String::new, |kind| format!("{kind:?}"));
+    format!("{kind} {} to {}, {:#x}", ids >> 32, ids as u32, word(8))
 }
 
 fn short(event: &Event) -> String {

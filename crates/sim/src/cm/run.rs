@@ -2,6 +2,7 @@
 use super::Report;
 use super::net::{Flying, host_of};
 use super::process::{PREFIX_BITS, Process, SERVICE};
+use super::program::mad_words;
 use super::world::World;
 use crate::verdict::{Check, Violation, ensure};
 use adverb_cm::{MAD_LEN, Path, Route, Time, answer_for_nobody, route};
@@ -106,6 +107,10 @@ impl World {
             Route::All => true,
         };
         let owner = self.processes.iter().position(|p| p.alive && p.host == host && is_owner(p));
+        self.note(|| {
+            let whom = owner.map_or_else(|| format!("host {host}, nobody"), |who| format!("process {who}"));
+            format!("{} comes to {whom}", mad_words(mad))
+        });
         let Some(who) = owner else {
             if let Some(answer) = answer_for_nobody(mad) {
                 self.net.send(self.now, path, &answer);
