@@ -176,9 +176,10 @@ impl Endpoint {
                 self.ended(now, older, Ending::Stale);
                 true
             }
-            // Not known to be connected, so there is nothing to disconnect, as with Linux. The other
-            // may be one that the peer gave up long ago and the network has held back, and the peer
-            // may have confirmed this one. If it has forgotten it, it refuses the REP, or the RTU.
+            // Not known to be connected, so there is nothing to disconnect, as with Linux. The
+            // other may be one that the peer gave up long ago and the network has held back, and
+            // the peer may have confirmed this one. If it has forgotten it, it refuses the REP, or
+            // the RTU.
             State::RepSent | State::MraRepReceived => {
                 self.send_again(older);
                 true
