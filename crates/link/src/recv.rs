@@ -35,7 +35,8 @@ const RC_ACK: u8 = 0x11;
 impl UdpLink {
     /// Receives without waiting what a system call or a few give, and hands about `budget` packets
     /// at most (a datagram of joined packets is never split) to `sink`, in the order of each
-    /// socket. Gives back how many. More may be left unless it gives back 0.
+    /// socket, but for an ACK that ends a run of requests, which comes before them. Gives back how
+    /// many. More may be left unless it gives back 0.
     ///
     /// Only one thread at a time takes from a socket: while another one does, this gives back 0 for
     /// it. After a wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]:
