@@ -2,6 +2,7 @@
 //! waits.
 mod congestion;
 mod direct;
+mod direct_post;
 mod ends;
 mod forged;
 mod frames;
