@@ -1,6 +1,6 @@
 //! Both ends of every connection, and what they may come to.
 use crate::verdict::{Check, Violation};
-use adverb_cm::Ending;
+use adverb_cm::{Ending, Timing};
 
 /// How an end came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub(super) struct End {
     /// Of a passive end that has agreed: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<Outcome>,
+    /// Of an end that left: DREQs and REJs that the network lost, and whether one was carried.
+    pub dreqs_lost: u32,
+    pub rejs_lost: u32,
+    pub word_carried: bool,
 }
 
 impl End {
@@ -49,15 +53,23 @@ impl End {
         self.hung_up || matches!(self.outcome, Some(Outcome::LetGo | Outcome::GaveUp))
     }
 
+    /// It left, and the network took all that it said of that: each DREQ, or the REJs when it left
+    /// an accepted request and after the last REP.
+    fn left_unheard(&self) -> bool {
+        let all_lost = self.dreqs_lost > u32::from(Timing::LINUX.max_retries) || self.rejs_lost >= 2;
+        self.left() && !self.word_carried && all_lost
+    }
+
     fn is_torn(&self) -> bool {
-        matches!(
+        let unheard = matches!(
             self.outcome,
             Some(
                 Outcome::Died
                     | Outcome::Unanswered
                     | Outcome::Ended(Ending::Unanswered { .. } | Ending::Stale)
             )
-        )
+        );
+        unheard || self.left_unheard()
     }
 }
 

@@ -56,11 +56,27 @@ impl World {
                 ensure!(transmit.path.local == address(host), "a MAD from another host's address");
                 self.mix(u64::from(transmit.mad[17]) << 8 | who as u64);
                 self.note(|| format!("process {who} sends {}", mad_words(&transmit.mad)));
-                self.net.send(self.now, transmit.path, &transmit.mad);
+                let carried = self.net.send(self.now, transmit.path, &transmit.mad);
+                self.count_last_words(who, &transmit.mad, carried);
             }
             let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
             self.note(|| format!("process {who}: {id:?} {}", short(&event)));
             self.on_event(who, id, event)?;
+        }
+    }
+
+    /// Notes of an end that leaves whether the network carries what it says.
+    fn count_last_words(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
+        let local_id = u32::from_be_bytes(std::array::from_fn(|n| mad[24 + n]));
+        let leaving = self.leaving.get(&(who, Id(local_id)));
+        let (Some(kind @ (MadKind::Dreq | MadKind::Rej)), Some(mine)) = (MadKind::of(mad), leaving) else {
+            return;
+        };
+        let end = mine.end(&mut self.attempts);
+        end.word_carried |= carried;
+        match kind {
+            MadKind::Dreq => end.dreqs_lost += u32::from(!carried),
+            _ => end.rejs_lost += u32::from(!carried),
         }
     }
 
@@ -303,6 +319,7 @@ impl World {
         let farewell = words(mine.attempt, usize::from(mine.passive.is_some()));
         self.processes[who].endpoint.disconnect(now, id, &farewell).map_err(refused)?;
         mine.end(&mut self.attempts).hung_up = true;
+        self.leaving.insert((who, id), mine);
         if let Some(mine) = self.processes[who].mine.get_mut(&id) {
             mine.peer = None;
         }
@@ -316,6 +333,7 @@ impl World {
         if end.outcome.is_none() {
             end.over(if end.made { Outcome::LetGo } else { Outcome::GaveUp })?;
         }
+        self.leaving.insert((who, id), mine);
         self.quiet(who, id);
         self.processes[who].mine.remove(&id);
         self.processes[who].endpoint.release(now, id).map_err(refused)
