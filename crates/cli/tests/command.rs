@@ -430,3 +430,68 @@ fn doctor_finds_a_small_limit() {
     assert_eq!(output.status.code(), Some(0), "a warning is no failure: {out}{}", text(&output.stderr));
     assert!(out.contains("warn  descriptors") && out.contains("ulimit -n 4096"), "{out}");
 }
+
+/// Two hosts, `there` and this one, and a bridge between them. What comes to the interfaces may be
+/// longer than what the bridge passes on.
+const BRIDGED: &str = r#"set -e
+apart() { unshare -n sleep 300 & last=$!; until [ "$(readlink /proc/$last/ns/net)" != "$here" ]; do sleep 0.05; done; }
+here=$(readlink /proc/self/ns/net)
+apart; far=$last; trap 'kill $far' EXIT; apart; middle=$last; trap 'kill $far $middle' EXIT
+there() { nsenter -t $far -n "$@"; }; between() { nsenter -t $middle -n "$@"; }
+ip link set lo up; there ip link set lo up
+ip link add here mtu $MTU type veth peer name one mtu $MTU netns $middle
+between ip link add two type veth peer name there mtu $MTU netns $far
+between ip link add bridge type bridge
+for port in one two; do between ip link set $port master bridge; between ip link set $port up; done
+between ip link set bridge up
+ip addr add 192.0.2.1/24 dev here; ip link set here up
+there ip addr add 192.0.2.2/24 dev there; there ip link set there up
+until "$ADVERB" devices | grep -q adverb_here && there "$ADVERB" devices | grep -q adverb_there; do sleep 0.05; done
+there env $VARIABLE "$ADVERB" doctor --listen 192.0.2.2 & waits=$!
+until there grep -q 020200C0:12B7 /proc/net/tcp; do sleep 0.05; done
+status=0; "$ADVERB" doctor --with 192.0.2.2 || status=$?
+wait $waits || true
+exit $status"#;
+
+/// The status of the visitor, and what both say.
+fn two_hosts(mtu: u32, variable: &str) -> (Option<i32>, String) {
+    let output = apart(&format!("MTU={mtu}; VARIABLE={variable}\n{BRIDGED}"));
+    let out = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).lines().all(|line| line.chars().count() <= 80), "{out}");
+    (output.status.code(), out)
+}
+
+/// DOC-7: each side says what crosses; lost packets are told from those that are too long.
+#[test]
+fn doctor_tries_the_way_to_another_host() {
+    let (status, out) = two_hosts(1500, "A=b");
+    let crosses = "ok    packets     RoCEv2 crosses both ways, with a path MTU of up to 1024\n";
+    assert_eq!((status, out.matches(crosses).count()), (Some(0), 2), "{out}");
+    let (status, out) = two_hosts(9000, "A=b");
+    assert_eq!((status, out.matches(crosses).count()), (Some(1), 2), "{out}");
+    assert_eq!(out.matches("FAIL  path MTU    packets of 2048 bytes do not cross").count(), 2, "{out}");
+    let (status, out) = two_hosts(1500, "ADVERB_FAULT=drop=100%");
+    assert_eq!((status, out.matches("UDP port 4791").count()), (Some(1), 2), "{out}");
+    assert!(out.contains("what this host sends does not arrive"), "{out}");
+}
+
+/// DOC-7: a host does not need a way to itself.
+#[test]
+fn doctor_wants_another_host() {
+    let output = apart(
+        "ip link set lo up; $ADVERB doctor --listen 127.0.0.1 >&2 & \
+         until grep -q 0100007F:12B7 /proc/net/tcp; do sleep 0.05; done; $ADVERB doctor --with 127.0.0.1",
+    );
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    assert!(out.contains("FAIL  peer") && out.contains("this host"), "{out}");
+}
+
+/// DOC-7: nobody waits on the other host.
+#[test]
+fn doctor_says_that_nobody_waits() {
+    let output = apart("ip link set lo up; $ADVERB doctor --with 127.0.0.1");
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
+    assert!(out.contains("FAIL  peer") && out.contains("doctor --listen"), "{out}");
+}

@@ -1,10 +1,10 @@
 //! `adverb demo`: two processes, every operation, every byte and completion checked; then a few
 //! figures.
 mod checks;
-mod control;
-mod end;
+pub mod control;
+pub mod end;
 mod measure;
-mod world;
+pub mod world;
 
 use crate::devices::NO_DEVICE;
 use crate::logger;

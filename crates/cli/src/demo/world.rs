@@ -75,11 +75,20 @@ pub fn gid_index(device: &Device) -> usize {
 
 impl World {
     /// Opens the device and meets the other process.
-    pub fn new(role: Role, device: &Arc<Device>, mut control: Control) -> Result<World, String> {
+    pub fn new(role: Role, device: &Arc<Device>, control: Control) -> Result<World, String> {
+        World::at(role, device, gid_index(device), control)
+    }
+
+    /// The same at a GID of the device.
+    pub fn at(
+        role: Role,
+        device: &Arc<Device>,
+        index: usize,
+        mut control: Control,
+    ) -> Result<World, String> {
         let context = device.open().map_err(words("the device cannot be opened"))?;
         let pd = Pd::new(&context).map_err(words("protection domain"))?;
         let buffer = Buffer::new(&pd, BUFFER, ACCESS | Access::MW_BIND).map_err(words("buffer"))?;
-        let index = gid_index(device);
         let gid = context.gid(1, index).map_err(words("GID"))?;
         let number = u128::from_be_bytes(gid.0);
         let theirs = control.exchange(&[

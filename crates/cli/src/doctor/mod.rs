@@ -2,6 +2,7 @@
 mod finding;
 mod limits;
 mod network;
+mod peer;
 mod port;
 mod processes;
 mod screen;
@@ -15,11 +16,20 @@ use std::process::ExitCode;
 ///
 /// Looks at versions, interfaces, the UDP port, calls between processes, and limits.
 #[derive(clap::Args)]
-#[command(after_help = "Exit status: 0 if nothing fails (warnings are none), 1 if something does.")]
+#[command(
+    after_help = "Two hosts against each other: `adverb doctor --listen` on one, `adverb doctor --with HOST` on \
+    the other.\nExit status: 0 if nothing fails (warnings are none), 1 if something does."
+)]
 pub struct Args {
     /// Print JSON: an array with an object for each finding
     #[arg(long)]
     json: bool,
+    /// Wait for `--with` of another host, try the way between both, and end
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "0.0.0.0")]
+    listen: Option<String>,
+    /// Try the way to another host, where `--listen` waits
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "listen")]
+    with: Option<String>,
     /// A second process of the command: reads four bytes at this address of its parent
     #[arg(long, hide = true, value_name = "ADDRESS")]
     read_parent: Option<usize>,
@@ -29,12 +39,11 @@ pub fn main(args: &Args) -> ExitCode {
     if let Some(address) = args.read_parent {
         return processes::read_parent(address);
     }
-    let mut all: Vec<Finding> = Vec::new();
-    all.extend(versions::findings());
-    all.extend(network::findings());
-    all.extend(port::findings());
-    all.extend(processes::findings());
-    all.extend(limits::findings());
+    let all = match (&args.listen, &args.with) {
+        (Some(address), _) => peer::listen(address),
+        (None, Some(host)) => peer::with(host),
+        (None, None) => this_machine(),
+    };
     if args.json {
         match serde_json::to_string(&all) {
             Ok(text) => outln!("{text}"),
@@ -45,4 +54,14 @@ pub fn main(args: &Args) -> ExitCode {
     }
     let fails = all.iter().any(|finding| finding.state == State::Fail);
     ExitCode::from(if fails { crate::FAILED } else { 0 })
+}
+
+fn this_machine() -> Vec<Finding> {
+    let mut all: Vec<Finding> = Vec::new();
+    all.extend(versions::findings());
+    all.extend(network::findings());
+    all.extend(port::findings());
+    all.extend(processes::findings());
+    all.extend(limits::findings());
+    all
 }
