@@ -80,12 +80,7 @@ impl World {
     }
 
     /// The same at a GID of the device.
-    pub fn at(
-        role: Role,
-        device: &Arc<Device>,
-        index: usize,
-        mut control: Control,
-    ) -> Result<World, String> {
+    pub fn at(role: Role, device: &Arc<Device>, index: usize, mut control: Control) -> Result<World, String> {
         let context = device.open().map_err(words("the device cannot be opened"))?;
         let pd = Pd::new(&context).map_err(words("protection domain"))?;
         let buffer = Buffer::new(&pd, BUFFER, ACCESS | Access::MW_BIND).map_err(words("buffer"))?;
