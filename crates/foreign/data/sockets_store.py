@@ -1,11 +1,11 @@
 """Puts values into a store by plain sockets and looks whether they come back: several connections
 at once, sizes from one byte to more than a socket holds.
-usage: sockets_store.py redis|memcached PORT"""
+usage: sockets_store.py redis|memcached PORT CONNECTIONS"""
 import select
 import socket
 import sys
 
-kind, port = sys.argv[1], int(sys.argv[2])
+kind, port, connections = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 SIZES = [1, 100, 4096, 65_537, 300_000]
 
 
@@ -47,7 +47,7 @@ class Line:
 
 
 lines = []
-for first in range(4):
+for first in range(connections):
     say = hear = b""
     for n, size in enumerate(SIZES):
         key = first * 100 + n

@@ -16,6 +16,7 @@ pub mod pair;
 pub mod process;
 pub mod pyverbs;
 pub mod service;
+pub mod sockets;
 pub mod suite;
 pub mod tshark;
 

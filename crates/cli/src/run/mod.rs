@@ -85,10 +85,17 @@ pub struct Options {
     /// distribution's librdmacm
     ///
     /// For programs that know nothing of RDMA, at both ends: a connection to a peer without it
-    /// stays TCP. Needs the distribution's librspreload (Debian: package librdmacm1). UDP stays the
-    /// kernel's.
-    #[arg(long, conflicts_with = "no_preload")]
-    sockets: bool,
+    /// stays TCP. Needs the distribution's librspreload (Debian: package librdmacm1), or DIR with
+    /// librdmacm.so.1 and librspreload.so of another rdma-core, as `build/lib` of its sources. UDP
+    /// stays the kernel's.
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with = "no_preload"
+    )]
+    sockets: Option<Option<PathBuf>>,
     /// Faults to meet, with commas between: drop=1%, dup=1%, reorder=5%, corrupt=0.1%,
     /// delay=2ms±1ms (or +-), delay-qp=2@5ms, ecn=5%, first=200, drop-psn=7@#2, rnr=50ms,
     /// kill-qp=2@after=100, fail=create_cq@3, event=port_err@1@after=20, cm-drop=rep@1,
@@ -231,8 +238,9 @@ pub fn variables(args: &Options, program: Option<&Path>) -> Result<Vec<(&'static
     if let Some(program) = program.filter(|_| !args.replace && !args.no_replace) {
         stand_in_front(program, &mut libraries, args.no_preload);
     }
-    if args.sockets {
-        sockets::over_rdma(&exe, &mut libraries)?;
+    if let Some(directory) = &args.sockets {
+        let said = sockets::over_rdma(&exe, directory.as_deref(), &mut libraries)?;
+        said.iter().for_each(|text| warn(text));
     }
     let devices =
         adverb_device::device::list().map_err(|e| format!("the network interfaces cannot be listed: {e}"))?;

@@ -11,9 +11,15 @@ use std::path::{Path, PathBuf};
 /// What librspreload lacks.
 const OURS: &str = "libadverb_sockets.so";
 const RDMACM: &str = "librdmacm.so.1";
-/// Beside librdmacm, in this directory; the second is a development name.
-const THEIRS: [&str; 2] = ["rsocket/librspreload.so.1", "rsocket/librspreload.so"];
+/// Beside librdmacm: in a directory of its own where a distribution has it, with a development
+/// name, too; next to it where rdma-core is built.
+const THEIRS: [&str; 4] =
+    ["rsocket/librspreload.so.1", "rsocket/librspreload.so", "librspreload.so.1", "librspreload.so"];
 const VERBS: &str = "libibverbs.so.1";
+/// The first release of rdma-core whose rsockets have a thread for connections.
+const SERVICE_THREAD: u32 = 25;
+/// The first release whose thread reads no freed memory.
+const MENDED: u32 = 53;
 
 /// Where distributions keep libraries.
 fn directories() -> Vec<PathBuf> {
@@ -24,21 +30,59 @@ fn directories() -> Vec<PathBuf> {
         .collect()
 }
 
+fn file(directories: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
+    let mut paths = directories.iter().flat_map(|dir| names.iter().map(move |name| dir.join(name)));
+    paths.find(|path| path.is_file())
+}
+
 /// The distribution's librdmacm and librspreload.
 fn distributions(directories: &[PathBuf]) -> Result<(PathBuf, PathBuf), String> {
-    let file = |names: &[&str]| {
-        let paths = directories.iter().flat_map(|dir| names.iter().map(move |name| dir.join(name)));
-        paths.into_iter().find(|path| path.is_file())
-    };
     let missing = |what: &str| {
         format!(
             "--sockets needs the distribution's {what}, which is not installed: Debian and Ubuntu have it in the package \
              librdmacm1 (apt install librdmacm1), Fedora and its kin in librdmacm"
         )
     };
-    let rdmacm = file(&[RDMACM]).ok_or_else(|| missing(RDMACM))?;
-    let preload = file(&THEIRS).ok_or_else(|| missing("librspreload.so"))?;
+    let rdmacm = file(directories, &[RDMACM]).ok_or_else(|| missing(RDMACM))?;
+    let preload = file(directories, &THEIRS).ok_or_else(|| missing("librspreload.so"))?;
     Ok((rdmacm, preload))
+}
+
+/// The librdmacm and librspreload in a directory that the user has named.
+fn named(directory: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let fail = |e| format!("--sockets={}: {e}", directory.display());
+    // The program may stand in another directory.
+    let directory = directory.canonicalize().map_err(fail)?;
+    let found = |what: &str, names: &[&str]| {
+        file(std::slice::from_ref(&directory), names).ok_or_else(|| {
+            format!(
+                "--sockets={}: there is no {what}: name a directory with librdmacm.so.1 and librspreload.so of one \
+                 release of rdma-core",
+                directory.display()
+            )
+        })
+    };
+    Ok((found(RDMACM, &[RDMACM])?, found("librspreload.so", &THEIRS)?))
+}
+
+/// The release of rdma-core that a librdmacm is of, by the name of its file:
+/// `librdmacm.so.1.3.44.0` is of 44.
+fn release(rdmacm: &Path) -> Option<u32> {
+    let file = rdmacm.canonicalize().ok()?;
+    let numbers = file.file_name()?.to_str()?.strip_prefix("librdmacm.so.1.")?;
+    numbers.split('.').nth(1)?.parse().ok()
+}
+
+/// What goes wrong with a librdmacm of this release. Its thread for connections keeps the address
+/// of an array that the fourth connection has reallocated: rdma-core's commit 24061f015.
+fn defect(rdmacm: &Path) -> Option<String> {
+    let release = release(rdmacm).filter(|release| (SERVICE_THREAD..MENDED).contains(release))?;
+    Some(format!(
+        "{} is of rdma-core {release}, whose rsockets read freed memory once a process has four connections or \
+         more at a time: the program may hang or crash then; rdma-core {MENDED} has this mended: \
+         --sockets=DIR takes librdmacm.so.1 and librspreload.so of another release",
+        rdmacm.display()
+    ))
 }
 
 /// The object of ours, which lies where the preloaded one does, or beside the command.
@@ -69,13 +113,19 @@ fn tree(libraries: &Libraries, ours: PathBuf, rdmacm: PathBuf, preload: PathBuf)
     ])
 }
 
-/// Puts the distribution's librdmacm in the place of the drop-in one, and its librspreload in
-/// front, with what it lacks before it.
+/// Puts a librdmacm in the place of the drop-in one, and its librspreload in front, with what it
+/// lacks before it: those in `directory`, or else the distribution's. Answers what the user is to
+/// know of them.
 ///
 /// # Errors
 /// Which library is missing and where it comes from, or why no directory can be made.
-pub fn over_rdma(exe: &Path, libraries: &mut Libraries) -> Result<(), String> {
-    let (rdmacm, preload) = distributions(&directories())?;
+pub fn over_rdma(
+    exe: &Path,
+    directory: Option<&Path>,
+    libraries: &mut Libraries,
+) -> Result<Option<String>, String> {
+    let (rdmacm, preload) = directory.map_or_else(|| distributions(&directories()), named)?;
+    let defect = defect(&rdmacm);
     if let Some(why) = &libraries.nameless {
         return Err(format!("--sockets needs a directory for the names of libraries: {why}"));
     }
@@ -85,7 +135,7 @@ pub fn over_rdma(exe: &Path, libraries: &mut Libraries) -> Result<(), String> {
     // In this order: what the first does not answer it asks the second.
     libraries.preload.splice(0..0, [OURS, "librspreload.so"].map(|name| directory.join(name)));
     libraries.directory = directory;
-    Ok(())
+    Ok(defect)
 }
 
 #[cfg(test)]
@@ -109,6 +159,38 @@ mod tests {
         assert!(said().contains("librspreload.so"), "{}", said());
         let preload = touch(dir.join(THEIRS[0]));
         assert_eq!(distributions(&[dir.join("none"), dir.clone()]), Ok((rdmacm, preload)));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_named_has_both() {
+        let dir = scratch("sockets-named");
+        let nowhere = named(&dir.join("none")).unwrap_err();
+        assert!(nowhere.contains("--sockets=") && nowhere.contains("none"), "{nowhere}");
+        let rdmacm = touch(dir.join(RDMACM));
+        let half = named(&dir).unwrap_err();
+        assert!(half.contains("there is no librspreload.so"), "{half}");
+        let preload = touch(dir.join("librspreload.so"));
+        assert_eq!(named(&dir), Ok((rdmacm, preload)));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn releases_that_read_freed_memory_are_named() {
+        let dir = scratch("sockets-release");
+        let name = dir.join(RDMACM);
+        for (number, named) in [(24, false), (25, true), (44, true), (52, true), (53, false)] {
+            let file = touch(dir.join(format!("librdmacm.so.1.3.{number}.0")));
+            std::os::unix::fs::symlink(file, &name).unwrap();
+            assert_eq!(release(&name), Some(number));
+            let said = defect(&name);
+            assert_eq!(said.is_some(), named, "{number}");
+            assert!(said.is_none_or(|text| text.contains(&format!("rdma-core {number},"))));
+            fs::remove_file(&name).unwrap();
+        }
+        // A file that does not say its release is not judged.
+        let unknown = touch(name);
+        assert_eq!((release(&unknown), defect(&unknown)), (None, None));
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -74,12 +74,12 @@ impl Net {
         self.parted.get(&(from, to)).is_some_and(|until| now < *until)
     }
 
-    /// Takes a MAD by the sender's path.
-    pub fn send(&mut self, now: Time, path: Path, mad: &[u8; MAD_LEN]) {
+    /// Takes a MAD by the sender's path, and answers whether it will arrive.
+    pub fn send(&mut self, now: Time, path: Path, mad: &[u8; MAD_LEN]) -> bool {
         self.mads += 1;
         let parted = self.is_parted(now, host_of(path.local), host_of(path.remote));
         if !self.calm && (parted || self.rng.chance(self.config.loss)) {
-            return;
+            return false;
         }
         let copies = 1 + u64::from(!self.calm && self.rng.chance(self.config.duplicate));
         for _ in 0..copies {
@@ -88,6 +88,7 @@ impl Net {
             let at = now + Duration::from_micros(1 + self.rng.below(most));
             self.launch(at, Flying::Mad(path.reversed(), Box::new(*mad)));
         }
+        true
     }
 
     /// Takes a packet of a connection.

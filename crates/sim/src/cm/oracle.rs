@@ -1,6 +1,6 @@
 //! Both ends of every connection, and what they may come to.
 use crate::verdict::{Check, Violation};
-use adverb_cm::Ending;
+use adverb_cm::{Ending, Timing};
 
 /// How an end came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub(super) struct End {
     /// Of a passive end that has agreed: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<Outcome>,
+    /// DREQs that the network lost, and whether one was carried.
+    pub dreqs_lost: u32,
+    pub dreq_carried: bool,
 }
 
 impl End {
@@ -49,15 +52,21 @@ impl End {
         self.hung_up || matches!(self.outcome, Some(Outcome::LetGo | Outcome::GaveUp))
     }
 
+    /// It left, and the network took each of its DREQs.
+    fn left_unheard(&self) -> bool {
+        self.left() && !self.dreq_carried && self.dreqs_lost > u32::from(Timing::LINUX.max_retries)
+    }
+
     fn is_torn(&self) -> bool {
-        matches!(
+        let unheard = matches!(
             self.outcome,
             Some(
                 Outcome::Died
                     | Outcome::Unanswered
                     | Outcome::Ended(Ending::Unanswered { .. } | Ending::Stale)
             )
-        )
+        );
+        unheard || self.left_unheard()
     }
 }
 

@@ -56,11 +56,23 @@ impl World {
                 ensure!(transmit.path.local == address(host), "a MAD from another host's address");
                 self.mix(u64::from(transmit.mad[17]) << 8 | who as u64);
                 self.note(|| format!("process {who} sends {}", mad_words(&transmit.mad)));
-                self.net.send(self.now, transmit.path, &transmit.mad);
+                let carried = self.net.send(self.now, transmit.path, &transmit.mad);
+                self.count_dreq(who, &transmit.mad, carried);
             }
             let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
             self.note(|| format!("process {who}: {id:?} {}", short(&event)));
             self.on_event(who, id, event)?;
+        }
+    }
+
+    /// Notes of an end that leaves whether the network carries what it says.
+    fn count_dreq(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
+        let local_id = u32::from_be_bytes(std::array::from_fn(|n| mad[24 + n]));
+        let leaving = self.leaving.get(&(who, Id(local_id)));
+        if let (Some(MadKind::Dreq), Some(mine)) = (MadKind::of(mad), leaving) {
+            let end = mine.end(&mut self.attempts);
+            end.dreq_carried |= carried;
+            end.dreqs_lost += u32::from(!carried);
         }
     }
 
@@ -303,6 +315,7 @@ impl World {
         let farewell = words(mine.attempt, usize::from(mine.passive.is_some()));
         self.processes[who].endpoint.disconnect(now, id, &farewell).map_err(refused)?;
         mine.end(&mut self.attempts).hung_up = true;
+        self.leaving.insert((who, id), mine);
         if let Some(mine) = self.processes[who].mine.get_mut(&id) {
             mine.peer = None;
         }
@@ -316,6 +329,7 @@ impl World {
         if end.outcome.is_none() {
             end.over(if end.made { Outcome::LetGo } else { Outcome::GaveUp })?;
         }
+        self.leaving.insert((who, id), mine);
         self.quiet(who, id);
         self.processes[who].mine.remove(&id);
         self.processes[who].endpoint.release(now, id).map_err(refused)

@@ -2,7 +2,7 @@
 use super::Config;
 use super::net::Net;
 use super::oracle::{Attempt, Outcome};
-use super::process::{Plan, Process};
+use super::process::{Mine, Plan, Process};
 use crate::rng::{Rng, mix};
 use crate::verdict::Check;
 use adverb_cm::{Id, Time};
@@ -25,6 +25,8 @@ pub struct World {
     pub(super) attempts: Vec<Attempt>,
     /// Communication ids that were given out.
     pub(super) ids: BTreeSet<Id>,
+    /// What ends that hung up or let go were, by process and communication id.
+    pub(super) leaving: BTreeMap<(usize, Id), Mine>,
     pub(super) winding_up: bool,
     pub(super) hash: u64,
     pub(super) lines: Option<Vec<String>>,
@@ -47,6 +49,7 @@ impl World {
             serial: 0,
             attempts: Vec::new(),
             ids: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             winding_up: false,
             hash: 0,
             lines: None,

@@ -23,6 +23,7 @@ mod frames;
 mod inbound;
 mod messages;
 mod reliable;
+mod repeat;
 mod responses;
 mod unreliable;
 

@@ -6,7 +6,6 @@ use super::{Responder, SavedAtomic, fatal};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::effects::{CountedOp, Effects};
-use crate::keys::KeyTable;
 use crate::memory::{AtomicOp, Memory};
 use crate::packet::Packet;
 use crate::qp::reorder::Kept;
@@ -229,7 +228,7 @@ impl Responder {
         self.msn = (self.msn + 1) & QPN_MASK;
     }
 
-    fn respond_to(&mut self, psn: Psn, body: Body, duplicate: bool) {
+    pub(super) fn respond_to(&mut self, psn: Psn, body: Body, duplicate: bool) {
         self.responses.insert(Response { psn, msn: self.msn, duplicate, body });
     }
 
@@ -417,108 +416,5 @@ impl Responder {
         self.count_message();
         self.respond_to(packet.headers.bth.psn, Body::Done, false);
         Ok(())
-    }
-
-    /// A request that was executed before (IBTA 9.7.5.1.4): answered again, never executed again
-    /// but for READ.
-    fn repeat(&mut self, ctx: &QpCtx<'_>, class: Class, packet: &Packet<'_>, counters: &mut Counters) {
-        let psn = packet.headers.bth.psn;
-        let answered = match class {
-            Class::Send | Class::Write => {
-                let newest = self.executed.filter(|newest| psn.precedes(*newest)).unwrap_or(psn);
-                self.respond_to(newest, Body::Ack, true);
-                true
-            }
-            Class::Read => self.repeat_read(ctx, packet),
-            Class::Atomic => {
-                let same = |s: &&SavedAtomic| {
-                    s.psn == psn
-                        && s.opcode == packet.headers.bth.opcode
-                        && Some(s.eth) == packet.headers.atomic
-                };
-                match self.saved.iter().find(same).map(|s| s.original) {
-                    Some(original) => self.repeat_short(ctx, psn, Body::Atomic { original }),
-                    None => false,
-                }
-            }
-            Class::AtomicWrite | Class::Flush => self.repeat_short(ctx, psn, Body::Done),
-        };
-        if answered {
-            counters.duplicates = counters.duplicates.wrapping_add(1);
-        } else {
-            counters.drop(DropReason::Sequence);
-        }
-    }
-
-    /// Is there room for one more answer to a duplicate? A flood of duplicates gets no more answers
-    /// than requests in order would.
-    fn repeats_left(&self, ctx: &QpCtx<'_>) -> bool {
-        self.responses.resources(true) < usize::from(ctx.attr.max_dest_rd_atomic)
-    }
-
-    fn repeat_short(&mut self, ctx: &QpCtx<'_>, psn: Psn, body: Body) -> bool {
-        if self.responses.holds(psn) {
-            return true;
-        }
-        let room = self.repeats_left(ctx);
-        if room {
-            self.respond_to(psn, body, true);
-        }
-        room
-    }
-
-    /// The PSN and code of the NAK that answers a READ which is asked for again after the
-    /// connection has ended. At the PSN where the connection ended the NAK would also acknowledge
-    /// all responses before it (IBTA 9.7.7.2.2), so a requester that lost one of them would ask
-    /// again for ever.
-    pub(super) fn refuse_read(
-        &self,
-        ctx: &QpCtx<'_>,
-        keys: &KeyTable,
-        packet: &Packet<'_>,
-        (at, code): (Psn, NakCode),
-    ) -> Option<(Psn, NakCode)> {
-        let bth = &packet.headers.bth;
-        let reth = packet.headers.reth.filter(|_| bth.opcode.operation() == Operation::ReadRequest)?;
-        let count = packets(reth.len, packet.mtu(ctx.attr.path_mtu));
-        if u32::try_from(at.since(bth.psn)).is_ok_and(|ahead| ahead < count) {
-            return Some((bth.psn, code));
-        }
-        // A part that ends before that PSN is refused only if its memory is gone.
-        let (pd, qpn) = (ctx.config.pd, ctx.config.qpn);
-        keys.check_remote(pd, qpn, reth.rkey, Access::REMOTE_READ, reth.va, reth.len)
-            .err()
-            .filter(|_| reth.len > 0)
-            .map(|_| (bth.psn, NakCode::RemoteAccess))
-    }
-
-    /// A READ again, or the rest of one. Keys and rights are checked as its packets are made. What
-    /// fails then is refused, but it ends nothing: a copy that the network kept may name memory
-    /// long gone, and whoever sent it takes no notice.
-    fn repeat_read(&mut self, ctx: &QpCtx<'_>, packet: &Packet<'_>) -> bool {
-        let Some(reth) = packet.headers.reth else { return false };
-        let psn = packet.headers.bth.psn;
-        let mtu = packet.mtu(ctx.attr.path_mtu);
-        let count = packets(reth.len, mtu);
-        if reth.len > MAX_MESSAGE
-            || count > self.expected.since(psn).unsigned_abs()
-            || !ctx.attr.access.contains(Access::REMOTE_READ)
-        {
-            return false;
-        }
-        let original = self.responses.restart_reads(psn, count);
-        if !original && !self.repeats_left(ctx) {
-            return false;
-        }
-        let body = Body::Read {
-            pd: ctx.config.pd,
-            va: reth.va,
-            rkey: reth.rkey,
-            left: reth.len,
-            mtu: mtu as u32,
-            started: false,
-        };
-        self.respond_to(psn, body, !original);
-        true
     }
 }

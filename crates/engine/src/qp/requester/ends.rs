@@ -1,0 +1,132 @@
+//! How requests end: with success when they are acknowledged or handed out, by a failure, flushed.
+use super::{Cursor, Failure, Place, Requester};
+use crate::cause::Cause;
+use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
+use crate::effects::{CqRef, Effects};
+use crate::qp::QpConfig;
+use crate::qp::counters::Counters;
+use crate::wr::SendFlags;
+use alloc::sync::Arc;
+
+impl Requester {
+    /// Marks request `idx` as failed. Of several the earliest counts.
+    pub(super) fn fail(&mut self, idx: u64, status: WcStatus, cause: Cause) {
+        if self.failure.as_ref().is_none_or(|f| idx < f.idx) {
+            self.failure = Some(Failure { idx, status, cause: Arc::new(cause) });
+        }
+    }
+
+    /// The oldest request fails. There is one.
+    pub(crate) fn fail_oldest(&mut self, status: WcStatus, cause: Cause) {
+        self.fail(self.sq.head, status, cause);
+    }
+
+    pub(super) fn fails_at(&self, idx: u64) -> bool {
+        self.failure.as_ref().is_some_and(|f| f.idx == idx)
+    }
+
+    /// Completes the failed request, if its turn has come, and answers why. The caller flushes the
+    /// rest.
+    pub(crate) fn take_failure(&mut self, config: &QpConfig, effects: &mut Effects) -> Option<Arc<Cause>> {
+        let failure = self.failure.take_if(|f| f.idx == self.sq.head)?;
+        let wqe = self.sq.wqe(failure.idx);
+        let completion = Completion::failure(
+            wqe.wr_id,
+            config.qpn,
+            wqe.wc_opcode(),
+            failure.status,
+            Arc::clone(&failure.cause),
+        );
+        if config.counted {
+            effects.count_sent(wqe.wc_opcode(), wqe.len, false);
+        }
+        if let Some(cq) = wqe.failure_cq() {
+            effects.completions.push((cq, completion));
+        }
+        self.sq.head += 1;
+        Some(failure.cause)
+    }
+
+    /// Completes everything handed over with `IBV_WC_WR_FLUSH_ERR`, in order (IBTA 10.3.1.7). What
+    /// is only staged stays, for the commit.
+    pub(crate) fn flush(
+        &mut self,
+        config: &QpConfig,
+        cause: &Arc<Cause>,
+        effects: &mut Effects,
+        counters: &mut Counters,
+    ) {
+        while self.sq.head < self.sq.posted {
+            let wqe = self.sq.wqe(self.sq.head);
+            let (wr_id, opcode) = (wqe.wr_id, wqe.wc_opcode());
+            if config.counted {
+                effects.count_sent(opcode, wqe.len, false);
+            }
+            let completion =
+                Completion::failure(wr_id, config.qpn, opcode, WcStatus::WrFlushErr, Arc::clone(cause));
+            if let Some(cq) = wqe.failure_cq() {
+                effects.completions.push((cq, completion));
+            }
+            self.sq.head += 1;
+        }
+        self.next_start = self.sq.posted;
+        self.quiesce(counters);
+    }
+
+    /// Nothing is in flight any more.
+    pub(super) fn quiesce(&mut self, counters: &mut Counters) {
+        self.reorder.discard(counters);
+        self.una = self.high;
+        self.pos_una = self.pos_next;
+        self.cur = Cursor { idx: self.next_start, psn: self.high, ..Cursor::default() };
+        self.reads.clear();
+        self.asked.clear();
+        self.recovering = None;
+        self.failure = None;
+        self.retries = 0;
+        self.rnr_retries = 0;
+        self.ack_deadline = None;
+        self.probe.disarm();
+        self.rnr_until = None;
+        self.key_op = None;
+        self.sink = (u64::MAX, 0, Place::default());
+    }
+
+    /// Completes, from the head, what is acknowledged or (UC, UD) handed out.
+    pub(super) fn retire(&mut self, config: &QpConfig, effects: &mut Effects) {
+        while self.sq.head < self.next_start && !self.fails_at(self.sq.head) {
+            let wqe = self.sq.wqe(self.sq.head);
+            if if wqe.is_local() { !wqe.done } else { wqe.end() > self.una } {
+                break;
+            }
+            self.complete(config, self.sq.head, effects);
+            self.sq.head += 1;
+        }
+        // The cursor may stand on a local request that was done before a loss and has gone now.
+        // Another request will take its slot.
+        self.cur.idx = self.cur.idx.max(self.sq.head);
+    }
+
+    /// Completes a request with success, if it asked for a completion.
+    pub(super) fn complete(&self, config: &QpConfig, idx: u64, effects: &mut Effects) {
+        let wqe = self.sq.wqe(idx);
+        if config.counted {
+            effects.count_sent(wqe.wc_opcode(), wqe.len, true);
+        }
+        if wqe.flags.contains(SendFlags::SIGNALED) {
+            let opcode = wqe.wc_opcode();
+            let mut completion = Completion::success(wqe.wr_id, config.qpn, opcode);
+            match opcode {
+                WcOpcode::RdmaRead | WcOpcode::TmRecv => completion.byte_len = wqe.len as u32,
+                WcOpcode::CompSwap | WcOpcode::FetchAdd => completion.byte_len = 8,
+                _ => {}
+            }
+            if wqe.flags.contains(SendFlags::RENDEZVOUS) {
+                completion.flags |= WcFlags::TM_DATA_VALID;
+                effects.completions.push((CqRef::Recv, completion));
+                return;
+            }
+            effects.completions.push((CqRef::Send, completion));
+        }
+    }
+}

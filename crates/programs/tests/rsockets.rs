@@ -1,0 +1,55 @@
+//! Programs of plain sockets with many connections, over the rsockets of a newer rdma-core than
+//! Debian's: from the fourth connection of a process on those of release 44 read freed memory.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use adverb_foreign::Verdict;
+use adverb_foreign::sockets::{Store, Way};
+use adverb_foreign::suite::{by_length, case, run};
+use adverb_programs::fetch;
+use adverb_programs::stage::PATHS;
+
+/// The release of rdma-core.
+const VERSION: &str = "59.0";
+const STREAMS: usize = 8;
+
+fn main() -> ExitCode {
+    // A namespace of its own has no way to PyPI.
+    if !adverb_foreign::alone::is_alone()
+        && let Err(why) = built()
+    {
+        eprintln!("rdma-core {VERSION} cannot be built: {why}");
+        return ExitCode::FAILURE;
+    }
+    adverb_foreign::alone::be_alone();
+    let mut cases = Vec::new();
+    for path in PATHS {
+        cases.push(case(format!("{path}/iperf3"), move || {
+            Way::directory(path, &built()?).iperf3(STREAMS, by_length(400, 40))
+        }));
+        for (name, store) in [("redis", Store::Redis), ("memcached", Store::Memcached)] {
+            cases.push(case(format!("{path}/{name}"), move || with_a_store(path, store)));
+        }
+    }
+    run("rsockets", cases)
+}
+
+fn with_a_store(path: &'static str, store: Store) -> Verdict {
+    Way::directory(path, &built()?).store(store, by_length(40, 8))
+}
+
+/// `librdmacm.so.1` and `librspreload.so` of that release, from PyPI's source archive of pyverbs,
+/// which is all of rdma-core.
+fn built() -> Result<PathBuf, String> {
+    let made = fetch::once("rsockets", |dir| {
+        let source = fetch::sdist(dir, "pyverbs", VERSION)?;
+        let script = r#"
+            cmake -S "$1/rdma-core" -B build -DNO_MAN_PAGES=1 -DNO_PYVERBS=1 -DCMAKE_SKIP_RPATH=ON
+            make -C build -j2 rdmacm rspreload
+        "#;
+        fetch::sh(dir, script, &[&source.display().to_string()]).map(|_| ())
+    })?;
+    Ok(made.join("build/lib"))
+}
