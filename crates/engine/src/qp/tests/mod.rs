@@ -1,5 +1,6 @@
 //! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that
 //! waits.
+mod answers;
 mod congestion;
 mod direct;
 mod ends;
@@ -19,4 +20,5 @@ mod responder_send;
 mod responder_unreliable;
 mod responder_world;
 mod responder_write;
+mod retries;
 mod transfer;
