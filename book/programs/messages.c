@@ -16,8 +16,12 @@ int main(int argc, char **argv)
 		connect_to(&a, &b);
 		connect_to(&b, &a);
 	}
+	if (IS("nobody"))
+		MUST(!ibv_destroy_qp(b.qp));
+	if (IS("gone"))
+		MUST(!ibv_dereg_mr(a.mr));
 	// The receive comes before the message, and is long enough for it.
-	if (!IS("no-receive"))
+	if (!IS("no-receive") && !IS("nobody"))
 		MUST(!receive(&b, IS("short-receive") ? 3 : sizeof b.memory));
 
 	uint32_t rkey = IS("no-right") || IS("wrong-key") || IS("write") ? b.mr->rkey : 0;

@@ -113,6 +113,7 @@ pub struct Completion {
 
 impl Completion {
     /// A successful completion with everything else zero.
+    #[inline]
     #[must_use]
     pub fn success(wr_id: u64, qpn: Qpn, opcode: WcOpcode) -> Self {
         Completion {

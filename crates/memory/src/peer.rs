@@ -271,6 +271,8 @@ impl Window {
 
     /// Over a buffer, for memory that is not simply mapped: `local` fills it, for a write (`true`),
     /// or takes from it.
+    #[cold]
+    #[inline(never)]
     fn by_parts(
         &self,
         offset: u64,

@@ -119,26 +119,63 @@ impl Lanes {
         }
         // Inside from here on: what is found unchanged now stays until the mark is taken back.
         let Some(_busy) = self.published.enter() else { return false };
-        let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
-        let Some(target) = find_key(peer, &mut seen.key, remote.rkey) else { return false };
-        let entry = &target.entry;
-        let granted = Access::from_bits_truncate(entry.access);
-        if entry.pd != pd.0 || !granted.contains(needed) || (entry.qpn != 0 && entry.qpn != ends.dest_qpn) {
-            return false;
-        }
-        let Some(off) = remote
-            .va
-            .checked_sub(entry.va)
-            .filter(|off| request.len <= entry.len && *off <= entry.len - request.len)
-        else {
+        let Some((target, off)) = self.find(peer, seen, ends, (remote, needed), request.len) else {
             return false;
         };
         // Once, whatever changes meanwhile: the owner of the memory waits until this thread is out.
         match &target.reach {
             Reach::Window(window, at) => in_window(window, at + off, request),
             // The peer says where its regions are: there may be no such address.
-            Reach::Cma(cma) => entry.addr.checked_add(off).is_some_and(|addr| by_calls(cma, addr, request)),
+            Reach::Cma(cma) => {
+                target.entry.addr.checked_add(off).is_some_and(|addr| by_calls(cma, addr, request))
+            }
         }
+    }
+
+    /// Performs a WRITE or READ between the peer's memory and memory of this process, where the
+    /// peer's is mapped; `false`: nothing has happened. `copy` is given both the window and the
+    /// place in it.
+    #[inline]
+    pub(crate) fn transfer(
+        &self,
+        peer: &Peer,
+        seen: &mut Seen,
+        ends: Ends,
+        at: (Remote, Access),
+        len: u64,
+        copy: impl FnOnce(&Window, u64) -> bool,
+    ) -> bool {
+        if peer.is_own() || len == 0 {
+            return false;
+        }
+        // As in `perform`.
+        let Some(_busy) = self.published.enter() else { return false };
+        match self.find(peer, seen, ends, at, len) {
+            Some((Target { reach: Reach::Window(window, start), .. }, off)) => copy(window, start + off),
+            _ => false,
+        }
+    }
+
+    /// What a remote key opens to us, and how far into it an access lies, if it is allowed. To be
+    /// called inside a mark.
+    #[inline]
+    fn find<'a>(
+        &self,
+        peer: &Peer,
+        seen: &'a mut Seen,
+        ends: Ends,
+        (remote, needed): (Remote, Access),
+        len: u64,
+    ) -> Option<(&'a Target, u64)> {
+        let pd = self.open(peer, seen, ends, needed)?;
+        let target = find_key(peer, &mut seen.key, remote.rkey)?;
+        let entry = &target.entry;
+        let granted = Access::from_bits_truncate(entry.access);
+        if entry.pd != pd.0 || !granted.contains(needed) || (entry.qpn != 0 && entry.qpn != ends.dest_qpn) {
+            return None;
+        }
+        let off = remote.va.checked_sub(entry.va)?;
+        (len <= entry.len && off <= entry.len - len).then_some((target, off))
     }
 
     /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of
@@ -155,6 +192,7 @@ impl Lanes {
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
     /// operation.
+    #[inline]
     fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<PdId> {
         let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
         if !current {
@@ -171,22 +209,27 @@ impl Lanes {
 }
 
 /// The entry of a key, and how its memory is reached.
+#[inline]
 fn find_key<'a>(peer: &Peer, known: &'a mut Option<Target>, rkey: Key) -> Option<&'a Target> {
     let current = known.as_ref().is_some_and(|t| t.entry.key == rkey && peer.tables.key_unchanged(&t.seen));
     if !current {
-        *known = None;
-        let (entry, at) = peer.tables.key(rkey)?;
-        let reach = match entry.how {
-            SHARED => {
-                let (window, at) = peer.window(entry.addr, entry.len)?;
-                Reach::Window(window, at)
-            }
-            PRIVATE => Reach::Cma(peer.cma()?),
-            _ => return None,
-        };
-        *known = Some(Target { entry, seen: at, reach });
+        *known = look_up(peer, rkey);
     }
     known.as_ref()
+}
+
+#[cold]
+fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
+    let (entry, seen) = peer.tables.key(rkey)?;
+    let reach = match entry.how {
+        SHARED => {
+            let (window, at) = peer.window(entry.addr, entry.len)?;
+            Reach::Window(window, at)
+        }
+        PRIVATE => Reach::Cma(peer.cma()?),
+        _ => return None,
+    };
+    Some(Target { entry, seen, reach })
 }
 
 fn in_window(window: &Window, off: u64, request: &Direct<'_>) -> bool {

@@ -74,6 +74,7 @@ pub use queue_pair::QueuePair;
 pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 use registry::Registry;
 pub(crate) use rendezvous::make_room;
+pub use ring::{PlainData, PlainPost};
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};
 
@@ -318,14 +319,9 @@ impl Node {
     }
 
     /// EIO with the reason if the object was inherited over a `fork`.
+    #[inline]
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if self.is_stale() {
-            return Err(Error::new(
-                Errno::EIO,
-                "the object was made before fork() and belongs to the parent; the child opens its own context",
-            ));
-        }
-        Ok(())
+        if self.is_stale() { Err(inherited()) } else { Ok(()) }
     }
 
     /// Is it an address of this machine?
@@ -334,6 +330,7 @@ impl Node {
     }
 
     /// Counts a call; the error that a fault on request makes of it.
+    #[inline]
     pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
         self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
     }
@@ -443,6 +440,14 @@ impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node").field("life", &self.life).finish_non_exhaustive()
     }
+}
+
+#[cold]
+fn inherited() -> Error {
+    Error::new(
+        Errno::EIO,
+        "the object was made before fork() and belongs to the parent; the child opens its own context",
+    )
 }
 
 fn from_link(e: LinkError) -> Error {

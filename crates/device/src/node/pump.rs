@@ -50,11 +50,13 @@ impl Node {
     }
 
     /// Pumps the queue pairs that wait for it.
+    #[inline]
     pub(crate) fn pump_pending(&self) -> bool {
         // In a child of `fork` they are its parent's to pump.
-        if !self.any_pending.load(Ordering::Acquire) || self.is_stale() {
-            return false;
-        }
+        self.any_pending.load(Ordering::Acquire) && !self.is_stale() && self.pump_all_pending()
+    }
+
+    fn pump_all_pending(&self) -> bool {
         self.any_pending.store(false, Ordering::Release);
         let waiting = std::mem::take(&mut *self.pending.lock());
         for qp in &waiting {

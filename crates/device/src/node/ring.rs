@@ -14,7 +14,10 @@ use crate::node::Node;
 use crate::node::progress::Batch;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{AckOrder, Effects, Gid, KeyTable, Packet, QpState, Range, Transmit};
+use adverb_engine::wr::Remote;
+use adverb_engine::{
+    Access, AckOrder, Effects, Gid, KeyTable, Packet, QpState, Qpn, Range, SendFlags, Sge, Transmit,
+};
 use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
 use adverb_sync::{MutexGuard, RwLockReadGuard};
 use adverb_wire::{Headers, MAX_HEADER_LEN};
@@ -39,6 +42,41 @@ const REFERENCE: usize = 8 + 4 + 1;
 const LONGEST: usize = MAX_HEADER_LEN + MTU as usize;
 /// Records taken from a peer at a time.
 const BUDGET: usize = 64;
+
+/// A WRITE or READ of one entry that is being posted.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainPost<'a> {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Flags.
+    pub flags: SendFlags,
+    /// It is a READ.
+    pub read: bool,
+    /// The peer's memory.
+    pub remote: Remote,
+    /// This side's.
+    pub data: PlainData<'a>,
+}
+
+impl PlainPost<'_> {
+    /// Bytes of its message.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        match self.data {
+            PlainData::Entry(entry) => entry.length,
+            PlainData::Inline(bytes) => bytes.len() as u32,
+        }
+    }
+}
+
+/// What a [`PlainPost`] writes, or where it reads to.
+#[derive(Clone, Copy, Debug)]
+pub enum PlainData<'a> {
+    /// Registered memory.
+    Entry(Sge),
+    /// Bytes of a WRITE, wherever they are.
+    Inline(&'a [u8]),
+}
 
 /// The road through a peer's ring.
 struct Ring<'a> {
@@ -179,6 +217,41 @@ impl Node {
             }
         }
         keys
+    }
+
+    /// Performs a WRITE or READ that is being posted, if it need not wait and both memories are
+    /// mapped: as [`Node::perform`], without its way through the queue. `false`: nothing has
+    /// happened.
+    #[inline]
+    pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
+        let PlainPost { read, remote, data, .. } = *request;
+        let QpInner { engine, seen, peer, .. } = inner;
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let Some(lanes) = &self.lanes else { return false };
+        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
+        let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
+        // The local memory stays registered while the keys are held.
+        let keys = self.keys.read();
+        match data {
+            PlainData::Inline(bytes) => {
+                let takes = !read && engine.direct_post_inline(bytes.len());
+                takes
+                    && lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, off| {
+                        window.write(off, bytes).is_ok()
+                    })
+            }
+            PlainData::Entry(entry) => {
+                let Some(addr) = engine.direct_post(&keys, read, &entry) else { return false };
+                let local = Range { addr, len: entry.length, kind: RangeKind::Mapped };
+                lanes.transfer(peer, seen, ends, at, u64::from(entry.length), |window, off| {
+                    if read {
+                        window.read_to(off, local).is_ok()
+                    } else {
+                        window.write_from(off, local).is_ok()
+                    }
+                })
+            }
+        }
     }
 
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.

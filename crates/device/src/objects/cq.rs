@@ -171,21 +171,29 @@ impl Cq {
     }
 
     /// Adds a completion and, if an arm fires, its event.
+    #[inline]
     pub(crate) fn push(
         self: &Arc<Self>,
         completion: Completion,
         now: impl FnOnce() -> Time,
     ) -> Result<(), Cause> {
-        let completion = match &self.hunted {
-            None => completion,
-            Some(_) => match self.hold(completion) {
-                Some(completion) => completion,
-                None => return Ok(()),
-            },
-        };
+        if self.hunted.is_some() {
+            return self.push_hunted(completion, now);
+        }
         self.add(completion, now)
     }
 
+    /// As [`Cq::push`], unless it is chosen to come later.
+    #[cold]
+    fn push_hunted(
+        self: &Arc<Self>,
+        completion: Completion,
+        now: impl FnOnce() -> Time,
+    ) -> Result<(), Cause> {
+        self.hold(completion).map_or(Ok(()), |completion| self.add(completion, now))
+    }
+
+    #[inline]
     fn add(self: &Arc<Self>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         trace::completion(self.number, &completion);
@@ -263,11 +271,13 @@ impl Cq {
     }
 
     /// Completions waiting now; makes no progress.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.waiting()
     }
     /// None waiting now?
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

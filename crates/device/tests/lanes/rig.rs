@@ -10,6 +10,7 @@ use adverb_device::engine::{
     Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
     SendOp, SendWr, Sge,
 };
+use adverb_device::qp::{PlainData, PlainPost};
 use adverb_device::{
     CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd, device,
 };
@@ -18,6 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Silence after which a test counts as hanging.
@@ -155,6 +157,8 @@ pub struct Rig {
     pub qps: Vec<(Arc<Qp>, Shape)>,
     pub regions: Vec<Region>,
     windows: Vec<Arc<Mw>>,
+    /// Chains posted so far.
+    posts: AtomicU32,
 }
 
 /// The bytes of a seed.
@@ -187,7 +191,7 @@ impl Rig {
         let srq = Srq::new(&pds[0], 64, 4, 0, None).unwrap();
         let xrc_srq = Srq::new(&pds[0], 64, 4, 0, Some((&xrcd, &cq))).unwrap();
         let (qps, regions, windows) = Default::default();
-        Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows }
+        Rig { context, pds, channel, cq, xrcd, srq, xrc_srq, qps, regions, windows, posts: AtomicU32::new(0) }
     }
 
     /// Registers memory; its place in the list.
@@ -296,10 +300,19 @@ impl Rig {
         self.qps[at].0.modify(&QpAttr { state, ..QpAttr::default() }, AttrMask::STATE).unwrap();
     }
 
-    /// Posts signaled requests as one chain.
+    /// Posts signaled requests as one chain: every other time as verbs do, which perform at the
+    /// post what they can.
     pub fn post(&self, at: usize, requests: &[SendWr<'_>]) {
         let mut chain = self.qps[at].0.send_chain().unwrap();
-        requests.iter().for_each(|wr| chain.stage(wr).unwrap());
+        let at_once = self.posts.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        let mut rest = requests;
+        while at_once
+            && let [wr, others @ ..] = rest
+            && plain(wr).is_some_and(|request| chain.perform(&request))
+        {
+            rest = others;
+        }
+        rest.iter().for_each(|wr| chain.stage(wr).unwrap());
         chain.commit();
     }
 
@@ -510,6 +523,21 @@ pub fn request<'a>(wr_id: u64, flags: SendFlags, op: SendOp, sges: &'a [Sge]) ->
 
 pub fn remote(va: u64, rkey: u32) -> Remote {
     Remote { va, rkey }
+}
+
+/// A request that may be performed at the post.
+fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
+    let (read, remote) = match wr.op {
+        SendOp::Write(remote) => (false, remote),
+        SendOp::Read(remote) => (true, remote),
+        _ => return None,
+    };
+    let data = match wr.data {
+        Payload::Sges(&[entry]) => PlainData::Entry(entry),
+        Payload::Inline(&[bytes]) => PlainData::Inline(bytes),
+        _ => return None,
+    };
+    Some(PlainPost { wr_id: wr.wr_id, flags: wr.flags, read, remote, data })
 }
 
 /// A completion in one word.

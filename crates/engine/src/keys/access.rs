@@ -32,6 +32,22 @@ impl KeyTable {
         place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
+    /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
+    /// is wrong, no byte is asked for, or the memory is not simply mapped.
+    #[inline]
+    #[must_use]
+    pub fn mapped_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
+        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
+        let plain = len != 0
+            && current == key
+            && region.pd == pd
+            && region.kind == RegionKind::Mapped
+            && region.access.contains(needed);
+        let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
+        // Cannot wrap: addr + size was checked at registration.
+        Some(region.addr + offset)
+    }
+
     /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA
     /// 9.7.4.1.5, C9-88).
     ///

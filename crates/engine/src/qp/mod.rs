@@ -2,11 +2,12 @@
 use crate::attr::{AddressVector, QpAttr, QpCap};
 use crate::cause::Cause;
 use crate::clock::Clock;
+use crate::completion::Completion;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::time::Time;
-use crate::types::{PathMtu, PdId, QpState, QpType, Qpn};
-use crate::wr::{PostError, RecvWqe, RecvWr, SendWr};
+use crate::types::{Access, PathMtu, PdId, QpState, QpType, Qpn};
+use crate::wr::{PostError, RecvWqe, RecvWr, SendFlags, SendWr, Sge};
 use adverb_wire::{QPN_MASK, ud_source_port, udp_source_port};
 use alloc::sync::Arc;
 
@@ -322,6 +323,38 @@ impl Qp {
     pub fn direct_done(&mut self, effects: &mut Effects) {
         self.requester.direct_done(&self.config, effects);
         self.counters.direct += 1;
+    }
+    /// The consumer posts a WRITE or a READ of one entry: where its bytes are, or are to go, in the
+    /// host's terms, if the host may perform it in the peer's memory before it is queued. The send
+    /// queue is empty, nothing is on its way or wants to leave, and the entry names memory that is
+    /// mapped and registered. If the host did so it reports with [`Qp::direct_posted`]; otherwise
+    /// the request is staged as any other, which finds out what is wrong.
+    #[inline]
+    #[must_use]
+    pub fn direct_post(&self, keys: &KeyTable, read: bool, entry: &Sge) -> Option<u64> {
+        let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
+        let takes = self.takes_direct_post(read) && self.config.cap.max_send_sge > 0;
+        if !takes || u64::from(entry.length) > requester::MAX_MSG {
+            return None;
+        }
+        keys.mapped_local(self.config.pd, entry.lkey, needed, entry.addr, entry.length)
+    }
+    /// As [`Qp::direct_post`], of a WRITE of so many inline bytes.
+    #[inline]
+    #[must_use]
+    pub fn direct_post_inline(&self, len: usize) -> bool {
+        self.takes_direct_post(false) && len <= self.config.cap.max_inline_data as usize
+    }
+    #[inline]
+    fn takes_direct_post(&self, read: bool) -> bool {
+        !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
+    }
+    /// The host performed a request of [`Qp::direct_post`]: a WRITE, or a READ of so many bytes.
+    /// Answers its completion on the send CQ, if it makes one.
+    #[inline]
+    pub fn direct_posted(&mut self, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
+        self.counters.direct += 1;
+        self.requester.direct_posted(&self.config, wr_id, flags, read)
     }
     /// Is it sending again after a timeout?
     #[must_use]

@@ -87,7 +87,7 @@ pub fn reserve<K: Kind>() -> Result<Reserved<K>, Error> {
 
 /// The object of a handle, for the data path: one load from the table, and for all threads but the
 /// one that the object belongs to one compare-and-swap.
-#[inline]
+#[inline(always)]
 pub fn hot<H: Handle>(handle: *mut H) -> Result<Live<H::Object>, Error> {
     let pinned = Slot::<H::Object>::at(handle as usize).and_then(|slot| Some((slot, slot.pin()?)));
     match pinned {

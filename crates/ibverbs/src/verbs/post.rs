@@ -6,6 +6,7 @@ use crate::verbs::{mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use adverb_device::qp::{PlainData, PlainPost, SendChain};
 use core::ffi::c_int;
 
 /// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
@@ -35,7 +36,6 @@ pub unsafe extern "C" fn post_send(
         Ok(obj) => obj,
         Err(e) => return refused(wr, &e),
     };
-    let is_ud = obj.qp.qp_type() == QpType::Ud;
     super::order::posted();
     // Requests staged by another thread between `wr_start` and `wr_complete` are not to be handed
     // over with these.
@@ -46,6 +46,33 @@ pub unsafe extern "C" fn post_send(
     };
     let mut next = wr;
     while !next.is_null() {
+        // SAFETY: the program's list of requests, valid during the call.
+        let request = unsafe { &*next };
+        // SAFETY: as above.
+        if !unsafe { perform(&mut chain, request) } {
+            // SAFETY: as above.
+            return match unsafe { post_rest(chain, next, obj.qp.qp_type()) } {
+                Ok(()) => 0,
+                Err((wr, e)) => refused(wr, &e),
+            };
+        }
+        next = request.next;
+    }
+    chain.commit();
+    0
+}
+
+/// Stages the requests from `next` on and hands over the chain; on failure says which it was.
+///
+/// # Safety
+/// `next` is a valid list.
+#[inline(never)]
+unsafe fn post_rest(
+    mut chain: SendChain<'_>,
+    mut next: *mut ibv_send_wr,
+    qp_type: QpType,
+) -> Result<(), (*mut ibv_send_wr, Error)> {
+    while !next.is_null() {
         let stage = |wr: &SendWr<'_>| {
             chain.stage(wr)?;
             if let SendOp::BindMw(bind) = wr.op {
@@ -55,17 +82,47 @@ pub unsafe extern "C" fn post_send(
             }
             Ok(())
         };
-        // SAFETY: the program's list of requests, valid during the call.
-        let staged = unsafe { with_request(&*next, is_ud, stage) };
+        // SAFETY: the caller's promise.
+        let staged = unsafe { with_request(&*next, qp_type == QpType::Ud, stage) };
         if let Err(e) = staged {
             chain.commit();
-            return refused(next, &e);
+            return Err((next, e));
         }
         // SAFETY: as above.
         next = unsafe { (*next).next };
     }
     chain.commit();
-    0
+    Ok(())
+}
+
+/// Performs a WRITE or READ of one entry at once, if that is possible. Whatever is unusual about it
+/// is left to [`with_request`], which names what is wrong.
+///
+/// # Safety
+/// `wr` and what it points to are valid.
+#[inline]
+unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
+    if wr.num_sge != 1 || wr.sg_list.is_null() {
+        return false;
+    }
+    // SAFETY: plain words; which of them mean something the opcode says.
+    let rdma = unsafe { wr.wr.rdma };
+    let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
+    let read = match wr.opcode {
+        IBV_WR_RDMA_WRITE => false,
+        IBV_WR_RDMA_READ => true,
+        _ => return false,
+    };
+    let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
+    // SAFETY: one entry; the layouts agree (above).
+    let entry = unsafe { &*wr.sg_list.cast::<Sge>() };
+    let data = if flags.contains(SendFlags::INLINE) {
+        // SAFETY: an inline entry is a plain address of the program's memory.
+        PlainData::Inline(unsafe { bytes_of(entry) })
+    } else {
+        PlainData::Entry(*entry)
+    };
+    chain.perform(&PlainPost { wr_id: wr.wr_id, flags, read, remote, data })
 }
 
 /// Reads a request of the program's and passes it on as the engine's.

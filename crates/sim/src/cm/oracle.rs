@@ -31,9 +31,10 @@ pub(super) struct End {
     /// Of a passive end that has agreed: its host and queue pair.
     pub queue_pair: Option<(usize, u32)>,
     pub outcome: Option<Outcome>,
-    /// DREQs that the network lost, and whether one was carried.
+    /// Of an end that left: DREQs and REJs that the network lost, and whether one was carried.
     pub dreqs_lost: u32,
-    pub dreq_carried: bool,
+    pub rejs_lost: u32,
+    pub word_carried: bool,
 }
 
 impl End {
@@ -52,9 +53,11 @@ impl End {
         self.hung_up || matches!(self.outcome, Some(Outcome::LetGo | Outcome::GaveUp))
     }
 
-    /// It left, and the network took each of its DREQs.
+    /// It left, and the network took all that it said of that: each DREQ, or the REJs when it left
+    /// an accepted request and after the last REP.
     fn left_unheard(&self) -> bool {
-        self.left() && !self.dreq_carried && self.dreqs_lost > u32::from(Timing::LINUX.max_retries)
+        let all_lost = self.dreqs_lost > u32::from(Timing::LINUX.max_retries) || self.rejs_lost >= 2;
+        self.left() && !self.word_carried && all_lost
     }
 
     fn is_torn(&self) -> bool {

@@ -57,7 +57,7 @@ impl World {
                 self.mix(u64::from(transmit.mad[17]) << 8 | who as u64);
                 self.note(|| format!("process {who} sends {}", mad_words(&transmit.mad)));
                 let carried = self.net.send(self.now, transmit.path, &transmit.mad);
-                self.count_dreq(who, &transmit.mad, carried);
+                self.count_last_words(who, &transmit.mad, carried);
             }
             let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
             self.note(|| format!("process {who}: {id:?} {}", short(&event)));
@@ -66,13 +66,17 @@ impl World {
     }
 
     /// Notes of an end that leaves whether the network carries what it says.
-    fn count_dreq(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
+    fn count_last_words(&mut self, who: usize, mad: &[u8; MAD_LEN], carried: bool) {
         let local_id = u32::from_be_bytes(std::array::from_fn(|n| mad[24 + n]));
         let leaving = self.leaving.get(&(who, Id(local_id)));
-        if let (Some(MadKind::Dreq), Some(mine)) = (MadKind::of(mad), leaving) {
-            let end = mine.end(&mut self.attempts);
-            end.dreq_carried |= carried;
-            end.dreqs_lost += u32::from(!carried);
+        let (Some(kind @ (MadKind::Dreq | MadKind::Rej)), Some(mine)) = (MadKind::of(mad), leaving) else {
+            return;
+        };
+        let end = mine.end(&mut self.attempts);
+        end.word_carried |= carried;
+        match kind {
+            MadKind::Dreq => end.dreqs_lost += u32::from(!carried),
+            _ => end.rejs_lost += u32::from(!carried),
         }
     }
 

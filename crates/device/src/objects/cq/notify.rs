@@ -96,6 +96,7 @@ impl NotifyCore {
     /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first
     /// (CQN-7), both under the lock, so that no arm, poll or close falls in between (CQN-12).
     /// `held` sees a moderated queue whose arm did not fire. A closed queue drops the completion.
+    #[inline]
     pub fn push(
         &self,
         completion: Completion,
@@ -169,10 +170,12 @@ impl NotifyCore {
     }
 
     /// Completions waiting.
+    #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire) & !BROKEN
     }
 
+    #[inline]
     fn store_waiting(&self, inner: &Inner) {
         let broken = if inner.cq.is_broken() { BROKEN } else { 0 };
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);

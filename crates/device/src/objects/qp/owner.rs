@@ -19,6 +19,7 @@ impl Owner for QpObject {
         Some(me)
     }
 
+    #[inline]
     fn complete(&self, to: CqRef, completion: Completion) -> Result<(), Cause> {
         match to {
             CqRef::Send => self.push(self.send_cq.as_ref(), completion),

@@ -2,8 +2,8 @@
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::QpInner;
-use adverb_engine::{Cause, Payload, PostError, QpState, RecvWr, SendWr, Time};
+use crate::node::{Owner, PlainPost, QpInner};
+use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
 use adverb_sync::MutexGuard;
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ impl Qp {
     ///
     /// # Errors
     /// EIO in a child of `fork`: the queue pair is its parent's.
+    #[inline]
     pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
         self.own.context.node().check_alive()?;
-        Ok(SendChain { qp: self, inner: Some(self.inner.lock()) })
+        Ok(SendChain { qp: self, inner: Some(self.inner.lock()), performed: 0 })
     }
 
     /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
@@ -105,6 +106,17 @@ impl Qp {
         });
     }
 
+    /// A completion did not fit into its queue.
+    #[cold]
+    fn overflows(&self, inner: &mut QpInner, cause: Cause) {
+        self.own.context.node().with_tx(|tx| {
+            if inner.engine.state() != QpState::Err {
+                inner.engine.fail(cause, &mut tx.effects);
+            }
+            self.own.context.node().deliver(self, inner, &mut tx.effects);
+        });
+    }
+
     fn in_burst(&self, inner: &QpInner, now: Time) -> bool {
         if self.qp_type().is_reliable() {
             inner.engine.has_unacknowledged()
@@ -178,6 +190,8 @@ impl Qp {
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<MutexGuard<'a, QpInner>>,
+    /// Requests performed already.
+    performed: u64,
 }
 
 impl SendChain<'_> {
@@ -192,11 +206,42 @@ impl SendChain<'_> {
             None => Ok(()),
         }
     }
-    /// Hands the chain over.
-    pub fn commit(mut self) {
-        if let Some(mut inner) = self.inner.take() {
-            self.qp.commit(&mut inner);
+    /// Performs a WRITE or READ here and now, if nothing is ahead of it and the peer's memory is
+    /// within reach: for requests that are not taken back any more, as the chain has begun to be
+    /// handed over with it. `false`: nothing has happened, and it is to be staged.
+    #[inline]
+    pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
+        let (qp, Some(inner)) = (self.qp, &mut self.inner) else { return false };
+        let own = &qp.own;
+        let plain = inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
+        if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
+            return false;
         }
+        if !own.context.node().perform_post(qp.number(), inner, request) {
+            return false;
+        }
+        self.performed += 1;
+        let read = request.read.then_some(request.len());
+        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, read)
+            && let Err(cause) = own.complete(CqRef::Send, completion)
+        {
+            qp.overflows(inner, cause);
+        }
+        true
+    }
+
+    /// Hands the chain over.
+    #[inline]
+    pub fn commit(mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        if self.performed > 0 {
+            inner.handovers.1 += self.performed;
+            if inner.engine.staged_sends() == 0 {
+                inner.handovers.0 += 1;
+                return;
+            }
+        }
+        self.qp.commit(&mut inner);
     }
 }
 

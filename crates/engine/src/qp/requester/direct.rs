@@ -4,14 +4,18 @@
 //! Only the oldest request may go this way, and only while nothing before it is on its way, so
 //! order within the queue pair holds. Whatever is irregular about a request (a key, a length, a
 //! state) is left to the packet path, whose checks and errors are those of a network.
+//!
+//! A WRITE or READ that is posted to an idle queue is performed before it is queued, as nothing
+//! would look at its place there.
 use super::send::MAX_MSG;
 use super::{Cursor, Requester};
+use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::packet::Data;
 use crate::qp::{QpConfig, QpCtx};
 use crate::types::{Access, QpState, QpType};
-use crate::wr::SendOp;
+use crate::wr::{SendFlags, SendOp};
 
 /// A request to perform at once.
 #[derive(Clone, Copy, Debug)]
@@ -81,5 +85,50 @@ impl Requester {
         self.sq.head = idx + 1;
         self.next_start = idx + 1;
         self.cur = Cursor { idx: idx + 1, psn: self.cur.psn, ..Cursor::default() };
+    }
+
+    /// Is nothing queued, nothing on its way, and nothing wrong?
+    #[inline]
+    fn is_idle(&self) -> bool {
+        let head = self.sq.head;
+        head == self.sq.staged
+            && head == self.next_start
+            && self.cur.idx == head
+            && self.una == self.high
+            && self.failure.is_none()
+            && !self.gone
+            && self.rnr_until.is_none()
+            && self.key_op.is_none()
+    }
+
+    /// May a WRITE or READ be performed before it is queued?
+    #[inline]
+    pub(crate) fn takes_direct_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
+        ctx.attr.state == QpState::Rts
+            && ctx.config.qp_type == QpType::Rc
+            && self.is_idle()
+            && self.sq.has_room()
+            && !(read && ctx.attr.max_rd_atomic == 0)
+    }
+
+    /// The host performed a request before it was queued, a READ of so many bytes or a WRITE. It
+    /// has come and gone: its completion, if it makes one.
+    #[inline]
+    pub(crate) fn direct_posted(
+        &mut self,
+        config: &QpConfig,
+        wr_id: u64,
+        flags: SendFlags,
+        read: Option<u32>,
+    ) -> Option<Completion> {
+        let next = self.sq.pass();
+        self.next_start = next;
+        self.cur = Cursor { idx: next, psn: self.cur.psn, ..Cursor::default() };
+        if !config.signal_all && !flags.contains(SendFlags::SIGNALED) {
+            return None;
+        }
+        let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
+        let done = Completion::success(wr_id, config.qpn, opcode);
+        Some(Completion { byte_len: read.unwrap_or(0), ..done })
     }
 }

@@ -32,7 +32,7 @@ mod window;
 pub(crate) use answer::AnswerEnv;
 pub use direct::Direct;
 use probe::Probe;
-pub(crate) use send::transport_of;
+pub(crate) use send::{MAX_MSG, transport_of};
 use window::Window;
 
 /// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in

@@ -19,7 +19,7 @@ use adverb_wire::{
 /// Shortest frame: an Ethernet header.
 const FRAME_HEADER: u64 = 14;
 /// Longest message (IBTA 9.7.7.1).
-pub(super) const MAX_MSG: u64 = 1 << 31;
+pub(crate) const MAX_MSG: u64 = 1 << 31;
 /// PSNs outstanding at most: half the circle, beyond which old and new cannot be told apart (IBTA
 /// 9.7.2).
 const MAX_OUTSTANDING: u64 = 1 << (Psn::BITS - 1);

@@ -3,6 +3,7 @@
 mod answers;
 mod congestion;
 mod direct;
+mod direct_post;
 mod ends;
 mod forged;
 mod frames;
