@@ -227,10 +227,10 @@ fn the_many() {
             Ok("tcp") => tcp.as_fd(),
             _ => bell.as_fd(),
         };
-        let gifts = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
-        link.greet(target, &hello, &gifts).unwrap();
+        let descriptors = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
+        link.greet(target, &hello, &descriptors).unwrap();
         let limit = Instant::now() + Duration::from_secs(20);
-        // Each is answered: by the same gifts, or by a refusal.
+        // Each is answered: by the same descriptors, or by a refusal.
         loop {
             let _ = link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
             let answers = link.greetings();

@@ -61,12 +61,12 @@ pub(crate) struct Sender {
 
 /// Which connection to another process; no two of a link are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LineId {
+pub struct ConnectionId {
     pub(crate) slot: Slot,
     pub(crate) number: u64,
 }
 
-impl LineId {
+impl ConnectionId {
     /// The slot that its other end had.
     pub fn slot(&self) -> Slot {
         self.slot
@@ -74,13 +74,13 @@ impl LineId {
 }
 
 /// A connection to the owner of a slot, whose user was proved.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     pub(crate) fd: Fd,
-    pub(crate) id: LineId,
+    pub(crate) id: ConnectionId,
     pub(crate) used: AtomicU64,
 }
 
-impl Line {
+impl Connection {
     /// Has its other end gone?
     pub(crate) fn has_ended(&self) -> bool {
         matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
@@ -90,7 +90,7 @@ impl Line {
 /// Connections to others.
 #[derive(Default)]
 pub(crate) struct Outgoing {
-    pub(crate) lines: RwLock<HashMap<Slot, Arc<Line>>>,
+    pub(crate) connections: RwLock<HashMap<Slot, Arc<Connection>>>,
     pub(crate) next: AtomicU64,
     pub(crate) clock: AtomicU64,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Incoming {
 
 /// Connections of others that were taken, and whose turn it is.
 pub(crate) struct Taking {
-    pub(crate) lines: HashMap<u64, Taken>,
+    pub(crate) connections: HashMap<u64, Taken>,
     pub(crate) next: u64,
     pub(crate) clock: u64,
     /// The connection that was busy last, and looks at it in vain since.
@@ -131,7 +131,7 @@ impl Incoming {
         Ok(Incoming {
             any: sys::any_of(table)?,
             taking: Mutex::new(Taking {
-                lines: HashMap::new(),
+                connections: HashMap::new(),
                 next: 0,
                 clock: 0,
                 hot: None,

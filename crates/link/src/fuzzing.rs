@@ -90,7 +90,7 @@ pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
             out
         }
         Message::Frame { interface, bytes } => [&message::frame_header(interface)[..], bytes].concat(),
-        Message::Nudge { ip } => message::nudge(ip),
+        Message::Refresh { ip } => message::refresh(ip),
         Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
         Message::Hello(hello) => hello.emit(),
     })

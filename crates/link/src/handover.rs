@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::buffers::RxBuffers;
-use crate::connection::{FRAMES, LISTENER, Line, LineId, OUTGOING, SERVICE, Sender, Taken, Taking, Untold};
+use crate::connection::{
+    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold,
+};
 use crate::owner::{self, Proof};
 use crate::packet::Sink;
 use crate::slot::{self, Slot};
@@ -34,17 +36,24 @@ const EMPTY_LOOKS: u32 = 16;
 impl UdpLink {
     /// Sends a message to the owner of a slot, and says over which connection. One system call
     /// where one stands.
-    pub(crate) fn tell(&self, slot: Slot, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> Result<LineId, Untold> {
+    pub(crate) fn tell(
+        &self,
+        slot: Slot,
+        parts: &[&[u8]],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<ConnectionId, Untold> {
         // Once more if the owner that was known has gone: another may have the slot.
         for _ in 0..2 {
-            let known = self.outgoing.lines.read().get(&slot).cloned();
-            let line = match known {
-                Some(line) => line,
+            let known = self.outgoing.connections.read().get(&slot).cloned();
+            let connection = match known {
+                Some(connection) => connection,
                 None => self.connect(slot)?,
             };
-            line.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
+            connection.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
             loop {
-                let Err(error) = sys::send_local(&line.fd, parts, fds) else { return Ok(line.id) };
+                let Err(error) = sys::send_local(&connection.fd, parts, fds) else {
+                    return Ok(connection.id);
+                };
                 match error.raw_os_error() {
                     Some(libc::EINTR) => continue,
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Err(Untold::Full),
@@ -56,20 +65,20 @@ impl UdpLink {
                     _ => return Err(Untold::Other(error)),
                 }
             }
-            self.close_ended(slot, |known| Arc::ptr_eq(known, &line));
+            self.close_ended(slot, |known| Arc::ptr_eq(known, &connection));
         }
         Err(Untold::NoOwner)
     }
 
     /// Closes the connection to a slot's owner, which has ended if the connection is the one that
     /// is meant.
-    fn close_ended(&self, slot: Slot, is_meant: impl Fn(&Arc<Line>) -> bool) {
-        let mut lines = self.outgoing.lines.write();
-        if lines.get(&slot).is_some_and(is_meant)
-            && let Some(line) = lines.remove(&slot)
+    fn close_ended(&self, slot: Slot, is_meant: impl Fn(&Arc<Connection>) -> bool) {
+        let mut connections = self.outgoing.connections.write();
+        if connections.get(&slot).is_some_and(is_meant)
+            && let Some(connection) = connections.remove(&slot)
         {
-            self.unwatch(&line.fd);
-            self.keep_ended(line.id);
+            self.unwatch(&connection.fd);
+            self.keep_ended(connection.id);
         }
     }
 
@@ -80,36 +89,38 @@ impl UdpLink {
     }
 
     /// Connects to the owner of a slot unless that has been done.
-    pub(crate) fn line_to(&self, slot: Slot) -> Result<(), Untold> {
-        let known = self.outgoing.lines.read().contains_key(&slot);
+    pub(crate) fn connection_to(&self, slot: Slot) -> Result<(), Untold> {
+        let known = self.outgoing.connections.read().contains_key(&slot);
         if known { Ok(()) } else { self.connect(slot).map(drop) }
     }
 
-    fn connect(&self, slot: Slot) -> Result<Arc<Line>, Untold> {
+    fn connect(&self, slot: Slot) -> Result<Arc<Connection>, Untold> {
         let name = slot::slot_name(self.uid, slot);
         let fd = self.prove_owner(&name)?;
         crate::address::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
-        let mut lines = self.outgoing.lines.write();
-        if let Some(line) = lines.get(&slot) {
+        let mut connections = self.outgoing.connections.write();
+        if let Some(connection) = connections.get(&slot) {
             // Another thread has connected meanwhile: one connection keeps the order.
-            return Ok(line.clone());
+            return Ok(connection.clone());
         }
-        if lines.len() >= MOST
-            && let Some(idle) =
-                lines.iter().min_by_key(|(_, line)| line.used.load(Relaxed)).map(|(slot, _)| *slot)
-            && let Some(line) = lines.remove(&idle)
+        if connections.len() >= MOST
+            && let Some(idle) = connections
+                .iter()
+                .min_by_key(|(_, connection)| connection.used.load(Relaxed))
+                .map(|(slot, _)| *slot)
+            && let Some(connection) = connections.remove(&idle)
         {
             // What is on its way is still read.
-            self.unwatch(&line.fd);
+            self.unwatch(&connection.fd);
         }
         // Nothing ever comes back on it but its end, at which it is closed: processes that come and
         // go leave nothing.
         let any = self.incoming.any.raw();
         sys::watch_for(any, fd.raw(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
-        let id = LineId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
-        let line = Arc::new(Line { fd, id, used: AtomicU64::new(0) });
-        lines.insert(slot, line.clone());
-        Ok(line)
+        let id = ConnectionId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
+        let connection = Arc::new(Connection { fd, id, used: AtomicU64::new(0) });
+        connections.insert(slot, connection.clone());
+        Ok(connection)
     }
 
     /// A connection to who listens at a name, if it is a process of the own user.
@@ -198,7 +209,7 @@ impl UdpLink {
                         self.accept(taking, &claim.fd, "a slot");
                     }
                 } else if token & OUTGOING != 0 {
-                    self.close_ended((token & !OUTGOING) as Slot, |line| line.has_ended());
+                    self.close_ended((token & !OUTGOING) as Slot, |connection| connection.has_ended());
                 } else if let Some(n) = self.take_from(taking, token, sockets, buffers, sink) {
                     done += n;
                     (taking.hot, taking.vain) = (Some(token), 0);
@@ -217,30 +228,30 @@ impl UdpLink {
         buffers: &mut RxBuffers,
         sink: Sink<'_>,
     ) -> Option<usize> {
-        let Some(line) = taking.lines.get_mut(&token) else {
+        let Some(connection) = taking.connections.get_mut(&token) else {
             taking.hot = taking.hot.filter(|hot| *hot != token);
             return None;
         };
         let local = loop {
-            match sys::recv_local(&line.fd, buffers.scratch()) {
+            match sys::recv_local(&connection.fd, buffers.scratch()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Ok(local) if local.len > 0 => break local,
                 // Its end.
                 Ok(_) | Err(_) => {
-                    self.unwatch(&line.fd);
-                    taking.lines.remove(&token);
+                    self.unwatch(&connection.fd);
+                    taking.connections.remove(&token);
                     return None;
                 }
             }
         };
         taking.clock += 1;
-        (line.used, taking.clock) = (taking.clock, taking.clock);
+        (connection.used, taking.clock) = (taking.clock, taking.clock);
         if local.cut {
             add(&self.counters.handover_drop_malformed, 1);
             return Some(0);
         }
-        let sender = Sender { pid: line.pid, fds: local.fds };
+        let sender = Sender { pid: connection.pid, fds: local.fds };
         Some(self.take_message(sockets, buffers.message(local.len), sender, sink))
     }
 
@@ -276,19 +287,20 @@ impl UdpLink {
                 }
                 continue;
             };
-            if taking.lines.len() >= MOST
-                && let Some(idle) = taking.lines.values_mut().filter(|l| !l.leaving).min_by_key(|l| l.used)
+            if taking.connections.len() >= MOST
+                && let Some(idle) =
+                    taking.connections.values_mut().filter(|l| !l.leaving).min_by_key(|l| l.used)
             {
                 idle.leaving = true;
                 sys::take_no_more(&idle.fd);
             }
-            if taking.lines.len() >= 2 * MOST {
+            if taking.connections.len() >= 2 * MOST {
                 continue;
             }
             (taking.next, taking.clock) = (taking.next + 1, taking.clock + 1);
             let token = taking.next;
             if sys::watch(&self.incoming.any, &fd, token).is_ok() {
-                taking.lines.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
+                taking.connections.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
             }
         }
     }

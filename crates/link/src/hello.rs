@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::connection::{LineId, Untold};
+use crate::connection::{ConnectionId, Untold};
 use crate::message::{Greeting, Hello};
 use crate::owner::{self, Proof};
 use crate::slot::{Slot, slot_name};
@@ -20,7 +20,7 @@ use crate::udp::UdpLink;
 /// are closed.
 pub(crate) const KEPT: usize = 16;
 /// Descriptors of a greeting that are kept, at most.
-const GIFTS: usize = 4;
+const MOST_FDS: usize = 4;
 /// Tries at a peer whose socket is full, 200 µs apart.
 const TRIES: u32 = 50;
 
@@ -31,7 +31,7 @@ impl UdpLink {
     /// # Errors
     /// `ConnectionRefused` when nobody owns it, `PermissionDenied` with the user when another user
     /// holds its name; what else the kernel says.
-    pub fn greet(&self, slot: Slot, hello: &Hello, fds: &[BorrowedFd<'_>]) -> io::Result<LineId> {
+    pub fn greet(&self, slot: Slot, hello: &Hello, fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> {
         let message = hello.emit();
         for _ in 1..TRIES {
             match self.tell(slot, &[&message], fds) {
@@ -68,21 +68,21 @@ impl UdpLink {
 
     /// Connections whose other ends have gone since the last call. Another process may own the slot
     /// by now, and be greeted already.
-    pub fn ended(&self) -> Vec<LineId> {
+    pub fn ended(&self) -> Vec<ConnectionId> {
         if !self.greeted.load(Relaxed) {
             return Vec::new();
         }
         std::mem::take(&mut *self.ended.lock())
     }
 
-    pub(crate) fn keep_ended(&self, line: LineId) {
-        self.ended.lock().push(line);
+    pub(crate) fn keep_ended(&self, connection: ConnectionId) {
+        self.ended.lock().push(connection);
         self.greeted.store(true, Relaxed);
     }
 
     pub(crate) fn keep_greeting(&self, greeting: Greeting) {
         let mut kept = self.greetings.lock();
-        if kept.len() < KEPT && greeting.fds.len() <= GIFTS {
+        if kept.len() < KEPT && greeting.fds.len() <= MOST_FDS {
             kept.push(greeting);
             self.greeted.store(true, Relaxed);
         }
@@ -99,12 +99,12 @@ mod tests {
     #[cfg(not(loom))]
     fn tru_3_few_greetings_are_kept() {
         let link = UdpLink::new(crate::Config { port: 0, steer: false, ..Default::default() }).unwrap();
-        let gifts = |count| -> Vec<OwnedFd> {
+        let given_fds = |count| -> Vec<OwnedFd> {
             (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect()
         };
         let hello = || Hello { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
         for count in (0..300).map(|n| if n % 2 == 0 { 4 } else { 28 }) {
-            link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: gifts(count) });
+            link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count) });
         }
         let kept = link.greetings();
         assert_eq!(kept.len(), KEPT);

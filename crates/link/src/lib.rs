@@ -73,7 +73,7 @@ mod udp;
 pub use bell::{Bell, Bells, Rope, Rung};
 pub use buffers::RxBuffers;
 pub use capture::Capture;
-pub use connection::LineId;
+pub use connection::ConnectionId;
 pub use error::{LinkError, User};
 pub use everywhere::port_of_others;
 pub use frame_queue::RawFrame;

@@ -16,7 +16,7 @@ const HEADER: usize = 56;
 /// Bytes before a frame.
 const FRAME_HEADER: usize = 16;
 const KIND_PACKETS: u8 = 1;
-const KIND_NUDGE: u8 = 2;
+const KIND_REFRESH: u8 = 2;
 const KIND_ANSWER: u8 = 3;
 const KIND_HELLO: u8 = 4;
 const KIND_DIRECT: u8 = 5;
@@ -36,7 +36,7 @@ pub(crate) enum Message<'a> {
     /// otherwise from who received them over UDP.
     Packets { envelope: Envelope, direct: bool, packets: &'a [u8] },
     /// The sender's socket at this address is gone: measure the steering again.
-    Nudge { ip: IpAddr },
+    Refresh { ip: IpAddr },
     /// A process says who it is.
     Hello(Hello),
     /// An Ethernet frame of a raw packet queue pair.
@@ -126,11 +126,11 @@ pub(crate) fn packets_header(envelope: &Envelope, direct: bool) -> Vec<u8> {
     out
 }
 
-/// A whole nudge message.
-pub(crate) fn nudge(ip: IpAddr) -> Vec<u8> {
+/// A whole refresh request.
+pub(crate) fn refresh(ip: IpAddr) -> Vec<u8> {
     let src = SocketAddr::new(ip, 0);
     let mut out = packets_header(&Envelope { src, dst: ip, traffic_class: 0, hop_limit: 0 }, false);
-    out[8] = KIND_NUDGE;
+    out[8] = KIND_REFRESH;
     out
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     };
     let dst = ip_at(bytes, 40, v6)?;
     match kind {
-        KIND_NUDGE => Some(Message::Nudge { ip: dst }),
+        KIND_REFRESH => Some(Message::Refresh { ip: dst }),
         KIND_PACKETS | KIND_DIRECT => {
             let scope = u32::from_le_bytes(array(bytes, 12)?);
             let port = u16::from_le_bytes(array(bytes, 16)?);

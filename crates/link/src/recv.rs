@@ -284,7 +284,7 @@ impl UdpLink {
     ) -> usize {
         let (envelope, direct, packets) = match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => (envelope, direct, packets),
-            Some(Message::Nudge { ip }) => {
+            Some(Message::Refresh { ip }) => {
                 sockets
                     .addresses
                     .iter()

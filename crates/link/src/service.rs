@@ -158,9 +158,9 @@ impl UdpLink {
     /// Gives a MAD to the process that listens for a service at an address, or at all.
     pub fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
         for at in [Some(at), None] {
-            let told = self.prove_owner(&listener_name(self.uid, service, at)).and_then(|line| {
+            let told = self.prove_owner(&listener_name(self.uid, service, at)).and_then(|connection| {
                 let (header, packet) = message_of(packet);
-                sys::send_local(&line, &[&header, &packet], &[]).map(drop).map_err(Untold::Other)
+                sys::send_local(&connection, &[&header, &packet], &[]).map(drop).map_err(Untold::Other)
             });
             match told {
                 Ok(()) => {
@@ -214,7 +214,7 @@ impl UdpLink {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) {
             return Delivery::NoOwner;
         }
-        match self.line_to(slot) {
+        match self.connection_to(slot) {
             Ok(()) => Delivery::Done,
             Err(Untold::NoOwner) => Delivery::NoOwner,
             Err(_) => Delivery::Full,

@@ -314,8 +314,8 @@ impl UdpLink {
 
     /// Tells another member of an address's group that ours is gone, so that it measures soon.
     /// Without it the first packet that arrives at the wrong process does the same.
-    pub(crate) fn nudge_others(&self, socket: Arc<AddressSocket>) {
-        let message = message::nudge(socket.local.ip());
+    pub(crate) fn refresh_others(&self, socket: Arc<AddressSocket>) {
+        let message = message::refresh(socket.local.ip());
         let table = std::mem::take(&mut socket.steer.known.lock().table);
         drop(socket);
         for (slot, _) in table {
@@ -349,8 +349,8 @@ fn holder(error: &Untold, name: &str, uid: u32) -> Option<u32> {
 }
 
 /// Does the other end of a connection that carries nothing live?
-fn is_open(line: &Fd) -> bool {
-    sys::recv_local(line, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+fn is_open(connection: &Fd) -> bool {
+    sys::recv_local(connection, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The message of a connection that was just taken. Its sender sends right after it has connected.

@@ -16,7 +16,7 @@ use adverb_sync::{Mutex, RwLock};
 use crate::address::{self, AddressSocket};
 use crate::buffers::RxBuffers;
 use crate::capture::{Capture, Flow};
-use crate::connection::{Incoming, LineId, Outgoing, Services, Untold};
+use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
 use crate::faults::Faults;
@@ -84,7 +84,7 @@ pub struct UdpLink {
     pub(crate) greetings: Mutex<Vec<Greeting>>,
     pub(crate) greeted: AtomicBool,
     /// Connections to others that have ended.
-    pub(crate) ended: Mutex<Vec<LineId>>,
+    pub(crate) ended: Mutex<Vec<ConnectionId>>,
     pub(crate) pending: Mutex<VecDeque<OwnedPacket>>,
     pub(crate) pending_len: AtomicUsize,
     /// Index of the address that was busy last.
@@ -252,7 +252,7 @@ impl UdpLink {
         if let Some(socket) = removed {
             // A receiver at work in another thread may hold the socket, and keep it open, a moment
             // longer.
-            self.nudge_others(socket);
+            self.refresh_others(socket);
         }
     }
 

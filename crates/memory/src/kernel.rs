@@ -128,7 +128,7 @@ fn scratch() -> Option<i32> {
 
 /// Makes the page of a word writable without changing it, or reports the fault.
 pub(crate) fn populate_for_write(at: Range) -> Result<(), MemoryFault> {
-    crate::probe(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
+    crate::check_memory(at.addr, u64::from(at.len), true).map_err(|_| MemoryFault { addr: at.addr })
 }
 
 /// Is the system call of the other side known to be forbidden? For tests.

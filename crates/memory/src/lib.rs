@@ -29,6 +29,7 @@
 #![allow(unsafe_code, reason = "the one door to application memory")]
 #![deny(missing_docs)]
 
+mod check;
 mod cma;
 mod copy;
 mod fd;
@@ -37,19 +38,18 @@ mod kernel;
 mod maps;
 mod pages;
 mod peer;
-mod probe;
 mod room;
 mod sys;
 #[cfg(test)]
 mod tests;
 mod word;
 
+pub use check::{MemoryCheckError, check_memory};
 pub use cma::{Cma, CmaError};
 pub use fd::{FdError, FdPages};
 pub use file::{Hold, Placed, Private, SharedFile, Usage};
 pub use pages::Pages;
 pub use peer::{PeerError, PeerMemory, Window, WindowFault};
-pub use probe::{ProbeError, probe};
 pub use sys::Life;
 
 use sys::page_size;

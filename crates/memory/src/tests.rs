@@ -56,12 +56,16 @@ fn atomics() {
 #[test]
 fn probe_tells_mapped_from_not() {
     let pages = Pages::new(3 * 4096).unwrap();
-    assert_eq!(probe(pages.addr() + 5, 4096, true), Ok(()));
-    assert_eq!(probe(NEVER_MAPPED, 4096, false), Err(ProbeError::NotMapped));
-    assert_eq!(probe(u64::MAX - 10, 100, false), Err(ProbeError::NotMapped));
-    assert_eq!(probe(pages.addr(), 1 << 62, true), Err(ProbeError::NotMapped), "at once, however long");
+    assert_eq!(check_memory(pages.addr() + 5, 4096, true), Ok(()));
+    assert_eq!(check_memory(NEVER_MAPPED, 4096, false), Err(MemoryCheckError::NotMapped));
+    assert_eq!(check_memory(u64::MAX - 10, 100, false), Err(MemoryCheckError::NotMapped));
+    assert_eq!(
+        check_memory(pages.addr(), 1 << 62, true),
+        Err(MemoryCheckError::NotMapped),
+        "at once, however long"
+    );
     // Read-only memory: a constant of the program.
     static RO: [u8; 4096 * 3] = [1; 4096 * 3];
-    assert_eq!(probe(RO.as_ptr() as u64, 4096, false), Ok(()));
-    assert_eq!(probe(RO.as_ptr() as u64, 4096, true), Err(ProbeError::NotMapped));
+    assert_eq!(check_memory(RO.as_ptr() as u64, 4096, false), Ok(()));
+    assert_eq!(check_memory(RO.as_ptr() as u64, 4096, true), Err(MemoryCheckError::NotMapped));
 }

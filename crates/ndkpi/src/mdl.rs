@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 
-use adverb_memory::probe;
+use adverb_memory::check_memory;
 use adverb_ndk::device::Mapping;
 use adverb_ndk::{Mdl, NtStatus};
 
@@ -53,7 +53,7 @@ pub unsafe fn describe(mdl: *const MDL, length: SIZE_T, writable: bool) -> Resul
     let length = length as u64;
     // SAFETY: the caller's promise.
     let address = unsafe { span(mdl, length) }?;
-    probe(address, length, writable).map_err(|e| {
+    check_memory(address, length, writable).map_err(|e| {
         log::warn!("{length} bytes at {address:#x} cannot be used: {e}");
         NtStatus::ACCESS_VIOLATION
     })?;

@@ -14,7 +14,7 @@ use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_link::shm::{KeyEntry, KeySeen, QpEntry, QpSeen};
-use adverb_memory::{Cma, HostMemory, Window, probe};
+use adverb_memory::{Cma, HostMemory, Window, check_memory};
 use std::sync::Arc;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
@@ -103,7 +103,7 @@ impl Lanes {
         let atomic = needed == Access::REMOTE_ATOMIC;
         let fits = |r: &Range| match r.kind {
             RangeKind::Mapped => true,
-            RangeKind::OnDemand => !atomic || probe(r.addr, r.len.into(), true).is_ok(),
+            RangeKind::OnDemand => !atomic || check_memory(r.addr, r.len.into(), true).is_ok(),
             _ => false,
         };
         let plain = match request.local {

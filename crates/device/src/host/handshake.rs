@@ -1,6 +1,6 @@
 //! What two processes of a host give each other to share memory.
 use adverb_link::shm::Consumer;
-use adverb_link::{Bell, LineId, Rope};
+use adverb_link::{Bell, ConnectionId, Rope};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,27 +9,27 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Given {
     /// Over which connection: what another process was given that has the slot now is not taken for
     /// it.
-    pub(crate) line: LineId,
+    pub(crate) connection: ConnectionId,
     pub(crate) ring: Consumer,
     pub(crate) bell: Bell,
 }
 
 /// What a greeting carries.
-pub(crate) struct Gifts {
+pub(crate) struct HandshakeFds {
     pub(crate) ring: OwnedFd,
     pub(crate) bell: Rope,
     pub(crate) tables: OwnedFd,
     pub(crate) shadow: OwnedFd,
 }
 
-impl Gifts {
+impl HandshakeFds {
     /// What a peer sent, if each is what it has to be; those that are mapped are looked at by
     /// whoever maps them.
     pub(crate) fn of(fds: Vec<OwnedFd>) -> io::Result<Self> {
         let fds = <[OwnedFd; 4]>::try_from(fds)
             .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
         let [ring, bell, tables, shadow] = fds;
-        Ok(Gifts { ring, bell: Rope::new(bell)?, tables, shadow })
+        Ok(HandshakeFds { ring, bell: Rope::new(bell)?, tables, shadow })
     }
 
     /// Is the giver gone?

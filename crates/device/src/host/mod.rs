@@ -25,7 +25,7 @@ mod regions;
 mod waiting;
 
 pub(crate) use direct::{Ends, Seen};
-pub(crate) use handshake::{Gifts, Given};
+pub(crate) use handshake::{Given, HandshakeFds};
 pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
 pub(crate) use regions::{Listed, Place};

@@ -1,6 +1,6 @@
 //! One process of this host.
 use super::filled::Filled;
-use super::handshake::{Gifts, Given};
+use super::handshake::{Given, HandshakeFds};
 use super::{Lanes, MTU, PRIVATE};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
@@ -73,11 +73,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(pid: i32, hello: &Hello, given: Given, gifts: Gifts) -> io::Result<Self> {
+    pub(crate) fn new(pid: i32, hello: &Hello, given: Given, given_fds: HandshakeFds) -> io::Result<Self> {
         if pid <= 0 {
             return Err(io::Error::other("it lives in another PID namespace"));
         }
-        let Gifts { ring: tx, bell: rope, tables, shadow } = gifts;
+        let HandshakeFds { ring: tx, bell: rope, tables, shadow } = given_fds;
         let Given { ring, bell, .. } = given;
         let tables = PeerTables::open(tables).map_err(io::Error::other)?;
         if tables.identity().nonce != hello.nonce {

@@ -5,9 +5,9 @@
 //! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
 //! count of which the kernel says the same, so that no process is taken for another (TRU-3).
 use super::Node;
-use crate::host::{Gifts, Given, Lanes, MTU, Peer};
+use crate::host::{Given, HandshakeFds, Lanes, MTU, Peer};
 use adverb_link::shm::Consumer;
-use adverb_link::{Bell, Greeting, Hello, LineId, RxFrom, Slot};
+use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -83,12 +83,12 @@ impl Node {
         slot: Slot,
         wants_answer: bool,
         bell: &Bell,
-    ) -> io::Result<(LineId, Consumer)> {
+    ) -> io::Result<(ConnectionId, Consumer)> {
         let (ring, fd) = Consumer::create().map_err(io::Error::other)?;
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [fd.as_fd(), rope, lanes.tables.as_fd(), lanes.file.fd()];
-        let line = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
-        Ok((line, ring))
+        let connection = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
+        Ok((connection, ring))
     }
 
     fn greet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
@@ -101,8 +101,8 @@ impl Node {
             }
             let bell = greeted.remove(&slot).map_or_else(|| lanes.bells.make(), |given| Ok(given.bell));
             let sent = bell.and_then(|bell| {
-                let (line, ring) = self.send_hello(lanes, slot, true, &bell)?;
-                Ok(Given { line, ring, bell })
+                let (connection, ring) = self.send_hello(lanes, slot, true, &bell)?;
+                Ok(Given { connection, ring, bell })
             });
             match sent {
                 Ok(given) => greeted.insert(slot, given),
@@ -156,11 +156,11 @@ impl Node {
     /// Answers greetings and enters those who sent them.
     pub(crate) fn take_greetings(&self) -> bool {
         let ended = self.link().ended();
-        let slots: Vec<Slot> = ended.iter().map(LineId::slot).collect();
+        let slots: Vec<Slot> = ended.iter().map(ConnectionId::slot).collect();
         self.mad_peers_ended(&slots);
         if let Some(lanes) = self.lanes.as_ref().filter(|_| !ended.is_empty()) {
             // What they were given nobody has.
-            lanes.greeted.lock().retain(|_, given| !ended.contains(&given.line));
+            lanes.greeted.lock().retain(|_, given| !ended.contains(&given.connection));
         }
         let greetings = self.link().greetings();
         let any = !greetings.is_empty();
@@ -242,8 +242,8 @@ impl Node {
             Some(peer) if peer.pid() == pid && peer.has_left() => self.leave(&peer, "has left"),
             Some(peer) => {
                 // None are needed; those that come have to be right.
-                let gifts = if fds.is_empty() { None } else { Some(Gifts::of(fds)?) };
-                return self.greeted_again(lanes, &peer, hello, pid, given, gifts);
+                let given_fds = if fds.is_empty() { None } else { Some(HandshakeFds::of(fds)?) };
+                return self.greeted_again(lanes, &peer, hello, pid, given, given_fds);
             }
             None => {}
         }
@@ -251,8 +251,8 @@ impl Node {
         if lanes.all.read().iter().filter(of_process).count() >= COPIES {
             return Err(io::Error::other(format!("it is {COPIES} peers already")));
         }
-        let gifts = Gifts::of(fds)?;
-        if gifts.has_ended() {
+        let given_fds = HandshakeFds::of(fds)?;
+        if given_fds.has_ended() {
             // By now; or it has taken the greeting back, and comes with another.
             return Ok(());
         }
@@ -260,11 +260,11 @@ impl Node {
             Some(given) => given,
             None => {
                 let bell = lanes.bells.make()?;
-                let (line, ring) = self.send_hello(lanes, first, false, &bell)?;
-                Given { line, ring, bell }
+                let (connection, ring) = self.send_hello(lanes, first, false, &bell)?;
+                Given { connection, ring, bell }
             }
         };
-        let peer = Arc::new(Peer::new(pid, hello, given, gifts)?);
+        let peer = Arc::new(Peer::new(pid, hello, given, given_fds)?);
         peer.watch(&lanes.bells)?;
         lanes.enter(&hello.slots, &peer);
         log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
@@ -281,7 +281,7 @@ impl Node {
         hello: &Hello,
         pid: i32,
         given: Option<Given>,
-        gifts: Option<Gifts>,
+        given_fds: Option<HandshakeFds>,
     ) -> io::Result<()> {
         if peer.pid() != pid || peer.is_own() {
             return Err(io::Error::other("it says that it is another process"));
@@ -291,9 +291,9 @@ impl Node {
         if let Some(Given { ring, .. }) = given {
             lanes.add_ring(peer, ring);
         }
-        let given = gifts.is_some();
-        if let Some(gifts) = gifts {
-            peer.replace_ring(gifts.ring)?;
+        let given = given_fds.is_some();
+        if let Some(given_fds) = given_fds {
+            peer.replace_ring(given_fds.ring)?;
         }
         let first = hello.slots[0];
         match hello.wants_answer {

@@ -10,7 +10,7 @@ use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
-use adverb_memory::{Hold, ProbeError, SharedFile, probe};
+use adverb_memory::{Hold, MemoryCheckError, SharedFile, check_memory};
 use adverb_sync::Mutex;
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -181,10 +181,10 @@ impl Pd {
         }
         let zero_based = access.contains(Access::ZERO_BASED);
         if !access.contains(Access::ON_DEMAND) {
-            probe(addr, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
+            check_memory(addr, len, access.contains(Access::LOCAL_WRITE)).map_err(|e| {
                 let errno = match e {
-                    ProbeError::NotMapped => Errno::EFAULT,
-                    ProbeError::OutOfMemory => Errno::ENOMEM,
+                    MemoryCheckError::NotMapped => Errno::EFAULT,
+                    MemoryCheckError::OutOfMemory => Errno::ENOMEM,
                 };
                 Error::new(errno, format!("{len} bytes at {addr:#x}: {e}"))
             })?;
@@ -244,7 +244,7 @@ impl Pd {
         };
         let ranges = sges.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
         for range in ranges.iter().filter(|r| fault && r.kind == RangeKind::OnDemand) {
-            if let Err(e) = probe(range.addr, range.len.into(), write)
+            if let Err(e) = check_memory(range.addr, range.len.into(), write)
                 && wait
             {
                 return Err(Error::new(

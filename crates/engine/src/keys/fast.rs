@@ -5,7 +5,8 @@
 //! [`PAGE`] bytes that need not lie side by side, under a new tag; an invalidate, local or by the
 //! peer, frees it. The page lists of requests that are queued wait here under a number, so that a
 //! work queue element stays small.
-use super::{Object, Region, RegionKind, checked_region, inside};
+use super::access::inside;
+use super::{Object, Region, RegionKind, checked_region};
 use crate::cause::Cause;
 use crate::memory::{Memory, MemoryFault, Range, RangeKind};
 use crate::types::{Access, Key, PdId};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::{Range, RangeKind};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::vec::Vec;

@@ -36,9 +36,9 @@ fn cut_and_unknown_messages_are_refused() {
 }
 
 #[test]
-fn nudge_and_answer() {
+fn refresh_and_answer() {
     let ip = "10.1.2.4".parse().unwrap();
-    assert_eq!(parse(&nudge(ip)), Some(Message::Nudge { ip }));
+    assert_eq!(parse(&refresh(ip)), Some(Message::Refresh { ip }));
     let bytes = answer(7, 3, &[1, 1022]);
     assert_eq!(parse(&bytes), Some(Message::Answer { nonce: 7, index: 3, slots: vec![1, 1022] }));
     assert_eq!(parse(&bytes[..20]), None);

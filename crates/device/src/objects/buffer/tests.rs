@@ -49,5 +49,5 @@ fn with_a_window_bound_the_pages_stay() {
     pd.context().node().keys.write().apply(&KeyOp::Bind { bind, pd: pd.id(), qpn: 5 }).unwrap();
     drop(buffer);
     assert!(pd.context().node().keys.read().region(key).is_some(), "peers can still reach it");
-    assert_eq!(adverb_memory::probe(addr, 4096, true), Ok(()));
+    assert_eq!(adverb_memory::check_memory(addr, 4096, true), Ok(()));
 }

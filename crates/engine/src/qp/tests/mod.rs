@@ -1,5 +1,6 @@
 //! Tests of the queue pair by packets, as values: two of them, a network that obeys, a clock that
 //! waits.
+mod answers;
 mod congestion;
 mod direct;
 mod direct_post;
@@ -20,4 +21,5 @@ mod responder_send;
 mod responder_unreliable;
 mod responder_world;
 mod responder_write;
+mod retries;
 mod transfer;

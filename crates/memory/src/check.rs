@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Registration of memory that is not mapped, or not with the access asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ProbeError {
+pub enum MemoryCheckError {
     /// Part of the range is not mapped, or not readable or writable as needed (EFAULT).
     #[error("part of the range is not mapped with the access asked for")]
     NotMapped,
@@ -45,20 +45,21 @@ fn missing(start: u64, end: u64, page: u64) -> Option<u64> {
 
 /// Brings the pages of `[addr, addr + len)` in, readable or writable, and so finds out whether they
 /// are mapped. Contents never change. On kernels before 5.14 only "mapped at all" is checked.
-pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
+pub fn check_memory(addr: u64, len: u64, writable: bool) -> Result<(), MemoryCheckError> {
     if len == 0 {
         return Ok(());
     }
     let page = page_size();
     let start = addr & !(page - 1);
-    let end = addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(ProbeError::NotMapped)?
-        & !(page - 1);
+    let end =
+        addr.checked_add(len).and_then(|e| e.checked_add(page - 1)).ok_or(MemoryCheckError::NotMapped)?
+            & !(page - 1);
     // What the machine cannot hold would end some process (MEM-5). Pages that are read and were
     // never written cost nothing.
     if writable && end - start >= MUCH {
-        let missing = missing(start, end, page).ok_or(ProbeError::NotMapped)?;
+        let missing = missing(start, end, page).ok_or(MemoryCheckError::NotMapped)?;
         if missing > crate::room::available() {
-            return Err(ProbeError::OutOfMemory);
+            return Err(MemoryCheckError::OutOfMemory);
         }
     }
     let advice = if writable { POPULATE_WRITE } else { POPULATE_READ };
@@ -72,20 +73,20 @@ pub fn probe(addr: u64, len: u64, writable: bool) -> Result<(), ProbeError> {
             Errno::EINTR | Errno::EAGAIN => {}
             // Both "not with this access" and "no such advice", which kernels before 5.14 say to
             // any.
-            Errno::EINVAL if has_populate() => return Err(ProbeError::NotMapped),
-            Errno::EINVAL => return probe_old(start, end, page),
-            Errno::EFAULT | Errno::EHWPOISON => return Err(ProbeError::NotMapped),
+            Errno::EINVAL if has_populate() => return Err(MemoryCheckError::NotMapped),
+            Errno::EINVAL => return check_old(start, end, page),
+            Errno::EFAULT | Errno::EHWPOISON => return Err(MemoryCheckError::NotMapped),
             // ENOMEM means both "not mapped" and "no memory"; mincore tells them apart.
             Errno::ENOMEM => {
-                return Err(match probe_old(start, end, page) {
-                    Err(_) => ProbeError::NotMapped,
-                    Ok(()) => ProbeError::OutOfMemory,
+                return Err(match check_old(start, end, page) {
+                    Err(_) => MemoryCheckError::NotMapped,
+                    Ok(()) => MemoryCheckError::OutOfMemory,
                 });
             }
-            _ => return Err(ProbeError::NotMapped),
+            _ => return Err(MemoryCheckError::NotMapped),
         }
     }
-    probe_old(start, end, page)
+    check_old(start, end, page)
 }
 
 /// Does the kernel know the advice? Asked of a page that is surely there: the stack's.
@@ -100,7 +101,7 @@ fn has_populate() -> bool {
 }
 
 /// `mincore` fails with ENOMEM if any page of the range is not mapped.
-fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
+fn check_old(start: u64, end: u64, page: u64) -> Result<(), MemoryCheckError> {
     const PAGES: u64 = 4096;
     let mut state = [0u8; PAGES as usize];
     let mut at = start;
@@ -110,7 +111,7 @@ fn probe_old(start: u64, end: u64, page: u64) -> Result<(), ProbeError> {
         // else.
         let rc = unsafe { libc::mincore(at as *mut libc::c_void, bytes as usize, state.as_mut_ptr()) };
         if rc != 0 {
-            return Err(ProbeError::NotMapped);
+            return Err(MemoryCheckError::NotMapped);
         }
         at += bytes;
     }
