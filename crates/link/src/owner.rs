@@ -105,9 +105,21 @@ pub(crate) struct Holder {
     pub kernel: bool,
 }
 
+/// The kernel gives its table in parts and counts lines to find where it was: a socket that is
+/// closed meanwhile hides another one. So the table is read this often.
+const LOOKS: usize = 8;
+
 /// Those of the UDP sockets that keep others from a port at an address, by the kernel's table:
 /// those at any address of the family, as all of them are held (see [`crate::everywhere`]).
 pub(crate) fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
+    let mut found: Vec<Holder> = (0..LOOKS).flat_map(|_| listed_holders(ip, port)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The same as the table shows it once.
+fn listed_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/thread-self/net/udp"), read("/proc/thread-self/net/udp6"));
     let mut found: Vec<Holder> = match ip {
@@ -119,8 +131,6 @@ pub(crate) fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
         let everywhere = |at: &str| is_v4(at) || at.bytes().all(|b| b == b'0');
         found = v6.lines().filter_map(|line| holder(line, port, everywhere)).collect();
     }
-    found.sort_unstable();
-    found.dedup();
     found
 }
 
@@ -239,6 +249,7 @@ pub(crate) fn within(ranges: &[(IpAddr, u8)], ip: IpAddr) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn tru_1_a_user_that_stands_for_others_proves_nothing() {
@@ -303,5 +314,29 @@ mod tests {
         assert_eq!(port_holders("127.0.0.1".parse().unwrap(), port), [own]);
         assert_eq!(port_holders("127.0.0.2".parse().unwrap(), port), [own]);
         assert_eq!(port_holders("::1".parse().unwrap(), port), []);
+    }
+
+    /// The table is read in parts while other sockets come and go.
+    #[test]
+    fn a_holder_is_found_among_sockets_that_come_and_go() {
+        let open = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let still = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while still.load(Ordering::Relaxed) {
+                    let many: Vec<_> = (0..100).map(|_| open()).collect();
+                    drop(many);
+                }
+            });
+            let own = Holder { uid: sys::effective_uid(), kernel: false };
+            let missed = (0..300).filter(|_| {
+                let socket = open();
+                let port = socket.local_addr().unwrap().port();
+                port_holders("127.0.0.1".parse().unwrap(), port) != [own]
+            });
+            let missed = missed.count();
+            still.store(false, Ordering::Relaxed);
+            assert_eq!(missed, 0, "of 300");
+        });
     }
 }
