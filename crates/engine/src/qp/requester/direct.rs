@@ -31,9 +31,14 @@ pub struct Direct<'a> {
 impl Requester {
     /// Is everything before the oldest request done?
     fn is_clear(&self) -> bool {
+        self.sq.head < self.sq.posted && self.has_begun_nothing()
+    }
+
+    /// Is nothing on its way, and nothing wrong?
+    #[inline]
+    fn has_begun_nothing(&self) -> bool {
         let head = self.sq.head;
         head == self.next_start
-            && head < self.sq.posted
             && self.cur.idx == head
             && self.una == self.high
             && self.failure.is_none()
@@ -90,15 +95,7 @@ impl Requester {
     /// Is nothing queued, nothing on its way, and nothing wrong?
     #[inline]
     fn is_idle(&self) -> bool {
-        let head = self.sq.head;
-        head == self.sq.staged
-            && head == self.next_start
-            && self.cur.idx == head
-            && self.una == self.high
-            && self.failure.is_none()
-            && !self.gone
-            && self.rnr_until.is_none()
-            && self.key_op.is_none()
+        self.sq.head == self.sq.staged && self.has_begun_nothing()
     }
 
     /// May a WRITE or READ be performed before it is queued?
