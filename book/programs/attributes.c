@@ -8,7 +8,7 @@ static void say(const char *call, int error)
 
 int main(int argc, char **argv)
 {
-	const char *wrong = argc > 1 ? argv[1] : "";
+	const char *wrong = word(argc, argv, 1, "no-peer no-grh wrong-index too-far too-deep");
 #define IS(name) (!strcmp(wrong, name))
 	static struct end a;
 

@@ -28,7 +28,7 @@ static void open_datagrams(struct end *end)
 
 int main(int argc, char **argv)
 {
-	const char *wrong = argc > 1 ? argv[1] : "";
+	const char *wrong = word(argc, argv, 1, "no-room wrong-key");
 #define IS(name) (!strcmp(wrong, name))
 	struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 1}};
 

@@ -3,7 +3,8 @@
 
 int main(int argc, char **argv)
 {
-	const char *wrong = argc > 1 ? argv[1] : "";
+	const char *wrong = word(argc, argv, 1,
+				 "write no-receive short-receive no-right wrong-key nobody gone not-connected too-many");
 #define IS(name) (!strcmp(wrong, name))
 	static struct end a, b;
 	int depth = 2, access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

@@ -21,7 +21,8 @@ static void post(struct ibv_send_wr *wr)
 
 int main(int argc, char **argv)
 {
-	const char *what = argc > 1 ? argv[1] : "", *wrong = argc > 2 ? argv[2] : "";
+	const char *what = word(argc, argv, 1, "read add inline");
+	const char *wrong = word(argc, argv, 2, "beyond read-only odd no-flag long");
 #define IS(name) (!strcmp(wrong, name))
 	int atomic = !strcmp(what, "add"), in_line = !strcmp(what, "inline");
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;

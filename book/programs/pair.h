@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "word.h"
 
 #define MUST(what)                                                                                                     \
 	do {                                                                                                           \

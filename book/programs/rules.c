@@ -26,7 +26,7 @@ static int completions(void)
 
 int main(int argc, char **argv)
 {
-	const char *rule = argc > 1 ? argv[1] : "";
+	const char *rule = word(argc, argv, 1, "twice stronger early-poll no-arm failure");
 #define IS(name) (!strcmp(rule, name))
 
 	prepare(4);

@@ -6,7 +6,7 @@ enum { MESSAGES = 3 };
 
 int main(int argc, char **argv)
 {
-	const char *wrong = argc > 1 ? argv[1] : "";
+	const char *wrong = word(argc, argv, 1, "arm-late one-poll solicited no-ack");
 #define IS(name) (!strcmp(wrong, name))
 	int arm_for_solicited = IS("solicited"), got = 0;
 	struct ibv_wc wc;

@@ -13,7 +13,7 @@ pub fn main() -> Result<()> {
     let count = 3u64.to_ne_bytes();
     let mut batch = a.qp.batch();
     for (i, record) in records.iter().enumerate() {
-        let place = 64 * (i as u64 + 1);
+        let place = 64 * (i + 1);
         batch.write(*record, log.remote().slice(place..place + 64)).signaled(false).post()?;
     }
     batch.write(&count, log.remote().slice(..8)).signaled(false).post()?;

@@ -411,23 +411,23 @@ impl RemoteBuf {
     /// Bytes of [`RemoteBuf::to_bytes`].
     pub const ENCODED_LEN: usize = 20;
 
-    /// A piece of it.
+    /// A part of this memory. The range counts bytes, as in [`Buffer::slice`].
     ///
     /// # Panics
-    /// If the range leaves it, as slicing does; [`RemoteBuf::try_slice`] does not.
+    /// If the range ends behind this memory. [`RemoteBuf::try_slice`] returns an error instead.
     #[must_use]
-    pub fn slice(&self, range: impl RangeBounds<u64>) -> RemoteBuf {
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> RemoteBuf {
         match self.try_slice(range) {
             Ok(slice) => slice,
             Err(e) => panic!("{e}"),
         }
     }
 
-    /// A piece of it.
+    /// A part of this memory, in bytes.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
-    pub fn try_slice(&self, range: impl RangeBounds<u64>) -> Result<RemoteBuf> {
+    /// [`Error::OutOfRange`] if the range ends behind this memory.
+    pub fn try_slice(&self, range: impl RangeBounds<usize>) -> Result<RemoteBuf> {
         let (start, len) = resolve(&range, self.len)?;
         Ok(RemoteBuf { addr: self.addr.wrapping_add(start), key: self.key, len })
     }
@@ -464,8 +464,8 @@ impl RemoteBuf {
 }
 
 /// Start and length of a range within `len` bytes.
-fn resolve<T: Copy + TryInto<u64>>(range: &impl RangeBounds<T>, len: u64) -> Result<(u64, u64)> {
-    let number = |n: &T| (*n).try_into().unwrap_or(u64::MAX);
+fn resolve(range: &impl RangeBounds<usize>, len: u64) -> Result<(u64, u64)> {
+    let number = |n: &usize| *n as u64;
     let start = match range.start_bound() {
         Bound::Included(n) => number(n),
         Bound::Excluded(n) => number(n).saturating_add(1),

@@ -153,7 +153,7 @@ impl End {
                 match verb {
                     Verb::Send => self.qp().send_imm(slice, sent as u32).post()?,
                     _ => {
-                        let to = remote.slice(place.start as u64..place.end as u64);
+                        let to = remote.slice(place.clone());
                         self.qp().write_imm(slice, to, sent as u32).post()?;
                     }
                 }
@@ -196,7 +196,7 @@ impl End {
             if got.is_recv() {
                 self.await_notice(verb, 0, false)?;
                 let place = Self::place(asked);
-                let from = remote.slice(place.start as u64..place.end as u64);
+                let from = remote.slice(place.clone());
                 self.qp().read(self.ring.slice(place), from).id(asked).post()?;
                 asked += 1;
             } else if got.opcode() == WcOpcode::RdmaRead {
