@@ -69,6 +69,8 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct ReadReq {
     idx: u64,
+    /// PSN of the request and of its first response.
+    start: u64,
     /// PSN of the next response.
     next: u64,
     end: u64,
