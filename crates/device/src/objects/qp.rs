@@ -98,7 +98,7 @@ impl Qp {
         let longest = Port::longest(context);
         let port = role.as_ref().and_then(Role::sends_by);
         let qp = context.node().add_qp(|qpn| {
-            let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })
+            let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
                 .with_frames(longest);
             let own = |me: &Weak<Qp>| QpObject {
@@ -118,7 +118,7 @@ impl Qp {
                 flows: AtomicUsize::new(0),
             };
             let faults = context.node().qp_faults(qpn);
-            Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me)))
+            Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());
         Ok(qp)
