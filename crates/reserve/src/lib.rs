@@ -7,8 +7,9 @@
 //! 1. What grows with a number of the program's (queues, tables) is allocated by a call that can
 //!    fail, and the verb fails with ENOMEM.
 //! 2. All other allocations are small. When the C library refuses one, the reserve serves it. From
-//!    then on every call that creates something asks [`is_ready`] first, which answers `false` until
-//!    the C library has memory again. So the reserve pays for the calls under way, and for no more.
+//!    then on every call that creates something asks [`is_ready`] first, which answers `false`
+//!    until the C library has memory again. So the reserve pays for the calls under way, and for no
+//!    more.
 //!
 //! The reserve is a static of the library. Its pages cost nothing before they are used. It has no
 //! lock, so the child of a fork can use it.

@@ -129,7 +129,7 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
             qp_type,
             cap: room::grant(
                 owner.context.nic(),
-                &owner.context.limits(),
+                owner.context.limits(),
                 qp_type,
                 operations(qp_type, ops),
                 cap_in(&(*attr).cap),

@@ -31,7 +31,7 @@ fn create(
     let place = reserve::<SrqObj>()?;
     let (pd_of, max_wr) = (&domain.pd, attr.max_wr);
     let context = pd_of.context();
-    let max_sge = room::grant_srq(context.nic(), &context.limits(), attr.max_sge);
+    let max_sge = room::grant_srq(context.nic(), context.limits(), attr.max_sge);
     // `srq_limit` says nothing at creation: an SRQ begins without a limit.
     let srq = match special {
         None => Srq::new(pd_of, max_wr, max_sge, 0, None)?,
