@@ -57,6 +57,8 @@ codes! {
     ZeroLengthElement = "zero-length-element";
     /// A queue pair is given the longest RNR timer, whose code is 0.
     LongestRnrTimer = "longest-rnr-timer";
+    /// A value is wider than its field and loses its high bits.
+    ValueCut = "value-cut";
     /// A program fails after failed completions whose undefined fields have random values.
     UndefinedFields = "undefined-fields";
     /// An object is left at the end of the process, though later ones of its kind were destroyed.

@@ -98,6 +98,13 @@ impl Ledger {
         }
     }
 
+    /// Values that a call set lost their high bits: `words` name the fields and the values.
+    pub fn value_cut(&mut self, words: &str, place: Place) {
+        self.reporter.say(Code::ValueCut, &[("set", place)], || {
+            format!("{words}; that is so on NICs, and devices that do not cut values see others")
+        });
+    }
+
     /// A message was refused for want of a receive: who set the longest timer pays for it now.
     /// Connections of rdma_cm have it by themselves, and most never need it.
     pub fn receive_was_late(&mut self, number: u32) {

@@ -311,6 +311,18 @@ fn the_longest_rnr_timer_is_reported() {
     assert!(l.reports()[0].text.contains("655.36 ms"));
 }
 
+/// CHK-14.
+#[test]
+fn a_value_that_is_cut_is_reported_once_a_place() {
+    let mut l = ledger(8, 64);
+    for place in [70, 70, 71] {
+        l.value_cut("min_rnr_timer is 32: it becomes 0", place);
+    }
+    let reports = l.reports();
+    assert_eq!(reports.iter().map(|r| r.code).collect::<Vec<_>>(), [Code::ValueCut; 2]);
+    assert!(reports[0].text.starts_with("min_rnr_timer is 32"), "{}", reports[0].text);
+}
+
 /// CHK-7: left is what was passed over; who ends nothing, or what is in use, is left in peace.
 #[test]
 fn objects_are_left_when_later_ones_were_ended() {

@@ -66,15 +66,15 @@
 //! - A REQ with the queue pair or id of a connection that stands: the peer has forgotten that one.
 //!   It ends with [`Ending::Stale`], the REQ is refused with [`RejectReason::STALE_CONNECTION`],
 //!   and the next attempt is taken. One that was only asked for makes way at once. One that is
-//!   replied to but not confirmed stays, and the REQ is refused alike: REP or RTU will tell which
-//!   of both the peer has forgotten.
+//!   replied to but not confirmed stays, and the REQ is refused alike: the answer to the
+//!   REP tells which of both the peer has forgotten.
 //! - DREQs that cross answer each other; both sides get [`Ending::Peer`] or [`Ending::Confirmed`].
 //! - A passive side that lets go of an id after its REP sends a REJ and goes on with the REP: the
 //!   REJ may be lost, and the REP brings it to light.
-//! - MADs of connections that do not exist are answered ([`answer_for_nobody`]), so that a peer
-//!   learns at once what it would else wait for: REQ with REJ 8, REP and RTU with REJ 6, DREQ with
-//!   DREP, SIDR_REQ with status 1. LAP, which would move a connection to another path, is refused
-//!   with an APR. Answers are never answered.
+//! - MADs of connections that do not exist are answered ([`answer_for_nobody`]) if their sender
+//!   waits for an answer: REQ with REJ 8, REP with REJ 6, DREQ with DREP, SIDR_REQ with status 1,
+//!   LAP with an APR. An RTU is not answered, as on Linux: its sender waits for nothing. Answers
+//!   are never answered.
 //! - A MAD counts only when it comes from the address the connection leads to and names both
 //!   communication ids; the answers to a REQ or SIDR_REQ must bring its transaction id back, a DREQ
 //!   the queue pair. All others change nothing.

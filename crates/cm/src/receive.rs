@@ -178,8 +178,8 @@ impl Endpoint {
             }
             // Not known to be connected, so there is nothing to disconnect, as with Linux. The
             // other may be one that the peer gave up long ago and the network has held back, and
-            // the peer may have confirmed this one. If it has forgotten it, it refuses the REP, or
-            // the RTU.
+            // the peer may have confirmed this one. A peer that has forgotten this one refuses the
+            // REP.
             State::RepSent | State::MraRepReceived => {
                 self.send_again(older);
                 true

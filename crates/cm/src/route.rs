@@ -46,17 +46,16 @@ pub fn answer_for_nobody(mad: &[u8]) -> Option<[u8; MAD_LEN]> {
 /// The answer to a message of a connection that does not exist. `request` is the reason that a REQ
 /// is given.
 pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message> {
-    let unknown = |local_id, remote_id, answered: Answered| {
-        let reason = RejectReason::INVALID_COMMUNICATION_ID.0;
-        Rej { local_id, remote_id, message: answered as u8, reason, ..Rej::default() }.into()
-    };
     Some(match message {
         Message::Req(m) => {
             let message = Answered::Req as u8;
             Rej { remote_id: m.local_id, message, reason: request.0, ..Rej::default() }.into()
         }
-        Message::Rep(m) => unknown(m.remote_id, m.local_id, Answered::Rep),
-        Message::Rtu(m) => unknown(m.remote_id, m.local_id, Answered::Other),
+        Message::Rep(m) => {
+            let reason = RejectReason::INVALID_COMMUNICATION_ID.0;
+            let (local_id, remote_id, message) = (m.remote_id, m.local_id, Answered::Rep as u8);
+            Rej { local_id, remote_id, message, reason, ..Rej::default() }.into()
+        }
         Message::Dreq(m) => Drep { local_id: m.remote_id, remote_id: m.local_id, ..Drep::default() }.into(),
         Message::SidrReq(m) => {
             let status = SidrStatus::UNSUPPORTED.0;
@@ -67,9 +66,10 @@ pub(crate) fn refuse(message: &Message, request: RejectReason) -> Option<Message
             let status = AprStatus::InvalidCommunicationId as u8;
             Apr { local_id: m.remote_id, remote_id: m.local_id, status, ..Apr::default() }.into()
         }
-        Message::Mra(_) | Message::Rej(_) | Message::Drep(_) | Message::SidrRep(_) | Message::Apr(_) => {
-            return None;
-        }
+        // A REJ refuses a REQ or a REP (IBTA 12.6.7). The sender of an RTU waits for no answer, and
+        // Linux gives it none.
+        Message::Rtu(_) | Message::Mra(_) | Message::Rej(_) => return None,
+        Message::Drep(_) | Message::SidrRep(_) | Message::Apr(_) => return None,
     })
 }
 

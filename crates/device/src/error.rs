@@ -1,5 +1,5 @@
 //! Errors: an errno for the C ABI and a cause in words.
-use adverb_engine::{AttrError, Cause, PostError};
+use adverb_engine::{AttrError, Cause, OutOfMemory, PostError};
 use nix::errno::Errno;
 use std::fmt;
 
@@ -87,10 +87,17 @@ impl From<Cause> for Error {
         let errno = match c {
             Cause::InUse { .. } => Errno::EBUSY,
             Cause::Fault { .. } => Errno::EFAULT,
+            Cause::QueueFull { .. } => Errno::ENOMEM,
             Cause::OpNotSupported { .. } => Errno::EOPNOTSUPP,
             _ => Errno::EINVAL,
         };
         Error { errno, why: Why::Cause(c) }
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(e: OutOfMemory) -> Self {
+        Error::new(Errno::ENOMEM, e.to_string())
     }
 }
 

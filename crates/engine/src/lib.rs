@@ -35,6 +35,7 @@ pub mod keys;
 pub mod memory;
 pub mod packet;
 pub mod qp;
+pub mod room;
 pub mod srq;
 pub mod tags;
 pub mod time {
@@ -54,6 +55,7 @@ pub use keys::{FastReg, KeyOp, KeyTable};
 pub use memory::{AtomicOp, Memory, MemoryFault, Range};
 pub use packet::{Output, Packet, Transmit};
 pub use qp::{AckOrder, Env, Qp, QpConfig, RecvSource};
+pub use room::OutOfMemory;
 pub use srq::Srq;
 pub use time::Time;
 pub use types::*;

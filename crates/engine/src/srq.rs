@@ -79,7 +79,8 @@ impl Srq {
             let given = u32::try_from(wr.sges.len()).unwrap_or(u32::MAX);
             return Err(PostError::Invalid(Cause::TooManySges { given, max: self.max_sge }));
         }
-        if self.ring.len() >= self.max_wr as usize {
+        // Memory that cannot be had is a full queue as well.
+        if self.ring.len() >= self.max_wr as usize || self.ring.try_reserve(1).is_err() {
             let queue = "the shared receive queue";
             return Err(PostError::QueueFull(Cause::QueueFull { queue, depth: self.max_wr }));
         }

@@ -263,6 +263,46 @@ static void refused(void)
 	port_close(&port);
 }
 
+// A queue pair that was made so has no copy of what it sends itself, and all copies of others.
+static void no_copy_of_its_own(void)
+{
+	union ibv_gid group = gid_of("::ffff:239.7.8.9");
+	struct end a, b;
+	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_UD, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+	struct timers t = {0};
+
+	open_family(1);
+	a = end_new(QKEY);
+	b = end_new(QKEY);
+	CHECK(!ibv_destroy_qp(a.qp), "destroy");
+	init.send_cq = init.recv_cq = a.cq;
+	init.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, 0};
+	init.pd = port.pd;
+	init.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+	a.qp = ibv_create_qp_ex(port.ctx, &init);
+	CHECK(a.qp, "create");
+	CHECK(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
+	qp_join(&port, a.qp, 7, 0, 0, port.gid, t);
+	CHECK(!ibv_attach_mcast(a.qp, &group, MLID) && !ibv_attach_mcast(b.qp, &group, MLID), "attach");
+	recv_next(&a);
+	recv_next(&b);
+	send_group(&a, &group, QKEY, 3);
+	got(&b, &group, a.qp->qp_num, 3, "the other one");
+	nothing(&a, "its own");
+	recv_next(&b);
+	recv_next(&b);
+	send_group(&b, &group, QKEY, 4);
+	got(&a, &group, b.qp->qp_num, 4, "of the other one");
+	got(&b, &group, b.qp->qp_num, 4, "its own, unasked");
+	CHECK(!ibv_detach_mcast(a.qp, &group, MLID) && !ibv_detach_mcast(b.qp, &group, MLID), "detach");
+	init.create_flags = IBV_QP_CREATE_SCATTER_FCS;
+	CHECK(!ibv_create_qp_ex(port.ctx, &init) && errno == EOPNOTSUPP, "another flag");
+	end_free(&a);
+	end_free(&b);
+	port_close(&port);
+}
+
 // What cannot be had is ENOMEM, and what is given back can be had again.
 static void limits(void)
 {
@@ -312,6 +352,7 @@ static const struct {
 	{"MC-1", "ipv6_group", ipv6_group},
 	{"MC-1", "ipv6_group_of_the_link", ipv6_group_of_the_link},
 	{"MC-2", "mapped_group", mapped_group},
+	{"MC-4", "no_copy_of_its_own", no_copy_of_its_own},
 	{"MC-3", "refused", refused},
 	{"MC-3", "limits", limits},
 };

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::cc::{compile, source_dir};
+use crate::cc::{compile_linked, source_dir};
 use crate::device::loopback;
 use crate::process::Program;
 use crate::suite::{case, run as run_suite};
@@ -18,12 +18,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// the requirement. A case prints `ok NAME`, or `skip REASON` with status 77 where the machine has
 /// not what it needs: that counts as ignored, and no pass.
 pub fn run(program: &'static str) -> ExitCode {
+    run_linked(program, &[])
+}
+
+/// The same, with more libraries.
+pub fn run_linked(program: &'static str, libraries: &'static [&'static str]) -> ExitCode {
     let cases = match listed(program) {
         Ok(names) => names
             .into_iter()
             .flat_map(|n| [(n.clone(), "local"), (n, "wire")])
             .map(|(name, path)| {
-                Trial::ignorable_test(format!("{path}/{name}"), move || Ok(one(program, &name, path)?))
+                Trial::ignorable_test(format!("{path}/{name}"), move || {
+                    Ok(one(program, libraries, &name, path)?)
+                })
             })
             .collect(),
         Err(why) => vec![case("the_list_of_cases", move || Err(why))],
@@ -40,9 +47,9 @@ fn listed(program: &str) -> Result<Vec<String>, String> {
     if names.is_empty() { Err("the table of cases is empty".to_string()) } else { Ok(names) }
 }
 
-fn one(program: &'static str, name: &str, path: &str) -> Result<Completion, String> {
+fn one(program: &str, libraries: &[&str], name: &str, path: &str) -> Result<Completion, String> {
     static BUILT: OnceLock<Result<std::path::PathBuf, String>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| compile(program)).clone()?;
+    let built = BUILT.get_or_init(|| compile_linked(program, libraries)).clone()?;
     let lo = loopback()?;
     let out = Program::new(built.display().to_string(), &[name])
         .env("RIG_DEV", lo.dev)

@@ -2,12 +2,15 @@
 //! works, what it lacks is refused with the reason (NIC-2 to NIC-5).
 #![forbid(unsafe_code)]
 
+use adverb_foreign::cc::compile;
 use adverb_foreign::device::loopback;
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Program, words};
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -44,6 +47,10 @@ fn main() -> ExitCode {
     ] {
         cases.push(case(format!("NIC-2/lacks/{nic}/{program}"), move || lacks(nic, program, said, why)));
     }
+    for nic in ["mlx5", "irdma", "siw"] {
+        cases.push(case(format!("NIC-6/room/{nic}"), move || room(nic)));
+    }
+    cases.push(case("OBJ-8/cut_values_are_told_once", cut));
     cases.push(case("NIC-2/atomics_on_irdma", atomics));
     cases.push(case("NIC-4/memory_beyond_the_limit", memory));
     cases.push(case("NIC-1/unknown", unknown));
@@ -88,6 +95,45 @@ fn atomics() -> Verdict {
     let pair = Pair::new("ib_atomic_lat", &args, LIMIT).option("--as-nic", "irdma").option("--log", "info");
     let outcome = pair.run()?;
     require!(!outcome.client.ok(), "it worked: {}", outcome.describe());
+    Ok(())
+}
+
+/// A case of `c/values.c`.
+fn values(name: &str) -> Result<Program, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let program = BUILT.get_or_init(|| compile("values")).clone()?;
+    let lo = loopback()?;
+    Ok(Program::new(program.display().to_string(), &[name]).env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid))
+}
+
+fn room(nic: &str) -> Verdict {
+    values("a_request_has_room")?.option("--as-nic", nic).run(LIMIT)?.require_ok()
+}
+
+/// The log names each field once, at the default level, and `--check` the call.
+fn cut() -> Verdict {
+    let out = values("narrow_fields_keep_their_low_bits")?.option("--as-nic", "mlx5").run(LIMIT)?;
+    out.require_ok()?;
+    for (field, value, bits, kept) in [
+        ("min_rnr_timer", 32, 5, 0),
+        ("timeout", 32, 5, 0),
+        ("retry_cnt", 8, 3, 0),
+        ("rnr_retry", 8, 3, 0),
+        ("sl", 16, 4, 0),
+    ] {
+        let words = format!(
+            "adverb: warn: {field} is {value}, which does not fit the {bits} bits of the field: it becomes \
+             {kept}, as on mlx5"
+        );
+        require!(out.text.matches(&words).count() == 1, "not once {words:?}: {}", out.describe());
+        let all = format!("warn: {field} is ");
+        require!(out.text.matches(&all).count() == 1, "more of {field}: {}", out.describe());
+    }
+    let out = values("a_connection_with_wide_values_works")?.flag("--check").run(LIMIT)?;
+    out.require_ok()?;
+    for words in ["check: value-cut: timeout is 46", "; retry_cnt is 15", "in qp_join, rig.h:"] {
+        require!(out.text.contains(words), "no {words:?}: {}", out.describe());
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@ static CHANNELS: Live<rdma_event_channel> = Live::new();
 /// A new channel.
 pub fn create() -> Outcome<*mut rdma_event_channel> {
     device::require()?;
+    crate::error::ready()?;
     let fd = command::open()?;
     Ok(CHANNELS.enter(rdma_event_channel { fd }))
 }

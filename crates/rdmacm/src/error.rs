@@ -25,6 +25,11 @@ impl Errno {
     }
 }
 
+/// ENOMEM if the process has no memory to create something with.
+pub fn ready() -> Outcome {
+    if adverb_reserve::is_ready() { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+}
+
 /// The result of a verb that returns an error number.
 pub fn checked(code: c_int) -> Outcome {
     match code {

@@ -268,6 +268,7 @@ pub fn create(
     qp_type: u32,
 ) -> Outcome<*mut rdma_cm_id> {
     crate::device::require()?;
+    crate::error::ready()?;
     if !on.is_null() {
         channel::fd(on)?;
     }

@@ -9,6 +9,7 @@ use adverb_engine::{Cause, Limits, Payload, PostError, QpState, QpType, SendOp, 
 use std::sync::OnceLock;
 
 mod memlock;
+pub mod room;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -95,6 +96,8 @@ pub struct Nic {
     pub max_sge_rd: u32,
     /// Bytes of inline data.
     pub max_inline: u32,
+    /// What its requests have room for beside what was asked for.
+    pub room: room::Room,
     /// Entries of a completion queue.
     pub max_cqe: u32,
     /// Reads and atomics at a time.

@@ -1,4 +1,5 @@
 //! The devices, by their kernel drivers, their providers of rdma-core, and what users printed.
+use super::room::Room;
 use super::{Has, Nic};
 use adverb_engine::QpType::{RawPacket, Rc, Uc, Ud, XrcRecv, XrcSend};
 
@@ -13,6 +14,7 @@ pub const ALL: &[Nic] = &[
         max_sge: 30,
         max_sge_rd: 30,
         max_inline: 828,
+        room: Room::Blocks,
         max_cqe: 4_194_303,
         max_rd_atomic: 16,
         max_srq_wr: 32_767,
@@ -32,6 +34,7 @@ pub const ALL: &[Nic] = &[
         max_sge: 6,
         max_sge_rd: 6,
         max_inline: 101,
+        room: Room::AsAsked,
         max_cqe: 1_048_574,
         max_rd_atomic: 8,
         max_srq_wr: 0,
@@ -45,6 +48,7 @@ pub const ALL: &[Nic] = &[
         max_sge: 2,
         max_sge_rd: 1,
         max_inline: 32,
+        room: Room::AsAsked,
         max_cqe: 4_194_303,
         max_rd_atomic: 0,
         max_srq_wr: 0,
@@ -58,6 +62,7 @@ pub const ALL: &[Nic] = &[
         max_sge: 6,
         max_sge_rd: 1,
         max_inline: 80,
+        room: Room::AllInline,
         max_cqe: 3_276_800,
         max_rd_atomic: 128,
         max_srq_wr: 327_680,

@@ -147,16 +147,15 @@ impl Node {
         if attached.is_empty() {
             self.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
         }
+        let packet = super::progress::packet_of(p, headers, payload);
+        let src_qpn = headers.deth.map_or(0, |deth| deth.src_qpn);
         for qp in attached {
+            if qp.own.blocks_own(qp.number(), &packet.src, src_qpn) {
+                continue;
+            }
             let mut inner = qp.inner.lock();
             inner.direct = false;
-            self.handle(
-                &mut batch.tx,
-                &qp,
-                &mut inner,
-                &super::progress::packet_of(p, headers, payload),
-                false,
-            );
+            self.handle(&mut batch.tx, &qp, &mut inner, &packet, false);
             drop(inner);
             if !qp.touched.swap(true, Ordering::Relaxed) {
                 batch.touched.push(qp);

@@ -2,6 +2,7 @@
 //! name.
 use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
+use adverb_engine::OutOfMemory;
 use adverb_link::{SLOT_SHIFT, Slot, UdpLink};
 use adverb_sync::RwLock;
 use nix::errno::Errno;
@@ -54,7 +55,7 @@ impl Numbers {
     pub(super) fn insert<O: Owner>(
         &self,
         link: &UdpLink,
-        make: impl FnOnce(u32) -> Arc<QueuePair<O>>,
+        make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<(Arc<QueuePair<O>>, bool), Error> {
         let mut claimed = false;
         let mut inner = self.inner.write();
@@ -63,6 +64,9 @@ impl Numbers {
             Some(free) => &mut slots[free],
             None => {
                 let known: Vec<Slot> = slots.iter().map(|b| b.slot).collect();
+                let mut qps = Vec::new();
+                qps.try_reserve_exact(PER_SLOT).map_err(OutOfMemory::from)?;
+                qps.resize_with(PER_SLOT, || None);
                 let slot = match link.slots().into_iter().find(|s| !known.contains(s)) {
                     Some(first) => first,
                     None => {
@@ -70,12 +74,7 @@ impl Numbers {
                         link.claim_slot().map_err(|e| Error::new(Errno::ENOMEM, e.to_string()))?
                     }
                 };
-                slots.push(Block {
-                    slot,
-                    used: 0,
-                    qps: (0..PER_SLOT).map(|_| None).collect(),
-                    reserved: HashMap::new(),
-                });
+                slots.push(Block { slot, used: 0, qps, reserved: HashMap::new() });
                 slots.last_mut().expect("just pushed")
             }
         };
@@ -84,7 +83,7 @@ impl Numbers {
             .find(|&i| block.is_free(i))
             .ok_or_else(|| Error::new(Errno::ENOMEM, "no queue pair number is free"))?;
         *next = (local + 1) % PER_SLOT;
-        let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32);
+        let qp = make((u32::from(block.slot) << SLOT_SHIFT) | local as u32)?;
         let entry: Arc<QueuePair<O>> = qp.clone();
         block.qps[local] = Some(entry);
         block.used += 1;

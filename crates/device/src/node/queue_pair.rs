@@ -9,7 +9,7 @@ use crate::faults::QpFaults;
 use crate::host::{Peer, Seen};
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
-    AddressVector, Cause, Completion, CqRef, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
+    AddressVector, Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
 };
 use adverb_link::shm::QpEntry;
 use adverb_link::{RawFrame, Route};
@@ -60,6 +60,8 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn take_matching(&self, first: &[u8]) -> Result<RecvWqe, NoRecv>;
     /// The protection domain of an XRC shared receive queue.
     fn xrc_pd(&self, xrc_srqn: u32) -> Option<PdId>;
+    /// Is a group's packet of this sender kept from it? It may have asked to be spared its own.
+    fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool;
     /// Who gets a frame that its flows took, if it is another queue pair.
     fn spread(&self, frame: &Frame) -> Option<Arc<AnyQp>>;
 }

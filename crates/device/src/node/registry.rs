@@ -45,9 +45,12 @@ impl Node {
     /// Enters the queue pair that `make` makes for a free number.
     pub(crate) fn add_qp<O: Owner>(
         &self,
-        make: impl FnOnce(u32) -> Arc<QueuePair<O>>,
+        make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
-        let (qp, claimed) = self.qps.insert(&self.link, make)?;
+        let (qp, claimed) = self.qps.insert(&self.link, make).inspect_err(|_| {
+            // A slot may have been claimed for it.
+            let _ = self.watch();
+        })?;
         if claimed && let Err(e) = self.watch() {
             self.qps.remove(qp.number());
             return Err(e);
@@ -76,11 +79,19 @@ impl Node {
     }
 
     /// Enters the shared receive queue that `make` makes for a free number.
-    pub(crate) fn add_srq<T: Any + Send + Sync>(&self, make: impl FnOnce(u32) -> Arc<T>) -> Arc<T> {
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn add_srq<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce(u32) -> Arc<T>,
+    ) -> Result<Arc<T>, Error> {
         let number = self.registry.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+        let mut srqs = self.registry.srqs.write();
+        srqs.try_reserve(1).map_err(adverb_engine::OutOfMemory::from)?;
         let srq = make(number);
-        self.registry.srqs.write().insert(number, srq.clone());
-        srq
+        srqs.insert(number, srq.clone());
+        Ok(srq)
     }
 
     pub(crate) fn remove_srq(&self, number: u32) {

@@ -112,7 +112,7 @@ impl Cq {
             context: context.clone(),
             number: context.node().new_cq(),
             sink,
-            core: NotifyCore::new(cqe),
+            core: NotifyCore::new(cqe)?,
             unread: AtomicUsize::new(0),
             watch: Watch::default(),
             acks: Acks::default(),
@@ -425,6 +425,7 @@ impl Cq {
         if cqe == 0 || cqe > max {
             return Err(Error::invalid(format!("cqe is {cqe}"), format!("1 to {max} are possible")));
         }
+        self.core.make_room(cqe)?;
         Ok(self.core.resize(cqe)?)
     }
 

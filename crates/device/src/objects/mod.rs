@@ -3,6 +3,7 @@ pub mod buffer;
 pub mod comp_counter;
 pub mod context;
 pub mod cq;
+pub mod cuts;
 pub mod device;
 mod element;
 mod event_queue;

@@ -14,7 +14,7 @@ use crate::objects::srq::Srq;
 use adverb_engine::{QpAttr, QpConfig, QpState, QpType};
 use adverb_sync::Mutex;
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 mod hunt;
@@ -48,6 +48,8 @@ pub struct QpObject {
     handles: AtomicUsize,
     /// Multicast groups it is attached to.
     pub(crate) attachments: Mutex<Vec<Attachment>>,
+    /// What it sends to a group that it is attached to is not given to it.
+    blocks_own: AtomicBool,
     /// What it is, of raw packet queue pairs.
     pub(crate) role: Option<Role>,
     /// Flows that name it.
@@ -96,7 +98,7 @@ impl Qp {
         let longest = Port::longest(context);
         let port = role.as_ref().and_then(Role::sends_by);
         let qp = context.node().add_qp(|qpn| {
-            let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })
+            let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
                 .with_frames(longest);
             let own = |me: &Weak<Qp>| QpObject {
@@ -111,14 +113,20 @@ impl Qp {
                 cookie: AtomicUsize::new(0),
                 handles: AtomicUsize::new(1),
                 attachments: Mutex::default(),
+                blocks_own: AtomicBool::new(false),
                 role,
                 flows: AtomicUsize::new(0),
             };
             let faults = context.node().qp_faults(qpn);
-            Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me)))
+            Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());
         Ok(qp)
+    }
+
+    /// Spares it what it sends itself to a multicast group (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
+    pub fn block_own_multicast(&self) {
+        self.own.blocks_own.store(true, Ordering::Relaxed);
     }
 
     /// Another handle on an XRC target of the same domain (`ibv_open_qp`).

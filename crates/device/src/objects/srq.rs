@@ -95,16 +95,10 @@ impl Srq {
         }
         let mut inner = adverb_engine::Srq::new(pd.id(), max_wr, max_sge.max(1));
         inner.set_limit(limit)?;
-        if let Some((cq, max_tags)) = tags {
+        if let Some((_, max_tags)) = tags {
             inner = inner.with_tags(max_tags);
-            cq.uses.add();
         }
-        pd.uses.add();
-        if let Some((xrcd, cq)) = xrc {
-            xrcd.uses.add();
-            cq.uses.add();
-        }
-        Ok(context.node().add_srq(|number| {
+        let srq = context.node().add_srq(|number| {
             Arc::new(Srq {
                 context: context.clone(),
                 pd: pd.clone(),
@@ -117,7 +111,16 @@ impl Srq {
                 cookie: AtomicUsize::new(0),
                 destroyed: AtomicBool::new(false),
             })
-        }))
+        })?;
+        pd.uses.add();
+        if let Some((xrcd, cq)) = xrc {
+            xrcd.uses.add();
+            cq.uses.add();
+        }
+        if let Some((cq, _)) = tags {
+            cq.uses.add();
+        }
+        Ok(srq)
     }
 
     /// The face's own word.

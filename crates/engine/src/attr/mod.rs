@@ -2,7 +2,9 @@
 use crate::types::{Access, Gid, PathMtu, QpState, Qpn};
 use core::fmt;
 
+mod narrow;
 mod rules;
+pub use narrow::{Cut, Narrow, cut};
 pub use rules::check_modify;
 #[cfg(test)]
 mod tests;

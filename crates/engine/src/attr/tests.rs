@@ -236,7 +236,7 @@ fn cur_state_must_be_true() {
 /// where it is not.
 #[test]
 fn values() {
-    use QpState::{Init, Reset, Rtr, Rts, Sqd};
+    use QpState::{Init, Reset, Rtr, Rts};
     type Change = fn(&mut QpAttr);
     let cases: &[(QpState, QpState, &str, &str, Change)] = &[
         (Reset, Init, "PORT", "IBV_QP_PORT", |a| a.port_num = 0),
@@ -244,21 +244,15 @@ fn values() {
         (Reset, Init, "PKEY_INDEX", "IBV_QP_PKEY_INDEX", |a| a.pkey_index = 1),
         (Init, Rtr, "PATH_MTU", "IBV_QP_PATH_MTU", |a| a.path_mtu = PathMtu::Mtu2048),
         (Init, Rtr, "MAX_DEST_RD_ATOMIC", "IBV_QP_MAX_DEST_RD_ATOMIC", |a| a.max_dest_rd_atomic = 17),
-        (Init, Rtr, "MIN_RNR_TIMER", "IBV_QP_MIN_RNR_TIMER", |a| a.min_rnr_timer = 32),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.is_global = false),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.sgid_index = 4),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.port_num = 0),
         (Init, Rtr, "AV", "IBV_QP_AV", |a| a.av.port_num = 2),
         (Init, Rtr, "ALT_PATH", "IBV_QP_ALT_PATH", |a| a.alt_port_num = 2),
         (Init, Rtr, "ALT_PATH", "IBV_QP_ALT_PATH", |a| a.alt_pkey_index = 1),
-        (Init, Rtr, "ALT_PATH", "IBV_QP_ALT_PATH", |a| a.alt_timeout = 32),
         (Init, Rtr, "ALT_PATH", "IBV_QP_ALT_PATH", |a| a.alt_av.is_global = false),
-        (Rtr, Rts, "TIMEOUT", "IBV_QP_TIMEOUT", |a| a.timeout = 32),
-        (Rtr, Rts, "RETRY_CNT", "IBV_QP_RETRY_CNT", |a| a.retry_cnt = 8),
-        (Rtr, Rts, "RNR_RETRY", "IBV_QP_RNR_RETRY", |a| a.rnr_retry = 8),
         (Rtr, Rts, "MAX_QP_RD_ATOMIC", "IBV_QP_MAX_QP_RD_ATOMIC", |a| a.max_rd_atomic = 17),
         (Rtr, Rts, "PATH_MIG_STATE", "IBV_QP_PATH_MIG_STATE", |a| a.path_mig_state = 3),
-        (Sqd, Sqd, "TIMEOUT", "IBV_QP_TIMEOUT", |a| a.timeout = 32),
     ];
     for (from, to, which, name, change) in cases {
         let mut attr = good(*from, *to);
@@ -273,6 +267,41 @@ fn values() {
         let reset = QpAttr { state: Reset, ..attr };
         assert_eq!(check_modify(QpType::Rc, *from, &reset, AttrMask::STATE, &LIMITS), Ok(Reset), "{name}");
     }
+}
+
+/// Each value of a byte is taken, and keeps the bits of its field (OBJ-8).
+#[test]
+fn narrow_fields_keep_their_low_bits() {
+    let all = AttrMask::all();
+    for value in 0..=u8::MAX {
+        let mut wide = good(QpState::Rtr, QpState::Rts);
+        (wide.min_rnr_timer, wide.timeout, wide.alt_timeout) = (value, value, value);
+        (wide.retry_cnt, wide.rnr_retry) = (value, value);
+        (wide.av.sl, wide.alt_av.sl) = (value, value);
+        for (from, to) in [(QpState::Init, QpState::Rtr), (QpState::Rtr, QpState::Rts)] {
+            let row = expected(QpType::Rc).into_iter().find(|r| (r.0, r.1) == (from, to));
+            let (.., needed, taken) = row.expect("a row");
+            let attr = QpAttr { state: to, cur_state: from, ..wide };
+            let mask = AttrMask::STATE | needed | taken;
+            assert_eq!(check_modify(QpType::Rc, from, &attr, mask, &LIMITS), Ok(to), "{value}");
+        }
+        let mut cuts = Vec::new();
+        let mut attr = wide;
+        attr.narrow(all, &mut |cut| cuts.push(cut));
+        assert_eq!([attr.min_rnr_timer, attr.timeout, attr.alt_timeout], [value & 31; 3]);
+        assert_eq!([attr.retry_cnt, attr.rnr_retry], [value & 7; 2]);
+        assert_eq!([attr.av.sl, attr.alt_av.sl], [value & 15; 2]);
+        let lost = [value & 31, value & 31, value & 31, value & 7, value & 7, value & 15, value & 15];
+        assert_eq!(cuts.len(), lost.iter().filter(|kept| **kept != value).count(), "{value}");
+        assert!(cuts.iter().all(|cut| cut.given == value));
+        // What the mask does not name stays, and nobody is told.
+        let mut other = wide;
+        other.narrow(AttrMask::QKEY, &mut |cut| panic!("{cut}"));
+        assert_eq!(other, wide);
+    }
+    let cut = Cut { field: Narrow::MinRnrTimer, given: 32 };
+    let words = "min_rnr_timer is 32, which does not fit the 5 bits of the field: it becomes 0";
+    assert_eq!(std::format!("{cut}"), words);
 }
 
 #[test]

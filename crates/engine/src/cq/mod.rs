@@ -1,6 +1,7 @@
 //! Completion queues: a bounded ring and the arming machine (CQN-1 … CQN-8).
 use crate::cause::Cause;
 use crate::completion::Completion;
+use crate::room::{self, OutOfMemory};
 use crate::time::Time;
 use crate::types::Qpn;
 use alloc::collections::VecDeque;
@@ -42,12 +43,16 @@ pub struct Overrun {
 }
 
 impl Cq {
-    /// A queue of at least `cqe` entries: of exactly `cqe`, but at least 1.
-    #[must_use]
-    pub fn new(cqe: u32) -> Self {
-        Cq {
-            ring: VecDeque::new(),
-            capacity: cqe.max(1),
+    /// A queue of at least `cqe` entries: of exactly `cqe`, but at least 1. The memory of all
+    /// entries is allocated here, and touched when it is used.
+    ///
+    /// # Errors
+    /// There is no such memory.
+    pub fn new(cqe: u32) -> Result<Self, OutOfMemory> {
+        let capacity = cqe.max(1);
+        Ok(Cq {
+            ring: room::ring(capacity as usize)?,
+            capacity,
             broken: false,
             overwrites: false,
             arming: Arming::default(),
@@ -55,7 +60,7 @@ impl Cq {
             notified: 0,
             armed_at: None,
             fired_at: 0,
-        }
+        })
     }
 
     /// From now on a completion that does not fit takes the place of the oldest one, and the queue
@@ -101,7 +106,22 @@ impl Cq {
     /// Takes the oldest completion. Consumes no event and changes no arm (CQN-8).
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
-        self.ring.pop_front()
+        let oldest = self.ring.pop_front();
+        if self.ring.is_empty() {
+            // The next completion goes to the start of the ring: a queue that is polled often uses
+            // few of its pages.
+            self.ring.clear();
+        }
+        oldest
+    }
+
+    /// Takes the memory for a larger capacity, before [`Cq::resize`].
+    ///
+    /// # Errors
+    /// There is no such memory.
+    pub fn make_room(&mut self, cqe: u32) -> Result<(), OutOfMemory> {
+        let more = (cqe as usize).saturating_sub(self.ring.len());
+        Ok(self.ring.try_reserve_exact(more)?)
     }
 
     /// Looks at the completions, oldest first, without removing them (EXT-1).

@@ -44,7 +44,7 @@ fn fires(arm: ArmKind, class: Class) -> bool {
 fn cqn_1_cqn_2_which_completion_fires_which_arm() {
     for arm in ARMS {
         for (completion, class) in samples() {
-            let mut cq = Cq::new(4);
+            let mut cq = Cq::new(4).unwrap();
             cq.arm(arm);
             let label = std::format!("{arm:?} {completion:?}");
             assert_eq!(cq.push(completion, T0), Ok(fires(arm, class)), "{label}");
@@ -55,7 +55,7 @@ fn cqn_1_cqn_2_which_completion_fires_which_arm() {
 
 #[test]
 fn cqn_3_what_is_there_already_never_fires() {
-    let mut cq = Cq::new(4);
+    let mut cq = Cq::new(4).unwrap();
     assert_eq!(cq.push(failure(1, WcOpcode::Send), T0), Ok(false));
     cq.arm(ArmKind::Next);
     assert_eq!(cq.poll_timeout(), None);
@@ -65,7 +65,7 @@ fn cqn_3_what_is_there_already_never_fires() {
 
 #[test]
 fn cqn_4_cqn_5_one_event_however_often_armed() {
-    let mut cq = Cq::new(9);
+    let mut cq = Cq::new(9).unwrap();
     cq.arm(ArmKind::Next);
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(success(1, WcOpcode::Recv, true), T0), Ok(true));
@@ -91,7 +91,7 @@ fn cqn_6_ndk_1_combinations() {
         (Next, Next, Next),
     ];
     for (first, second, both) in table {
-        let mut cq = Cq::new(1);
+        let mut cq = Cq::new(1).unwrap();
         cq.arm(first);
         cq.arm(second);
         assert_eq!(cq.armed(), Some(both), "{first:?} then {second:?}");
@@ -100,7 +100,7 @@ fn cqn_6_ndk_1_combinations() {
 
 #[test]
 fn cqn_7_cqn_8_polling_and_events_are_apart() {
-    let mut cq = Cq::new(4);
+    let mut cq = Cq::new(4).unwrap();
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(success(7, WcOpcode::Send, false), Time(42)), Ok(true));
     assert_eq!(cq.peek().map(|c| c.wr_id).collect::<Vec<_>>(), [7], "EXT-1: there when the event is due");
@@ -114,7 +114,7 @@ fn cqn_7_cqn_8_polling_and_events_are_apart() {
 
 #[test]
 fn cqn_8_which_completion_made_the_event() {
-    let mut cq = Cq::new(8);
+    let mut cq = Cq::new(8).unwrap();
     let add = |cq: &mut Cq, solicited| cq.push(success(1, WcOpcode::Recv, solicited), T0).unwrap();
     assert!(!cq.next_made_the_event(), "an empty queue, before any event");
     assert!(!add(&mut cq, true));
@@ -140,7 +140,7 @@ fn cqn_8_which_completion_made_the_event() {
 
 #[test]
 fn overflow_breaks_the_queue_for_good() {
-    let mut cq = Cq::new(2);
+    let mut cq = Cq::new(2).unwrap();
     cq.arm(ArmKind::Errors);
     for i in 0..2 {
         assert_eq!(cq.push(success(i, WcOpcode::Send, false), T0), Ok(false));
@@ -159,7 +159,7 @@ fn overflow_breaks_the_queue_for_good() {
 
 #[test]
 fn resize_and_purge() {
-    let mut cq = Cq::new(0);
+    let mut cq = Cq::new(0).unwrap();
     assert_eq!(cq.capacity(), 1);
     cq.resize(4).unwrap();
     for i in 0..4 {
@@ -179,7 +179,7 @@ fn resize_and_purge() {
 fn ext_2_count_or_period() {
     let at = |us: u64| Time(us * 1_000);
     let one = || success(1, WcOpcode::Send, false);
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(3, Duration::from_micros(50));
     // Not armed: nothing is held.
     cq.push(one(), at(0)).unwrap();
@@ -220,7 +220,7 @@ fn ext_2_count_or_period() {
 #[test]
 fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
     let one = |solicited| success(1, WcOpcode::Recv, solicited);
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     cq.arm_persistent(ArmKind::Solicited);
     assert!(cq.is_persistent());
     for _ in 0..3 {
@@ -245,7 +245,7 @@ fn ext_3_a_persistent_arm_fires_until_it_is_taken_back() {
 
 #[test]
 fn disarming_forgets_what_moderation_held() {
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(2, Duration::from_micros(5));
     cq.arm(ArmKind::Next);
     assert_eq!(cq.push(success(1, WcOpcode::Send, false), T0), Ok(false));
@@ -258,7 +258,7 @@ fn disarming_forgets_what_moderation_held() {
 #[test]
 fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
     let one = || success(1, WcOpcode::Send, false);
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     assert!(!cq.arm_fresh(ArmKind::Next, T0), "empty");
     assert_eq!(cq.push(one(), T0), Ok(true));
     // The callback is called; another completion comes while it runs and takes the first one only.
@@ -283,7 +283,7 @@ fn ndk_2_what_is_new_since_the_last_callback_satisfies_an_arm_at_once() {
 #[test]
 fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
     let one = || success(1, WcOpcode::Send, false);
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     assert_eq!(cq.push(one(), Time(5)), Ok(false));
     assert!(cq.arm_fresh(ArmKind::Next, Time(3)));
     cq.mark_notified();
@@ -296,11 +296,11 @@ fn ndk_2_a_completion_later_than_the_clock_of_the_arm_satisfies_it_too() {
 #[test]
 fn ndk_2_holds_for_every_type_of_arm_and_under_moderation() {
     for kind in ARMS {
-        let mut cq = Cq::new(100);
+        let mut cq = Cq::new(100).unwrap();
         cq.push(success(1, WcOpcode::Send, false), T0).unwrap();
         assert!(cq.arm_fresh(kind, T0), "{kind:?}");
     }
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     cq.set_moderation(3, Duration::from_nanos(50));
     cq.push(success(1, WcOpcode::Send, false), Time(100)).unwrap();
     cq.push(success(2, WcOpcode::Send, false), Time(110)).unwrap();
@@ -313,7 +313,7 @@ fn ndk_2_holds_for_every_type_of_arm_and_under_moderation() {
 #[test]
 fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_but_not_one_of_verbs() {
     for kind in ARMS {
-        let mut cq = Cq::new(1);
+        let mut cq = Cq::new(1).unwrap();
         assert!(!cq.arm_fresh(kind, T0));
         let fired = cq.push(success(1, WcOpcode::Send, false), T0).unwrap();
         assert_eq!(fired, kind == ArmKind::Next);
@@ -329,7 +329,7 @@ fn ndk_1_an_overrun_satisfies_an_arm_of_any_type_but_not_one_of_verbs() {
 
 #[test]
 fn ext_4_what_no_event_will_speak_of() {
-    let mut cq = Cq::new(100);
+    let mut cq = Cq::new(100).unwrap();
     let add = |cq: &mut Cq, n: u64| {
         (0..n).for_each(|i| _ = cq.push(success(i, WcOpcode::Recv, false), T0).unwrap())
     };
@@ -455,7 +455,7 @@ proptest! {
     #[test]
     fn agrees_with_the_naive_model(steps in prop::collection::vec(step(), 1..120)) {
         const DEPTH: usize = 12;
-        let (mut cq, mut model, mut now) = (Cq::new(DEPTH as u32), Model::default(), 0u64);
+        let (mut cq, mut model, mut now) = (Cq::new(DEPTH as u32).unwrap(), Model::default(), 0u64);
         let mut broken = false;
         for (i, step) in steps.into_iter().enumerate() {
             match step {

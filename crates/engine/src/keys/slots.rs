@@ -1,5 +1,6 @@
 //! The hash table under the key table: open addressing in one `Vec`, hashed by the key index, which
 //! is random already.
+use crate::room::{self, OutOfMemory};
 use crate::types::Key;
 use alloc::vec::Vec;
 use core::iter::repeat_with;
@@ -35,13 +36,13 @@ impl<T> Slots<T> {
     }
 
     /// Adds a value under the key `random`, or with the next free index. Index 0 is never given:
-    /// programs take a key of 0 for "none". `None`: full.
+    /// programs take a key of 0 for "none". `None`: full, or there is no memory.
     pub(super) fn insert(&mut self, value: T, random: u32) -> Option<Key> {
         if self.len >= MAX_KEYS as usize {
             return None;
         }
         if (self.len + 1) * 2 > self.slots.len() {
-            self.grow();
+            self.grow().ok()?;
         }
         let mut index = random >> 8;
         while index == 0 || self.find(index).is_some() {
@@ -128,11 +129,13 @@ impl<T> Slots<T> {
         self.slots[at] = Some(slot);
     }
 
-    fn grow(&mut self) {
+    fn grow(&mut self) -> Result<(), OutOfMemory> {
         let size = (self.slots.len() * 2).max(FIRST);
-        let larger = repeat_with(|| None).take(size).collect();
+        let mut larger = room::list(size)?;
+        larger.extend(repeat_with(|| None).take(size));
         for slot in core::mem::replace(&mut self.slots, larger).into_iter().flatten() {
             self.place(slot);
         }
+        Ok(())
     }
 }

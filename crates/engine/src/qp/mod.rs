@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::completion::Completion;
 use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
+use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::{Access, PathMtu, PdId, QpState, QpType, Qpn};
 use crate::wr::{PostError, RecvWqe, RecvWr, SendFlags, SendWr, Sge};
@@ -183,12 +184,14 @@ pub struct Qp {
 
 impl Qp {
     /// A queue pair in RESET. Its queues are allocated here; the data path allocates nothing.
-    #[must_use]
-    pub fn new(config: QpConfig) -> Self {
-        Qp {
+    ///
+    /// # Errors
+    /// There is no memory for its queues.
+    pub fn new(config: QpConfig) -> Result<Self, OutOfMemory> {
+        Ok(Qp {
             attr: QpAttr { cap: config.cap, ..QpAttr::default() },
-            requester: Requester::new(&config),
-            responder: Responder::new(&config),
+            requester: Requester::new(&config)?,
+            responder: Responder::new(&config)?,
             first_error: None,
             ack: AckDelay::None,
             ack_order: AckOrder::default(),
@@ -197,7 +200,7 @@ impl Qp {
             established: false,
             notifier: Notifier::default(),
             config,
-        }
+        })
     }
     /// What it was created with.
     #[must_use]

@@ -27,7 +27,9 @@ impl Qp {
                 _ => AttrMask::empty(),
             };
         let to = check_modify(self.config.qp_type, from, attr, mask, limits)?;
-        copy_attributes(&mut self.attr, attr, mask);
+        let mut attr = *attr;
+        attr.narrow(mask, &mut |_| ());
+        copy_attributes(&mut self.attr, &attr, mask);
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
             (QpState::Err, QpState::Err) => {}

@@ -1,6 +1,7 @@
 //! The receive queue of a queue pair without SRQ: a ring whose scatter/gather entries live in one
-//! slab, so that a post allocates nothing once the ring has been around.
+//! slab, so that a post allocates nothing.
 use crate::cause::Cause;
+use crate::room::{self, OutOfMemory};
 use crate::types::PdId;
 use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
 use alloc::vec::Vec;
@@ -18,8 +19,8 @@ pub(crate) struct RecvQueue {
     pd: PdId,
     depth: u32,
     max_sge: u32,
-    /// Slots grow to `depth` as they are first used: an idle queue pair of a thousand costs no
-    /// memory.
+    /// Memory for `depth` slots is allocated with the queue, so that no post allocates. Slots are
+    /// touched as they are first used: an idle queue pair of a thousand costs no pages.
     entries: Vec<Entry>,
     slab: Vec<Sge>,
     head: u32,
@@ -28,8 +29,10 @@ pub(crate) struct RecvQueue {
 
 impl RecvQueue {
     /// A queue for `depth` receives of `max_sge` entries.
-    pub(crate) fn new(pd: PdId, depth: u32, max_sge: u32) -> Self {
-        RecvQueue { pd, depth, max_sge, entries: Vec::new(), slab: Vec::new(), head: 0, len: 0 }
+    pub(crate) fn new(pd: PdId, depth: u32, max_sge: u32) -> Result<Self, OutOfMemory> {
+        let entries = room::list(depth as usize)?;
+        let slab = room::list(depth as usize * max_sge as usize)?;
+        Ok(RecvQueue { pd, depth, max_sge, entries, slab, head: 0, len: 0 })
     }
 
     /// Receives waiting.

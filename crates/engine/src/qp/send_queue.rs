@@ -5,10 +5,10 @@ use crate::cause::Cause;
 use crate::completion::WcOpcode;
 use crate::effects::CqRef;
 use crate::qp::QpConfig;
+use crate::room::{self, OutOfMemory};
 use crate::types::{QpState, QpType};
 use crate::wr::{Payload, PostError, SendFlags, SendOp, SendWr, Sge, UdDest};
-use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 
 /// A send request in the queue.
 #[derive(Clone, Copy, Debug)]
@@ -107,10 +107,12 @@ const EMPTY: Wqe = Wqe {
 /// Requests are numbered from 0 as long as the queue lives; `head <= posted <= staged`.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    wqes: Box<[Wqe]>,
-    sges: Box<[Sge]>,
-    inline: Box<[u8]>,
-    ud: Box<[UdDest]>,
+    wqes: Vec<Wqe>,
+    sges: Vec<Sge>,
+    /// Inline data of all slots. Its memory is allocated as a whole, and touched as slots are first
+    /// used.
+    inline: Vec<u8>,
+    ud: Vec<UdDest>,
     mask: u64,
     depth: u32,
     max_sge: usize,
@@ -173,7 +175,7 @@ fn type_name(qp_type: QpType) -> &'static str {
 }
 
 impl SendQueue {
-    pub(crate) fn new(config: &QpConfig) -> Self {
+    pub(crate) fn new(config: &QpConfig) -> Result<Self, OutOfMemory> {
         let depth = config.cap.max_send_wr;
         let slots = if depth == 0 { 0 } else { depth.next_power_of_two() as usize };
         let max_sge = config.cap.max_send_sge as usize;
@@ -182,11 +184,11 @@ impl SendQueue {
         let max_inline = (config.cap.max_inline_data as usize).max(8);
         let dests = if config.qp_type == QpType::Ud { slots } else { 0 };
         let no_dest = UdDest { av: AddressVector::default(), qpn: 0, qkey: 0 };
-        SendQueue {
-            wqes: vec![EMPTY; slots].into(),
-            sges: vec![Sge::default(); slots * max_sge].into(),
-            inline: vec![0; slots * max_inline].into(),
-            ud: vec![no_dest; dests].into(),
+        Ok(SendQueue {
+            wqes: room::filled(slots, EMPTY)?,
+            sges: room::filled(slots * max_sge, Sge::default())?,
+            inline: room::list(slots * max_inline)?,
+            ud: room::filled(dests, no_dest)?,
             mask: (slots as u64).wrapping_sub(1),
             depth,
             max_sge,
@@ -194,7 +196,7 @@ impl SendQueue {
             head: 0,
             posted: 0,
             staged: 0,
-        }
+        })
     }
 
     fn slot(&self, idx: u64) -> usize {
@@ -270,6 +272,9 @@ impl SendQueue {
             }
             Payload::Inline(parts) => {
                 let mut at = slot * self.max_inline;
+                if self.inline.len() < at + self.max_inline {
+                    self.inline.resize(at + self.max_inline, 0);
+                }
                 for part in parts {
                     self.inline[at..at + part.len()].copy_from_slice(part);
                     at += part.len();

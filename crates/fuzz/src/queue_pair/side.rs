@@ -119,7 +119,8 @@ impl Side {
             port_mtu: PathMtu::Mtu1024,
             max_inflight: QpConfig::MAX_INFLIGHT,
             counted: false,
-        });
+        })
+        .expect("memory for a queue pair");
         let (out, incoming) = (input.below(5) as u8, input.below(5) as u8);
         let attr = QpAttr {
             path_mtu: mtu,

@@ -2,7 +2,7 @@
 use super::bias::{self, Bias};
 use super::chunks::{self, CHUNK};
 use super::{Kind, Origin, this_thread};
-use adverb_device::Error;
+use adverb_device::{Errno, Error};
 use adverb_sync::Mutex;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -353,6 +353,10 @@ impl<K: Kind> Slab<K> {
     /// # Errors
     /// ENOMEM.
     pub(super) fn reserve(&self) -> Result<Reserved<K>, Error> {
+        // Every verb that creates an object begins here.
+        if !adverb_reserve::is_ready() {
+            return Err(Error::new(Errno::ENOMEM, "the process has no memory left"));
+        }
         prepare();
         let _no_fork = NO_FORK.lock();
         let mut lists = self.lists.lock();

@@ -4,6 +4,7 @@ use super::{done, failed, failed_minus_one, failed_null, files, neighbour};
 use crate::abi::*;
 use crate::handles::{Origin, live, reserve};
 use crate::objects::AhObj;
+use adverb_device::cuts;
 use adverb_device::device::PORT;
 use adverb_device::engine::Gid;
 use adverb_device::{Context, Error};
@@ -23,7 +24,8 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
         let domain = live(pd)?;
         let place = reserve::<AhObj>()?;
         // SAFETY: the program's attributes.
-        let av = domain.pd.context().resolve(&address_in(unsafe { &*attr }))?;
+        let mut av = domain.pd.context().resolve(&address_in(unsafe { &*attr }))?;
+        cuts::narrow_address(&mut av, domain.pd.context().nic());
         domain.pd.add_user();
         let origin = Origin { handle: files::new_handle(), ..domain.origin() };
         let visible = ibv_ah { context: origin.context, pd, handle: origin.handle };

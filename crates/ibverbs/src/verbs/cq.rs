@@ -13,7 +13,8 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Fields of a completion that the device fills: all but those of raw packets and tag matching.
+/// Fields of a completion that a program may ask for: all. The VLAN and the flow tag read 0, as the
+/// device strips no VLANs and has no flow that tags.
 const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -22,6 +23,8 @@ const WC_FLAGS: u64 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_CVLAN
+    | IBV_WC_EX_WITH_FLOW_TAG
     | IBV_WC_EX_WITH_TM_INFO
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 

@@ -12,6 +12,8 @@ use core::ffi::c_int;
 /// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
 /// entry by entry.
 const MAX_INLINE_SGES: usize = 64;
+/// The 24 bits of a queue pair's number that hardware keeps.
+const QPN_MASK: u32 = 0x00ff_ffff;
 
 // The engine's entry is laid out as the header's.
 const _: () = {
@@ -238,7 +240,7 @@ pub fn ud_dest(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Option<UdDest>, E
     if ah.is_null() {
         return Ok(None);
     }
-    Ok(Some(UdDest { av: hot(ah)?.av, qpn, qkey }))
+    Ok(Some(UdDest { av: hot(ah)?.av, qpn: qpn & QPN_MASK, qkey }))
 }
 
 /// Slot `post_recv`.

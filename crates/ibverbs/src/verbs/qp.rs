@@ -10,6 +10,7 @@ use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
 use adverb_check::{Kind, Source};
 use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
+use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
 use core::ffi::c_int;
 
@@ -101,17 +102,19 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
                 "comp_mask {mask:#x}: segmentation offload (TSO) and a source queue pair number are not offered"
             )));
         }
-        if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && (*attr).create_flags != 0 {
+        let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { (*attr).create_flags } else { 0 };
+        let block = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+        if flags & !block != 0 || flags != 0 && (*attr).qp_type == IBV_QPT_RAW_PACKET {
             return Err(Error::unsupported(format!(
-                "create_flags {:#x}: none are offered",
-                (*attr).create_flags
+                "create_flags {flags:#x}: IBV_QP_CREATE_BLOCK_SELF_MCAST_LB alone is offered, and not for raw packets"
             )));
         }
         if mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) != 0 {
             return wq::create_spreading(context, &owner.context, file, attr);
         }
         let qp_type = qp_type((*attr).qp_type)?;
-        let send_ops_flags = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { (*attr).send_ops_flags } else { 0 };
+        let ops = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*attr).send_ops_flags);
+        let send_ops_flags = ops.unwrap_or(0);
         if send_ops_flags & !send_ops(qp_type) != 0 {
             return Err(Error::unsupported(format!(
                 "send_ops_flags {:#x} are not possible on {qp_type:?}",
@@ -124,7 +127,13 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
             |handle: *mut ibv_cq| -> Result<_, Error> { Ok(maybe_in(handle, file)?.map(|cq| cq.cq.clone())) };
         let init = QpInit {
             qp_type,
-            cap: cap_in(&(*attr).cap),
+            cap: room::grant(
+                owner.context.nic(),
+                owner.context.limits(),
+                qp_type,
+                operations(qp_type, ops),
+                cap_in(&(*attr).cap),
+            ),
             signal_all: (*attr).sq_sig_all != 0,
             send_cq: cq((*attr).send_cq)?,
             recv_cq: cq((*attr).recv_cq)?,
@@ -144,6 +153,9 @@ unsafe fn create(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> R
                 return Err(e);
             }
         };
+        if flags & block != 0 {
+            qp.block_own_multicast();
+        }
         (*attr).cap = cap_out(&qp.query().cap);
         let mut base = ibv_qp::zeroed();
         base.context = context;
@@ -173,20 +185,25 @@ fn qp_type(value: ibv_qp_type) -> Result<QpType, Error> {
     })
 }
 
-/// Bytes of an element of a gather list, which inline data may use as well.
-const SGE_BYTES: u32 = 16;
-
 fn cap_in(c: &ibv_qp_cap) -> QpCap {
-    // As on NICs and in rxe: a request has room for its elements, and inline data may lie there,
-    // whatever was asked for. `rdma_xclient` sends sixteen bytes without having asked.
-    let room = c.max_send_sge.min(adverb_device::device::MAX_INLINE / SGE_BYTES) * SGE_BYTES;
     QpCap {
         max_send_wr: c.max_send_wr,
         max_recv_wr: c.max_recv_wr,
         max_send_sge: c.max_send_sge,
         max_recv_sge: c.max_recv_sge,
-        max_inline_data: c.max_inline_data.max(room),
+        max_inline_data: c.max_inline_data,
     }
+}
+
+/// What a request has room for, by `send_ops_flags`.
+fn operations(kind: QpType, flags: Option<u64>) -> Operations {
+    flags.map_or(Operations::all(kind), |flags| Operations {
+        rdma: flags
+            & (IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
+            != 0,
+        atomic: flags & (IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0,
+        keys: flags & (IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV) != 0,
+    })
 }
 
 fn cap_out(c: &QpCap) -> ibv_qp_cap {

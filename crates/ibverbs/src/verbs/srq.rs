@@ -6,6 +6,7 @@ use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
 use adverb_check::{Kind, Source};
+use adverb_device::nic::room;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
 
@@ -28,7 +29,9 @@ fn create(
     let domain = live(pd)?;
     let from = domain.origin();
     let place = reserve::<SrqObj>()?;
-    let (pd_of, max_wr, max_sge) = (&domain.pd, attr.max_wr, attr.max_sge);
+    let (pd_of, max_wr) = (&domain.pd, attr.max_wr);
+    let context = pd_of.context();
+    let max_sge = room::grant_srq(context.nic(), context.limits(), attr.max_sge);
     // `srq_limit` says nothing at creation: an SRQ begins without a limit.
     let srq = match special {
         None => Srq::new(pd_of, max_wr, max_sge, 0, None)?,

@@ -63,6 +63,9 @@ fn plain_copy(call: libc::c_long, theirs: u64, ours: u64, len: usize) {
 pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
     let _uncancelled = Uncancelled::begin();
     super::logging::init();
+    if !adverb_reserve::is_ready() {
+        return -libc::ENOMEM;
+    }
     match Channel::open(flags) {
         Ok(channel) => channel.raw_fd(),
         Err(e) => {

@@ -66,7 +66,8 @@ impl End {
             port_mtu: PathMtu::Mtu4096,
             max_inflight: QpConfig::MAX_INFLIGHT,
             counted: false,
-        });
+        })
+        .expect("memory for a queue pair");
         let mut keys = KeyTable::new();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let len = transfer.bytes;

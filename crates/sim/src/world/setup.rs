@@ -127,7 +127,8 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
         port_mtu,
         max_inflight: link.max_inflight,
         counted: false,
-    });
+    })
+    .expect("memory for a queue pair");
     End {
         engine,
         effects: Effects::default(),
@@ -153,7 +154,8 @@ fn end(config: &Config, link: &Link, q: usize) -> End {
 pub(super) fn build(config: &Config) -> World {
     let mut rng = Rng::new(config.seed ^ 0xd0);
     let devices = (0..config.devices).map(|n| device(n, &mut rng)).collect();
-    let queue = |cqe: &u32| Queue { cq: Cq::new(*cqe), naive: NaiveCq::new(*cqe), events: 0 };
+    let queue =
+        |cqe: &u32| Queue { cq: Cq::new(*cqe).expect("memory"), naive: NaiveCq::new(*cqe), events: 0 };
     let queues = (0..config.devices).flat_map(|_| config.cqs.iter().map(queue)).collect();
     let srq = |_| SharedQueue {
         srq: Srq::new(PD, config.srq_depth, 5),

@@ -66,7 +66,7 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         Arc::new(World {
-            cq: NotifyCore::new(8),
+            cq: NotifyCore::new(8).unwrap(),
             channel: EventList::new(Count::default()),
             polled: AtomicU64::new(0),
             events: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or
 //! descriptor, so that a model checker can explore it (CQN-12, `make loom`).
 use crate::sync::{AtomicUsize, Mutex};
+use adverb_engine::OutOfMemory;
 use adverb_engine::cq::Overrun;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::{Cause, Completion, Time};
@@ -74,10 +75,10 @@ pub struct Lost {
 }
 
 impl NotifyCore {
-    pub fn new(cqe: u32) -> Self {
-        NotifyCore {
+    pub fn new(cqe: u32) -> Result<Self, OutOfMemory> {
+        Ok(NotifyCore {
             inner: Mutex::new(Inner {
-                cq: adverb_engine::Cq::new(cqe),
+                cq: adverb_engine::Cq::new(cqe)?,
                 closed: false,
                 moderated: false,
                 polls: 0,
@@ -85,7 +86,7 @@ impl NotifyCore {
                 site: ArmSite::Unknown,
             }),
             waiting: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// What does not fit takes the place of the oldest completion.
@@ -298,6 +299,11 @@ impl NotifyCore {
 
     pub fn capacity(&self) -> u32 {
         self.inner.lock().cq.capacity()
+    }
+
+    /// Takes the memory for a larger capacity.
+    pub fn make_room(&self, cqe: u32) -> Result<(), OutOfMemory> {
+        self.inner.lock().cq.make_room(cqe)
     }
 
     /// Changes the capacity and answers the new one.

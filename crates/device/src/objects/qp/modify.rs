@@ -5,6 +5,7 @@ use crate::faults::Call;
 use crate::host::{Peer, SETTLE};
 use crate::interfaces::ip_of;
 use crate::node::scope_of;
+use crate::objects::cuts;
 use crate::objects::raw::Role;
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ impl Qp {
             let text = "a queue pair that spreads frames over work queues has no state";
             return Err(Error::unsupported(text));
         }
+        let nic = self.own.context.nic();
+        let attr = &cuts::narrow(attr, mask, nic);
         // Open what packets will arrive on before any can.
         if mask.contains(AttrMask::AV) {
             self.own.context.open_gid(&attr.av.sgid)?;
@@ -42,7 +45,7 @@ impl Qp {
         let limits = self.own.context.limits_now();
         let result = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
-            if let Some(nic) = self.own.context.nic().filter(|_| mask.contains(AttrMask::STATE)) {
+            if let Some(nic) = nic.filter(|_| mask.contains(AttrMask::STATE)) {
                 nic.check_change(inner.engine.state(), attr.state)?;
             }
             inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;

@@ -9,9 +9,10 @@ use crate::objects::pd::Xrcd;
 use crate::objects::raw::Role;
 use crate::objects::srq::Srq;
 use adverb_engine::qp::NoRecv;
-use adverb_engine::{Cause, Completion, CqRef, PdId, QpEvent, RecvWqe};
+use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, RecvWqe};
 use adverb_steering::Frame;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Owner for QpObject {
     fn me(&self) -> Option<Arc<AnyQp>> {
@@ -79,6 +80,11 @@ impl Owner for QpObject {
 
     fn xrc_pd(&self, xrc_srqn: u32) -> Option<PdId> {
         Some(self.xrc_srq(xrc_srqn)?.pd().id())
+    }
+
+    fn blocks_own(&self, number: u32, src: &Gid, src_qpn: u32) -> bool {
+        // Numbers of queue pairs are unique on a host.
+        self.blocks_own.load(Ordering::Relaxed) && src_qpn == number && self.context.gids().contains(src)
     }
 
     fn spread(&self, frame: &Frame) -> Option<Arc<AnyQp>> {

@@ -1,6 +1,6 @@
 //! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5,
 //! 9.7.6, 9.7.7).
-use super::{Place, Requester};
+use super::{Place, ReadReq, Requester};
 use crate::cause::Cause;
 use crate::clock::Clock;
 use crate::completion::WcStatus;
@@ -14,12 +14,14 @@ use crate::qp::reorder::{Kept, Tell};
 use crate::time::Time;
 use crate::types::Access;
 use crate::wr::SendOp;
-use adverb_wire::{NakCode, Operation, Psn, Syndrome, rnr_timer_us};
+use adverb_wire::{NakCode, Opcode, Operation, Psn, Syndrome, rnr_timer_us};
 use core::time::Duration;
 
 /// Answer to a request that wants more than an ACK.
 enum Answer<'a> {
-    Data(&'a [u8]),
+    /// READ response First, Middle, Last or Only, and its payload.
+    Data(Opcode, &'a [u8]),
+    /// Old value of an atomic.
     Old(u64),
 }
 
@@ -141,7 +143,9 @@ impl Requester {
                 let old = headers.atomic_ack.map_or(0, |a| a.original);
                 self.answer(env, psn, &Answer::Old(old))
             }
-            (Syndrome::Ack { .. }, _) => self.answer(env, psn, &Answer::Data(packet.payload)),
+            (Syndrome::Ack { .. }, _) => {
+                self.answer(env, psn, &Answer::Data(headers.bth.opcode, packet.payload))
+            }
             (Syndrome::RnrNak { timer }, Operation::Acknowledge) => self.rnr_nak(env, psn, timer),
             (Syndrome::Nak(code), Operation::Acknowledge) => self.nak(env, psn, code),
             _ => Err(Untaken::Dropped(DropReason::Malformed)),
@@ -319,22 +323,23 @@ impl Requester {
         }
         let wqe = self.sq.wqe(read.idx);
         let at = (psn - wqe.first) * self.mtu;
+        let bad = |what| {
+            let psn = Psn::new(psn as u32).get();
+            Err((WcStatus::BadRespErr, Cause::ProtocolViolation { what, psn }))
+        };
         let placed = match (wqe.op, answer) {
-            (SendOp::Read(_), Answer::Data(data)) if data.len() as u64 == (wqe.len - at).min(self.mtu) => {
+            (_, Answer::Data(opcode, _)) if !self.is_in_sequence(&read, *opcode) => {
+                bad("response opcode (First, Middle, Last, Only) out of sequence")
+            }
+            (SendOp::Read(_), Answer::Data(_, data)) if data.len() as u64 == (wqe.len - at).min(self.mtu) => {
                 self.place(env, read.idx, at, data)
             }
-            (SendOp::AtomicWrite(_) | SendOp::Flush { .. }, Answer::Data([])) => Ok(()),
+            (SendOp::AtomicWrite(_) | SendOp::Flush { .. }, Answer::Data(_, [])) => Ok(()),
             // The wire carries the number, memory has it in host order (IBTA 9.4.5).
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Old(old)) => {
                 self.place(env, read.idx, 0, &old.to_ne_bytes())
             }
-            _ => {
-                let what = "response does not fit the request";
-                Err((
-                    WcStatus::BadRespErr,
-                    Cause::ProtocolViolation { what, psn: Psn::new(psn as u32).get() },
-                ))
-            }
+            _ => bad("response does not fit the request"),
         };
         if let Err((status, cause)) = placed {
             self.fail(read.idx, status, cause);
@@ -347,6 +352,27 @@ impl Requester {
         }
         self.progress(env, psn + 1);
         Ok(())
+    }
+
+    /// May the response at `read.next` have this opcode? The responses to one request are First,
+    /// Middle, Last, or Only (IBTA 9.7.5.1). The requester fails on any other order, as rxe does.
+    ///
+    /// A READ that is asked for again in parts may be answered by a response to an earlier,
+    /// longer request. So First and Only need the start of a request, Last and Only need its end.
+    /// Middle and Last may stand at the start, and First and Middle at the end, only where an
+    /// earlier request went on.
+    fn is_in_sequence(&self, read: &ReadReq, opcode: Opcode) -> bool {
+        let wqe = self.sq.wqe(read.idx);
+        let is_boundary = |psn| read.fresh || self.asked.contains(&(psn, true));
+        let (starts, ends) = (read.next == read.start, read.next + 1 == read.end);
+        let must_start = starts && (read.start == wqe.first || is_boundary(read.start));
+        let must_end = ends && (read.end == wqe.end() || is_boundary(read.end));
+        let says_start = opcode.is_first() || opcode.is_only();
+        let says_end = opcode.is_last() || opcode.is_only();
+        (says_start || !must_start)
+            && (says_end || !must_end)
+            && (starts || !says_start)
+            && (ends || !says_end)
     }
 
     /// Writes bytes `at..` of a request's answer to its scatter/gather list.

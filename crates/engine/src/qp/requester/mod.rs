@@ -13,6 +13,7 @@ use crate::qp::counters::Counters;
 use crate::qp::reorder::Reorder;
 use crate::qp::send_queue::SendQueue;
 use crate::qp::{QpConfig, QpCtx};
+use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::QpType;
 use crate::wr::SendFlags;
@@ -69,6 +70,8 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct ReadReq {
     idx: u64,
+    /// PSN of the request and of its first response.
+    start: u64,
     /// PSN of the next response.
     next: u64,
     end: u64,
@@ -171,9 +174,9 @@ impl Requester {
         ([self.una, self.high].map(|psn| Psn::new(psn as u32)), self.reads.len())
     }
 
-    pub(crate) fn new(config: &QpConfig) -> Self {
-        Requester {
-            sq: SendQueue::new(config),
+    pub(crate) fn new(config: &QpConfig) -> Result<Self, OutOfMemory> {
+        Ok(Requester {
+            sq: SendQueue::new(config)?,
             cur: Cursor::default(),
             next_start: 0,
             una: FIRST_LAP,
@@ -207,7 +210,7 @@ impl Requester {
             read_part: 1,
             parts: 1,
             asked: Vec::new(),
-        }
+        })
     }
 
     /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between

@@ -356,8 +356,9 @@ impl Requester {
     }
 
     fn expect(&mut self, idx: u64, packets: u64) {
-        let next = self.cur.psn;
-        self.reads.push_back(ReadReq { idx, next, end: next + packets, fresh: next >= self.high });
+        let start = self.cur.psn;
+        let fresh = start >= self.high;
+        self.reads.push_back(ReadReq { idx, start, next: start, end: start + packets, fresh });
         self.since_ack_req = 0;
     }
 

@@ -12,6 +12,7 @@ use crate::effects::{CountedOp, CqRef, Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, MemoryFault};
 use crate::packet::{Packet, Transmit};
+use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::{QpState, QpType};
 use crate::wr::{PostError, RecvWr};
@@ -70,9 +71,9 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(crate) fn new(config: &QpConfig) -> Self {
-        Responder {
-            rq: RecvQueue::new(config.pd, config.cap.max_recv_wr, config.cap.max_recv_sge),
+    pub(crate) fn new(config: &QpConfig) -> Result<Self, OutOfMemory> {
+        Ok(Responder {
+            rq: RecvQueue::new(config.pd, config.cap.max_recv_wr, config.cap.max_recv_sge)?,
             expected: Psn::ZERO,
             msn: 0,
             awaiting_retry: false,
@@ -85,7 +86,7 @@ impl Responder {
             fatal: None,
             last_answer: None,
             receives_hidden: false,
-        }
+        })
     }
 
     /// To RESET: everything is forgotten, posted receives too.

@@ -17,7 +17,7 @@ fn raw() -> (Qp, Pair) {
     let pair = Pair::in_reset(Setup::new(QpType::Ud));
     let cap = Setup::new(QpType::Ud).cap;
     let config = QpConfig { qp_type: QpType::RawPacket, cap, ..*pair.sides[0].qp.config() };
-    let mut qp = Qp::new(config).with_frames(LONGEST);
+    let mut qp = Qp::new(config).unwrap().with_frames(LONGEST);
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
         let port = if state == QpState::Init { AttrMask::PORT } else { AttrMask::empty() };
         let attr = QpAttr { state, port_num: 1, ..QpAttr::default() };

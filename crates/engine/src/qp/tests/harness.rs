@@ -226,7 +226,7 @@ impl Side {
             )
             .unwrap();
         Side {
-            qp: Qp::new(config),
+            qp: Qp::new(config).unwrap(),
             keys,
             arena: Arena { bytes: RefCell::new(vec![0; setup.arena]), hole: Cell::new(None) },
             srq: Shared { srqn: 9, ..Shared::default() },

@@ -21,5 +21,6 @@ mod responder_send;
 mod responder_unreliable;
 mod responder_world;
 mod responder_write;
+mod response_order;
 mod retries;
 mod transfer;

@@ -173,7 +173,7 @@ fn the_end_of_a_connection_drops_what_was_kept() {
     let ends: [fn(&mut World); 3] = [
         |w| modify(&mut w.qp, QpState::Reset),
         |w| modify(&mut w.qp, QpState::Err),
-        |w| w.qp = Qp::new(w.qp.config),
+        |w| w.qp = Qp::new(w.qp.config).unwrap(),
     ];
     for end in ends {
         let memory = Arc::new(ReorderMemory::new(1 << 20));

@@ -235,7 +235,7 @@ impl World {
         let rkey = keys.register(region(PD, ALL, TARGET, TARGET_LEN), 0x1000).unwrap();
         let recv_pd = if uses_srq { SRQ_PD } else { PD };
         let lkey = keys.register(region(recv_pd, Access::LOCAL_WRITE, BUFFERS, BUFFERS_LEN), 0x2000).unwrap();
-        let mut qp = Qp::new(config);
+        let mut qp = Qp::new(config).unwrap();
         qp.attr = QpAttr {
             state: QpState::Rtr,
             path_mtu: PathMtu::Mtu256,

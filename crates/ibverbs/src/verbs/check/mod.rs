@@ -90,6 +90,7 @@ pub fn init() {
     });
     if check().is_some() {
         failure::keep();
+        adverb_device::cuts::observe(objects::cut);
         process::watch();
     }
 }

@@ -5,6 +5,7 @@ use super::{check, place};
 use crate::abi::*;
 use crate::handles::hot;
 use adverb_check::{Kind, Made, Place, QueuePair, Region, Source};
+use adverb_device::engine::attr::{Cut, Narrow};
 use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
 use adverb_device::{Cq, Element, Mr, Qp, Srq};
 use std::time::{Duration, Instant};
@@ -76,13 +77,22 @@ pub fn modified(qp: &Qp, attr: &QpAttr, mask: AttrMask) {
             _ => {}
         }
         if mask.contains(AttrMask::MIN_RNR_TIMER) {
-            ledger.rnr_timer(number, attr.min_rnr_timer, at);
+            ledger.rnr_timer(number, Narrow::MinRnrTimer.keeps(attr.min_rnr_timer), at);
         }
         if mask.contains(AttrMask::CAP) {
             let cap = attr.cap;
             ledger.queue_pair_resized(number, cap.max_send_wr as usize, cap.max_recv_wr as usize);
         }
     });
+}
+
+/// Values of a call lost their high bits.
+pub(super) fn cut(cuts: &[Cut]) {
+    if let Some(check) = check() {
+        let at = place();
+        let words: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+        check.tell(|ledger| ledger.value_cut(&words.join("; "), at));
+    }
 }
 
 /// The completions of a queue pair are counted: it may have none that are polled.

@@ -1,0 +1,221 @@
+//! The room of a work request: how many bytes of inline data and how many scatter/gather entries a
+//! queue pair is granted, beside what it asked for.
+//!
+//! rxe and libmlx5 lay inline data and entries into the same place, and grant what that place
+//! holds. Programs lean on the grant, so each device grants what its driver grants. Depths of
+//! queues are granted as they are asked for.
+use super::Nic;
+use adverb_engine::{Limits, QpCap, QpType};
+
+/// Bytes of a scatter/gather entry, in rxe's requests and in libmlx5's.
+const ENTRY: u32 = 16;
+
+/// What a request has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// What was asked for (`providers/irdma`, `providers/efa`).
+    AsAsked,
+    /// One place for inline data and entries, as large as the larger of both (`rxe_init_sq`).
+    Shared,
+    /// All inline data of the device, whatever was asked for (`providers/siw`).
+    AllInline,
+    /// A multiple of 64 bytes; headers, entries and inline data lie there (`mlx5_calc_send_wqe`).
+    Blocks,
+}
+
+/// What the requests of a send queue may do: `send_ops_flags`, or everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operations {
+    /// RDMA write and read.
+    pub rdma: bool,
+    /// Atomics.
+    pub atomic: bool,
+    /// Binds of memory windows and local invalidation.
+    pub keys: bool,
+}
+
+impl Operations {
+    /// Without `send_ops_flags`: what the kind of queue pair has.
+    #[must_use]
+    pub fn all(kind: QpType) -> Self {
+        let connected = !matches!(kind, QpType::Ud | QpType::RawPacket);
+        Operations { rdma: connected, atomic: connected, keys: connected }
+    }
+}
+
+/// The sizes that a queue pair gets. They are at least those asked for. Beyond them they stay
+/// within the device's limits, so that only a size that was asked for can be refused.
+#[must_use]
+pub fn grant(
+    nic: Option<&Nic>,
+    limits: &Limits,
+    kind: QpType,
+    operations: Operations,
+    asked: QpCap,
+) -> QpCap {
+    let mut cap = asked;
+    match nic.map_or(Room::Shared, |nic| nic.room) {
+        Room::AsAsked => {}
+        Room::Shared => {
+            cap.max_inline_data = asked.max_inline_data.max(asked.max_send_sge.saturating_mul(ENTRY));
+            cap.max_send_sge = asked.max_send_sge.max(asked.max_inline_data / ENTRY);
+        }
+        Room::AllInline => cap.max_inline_data = limits.max_inline,
+        Room::Blocks => {
+            if asked.max_send_wr > 0 {
+                cap.max_inline_data = mlx5_inline(mlx5_headers(kind, operations), asked);
+            }
+            if asked.max_recv_wr > 0 {
+                cap.max_recv_sge = power_of_two(asked.max_recv_sge);
+            }
+        }
+    }
+    let within = |granted: u32, asked: u32, limit: u32| granted.min(limit).max(asked);
+    cap.max_inline_data = within(cap.max_inline_data, asked.max_inline_data, limits.max_inline);
+    cap.max_send_sge = within(cap.max_send_sge, asked.max_send_sge, limits.max_sge);
+    cap.max_recv_sge = within(cap.max_recv_sge, asked.max_recv_sge, limits.max_sge);
+    cap
+}
+
+/// The entries that a shared receive queue gets, by the same rules (`mlx5_alloc_srq_buf`).
+#[must_use]
+pub fn grant_srq(nic: Option<&Nic>, limits: &Limits, asked: u32) -> u32 {
+    if nic.map(|nic| nic.room) != Some(Room::Blocks) {
+        return asked;
+    }
+    // A request begins with 16 bytes that name the next one, and has 32 bytes at least.
+    let entries = power_of_two(asked.saturating_add(1).max(2)) - 1;
+    entries.min(limits.max_sge).max(asked)
+}
+
+fn power_of_two(n: u32) -> u32 {
+    n.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+}
+
+/// Bytes before the entries of a request (`_sq_overhead`).
+fn mlx5_headers(kind: QpType, operations: Operations) -> u32 {
+    const CONTROL: u32 = 16;
+    let of = |has: bool, bytes: u32| if has { CONTROL + bytes } else { CONTROL };
+    // An address; an address and two operands; a control segment of 48 bytes, a key's context and
+    // a list of its memory of 64 bytes each.
+    let operation = of(operations.rdma, 16).max(of(operations.atomic, 32)).max(of(operations.keys, 176));
+    let transport = match kind {
+        QpType::Ud => 48,
+        QpType::XrcSend | QpType::XrcRecv => 16,
+        QpType::RawPacket => 32,
+        QpType::Rc | QpType::Uc => 0,
+    };
+    operation + transport
+}
+
+/// Bytes of inline data that a request of `asked` holds after `headers` bytes.
+fn mlx5_inline(headers: u32, asked: QpCap) -> u32 {
+    const BLOCK: u32 = 64;
+    /// Before inline data lies its length.
+    const LENGTH: u32 = 4;
+    let up = |bytes: u32, to: u32| bytes.checked_next_multiple_of(to).unwrap_or(u32::MAX);
+    let entries = asked.max_send_sge.saturating_mul(ENTRY);
+    let inline = match asked.max_inline_data {
+        0 => 0,
+        bytes => up(bytes.saturating_add(LENGTH), ENTRY),
+    };
+    up(headers.saturating_add(entries.max(inline)), BLOCK).saturating_sub(headers + LENGTH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::ALL;
+    use adverb_engine::PathMtu;
+
+    const OWN: Limits = Limits {
+        max_qp_wr: 1 << 17,
+        max_sge: 32,
+        max_inline: 1024,
+        max_cqe: 1,
+        max_rd_atomic: 1,
+        max_srq_wr: 1,
+        max_msg: 1,
+        port_mtu: PathMtu::Mtu1024,
+        ports: 1,
+        pkeys: 1,
+        gids: 1,
+    };
+
+    fn granted(name: Option<&str>, kind: QpType, sges: [u32; 2], inline: u32) -> (u32, u32, u32) {
+        let nic = name.map(|name| Nic::by_name(name).unwrap());
+        let limits = nic.map_or(OWN, |nic| nic.limits(OWN));
+        let asked = QpCap {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: sges[0],
+            max_recv_sge: sges[1],
+            max_inline_data: inline,
+        };
+        let cap = grant(nic, &limits, kind, Operations::all(kind), asked);
+        assert_eq!((cap.max_send_wr, cap.max_recv_wr), (8, 8));
+        (cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data)
+    }
+
+    /// NIC-6: the numbers are what the drivers' formulas give.
+    #[test]
+    fn each_device_grants_what_its_driver_does() {
+        use QpType::{RawPacket, Rc, Ud, XrcSend};
+        for (nic, kind, sges, inline, expected) in [
+            (None, Rc, [1, 1], 72, (4, 1, 72)),
+            (None, Rc, [4, 3], 0, (4, 3, 64)),
+            (None, Ud, [1, 1], 220, (13, 1, 220)),
+            (None, Rc, [32, 1], 1024, (32, 1, 1024)),
+            (None, Rc, [0, 0], 0, (0, 0, 0)),
+            // What cannot be is refused with what was asked for.
+            (None, Rc, [33, 1], 1025, (33, 1, 1025)),
+            (Some("mlx5"), Rc, [1, 1], 0, (1, 1, 60)),
+            (Some("mlx5"), Rc, [1, 1], 72, (1, 1, 124)),
+            (Some("mlx5"), Rc, [4, 3], 220, (4, 4, 252)),
+            (Some("mlx5"), Rc, [30, 30], 0, (30, 30, 508)),
+            (Some("mlx5"), Rc, [1, 1], 828, (1, 1, 828)),
+            (Some("mlx5"), Ud, [1, 1], 0, (1, 1, 60)),
+            (Some("mlx5"), XrcSend, [1, 0], 0, (1, 1, 44)),
+            (Some("mlx5"), RawPacket, [1, 1], 0, (1, 1, 12)),
+            (Some("irdma"), Rc, [6, 3], 0, (6, 3, 0)),
+            (Some("efa"), Ud, [2, 2], 32, (2, 2, 32)),
+            (Some("siw"), Rc, [6, 3], 0, (6, 3, 80)),
+        ] {
+            assert_eq!(granted(nic, kind, sges, inline), expected, "{nic:?} {kind:?} {sges:?} {inline}");
+        }
+    }
+
+    /// NIC-6: never less than what was asked for, and else within the limits.
+    #[test]
+    fn a_grant_is_never_less_nor_beyond_the_limits() {
+        for nic in ALL.iter().map(Some).chain([None]) {
+            let limits = nic.map_or(OWN, |nic| nic.limits(OWN));
+            for kind in [QpType::Rc, QpType::Ud, QpType::XrcSend, QpType::RawPacket] {
+                for sges in 0..=limits.max_sge {
+                    for inline in 0..=limits.max_inline {
+                        let name = nic.map(|nic| nic.name);
+                        let (send, recv, bytes) = granted(name, kind, [sges; 2], inline);
+                        assert!(send >= sges && recv >= sges && bytes >= inline);
+                        assert!(send <= limits.max_sge && recv <= limits.max_sge);
+                        assert!(bytes <= limits.max_inline, "{name:?}: {bytes}");
+                    }
+                }
+            }
+            for huge in [1 << 20, u32::MAX] {
+                assert_eq!(granted(nic.map(|nic| nic.name), QpType::Rc, [huge; 2], huge), (huge, huge, huge));
+            }
+        }
+    }
+
+    /// NIC-6: of shared receive queues.
+    #[test]
+    fn a_shared_receive_queue_gets_what_its_requests_hold() {
+        let mlx5 = Nic::by_name("mlx5").unwrap();
+        let limits = mlx5.limits(OWN);
+        for (asked, expected) in [(0, 1), (1, 1), (2, 3), (3, 3), (4, 7), (15, 15), (16, 30), (31, 31)] {
+            assert_eq!(grant_srq(Some(mlx5), &limits, asked), expected, "{asked}");
+            assert_eq!(grant_srq(None, &OWN, asked), asked);
+        }
+        assert_eq!(grant_srq(Some(mlx5), &limits, u32::MAX), u32::MAX);
+    }
+}

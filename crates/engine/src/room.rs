@@ -1,0 +1,44 @@
+//! Memory for as many entries as the program asked for. There may be less of it, so all of it is
+//! taken here, by calls that can fail.
+use alloc::collections::{TryReserveError, VecDeque};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// There is no memory for a queue or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory;
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no memory for so many entries")
+    }
+}
+
+impl core::error::Error for OutOfMemory {}
+
+impl From<TryReserveError> for OutOfMemory {
+    fn from(_: TryReserveError) -> Self {
+        OutOfMemory
+    }
+}
+
+/// Room for `n` entries, none of which is touched.
+pub(crate) fn list<T>(n: usize) -> Result<Vec<T>, OutOfMemory> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(n)?;
+    Ok(list)
+}
+
+/// The same, as a ring.
+pub(crate) fn ring<T>(n: usize) -> Result<VecDeque<T>, OutOfMemory> {
+    let mut ring = VecDeque::new();
+    ring.try_reserve_exact(n)?;
+    Ok(ring)
+}
+
+/// `n` entries of one value.
+pub(crate) fn filled<T: Clone>(n: usize, value: T) -> Result<Vec<T>, OutOfMemory> {
+    let mut list = list(n)?;
+    list.resize(n, value);
+    Ok(list)
+}

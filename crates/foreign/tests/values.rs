@@ -1,0 +1,11 @@
+//! What creation and modification take and grant: the cases of `c/values.c`, each on both paths
+//! (OBJ-8, OBJ-9, NIC-6).
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use adverb_foreign::cases;
+
+fn main() -> ExitCode {
+    cases::run("values")
+}
