@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         "ports",
         vec![
             case("SYS-5/an_open_device_follows_its_interface", follows),
+            case("SYS-5/an_address_under_duplicate_address_detection_is_waited_for", tentative),
             case("TRU-4/whoever_has_the_udp_port_is_named_at_opening", taken),
         ],
     )
@@ -56,6 +57,50 @@ kill $holder
 grep -c warn /run/free || true
 cat /run/taken
 "#;
+
+/// Detection takes three seconds, so that it is under way when the program looks. The other end of
+/// the cable has `fd00:77::9`: detection finds that `net0` must not use the address.
+const TENTATIVE: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+ip link add net0 type veth peer name net1
+sysctl -qw net.ipv6.conf.net0.accept_dad=1 net.ipv6.conf.net0.dad_transmits=3
+for i in net0 net1; do ip link set $i addrgenmode none; ip link set $i up; done
+ip addr add fd00:77::9/64 dev net1 nodad
+ip addr add fd00:77::9/64 dev net0
+ip addr add 192.0.2.1/24 dev net0
+wait_for() {
+    n=0
+    until ip -6 addr show dev net0 | grep "$1" | grep -q "$2"; do
+        n=$((n + 1)); [ $n -lt 300 ] || { echo "$1 never becomes $2"; ip addr; exit 1; }
+        sleep 0.1
+    done
+}
+wait_for fd00:77::9 dadfailed
+export RIG_DEV=adverb_net0
+for address in fe80::77 fd00:77::1; do
+    ip addr add $address/64 dev net0
+    ip -6 addr show dev net0 | grep $address | grep -q tentative || { echo "detection is over too soon"; exit 1; }
+    "$ADVERB" run -- "$PROGRAM" wait $address
+done
+"$ADVERB" run -- "$PROGRAM" gone fd00:77::9
+"#;
+
+fn tentative() -> Verdict {
+    let program = compile("tentative")?;
+    let mut command = Command::new("unshare");
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "sh", "-e", "-c", TENTATIVE]);
+    command.env("ADVERB", adverb()?).env("PROGRAM", program).env_remove("ADVERB_LOG");
+    let out = start(command, "addresses that are new".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.matches("ok tentative").count() == 3, "{}", out.describe());
+    // A program that does nothing wrong reads nothing.
+    require!(!out.text.contains("adverb: "), "an untrue line: {}", out.describe());
+    Ok(())
+}
 
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)

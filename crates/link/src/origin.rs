@@ -30,6 +30,13 @@ impl UdpLink {
         self.own_addresses.contains(ip)
     }
 
+    /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
+    /// be bound there until it ends. The answer may be a second old.
+    #[must_use]
+    pub fn is_tentative_address(&self, ip: IpAddr) -> bool {
+        self.own_addresses.is_tentative(ip)
+    }
+
     /// They have changed: the next question is asked anew.
     pub fn own_addresses_changed(&self) {
         self.own_addresses.changed();

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 mod came;
+mod listen;
 
 use came::{Came, is_taken};
 
@@ -53,6 +54,8 @@ pub(super) struct Mads {
     services: RwLock<Vec<(u64, Option<IpAddr>, ServiceIndex)>>,
     psn: AtomicU32,
     spread: Mutex<Option<Time>>,
+    /// Requests are to arrive at all addresses, those that come later included.
+    everywhere: AtomicBool,
     /// Requests for whom nobody listens yet, until when, oldest first.
     early: Mutex<VecDeque<(Time, Came)>>,
 }

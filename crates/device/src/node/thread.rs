@@ -108,6 +108,7 @@ impl Node {
         }
         self.link.own_addresses_changed();
         self.ports.tell();
+        self.open_what_came_for_mads();
         self.with_mad_handler(|handler, now| handler.interfaces_changed(now));
     }
 }
