@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use adverb_foreign::cc::compile;
-use adverb_foreign::process::{adverb, start};
+use adverb_foreign::process::{adverb, start, which};
 use adverb_foreign::suite::{case, run};
 use adverb_foreign::{Verdict, require};
 
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         vec![
             case("SYS-5/an_open_device_follows_its_interface", follows),
             case("SYS-5/an_address_under_duplicate_address_detection_is_waited_for", tentative),
+            case("UCM-7/a_request_that_cannot_leave_this_machine_ends_at_once", unsendable),
             case("TRU-4/whoever_has_the_udp_port_is_named_at_opening", taken),
         ],
     )
@@ -104,6 +105,41 @@ fn tentative() -> Verdict {
 
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// The same; a client asks for a connection.
+const UNSENDABLE: &str = r#"
+mount -t tmpfs none /run
+ip link set lo up
+setpriv --reuid 4321 --regid 4321 --clear-groups /usr/bin/python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 4791))
+print("up", flush=True)
+time.sleep(120)' >/run/up & holder=$!
+n=0
+until grep -qs up /run/up; do n=$((n + 1)); [ $n -lt 200 ] || exit 1; sleep 0.1; done
+timeout 50 "$ADVERB" run -- rping -c -a 127.0.0.1 -C 1 && status=0 || status=$?
+echo "rping ended with $status"
+kill $holder
+"#;
+
+/// Asking again and again would take 77 s.
+fn unsendable() -> Verdict {
+    require!(is_root(), "this test becomes another user, which only root can: run it as root");
+    which("rping")?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--net", "--mount", "sh", "-e", "-c", UNSENDABLE])
+        .env("ADVERB", adverb()?)
+        .env_remove("ADVERB_LOG");
+    let out = start(command, "a request that cannot leave".into())?.wait(LIMIT);
+    out.require_ok()?;
+    require!(out.text.contains("RDMA_CM_EVENT_UNREACHABLE, error -98"), "{}", out.describe());
+    require!(!out.text.contains("rping ended with 124"), "it waits: {}", out.describe());
+    let said = out.text.lines().filter(|line| line.starts_with("adverb: error")).collect::<Vec<_>>();
+    require!(said.len() == 1 && said[0].contains("user 4321"), "{said:?}: {}", out.describe());
+    Ok(())
 }
 
 fn taken() -> Verdict {

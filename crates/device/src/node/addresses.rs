@@ -73,20 +73,26 @@ impl Node {
     /// # Errors
     /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
     pub(crate) fn hear(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        self.hear_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// The same; what goes wrong is the caller's to say.
+    pub(crate) fn hear_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
         if !self.is_own_address(ip) {
             return Ok(());
         }
-        match self.open_address(ip, scope_id) {
-            Err(e) if e.errno() == Errno::EADDRINUSE as i32 => Err(Error::new(
-                Errno::EADDRINUSE,
-                format!("the peer's address {ip} is this machine's, but not this user's: {e}"),
-            )),
-            Err(e) => {
-                log::warn!("packets from {ip}, an address of this machine, will be dropped: {e}");
-                Ok(())
+        let opened = self.try_open_address(ip, scope_id);
+        let failed: &dyn std::fmt::Display = match &opened {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(e @ LinkError::PortTaken { .. })) => {
+                let text = format!("the peer's address {ip} is this machine's, but not this user's: {e}");
+                return Err(Error::new(Errno::EADDRINUSE, text));
             }
-            Ok(_) => Ok(()),
-        }
+            Ok(Err(e)) => e,
+            Err(e) => e,
+        };
+        log::warn!("packets from {ip}, an address of this machine, will be dropped: {failed}");
+        Ok(())
     }
 
     /// Waits while detection is under way for one of these addresses of this machine, at an

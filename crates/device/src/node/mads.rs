@@ -375,7 +375,7 @@ impl Node {
     /// Opens the port at the address that a path leads to, which is this machine's.
     pub(crate) fn hear_mads_from(&self, path: &Path) -> Result<(), Error> {
         let scope = self.scope_of_local(path.remote)?;
-        self.hear(path.remote, scope)
+        self.hear_quietly(path.remote, scope)
     }
 
     /// Sends a MAD.
@@ -393,8 +393,7 @@ impl Node {
             }
             return Ok(());
         }
-        self.send_packet(&route, &out[..len], mad);
-        Ok(())
+        self.send_packet(&route, &out[..len], mad)
     }
 
     /// Brings a MAD to a process of this host.
@@ -432,7 +431,7 @@ impl Node {
             ));
         }
         let scope = self.scope_of_local(path.local)?;
-        let local = self.open_address(path.local, scope)?;
+        let local = self.open_address_quietly(path.local, scope)?;
         let port = self.link.port();
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),
