@@ -42,6 +42,7 @@ mod connection;
 mod detection;
 mod error;
 mod everywhere;
+mod failures;
 pub mod faults;
 mod frame_queue;
 mod frames;

@@ -84,12 +84,14 @@ impl UdpLink {
             for _ in 0..MOST_READ {
                 // Whoever receives there just now reads the same queue, and is waited for.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
-                let waits = sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO);
-                if !matches!(waits, Ok(1))
-                    || self.recv_address(&sockets, socket, &mut buffers, 64, keep).is_err()
-                {
-                    break;
-                }
+                match sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO) {
+                    Ok(1) => self.recv_address(&sockets, socket, &mut buffers, 64, keep),
+                    Ok(_) => break,
+                    Err(error) => {
+                        self.socket_failed("poll a UDP socket", &error);
+                        break;
+                    }
+                };
             }
             drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
         }

@@ -167,7 +167,7 @@ impl TxBatch {
             Err(error) if self.count > 1 && gso_refused(&error) => error,
             Err(error) => {
                 record.not_sent(bytes, self.stride, &error);
-                count_drop(counters, &error, self.count as u64);
+                count_drop(link, &error, self.count as u64);
                 return Err(error);
             }
         };
@@ -188,7 +188,7 @@ impl TxBatch {
                 }
                 Err(error) => {
                     record.not_sent(packet, packet.len(), &error);
-                    count_drop(counters, &error, 1);
+                    count_drop(link, &error, 1);
                     result = Err(error);
                 }
             }
@@ -235,7 +235,8 @@ fn gso_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
-fn count_drop(counters: &Counters, error: &io::Error, packets: u64) {
+fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
+    let counters = &link.counters;
     let counter = match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS) => &counters.tx_drop_full,
         Some(libc::EMSGSIZE) => &counters.tx_drop_too_big,
@@ -245,6 +246,10 @@ fn count_drop(counters: &Counters, error: &io::Error, packets: u64) {
         _ => &counters.tx_drop_other,
     };
     add(counter, packets);
+    // A full socket is no failure.
+    if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) {
+        link.socket_failed("send packets", error);
+    }
 }
 
 /// Sends, waiting a bounded time while the socket is full.
