@@ -28,7 +28,7 @@ static void is_link(const char *path, const char *end)
 
 	CHECK(n > 0, "readlink %s", path);
 	text[n] = 0;
-	CHECK(text[0] == '.' && n > strlen(end) && !strcmp(text + n - strlen(end), end), "%s leads to %s", path, text);
+	CHECK(text[0] == '.' && (size_t)n > strlen(end) && !strcmp(text + n - strlen(end), end), "%s leads to %s", path, text);
 	CHECK(!lstat(path, &st) && S_ISLNK(st.st_mode), "lstat %s: mode %o", path, st.st_mode);
 	CHECK(!fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) && S_ISLNK(st.st_mode), "fstatat %s", path);
 	CHECK(!stat(path, &to) && S_ISDIR(to.st_mode), "stat %s: mode %o", path, to.st_mode);
