@@ -1,4 +1,6 @@
 //! The command's own log, on standard error. The drop-in library has its own.
+use crate::out::errln;
+use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
 
 struct Stderr(&'static str);
@@ -9,7 +11,8 @@ impl Log for Stderr {
     }
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("{}: {}: {}", self.0, record.level().as_str().to_lowercase(), record.args());
+            let text = record.args().to_string();
+            errln!("{}: {}: {}", self.0, record.level().as_str().to_lowercase(), printable_line(&text));
         }
     }
     fn flush(&self) {}

@@ -1,6 +1,8 @@
 //! The command `adverb`: starts programs on the software RDMA device, shows its devices,
 //! demonstrates it.
 #![forbid(unsafe_code)]
+// What is printed goes through `out`, which writes out what a terminal would obey.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod demo;
 mod devices;
@@ -69,7 +71,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("adverb {name}: {text}");
+            crate::out::errln!("adverb {name}: {text}");
             ExitCode::from(FAILED)
         }
     }
@@ -83,7 +85,7 @@ fn refused(error: &clap::Error) -> ExitCode {
         out::out!("{text}");
         return ExitCode::SUCCESS;
     }
-    eprint!("{text}");
+    out::write_error(format_args!("{text}"));
     let run = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "hunt");
     ExitCode::from(if run { run::OWN_FAILURE } else { USAGE })
 }

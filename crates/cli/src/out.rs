@@ -1,4 +1,8 @@
-//! Standard output: who reads it may stop at any line, as `head` does, and that is no error.
+//! Standard output and standard error. All that the command says is written here, where what a
+//! terminal would obey is written out: names may come from other users, and from other hosts.
+//!
+//! The reader of standard output may stop at any line, as `head` does, and that is no error.
+use adverb_device::printable::printable;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
@@ -6,12 +10,19 @@ use std::io::{ErrorKind, Write};
 /// another reason.
 pub fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
-    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush())
+    let text = text.to_string();
+    if let Err(e) = out.write_all(printable(&text).as_bytes()).and_then(|()| out.flush())
         && e.kind() != ErrorKind::BrokenPipe
     {
-        eprintln!("adverb: standard output cannot be written to: {e}");
+        write_error(format_args!("adverb: standard output cannot be written to: {e}\n"));
         std::process::exit(crate::FAILED.into());
     }
+}
+
+/// Writes text to standard error. Where nothing takes the text, nothing can be told of that.
+pub fn write_error(text: Arguments<'_>) {
+    let text = text.to_string();
+    let _ = std::io::stderr().write_all(printable(&text).as_bytes());
 }
 
 /// `print!` by way of [`write`].
@@ -24,4 +35,9 @@ macro_rules! outln {
     ($($text:tt)*) => { $crate::out::write(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-pub(crate) use {out, outln};
+/// `eprintln!` by way of [`write_error`].
+macro_rules! errln {
+    ($($text:tt)*) => { $crate::out::write_error(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {errln, out, outln};

@@ -42,6 +42,6 @@ impl Endpoint {
             }
             _ => (refusal(id.0, conn)?.into(), conn.transaction),
         };
-        Some(Transmit { path: conn.path, mad: message.emit(transaction) })
+        Some(Transmit { path: conn.path, mad: message.emit(transaction), of: None })
     }
 }

@@ -259,14 +259,14 @@ impl Endpoint {
     /// Sends a MAD of a connection once.
     pub(crate) fn send(&mut self, id: u32, mad: [u8; MAD_LEN]) {
         if let Some(conn) = self.conns.get(&id) {
-            self.transmits.push_back(Transmit { path: conn.path, mad });
+            self.transmits.push_back(Transmit { path: conn.path, mad, of: Some(Id(id)) });
         }
     }
 
     /// Sends an answer that no connection keeps.
     pub(crate) fn answer(&mut self, path: Path, mad: [u8; MAD_LEN]) {
         if self.transmits.len() < MAX_WAITING {
-            self.transmits.push_back(Transmit { path, mad });
+            self.transmits.push_back(Transmit { path, mad, of: None });
         }
     }
 

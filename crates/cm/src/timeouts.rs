@@ -1,10 +1,11 @@
 //! What ends without a MAD: timeouts, and peers whose end somebody else has seen.
+use crate::bits::MAD_LEN;
 use crate::mad::{Answered, MadKind, Message};
 use crate::reason::RejectReason;
 use crate::receive::local_rejection;
 use crate::route::gave_up;
 use crate::table::Endpoint;
-use crate::types::{Ending, Event, Path, State};
+use crate::types::{Ending, Event, Id, Path, State};
 use adverb_wire::Time;
 
 impl Endpoint {
@@ -12,18 +13,12 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Time) {
         while let Some(id) = self.take_expired(now) {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
-            let message = match conn.state {
-                State::ReqSent | State::MraReqReceived => MadKind::Req,
-                State::RepSent | State::MraRepReceived => MadKind::Rep,
-                State::DreqSent => MadKind::Dreq,
-                State::SidrReqSent => MadKind::SidrReq,
-                State::Timewait => {
-                    self.event(id, Event::TimewaitExit);
-                    self.go_idle(id);
-                    continue;
-                }
-                _ => continue,
-            };
+            if conn.state == State::Timewait {
+                self.event(id, Event::TimewaitExit);
+                self.go_idle(id);
+                continue;
+            }
+            let Some(message) = unanswered(conn.state) else { continue };
             let retries = conn.pace.retries;
             let Some(sending) = &mut conn.sending else { continue };
             if sending.sent > retries {
@@ -35,6 +30,25 @@ impl Endpoint {
             self.send(id, mad);
             self.set_timer(id, Some(now + timeout));
         }
+    }
+
+    /// A MAD of this connection, attempt or exchange could not leave: its transport has no way to
+    /// the peer. What waits for the answer to that MAD ends at once, as sending it again is of no
+    /// use. The answer says which message it was; then no event tells of the end, but for a DREQ,
+    /// whose connection ends as if the peer had not answered.
+    pub fn not_sent(&mut self, now: Time, id: Id, mad: &[u8; MAD_LEN]) -> Option<MadKind> {
+        let conn = self.conns.get_mut(&id.0)?;
+        let message = unanswered(conn.state)?;
+        if conn.sending.as_ref().is_none_or(|sending| *sending.mad != *mad) {
+            return None;
+        }
+        conn.sending = None;
+        if message == MadKind::Dreq {
+            self.ended(now, id.0, Ending::Unanswered { sent: 0 });
+        } else {
+            self.go_idle(id.0);
+        }
+        Some(message)
     }
 
     /// The peer has not answered.
@@ -87,5 +101,16 @@ impl Endpoint {
                 _ => {}
             }
         }
+    }
+}
+
+/// The message whose answer a state waits for.
+fn unanswered(state: State) -> Option<MadKind> {
+    match state {
+        State::ReqSent | State::MraReqReceived => Some(MadKind::Req),
+        State::RepSent | State::MraRepReceived => Some(MadKind::Rep),
+        State::DreqSent => Some(MadKind::Dreq),
+        State::SidrReqSent => Some(MadKind::SidrReq),
+        _ => None,
     }
 }

@@ -40,6 +40,9 @@ pub struct Transmit {
     pub path: Path,
     /// Its bytes.
     pub mad: [u8; MAD_LEN],
+    /// The connection, attempt or exchange that it belongs to: what
+    /// [`Endpoint::not_sent`](crate::Endpoint::not_sent) is told if it cannot leave.
+    pub of: Option<Id>,
 }
 
 /// What an endpoint is made with.

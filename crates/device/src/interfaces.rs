@@ -1,4 +1,5 @@
 //! The machine's network interfaces, as far as a device needs them.
+use adverb_link::Detection;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::collections::BTreeMap;
@@ -46,11 +47,16 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
 
 /// All interfaces, in the same order.
 ///
+/// An address for which IPv6 duplicate address detection is under way is listed: what needs the
+/// address waits for it (`Context::resolve`). An address that another host has is not listed.
+///
 /// # Errors
 /// The errno of `getifaddrs`.
 pub fn all() -> nix::Result<Vec<Interface>> {
     let mut found: Vec<Interface> = Vec::new();
     let mtus = adverb_link::interface_mtus().unwrap_or_default();
+    let unusable = adverb_link::unusable_addresses().unwrap_or_default();
+    let is_duplicate = |on: u32, ip: Ipv6Addr| unusable.contains(&(on, ip, Detection::Duplicate));
     for entry in getifaddrs()? {
         let Some(address) = entry.address else { continue };
         // An IPv4 address may carry a label, "eth0:1"; no interface has a colon in its own name.
@@ -65,6 +71,9 @@ pub fn all() -> nix::Result<Vec<Interface>> {
         if let Some(v4) = address.as_sockaddr_in() {
             slot.addresses.push(IpAddr::V4(v4.ip()));
         } else if let Some(v6) = address.as_sockaddr_in6() {
+            if is_duplicate(slot.index, v6.ip()) {
+                continue;
+            }
             slot.addresses.push(IpAddr::V6(v6.ip()));
         } else if let Some(link) = address.as_link_addr() {
             slot.mac = link.addr().unwrap_or_default();
@@ -79,6 +88,13 @@ pub fn all() -> nix::Result<Vec<Interface>> {
     }
     found.sort_by_key(|i| (i.loopback, i.index));
     Ok(found)
+}
+
+/// Is IPv6 duplicate address detection under way for this address of the machine?
+#[must_use]
+pub fn is_tentative(ip: &Ipv6Addr) -> bool {
+    let unusable = adverb_link::unusable_addresses().unwrap_or_default();
+    unusable.iter().any(|(_, of, detection)| of == ip && *detection == Detection::Tentative)
 }
 
 /// Order within the GID table.

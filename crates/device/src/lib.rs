@@ -23,6 +23,7 @@ mod memory;
 pub mod nic;
 pub mod node;
 mod objects;
+pub mod printable;
 mod started;
 mod sync;
 mod uses;

@@ -160,7 +160,7 @@ fn the_ringer() {
     let mut buffers = RxBuffers::new(1);
     let limit = Instant::now() + Duration::from_secs(20);
     let answer = loop {
-        let _ = link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
+        link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
         if let Some(answer) = link.greetings().into_iter().find(|answer| !answer.fds.is_empty()) {
             break answer;
         }
@@ -232,7 +232,7 @@ fn the_many() {
         let limit = Instant::now() + Duration::from_secs(20);
         // Each is answered: by the same descriptors, or by a refusal.
         loop {
-            let _ = link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
+            link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
             let answers = link.greetings();
             taken += answers.iter().filter(|answer| !answer.fds.is_empty()).count();
             if !answers.is_empty() {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use adverb_foreign::Verdict;
+use adverb_foreign::cc::compile;
 use adverb_foreign::device::{devices, loopback};
 use adverb_foreign::process::{Program, Running, free_port, target_dir};
 use adverb_foreign::suite::{case, run};
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
             case("SYS-2/ibstatus", || shell("ibstatus", &["link_layer:\t Ethernet", "4: ACTIVE"])),
             case("SYS-2/ibv_devinfo", || shell("ibv_devinfo -v", &["link_layer:", "adverb_lo"])),
             case("SYS-2/a_script_over_gids", show_gids),
+            case("SYS-2/names_are_of_the_kernels_kinds", kinds),
             case("SYS-2/python_lists_directories", python),
             case("SYS-2/what_the_connection_manager_says_of_itself", || {
                 shell(
@@ -65,6 +67,13 @@ fn main() -> ExitCode {
             case("SYS-4/stock_rcopy", rcopy),
         ],
     )
+}
+
+fn kinds() -> Verdict {
+    let out = Program::new(compile("sysfs")?.display().to_string(), &[] as &[&str]).run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains("ok sysfs"), "{}", out.describe());
+    Ok(())
 }
 
 fn rdma(args: &[&str]) -> Result<String, String> {

@@ -50,7 +50,7 @@ impl Side {
     }
 
     fn take(&mut self) -> usize {
-        self.link.recv(RxFrom::HandOver, &mut self.buffers, 64, &mut |_| {}).expect("received")
+        self.link.recv(RxFrom::HandOver, &mut self.buffers, 64, &mut |_| {})
     }
 }
 

@@ -9,6 +9,7 @@ use libc::c_int;
 
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
+use crate::detection;
 use crate::looped;
 use crate::own_addresses::LastOrigin;
 use crate::owner;
@@ -65,6 +66,10 @@ pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), 
     Ok(())
 }
 
+fn is_tentative(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if detection::is_tentative(&v6))
+}
+
 impl AddressSocket {
     pub(crate) fn open(
         table: &Arc<FdTable>,
@@ -83,8 +88,15 @@ impl AddressSocket {
         receive_options(&fd, v6, config)?;
         looped::only_from_port(&fd, ip, config)?;
         let local = socket_addr(ip, scope_id, config.port);
-        sys::bind(&fd, &RawAddr::inet(&local)).map_err(|error| match error.raw_os_error() {
+        let bind = || sys::bind(&fd, &RawAddr::inet(&local));
+        let bound = bind().or_else(|error| match error.raw_os_error() {
+            // Detection may have ended since.
+            Some(libc::EADDRNOTAVAIL) if ip.is_ipv6() && !is_tentative(ip) => bind(),
+            _ => Err(error),
+        });
+        bound.map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => owner::port_taken(ip, config.port),
+            Some(libc::EADDRNOTAVAIL) if is_tentative(ip) => LinkError::Tentative { ip },
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
             Some(libc::EACCES | libc::EPERM) => LinkError::PermissionDenied { doing: "bind a UDP port" },
             _ => LinkError::from_io("bind a UDP port", error),

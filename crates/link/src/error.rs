@@ -38,6 +38,15 @@ pub enum LinkError {
         /// The address asked for.
         ip: IpAddr,
     },
+    /// The kernel does not let a socket be bound to an IPv6 address yet.
+    #[error(
+        "the address {ip} cannot be used yet: the kernel still asks whether another host has it (IPv6 duplicate address \
+         detection, which needs a carrier)"
+    )]
+    Tentative {
+        /// The address asked for.
+        ip: IpAddr,
+    },
     /// The kernel (a security policy, a sandbox) forbids it.
     #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
     PermissionDenied {

@@ -190,7 +190,7 @@ impl UdpLink {
                 Ok(None) => add(&self.counters.rx_drop_oversize, 1),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An interface that went down says so once.
-                Err(_) => {}
+                Err(error) => self.socket_failed("receive frames", &error),
             }
         }
     }

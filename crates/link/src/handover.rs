@@ -163,8 +163,8 @@ impl UdpLink {
         buffers: &mut RxBuffers,
         budget: usize,
         sink: Sink<'_>,
-    ) -> io::Result<usize> {
-        let Some(mut taking) = self.incoming.taking.try_lock() else { return Ok(0) };
+    ) -> usize {
+        let Some(mut taking) = self.incoming.taking.try_lock() else { return 0 };
         let taking = &mut *taking;
         let mut tokens = [0; EVENTS];
         let mut done = 0;
@@ -176,7 +176,7 @@ impl UdpLink {
                     done += n;
                     (taking.row, taking.vain) = (taking.row + 1, 0);
                 }
-                None if done > 0 => return Ok(done),
+                None if done > 0 => return done,
                 None => {
                     taking.vain += 1;
                     taking.hot = taking.hot.filter(|_| taking.vain < EMPTY_LOOKS);
@@ -190,8 +190,12 @@ impl UdpLink {
             }
             taking.row = 0;
             let n = match sys::wait_any(&self.incoming.any, &mut tokens) {
+                Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                result => result?,
+                Err(error) => {
+                    self.socket_failed("wait for the hand-over connections", &error);
+                    break;
+                }
             };
             if n == 0 {
                 break;
@@ -216,7 +220,7 @@ impl UdpLink {
                 }
             }
         }
-        Ok(done)
+        done
     }
 
     /// Takes one message; `None` if there is none.
@@ -237,8 +241,13 @@ impl UdpLink {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Ok(local) if local.len > 0 => break local,
-                // Its end.
-                Ok(_) | Err(_) => {
+                // Its end, also as the kernel tells that of a process which left something unread.
+                ended => {
+                    if let Err(error) = ended
+                        && error.raw_os_error() != Some(libc::ECONNRESET)
+                    {
+                        self.socket_failed("receive from another process of this host", &error);
+                    }
                     self.unwatch(&connection.fd);
                     taking.connections.remove(&token);
                     return None;
@@ -273,7 +282,7 @@ impl UdpLink {
                         taking.spare = sys::message_socket(&self.fds).ok();
                         continue;
                     }
-                    _ => return,
+                    _ => return self.socket_failed("accept another process of this host", &error),
                 },
             };
             let proof = owner::prove(&fd, self.uid).ok().filter(|_| self.tells_users_apart);
@@ -299,8 +308,11 @@ impl UdpLink {
             }
             (taking.next, taking.clock) = (taking.next + 1, taking.clock + 1);
             let token = taking.next;
-            if sys::watch(&self.incoming.any, &fd, token).is_ok() {
-                taking.connections.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
+            match sys::watch(&self.incoming.any, &fd, token) {
+                Ok(()) => {
+                    taking.connections.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
+                }
+                Err(error) => self.socket_failed("watch another process of this host", &error),
             }
         }
     }

@@ -30,6 +30,13 @@ impl UdpLink {
         self.own_addresses.contains(ip)
     }
 
+    /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
+    /// be bound there until it ends. The answer may be a second old.
+    #[must_use]
+    pub fn is_tentative_address(&self, ip: IpAddr) -> bool {
+        self.own_addresses.is_tentative(ip)
+    }
+
     /// They have changed: the next question is asked anew.
     pub fn own_addresses_changed(&self) {
         self.own_addresses.changed();
@@ -77,12 +84,14 @@ impl UdpLink {
             for _ in 0..MOST_READ {
                 // Whoever receives there just now reads the same queue, and is waited for.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
-                let waits = sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO);
-                if !matches!(waits, Ok(1))
-                    || self.recv_address(&sockets, socket, &mut buffers, 64, keep).is_err()
-                {
-                    break;
-                }
+                match sys::poll(&[socket.fd.raw()], libc::POLLIN, Duration::ZERO) {
+                    Ok(1) => self.recv_address(&sockets, socket, &mut buffers, 64, keep),
+                    Ok(_) => break,
+                    Err(error) => {
+                        self.socket_failed("poll a UDP socket", &error);
+                        break;
+                    }
+                };
             }
             drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
         }

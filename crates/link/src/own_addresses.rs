@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use adverb_sync::Mutex;
+use adverb_sync::{Mutex, MutexGuard};
 
 use crate::owner::{self, Ranges};
 
@@ -27,10 +27,19 @@ pub(crate) enum Origin {
 #[derive(Debug, Default)]
 pub(crate) struct LastOrigin(pub(crate) Option<(SocketAddr, u64, Origin)>);
 
+/// What the kernel said last.
+#[derive(Default)]
+struct Known {
+    at: Option<Instant>,
+    own: Ranges,
+    /// IPv6 addresses for which duplicate address detection is under way.
+    tentative: Vec<IpAddr>,
+}
+
 /// The machine's own addresses.
 #[derive(Default)]
 pub(crate) struct OwnAddresses {
-    known: Mutex<(Option<Instant>, Ranges)>,
+    known: Mutex<Known>,
     /// Changes with the list, and with the sockets.
     pub(crate) version: AtomicU64,
 }
@@ -41,24 +50,37 @@ impl OwnAddresses {
         if ip.is_loopback() {
             return true;
         }
+        owner::within(&self.fresh().own, ip)
+    }
+
+    /// Is duplicate address detection under way for this address? The answer may be a second old.
+    pub(crate) fn is_tentative(&self, ip: IpAddr) -> bool {
+        ip.is_ipv6() && self.fresh().tentative.contains(&ip)
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Known> {
         let mut known = self.known.lock();
-        if known.0.is_none_or(|at| at.elapsed() > FRESH) {
-            // Without an answer what was known stays; the addresses of the sockets are known in any
-            // case.
-            let ranges = owner::local_ranges().unwrap_or_else(|error| {
-                log::debug!("the kernel does not say which addresses this machine has: {error}");
-                std::mem::take(&mut known.1)
-            });
-            if ranges != known.1 {
-                self.version.fetch_add(1, Relaxed);
+        if known.at.is_none_or(|at| at.elapsed() > FRESH) {
+            match owner::local_ranges() {
+                Ok((own, tentative)) => {
+                    if own != known.own {
+                        self.version.fetch_add(1, Relaxed);
+                    }
+                    (known.own, known.tentative) = (own, tentative);
+                }
+                // Without an answer what was known stays; the addresses of the sockets are known
+                // in any case.
+                Err(error) => {
+                    log::debug!("the kernel does not say which addresses this machine has: {error}")
+                }
             }
-            *known = (Some(Instant::now()), ranges);
+            known.at = Some(Instant::now());
         }
-        owner::within(&known.1, ip)
+        known
     }
 
     /// They have changed: the next question is asked anew.
     pub(crate) fn changed(&self) {
-        self.known.lock().0 = None;
+        self.known.lock().at = None;
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::detection::{Detection, IFADDRMSG};
 use crate::error::LinkError;
 use crate::sys::{self, Fd, netlink};
 
@@ -23,7 +24,6 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Bytes before the attributes of an answer.
 const UNIX_DIAG_MSG: usize = 16;
 const RTMSG: usize = 12;
-const IFADDRMSG: usize = 8;
 
 /// Can this process tell its own user from every other? Not if its user is the one that stands for
 /// all unknown ones, in a user namespace that does not know all: the kernel shows it other
@@ -179,16 +179,22 @@ pub(crate) fn table_name(ip: IpAddr, port: u16) -> String {
 pub(crate) type Ranges = Vec<(IpAddr, u8)>;
 
 /// The addresses that this machine sends from: those of its interfaces, and what its table of local
-/// routes adds.
+/// routes adds. Beside them the IPv6 addresses for which duplicate address detection is under way.
 ///
 /// # Errors
 /// Where the kernel does not say.
-pub(crate) fn local_ranges() -> io::Result<Ranges> {
-    let mut found = Ranges::new();
+pub(crate) fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
+    let (mut found, mut tentative) = (Ranges::new(), Vec::new());
     // Family, and nothing else that would narrow it.
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETADDR, &[0; IFADDRMSG], &mut |item| {
         let attributes = netlink::attributes(item.get(IFADDRMSG..).unwrap_or_default());
-        found.extend(
+        // Until detection has passed, the address may be another host's.
+        let list = match Detection::of_item(item) {
+            Detection::Passed => &mut found,
+            Detection::Tentative => &mut tentative,
+            Detection::Duplicate => return,
+        };
+        list.extend(
             attributes
                 // Of a point-to-point link one is the other end's, which the local table does not
                 // know.
@@ -218,7 +224,7 @@ pub(crate) fn local_ranges() -> io::Result<Ranges> {
     }
     found.sort_unstable();
     found.dedup();
-    Ok(found)
+    Ok((found, tentative.into_iter().map(|(ip, _)| ip).collect()))
 }
 
 pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
@@ -263,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_machine_knows_its_own_addresses() {
-        let ranges = local_ranges().unwrap();
+        let (ranges, _) = local_ranges().unwrap();
         for own in ["127.0.0.1", "127.9.9.9", "::1"] {
             assert!(within(&ranges, own.parse().unwrap()), "{own}: {ranges:?}");
         }

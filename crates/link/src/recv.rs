@@ -28,6 +28,9 @@ const LOOK_EVERY: u32 = 4;
 /// The same for calls that found something.
 const LOOK_EVERY_BUSY: u32 = 64;
 
+/// Errors of a socket in a row after which another one has its turn.
+const MOST_ERRORS: u32 = 16;
+
 /// Opcodes of what responders of RC send (IBTA table 38).
 const RC_RESPONSES: std::ops::RangeInclusive<u8> = 0x0d..=0x12;
 const RC_ACK: u8 = 0x11;
@@ -42,31 +45,30 @@ impl UdpLink {
     /// it. After a wake-up ask for the socket that `epoll` named or for [`RxFrom::Every`]:
     /// [`RxFrom::All`] is for spinning. `sink` may send, but must not add or remove addresses.
     ///
-    /// # Errors
-    /// What the kernel says when a socket is broken (closed after a fork, the address index
-    /// unknown). Errors that concern a single packet are skipped.
+    /// A socket that fails is counted and named in the log, and does not stop the others. From an
+    /// address that is gone nothing comes.
     pub fn recv(
         &self,
         from: RxFrom,
         buffers: &mut RxBuffers,
         budget: usize,
         sink: &mut dyn FnMut(RxPacket<'_>),
-    ) -> io::Result<usize> {
+    ) -> usize {
         let early = self.drain_pending(sink) + self.release_held(sink);
         let sockets = self.sockets();
         let got = match from {
-            RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink)?,
-            RxFrom::Every => self.recv_all(&sockets, buffers, budget, true, sink)?,
-            RxFrom::Addr(index) => {
-                let socket = sockets.get(index).ok_or(io::ErrorKind::NotFound)?;
-                self.recv_address(&sockets, socket, buffers, budget, sink)?
-            }
-            RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink)?,
+            RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink),
+            RxFrom::Every => self.recv_all(&sockets, buffers, budget, true, sink),
+            RxFrom::Addr(index) => match sockets.get(index) {
+                Some(socket) => self.recv_address(&sockets, socket, buffers, budget, sink),
+                None => 0,
+            },
+            RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink),
         };
         if let Some(capture) = &self.capture {
             capture.flush();
         }
-        Ok(early + got)
+        early + got
     }
 
     fn drain_pending(&self, sink: Sink<'_>) -> usize {
@@ -89,33 +91,36 @@ impl UdpLink {
         budget: usize,
         every: bool,
         sink: Sink<'_>,
-    ) -> io::Result<usize> {
+    ) -> usize {
         let hot = self.hot.load(Relaxed);
         let mut got = 0;
         if let Some(Some(socket)) = sockets.addresses.get(hot) {
-            got = self.recv_address(sockets, socket, buffers, budget, sink)?;
+            got = self.recv_address(sockets, socket, buffers, budget, sink);
         }
         let calls = self.calls.fetch_add(1, Relaxed);
         if !every && !calls.is_multiple_of(if got == 0 { LOOK_EVERY } else { LOOK_EVERY_BUSY }) {
-            return Ok(got);
+            return got;
         }
         // Sixty-four descriptors a system call.
         let live: Vec<_> = sockets.addresses.iter().flatten().filter(|s| s.index.get() != hot).collect();
         for group in live.chunks(64) {
             let fds: Vec<_> = group.iter().map(|socket| socket.fd.raw()).collect();
-            let ready = sys::poll(&fds, libc::POLLIN, Duration::ZERO)?;
+            let ready = sys::poll(&fds, libc::POLLIN, Duration::ZERO).unwrap_or_else(|error| {
+                self.socket_failed("poll the UDP sockets", &error);
+                0
+            });
             for (i, socket) in group.iter().enumerate() {
                 if ready >> i & 1 == 0 {
                     continue;
                 }
-                let n = self.recv_address(sockets, socket, buffers, budget, sink)?;
+                let n = self.recv_address(sockets, socket, buffers, budget, sink);
                 if n != 0 {
                     self.hot.store(socket.index.get(), Relaxed);
                 }
                 got += n;
             }
         }
-        Ok(got + self.recv_handover(sockets, buffers, budget, sink)?)
+        got + self.recv_handover(sockets, buffers, budget, sink)
     }
 
     /// Takes from one UDP socket.
@@ -126,8 +131,8 @@ impl UdpLink {
         buffers: &mut RxBuffers,
         budget: usize,
         sink: Sink<'_>,
-    ) -> io::Result<usize> {
-        let Some(mut last) = socket.receiving.try_lock() else { return Ok(0) };
+    ) -> usize {
+        let Some(mut last) = socket.receiving.try_lock() else { return 0 };
         let RxBuffers { vec, next, misdirected, solver } = buffers;
         let mut metas = [None; sys::MAX_DATAGRAMS];
         let mut done = 0;
@@ -141,9 +146,12 @@ impl UdpLink {
                     *next = 1;
                     break;
                 }
-                Err(error) if errors == 16 || error.raw_os_error() == Some(libc::EBADF) => return Err(error),
                 // A pending ICMP error or a signal: the next call is a new try.
-                Err(_) => {
+                Err(error) => {
+                    self.socket_failed("receive from a UDP socket", &error);
+                    if errors == MOST_ERRORS || error.raw_os_error() == Some(libc::EBADF) {
+                        break;
+                    }
                     errors += 1;
                     continue;
                 }
@@ -163,7 +171,7 @@ impl UdpLink {
                 break;
             }
         }
-        Ok(done)
+        done
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -392,9 +400,12 @@ fn acknowledged_first(bytes: &[u8], stride: usize) -> impl Iterator<Item = (u16,
     lead.into_iter().chain(requests).chain(trail)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
-    use super::acknowledged_first;
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    use super::*;
+    use crate::types::Config;
 
     fn order(run: &[u8], stride: usize) -> Vec<(u16, u8)> {
         acknowledged_first(run, stride).map(|(place, packet)| (place, packet[0])).collect()
@@ -415,5 +426,36 @@ mod tests {
         assert_eq!(order(&[4, 0, 4], 2), [(0, 4), (1, 4)]);
         assert_eq!(order(&[0x11, 0, 4], 2), [(0, 0x11), (1, 4)]);
         assert_eq!(order(&[], 2), []);
+    }
+
+    /// A socket that fails is counted, and what comes to another one is received in the same call.
+    #[test]
+    fn sys_8_a_socket_that_fails_is_counted_and_stops_no_other() {
+        let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let link = UdpLink::new(Config { port: free, steer: false, ..Config::default() }).unwrap();
+        let [broken, whole] = [1, 2].map(|n| IpAddr::from([127, 0, 0, n]));
+        let index = link.add_address(broken, 0).unwrap();
+        link.add_address(whole, 0).unwrap();
+        // A socket without a connection, which has nothing to receive from.
+        let other =
+            AddressSocket::open(&link.fds, index, broken, 0, &Config { port: 0, ..link.config.clone() });
+        let other = AddressSocket { fd: crate::sys::message_socket(&link.fds).unwrap(), ..other.unwrap() };
+        link.replace_socket(index, other);
+
+        // Too short for a packet: counted by the socket that works.
+        let sender = UdpSocket::bind((whole, 0)).unwrap();
+        sender.send_to(b"short", (whole, free)).unwrap();
+        let mut buffers = RxBuffers::new(1);
+        for _ in 0..1000 {
+            link.recv(RxFrom::Every, &mut buffers, 8, &mut |_| {});
+            if link.stats().rx_datagrams > 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let stats = link.stats();
+        assert_eq!(stats.rx_datagrams, 1, "{stats:?}");
+        assert!(stats.socket_errors > 0, "{stats:?}");
+        assert_eq!(link.said.kinds(), 1, "one kind");
     }
 }

@@ -57,6 +57,11 @@ counters! {
     rx_datagrams,
     /// Receive system calls on UDP sockets.
     rx_syscalls,
+    /// Errors that the network reported to a socket: ICMP messages, no route, and interfaces that
+    /// went down.
+    network_errors,
+    /// Operations on sockets that failed: the log names each kind once.
+    socket_errors,
     /// Packets dropped: ICRC wrong.
     rx_drop_icrc,
     /// Packets dropped: shorter than a BTH and an ICRC, or cut off.

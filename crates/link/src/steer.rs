@@ -269,7 +269,9 @@ impl UdpLink {
                 packet.extend_from_slice(&icrc);
                 // From the port itself, as all packets of this machine. A lost probe is a member
                 // that did not answer.
-                let _ = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default());
+                if let Err(error) = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default()) {
+                    self.socket_failed("send a steering probe", &error);
+                }
                 next += 1;
             }
             let left = until.saturating_duration_since(Instant::now());

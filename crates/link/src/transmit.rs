@@ -130,15 +130,23 @@ impl TxBatch {
     /// Sends what is staged. Packets the socket cannot take within about 20 ms are dropped and
     /// counted.
     pub fn flush(&mut self, link: &UdpLink) {
-        let Some((route, socket)) = self.run.take() else { return };
-        if self.count != 0 {
-            self.send(link, &route, &socket);
-        }
-        self.used = 0;
-        self.count = 0;
+        // A packet that was dropped is counted; its own protocol sends it again.
+        let _counted = self.try_flush(link);
     }
 
-    fn send(&mut self, link: &UdpLink, route: &Route, socket: &AddressSocket) {
+    /// As [`TxBatch::flush`], for a sender without such a protocol.
+    ///
+    /// # Errors
+    /// What the kernel said of the last packet of the run that was dropped. It has been counted.
+    pub fn try_flush(&mut self, link: &UdpLink) -> io::Result<()> {
+        let Some((route, socket)) = self.run.take() else { return Ok(()) };
+        let sent = if self.count == 0 { Ok(()) } else { self.send(link, &route, &socket) };
+        self.used = 0;
+        self.count = 0;
+        sent
+    }
+
+    fn send(&mut self, link: &UdpLink, route: &Route, socket: &AddressSocket) -> io::Result<()> {
         let to = RawAddr::inet(&route.dst);
         let mut options = SendOptions {
             segment: if self.count > 1 { self.stride as u16 } else { 0 },
@@ -153,18 +161,20 @@ impl TxBatch {
             Ok(()) => {
                 add(&counters.tx_packets, self.count as u64);
                 add(&counters.tx_bytes, self.used as u64);
-                return add(&counters.tx_runs, u64::from(self.count > 1));
+                add(&counters.tx_runs, u64::from(self.count > 1));
+                return Ok(());
             }
             Err(error) if self.count > 1 && gso_refused(&error) => error,
             Err(error) => {
                 record.not_sent(bytes, self.stride, &error);
-                return count_drop(counters, &error, self.count as u64);
+                count_drop(link, &error, self.count as u64);
+                return Err(error);
             }
         };
         record.not_sent(bytes, self.stride, &refused);
         // Packet by packet: each is then a datagram of its own, with identification 0.
         options.segment = 0;
-        let mut sent = 0;
+        let (mut sent, mut result) = (0, Ok(()));
         for packet in bytes.chunks_mut(self.stride) {
             let covered = packet.len() - ICRC_LEN;
             let icrc = icrc::compute(&socket.local, &route.dst, 0, &packet[..covered]);
@@ -178,7 +188,8 @@ impl TxBatch {
                 }
                 Err(error) => {
                     record.not_sent(packet, packet.len(), &error);
-                    count_drop(counters, &error, 1);
+                    count_drop(link, &error, 1);
+                    result = Err(error);
                 }
             }
         }
@@ -187,6 +198,7 @@ impl TxBatch {
         if sent > 0 && !socket.no_gso.swap(true, Relaxed) {
             log::warn!("{}: the kernel refuses GSO runs ({refused}); sending packet by packet", socket.local);
         }
+        result
     }
 }
 
@@ -223,7 +235,8 @@ fn gso_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
-fn count_drop(counters: &Counters, error: &io::Error, packets: u64) {
+fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
+    let counters = &link.counters;
     let counter = match error.raw_os_error() {
         Some(libc::EAGAIN | libc::ENOBUFS) => &counters.tx_drop_full,
         Some(libc::EMSGSIZE) => &counters.tx_drop_too_big,
@@ -233,6 +246,10 @@ fn count_drop(counters: &Counters, error: &io::Error, packets: u64) {
         _ => &counters.tx_drop_other,
     };
     add(counter, packets);
+    // A full socket is no failure.
+    if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) {
+        link.socket_failed("send packets", error);
+    }
 }
 
 /// Sends, waiting a bounded time while the socket is full.

@@ -19,6 +19,7 @@ use crate::capture::{Capture, Flow};
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
+use crate::failures::Said;
 use crate::faults::Faults;
 use crate::frame_queue::Frames;
 use crate::message::{self, Greeting};
@@ -77,6 +78,8 @@ pub struct UdpLink {
     pub(crate) services: Services,
     pub(crate) frames: Frames,
     pub(crate) own_addresses: OwnAddresses,
+    /// Kinds of errors that have been said.
+    pub(crate) said: Said,
     everywhere: Everywhere,
     sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
@@ -129,6 +132,7 @@ impl UdpLink {
             services: Services::default(),
             frames: Frames::default(),
             own_addresses: OwnAddresses::default(),
+            said: Said::default(),
             everywhere: Everywhere::default(),
             fds,
             counters: Counters::default(),
@@ -224,10 +228,25 @@ impl UdpLink {
             let mut buffers = RxBuffers::new(1);
             self.resteer(&socket, &mut |socket| {
                 let keep = &mut |packet: RxPacket<'_>| self.keep(&packet);
-                let _ = self.recv_address(&self.sockets(), socket, &mut buffers, 256, keep);
+                self.recv_address(&self.sockets(), socket, &mut buffers, 256, keep);
             });
         }
         Ok(socket.index)
+    }
+
+    /// An operation on a socket of this link failed. Counts the error. The first of its kind is
+    /// said at level `warn`.
+    pub fn socket_failed(&self, doing: &'static str, error: &std::io::Error) {
+        self.said.note(&self.counters, doing, error);
+    }
+
+    /// Puts another socket into the place of an address.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn replace_socket(&self, index: AddrIndex, socket: AddressSocket) {
+        let mut sockets = self.sockets.write();
+        let mut next = Sockets::clone(&sockets);
+        next.addresses[index.get()] = Some(Arc::new(socket));
+        *sockets = Arc::new(next);
     }
 
     pub(crate) fn keep(&self, packet: &RxPacket<'_>) {

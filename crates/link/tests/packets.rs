@@ -211,7 +211,7 @@ fn addresses_come_and_go() {
     let again = link.add_address(V4, 0).unwrap();
     assert_ne!(again, index);
     let nothing = link.recv(RxFrom::Addr(index), &mut RxBuffers::new(1), 1, &mut |_| panic!("a packet"));
-    assert!(nothing.is_err());
+    assert_eq!(nothing, 0);
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn every_socket_is_looked_at_after_a_wake_up() {
         });
         here
     }));
-    assert_eq!(link.recv(RxFrom::Every, &mut buffers, 8, &mut |_| {}).unwrap(), 1);
+    assert_eq!(link.recv(RxFrom::Every, &mut buffers, 8, &mut |_| {}), 1);
 }

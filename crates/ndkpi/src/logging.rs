@@ -2,6 +2,7 @@
 
 use std::sync::Once;
 
+use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
 
 struct Stderr;
@@ -12,7 +13,8 @@ impl Log for Stderr {
     }
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("adverb: {}: {}", record.level().as_str().to_ascii_lowercase(), record.args());
+            let text = record.args().to_string();
+            eprintln!("adverb: {}: {}", record.level().as_str().to_ascii_lowercase(), printable_line(&text));
         }
     }
     fn flush(&self) {}

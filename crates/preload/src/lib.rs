@@ -202,6 +202,16 @@ pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_ch
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
 
+/// `canonicalize_file_name`: `realpath` into memory of the C library's.
+///
+/// # Safety
+/// That of the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_canonicalize_file_name(path: Path) -> *mut c_char {
+    // SAFETY: the caller's argument; without room `realpath` allocates.
+    unsafe { adverb_preload_realpath(path, core::ptr::null_mut()) }
+}
+
 /// What `_FORTIFY_SOURCE` makes of `realpath`.
 ///
 /// # Safety

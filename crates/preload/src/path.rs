@@ -10,10 +10,11 @@ const DEVICES: &[u8] = b"/dev/infiniband";
 /// `/sys/class/infiniband`, `infiniband_verbs`, `infiniband_mad` …
 const CLASSES: &[u8] = b"/sys/class/infiniband";
 /// Where the links of the classes lead.
-const VIRTUAL: &[u8] = b"/sys/devices/virtual/infiniband";
+const VIRTUAL: [&[u8]; 2] = [b"/sys/devices/virtual/adverb", b"/sys/devices/virtual/infiniband"];
 
 /// The connection manager's.
-const MANAGER: [&[u8]; 2] = [b"/sys/class/misc/rdma_cm", b"/proc/sys/net/rdma_ucm"];
+const MANAGER: [&[u8]; 3] =
+    [b"/sys/class/misc/rdma_cm", b"/sys/devices/virtual/misc/rdma_cm", b"/proc/sys/net/rdma_ucm"];
 
 /// What the caller of a redirected path is going to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,10 +55,7 @@ impl Buffer {
 /// Whether a path is one of those an RDMA driver would provide.
 pub fn is_ours(path: &[u8]) -> bool {
     let below = |base: &[u8]| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-    path.starts_with(CLASSES)
-        || below(DEVICES)
-        || path.starts_with(VIRTUAL)
-        || MANAGER.iter().any(|base| below(base))
+    path.starts_with(CLASSES) || below(DEVICES) || VIRTUAL.iter().chain(&MANAGER).any(|base| below(base))
 }
 
 /// The path to use in place of `path`: `path` itself, one below `ADVERB_SYSROOT`, or `/dev/null`

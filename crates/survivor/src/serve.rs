@@ -21,6 +21,8 @@ const CONNECTIONS: usize = 1 << 16;
 
 /// How long whoever connects may take to say something.
 const CLIENT_TIMEOUT: Duration = Duration::from_millis(100);
+/// Pace of trying again what the kernel had no memory or descriptor for.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// A process with connections.
 struct Process {
@@ -104,7 +106,10 @@ fn wait(
                 .unwrap_or(PollTimeout::MAX)
         }
     };
-    let _ = poll(&mut fds, timeout);
+    if poll(&mut fds, timeout).is_err_and(|e| e != Errno::EINTR) {
+        // Out of kernel memory. This process has no log; it tries again, without spinning.
+        std::thread::sleep(RETRY);
+    }
 }
 
 fn has_ended(end: &OwnedFd) -> bool {
@@ -122,7 +127,9 @@ fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>
                 adverb_link::end_connection(stream.into());
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            // Out of descriptors or memory: the client waits at the socket, which stays readable.
+            Err(_) => return std::thread::sleep(RETRY),
         }
     }
 }

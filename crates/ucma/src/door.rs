@@ -34,6 +34,15 @@ pub enum Presence {
     DeviceGone,
 }
 
+/// Why a MAD cannot leave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotSent {
+    /// What the kernel said.
+    pub errno: Errno,
+    /// The same in words, for the log.
+    pub why: String,
+}
+
 /// A service id bound among all processes, free again when it is dropped.
 pub trait Claim {
     /// Requests for it come to this process from now on.
@@ -67,8 +76,11 @@ pub trait Door {
 
     /// The time, on the clock that the connection manager is driven with.
     fn now(&self) -> adverb_cm::Time;
-    /// Sends a MAD; one that cannot leave is lost.
-    fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]);
+    /// Sends a MAD. It may be lost on the way.
+    ///
+    /// # Errors
+    /// It cannot leave, now or if it is sent again soon: no socket at the local address, no route.
+    fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]) -> Result<(), NotSent>;
     /// Binds a service id at an address, or at all.
     ///
     /// # Errors

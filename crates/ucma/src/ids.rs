@@ -88,6 +88,8 @@ pub enum Event {
     Rejected(RejectReason, Vec<u8>),
     /// The peer did not answer. The log says what is known about it.
     Unanswered,
+    /// What was to be said to the peer cannot leave this machine. The log says why.
+    NotSent(Errno),
     /// The connection has ended, with the private data of the message that says so.
     Disconnected(End, Vec<u8>),
     /// The address or device of the id is gone.
@@ -435,6 +437,9 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
         EventKind::Rejected => {
             let reason = RejectReason(u16::try_from(status).unwrap_or_default());
             Event::Rejected(reason, param.private_data)
+        }
+        EventKind::Unreachable if status < 0 && status != -(Errno::ETIMEDOUT as i32) => {
+            Event::NotSent(Errno::from_raw(-status))
         }
         EventKind::Unreachable | EventKind::ConnectError => Event::Unanswered,
         EventKind::Disconnected => {

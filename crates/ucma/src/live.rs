@@ -1,5 +1,5 @@
 //! The rdma_cm of this process over the device's door for MADs.
-use crate::door::{self, Door, Group, Place, Presence, Signal};
+use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
 use crate::world::{FileId, World};
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
@@ -201,10 +201,10 @@ impl Door for LiveDoor {
     fn now(&self) -> Time {
         self.0.now()
     }
-    fn send(&mut self, path: &Path, bytes: &[u8; MAD_LEN]) {
-        if let Err(e) = self.0.send(path, bytes) {
-            log::debug!("rdma_cm: a MAD to {} did not leave: {e}", path.remote);
-        }
+    fn send(&mut self, path: &Path, bytes: &[u8; MAD_LEN]) -> Result<(), NotSent> {
+        self.0
+            .send(path, bytes)
+            .map_err(|e| NotSent { errno: Errno::from_raw(e.errno()), why: e.to_string() })
     }
     fn claim(&mut self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<LiveClaim, Errno> {
         self.0.claim(service_id, local, shared).map(LiveClaim).map_err(|e| errno(&e))

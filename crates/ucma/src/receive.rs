@@ -3,14 +3,14 @@ use crate::abi::{ConnParam, qp_type};
 use crate::address::Address;
 use crate::attr;
 use crate::connect::ack_timeout;
-use crate::door::{Door, Tokens};
+use crate::door::{Door, NotSent, Tokens};
 use crate::event::{Event, EventKind, Param, Queued};
 use crate::explain;
 use crate::id::{Agreed, CmId, Route, Standing};
 use crate::world::World;
 use adverb_cm::ip::{IpHeader, service_id};
 use adverb_cm::mad::{Rep, Req, SidrRep, SidrReq};
-use adverb_cm::{Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State};
+use adverb_cm::{Ending, Id, Listener, MadKind, Path, QpKind, RejectReason, Rejection, State, Transmit};
 use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -317,6 +317,32 @@ impl<D: Door, T: Tokens> World<D, T> {
         self.event(number, self.of_kind(number, EventKind::Unreachable, TIMED_OUT));
     }
 
+    /// A MAD cannot leave. What waits for its answer ends at once, as it does in Linux when the
+    /// device reports that a MAD was not sent (`cm_process_send_error`).
+    pub(crate) fn on_not_sent(&mut self, transmit: &Transmit, e: &NotSent) {
+        let (now, to) = (self.door.now(), transmit.path.remote);
+        let ended = transmit.of.and_then(|conn| Some((conn, self.cm.not_sent(now, conn, &transmit.mad)?)));
+        let Some((conn, message)) = ended else {
+            return log::debug!("rdma_cm: a MAD to {to} did not leave: {}", e.why);
+        };
+        let line = || format!("rdma_cm: the {message} to {to} did not leave: {}", e.why);
+        match message {
+            // The program's own call; a peer can cause no such line.
+            MadKind::Req | MadKind::SidrReq => log::error!("{}", line()),
+            _ => self.limited.warn(now, line),
+        }
+        if message == MadKind::Dreq {
+            // The event follows.
+            return;
+        }
+        self.withdraw(conn);
+        self.holds.remove(&conn);
+        if let Some(&number) = self.by_conn.get(&conn) {
+            let status = -(e.errno as i32);
+            self.event(number, self.of_kind(number, EventKind::Unreachable, status));
+        }
+    }
+
     /// An event without data, in the form of the id's kind.
     fn of_kind(&self, number: u32, kind: EventKind, status: i32) -> Event {
         if self.ids.get(&number).is_some_and(CmId::is_datagram) {
@@ -335,6 +361,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         let event = match ending {
             Ending::Peer(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
             Ending::Confirmed(data) => Event::conn(EventKind::Disconnected, 0, &data[..]),
+            // It has been said why.
+            Ending::Unanswered { sent: 0 } => Event::conn(EventKind::Disconnected, TIMED_OUT, &[]),
             Ending::Unanswered { sent } => {
                 log::warn!(
                     "rdma_cm: the peer of a connection did not answer the DREQ (sent {sent} times): it is dead or \

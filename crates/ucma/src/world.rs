@@ -245,7 +245,9 @@ impl<D: Door, T: Tokens> World<D, T> {
     pub(crate) fn pump(&mut self) {
         loop {
             while let Some(transmit) = self.cm.poll_transmit() {
-                self.door.send(&transmit.path, &transmit.mad);
+                if let Err(e) = self.door.send(&transmit.path, &transmit.mad) {
+                    self.on_not_sent(&transmit, &e);
+                }
             }
             let Some((conn, event)) = self.cm.poll_event() else { break };
             self.on_event(conn, event);

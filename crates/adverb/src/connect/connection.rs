@@ -105,7 +105,14 @@ impl Connection {
     }
 
     fn note(&self, event: &Event) {
-        if matches!(event, Event::Disconnected(..) | Event::Rejected(..) | Event::Unanswered | Event::Gone) {
+        if matches!(
+            event,
+            Event::Disconnected(..)
+                | Event::Rejected(..)
+                | Event::Unanswered
+                | Event::NotSent(_)
+                | Event::Gone
+        ) {
             self.over.store(true, Ordering::SeqCst);
             // Others that wait for the same look again.
             self.line.stir();
@@ -195,6 +202,7 @@ pub(super) fn failure(event: Event) -> Error {
     match event {
         Event::Rejected(reason, private_data) => ConnectError::Rejected { reason, private_data },
         Event::Unanswered => ConnectError::TimedOut,
+        Event::NotSent(errno) => ConnectError::from(errno),
         _ => ConnectError::Closed,
     }
     .into()

@@ -209,7 +209,7 @@ fn choose(name: Option<&str>) -> Result<Arc<Device>, String> {
 fn give_up_after(limit: Duration, name: &'static str) {
     std::thread::spawn(move || {
         std::thread::sleep(limit);
-        eprintln!("{name}: not finished after {} s, giving up", limit.as_secs());
+        crate::out::errln!("{name}: not finished after {} s, giving up", limit.as_secs());
         std::process::exit(1);
     });
 }

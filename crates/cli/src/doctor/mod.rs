@@ -47,7 +47,7 @@ pub fn main(args: &Args) -> ExitCode {
     if args.json {
         match serde_json::to_string(&all) {
             Ok(text) => outln!("{text}"),
-            Err(e) => eprintln!("adverb doctor: {e}"),
+            Err(e) => crate::out::errln!("adverb doctor: {e}"),
         }
     } else {
         out!("{}", screen::text(&all));

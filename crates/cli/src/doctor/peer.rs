@@ -47,7 +47,7 @@ pub fn listen(address: &str) -> Vec<Finding> {
         Err(e) => return vec![told(e)],
     };
     let port = listener.local_addr().map_or(PORT, |at| at.port());
-    eprintln!(
+    crate::out::errln!(
         "adverb doctor: waits at TCP port {port}; on the other host: adverb doctor --with THIS_HOST:{port}"
     );
     match listener.accept() {

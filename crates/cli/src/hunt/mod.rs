@@ -99,7 +99,7 @@ pub fn main(args: &Args) -> ExitCode {
         Ok(end) if end.finding.is_some() => ExitCode::from(FOUND),
         Ok(_) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("adverb hunt: {text}");
+            crate::out::errln!("adverb hunt: {text}");
             ExitCode::from(crate::run::OWN_FAILURE)
         }
     }

@@ -155,7 +155,7 @@ pub fn main(args: &Args) -> ExitCode {
     let mut variables = match variables(&args.options, path.as_deref()) {
         Ok(variables) => variables,
         Err(text) => {
-            eprintln!("adverb run: {text}");
+            crate::out::errln!("adverb run: {text}");
             return ExitCode::from(OWN_FAILURE);
         }
     };
@@ -179,7 +179,7 @@ pub fn main(args: &Args) -> ExitCode {
         trace::command(program, arguments, variables).exec()
     };
     let (text, status) = explain(program, &error);
-    eprintln!("adverb run: {text}");
+    crate::out::errln!("adverb run: {text}");
     ExitCode::from(status)
 }
 
@@ -204,7 +204,7 @@ fn watched(
     let (trace, reports) = match begun {
         Ok(begun) => begun,
         Err(text) => {
-            eprintln!("adverb run: {text}");
+            crate::out::errln!("adverb run: {text}");
             return Ok(ExitCode::from(OWN_FAILURE));
         }
     };
@@ -304,7 +304,7 @@ fn without_sysroot(why: &str) -> Option<PathBuf> {
 }
 
 fn warn(text: &str) {
-    eprintln!("adverb run: warning: {text}");
+    crate::out::errln!("adverb run: warning: {text}");
 }
 
 /// Where `exec` would find a program.

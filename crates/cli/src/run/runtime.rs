@@ -4,11 +4,13 @@
 //! who could know that the last reader has gone. So a tree is not removed at the end of a run. It
 //! lies in one directory of the user's, where the next run finds it and uses it again.
 //!
-//! In `$XDG_RUNTIME_DIR`, where only the user writes, that directory has a fixed name. In places
-//! where everybody may write a fixed name could be taken by somebody else. There the name is
-//! random, and the directory is known by its owner: a directory that belongs to the user and that
-//! only the user may enter was made by the user, since nobody but root gives files away. What
-//! others make beside it, under whatever name, is passed over.
+//! The directory has a fixed name, so that a start costs the same whatever else lies there. In
+//! places where everybody may write, another user can take that name first. A directory is known by
+//! its owner and mode, not by its name: one that belongs to the user, and that only the user may
+//! enter, was made by the user, since nobody but root gives files away. Where the fixed name is
+//! taken, the directory has a random name with a common beginning, and the next run looks through
+//! the place for the directory, at [`LOOKED_AT`] names at most. What others make beside it, under
+//! whatever name, is passed over.
 use super::tree::{Tree, place_tree};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
@@ -85,6 +87,10 @@ fn directory(place: &Place) -> Result<PathBuf, String> {
         }
         Place::Shared(_) => {
             keeps_names(&found, user)?;
+            let directory = path.join(format!("adverb-{user}"));
+            if make(&directory, user).is_ok() {
+                return Ok(directory);
+            }
             let prefix = format!("adverb-{user}-");
             match existing(&path, &prefix, user) {
                 Some(directory) => Ok(directory),
@@ -159,11 +165,16 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
     }
 }
 
-/// The first of the user's directories there. There are more only if several first runs began at
-/// once.
+/// Names of a place that are looked at for the user's directory, where the fixed name is taken.
+/// With more names in the way, a run makes a directory of its own.
+const LOOKED_AT: usize = 1024;
+
+/// The first of the user's directories with a random name there. There are more only if several
+/// first runs began at once.
 fn existing(place: &Path, prefix: &str, user: u32) -> Option<PathBuf> {
     let mut found: Vec<_> = fs::read_dir(place)
         .ok()?
+        .take(LOOKED_AT)
         .flatten()
         .filter(|e| e.file_name().to_string_lossy().starts_with(prefix))
         .map(|e| e.path())

@@ -8,7 +8,7 @@ use super::tree::{Entry, Tree};
 use adverb_device::Device;
 use adverb_device::sysfs::attributes;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Makes the tree for these devices, or finds the one made before, and answers its root.
@@ -17,6 +17,11 @@ pub fn prepare(devices: &[Arc<Device>]) -> Result<PathBuf, String> {
 }
 
 /// The whole tree. Device number N of the list is `uverbsN`.
+///
+/// Names are of the kinds that they have in the kernel's sysfs: what stands in a class is a
+/// symbolic link to a directory of the device, whose `device` is a symbolic link to what the device
+/// is a part of. All links are relative, as the kernel's, so they lead to names that the preloaded
+/// library answers, too.
 pub fn tree(devices: &[Arc<Device>]) -> Tree {
     let mut all = Tree::new();
     let mut file = |path: String, text: String| all.push((path.into(), Entry::File(text)));
@@ -24,24 +29,27 @@ pub fn tree(devices: &[Arc<Device>]) -> Tree {
     file("sys/class/infiniband_verbs/abi_version".into(), "6\n".into());
     // What libibumad and librdmacm ask for before they look at any device.
     file("sys/class/infiniband_mad/abi_version".into(), "5\n".into());
-    file("sys/class/misc/rdma_cm/abi_version".into(), "4\n".into());
+    file("sys/devices/virtual/misc/rdma_cm/abi_version".into(), "4\n".into());
     file("dev/infiniband/rdma_cm".into(), String::new());
     file("proc/sys/net/rdma_ucm/max_backlog".into(), "1024\n".into());
     file(NETLINK.into(), netlink(devices));
     for (number, device) in devices.iter().enumerate() {
-        let verbs = format!("sys/class/infiniband_verbs/uverbs{number}");
-        file(format!("{verbs}/ibdev"), format!("{}\n", device.name()));
-        file(format!("{verbs}/abi_version"), "1\n".into());
         // Stands for the character device; the preloaded library gives programs one.
         file(format!("dev/infiniband/uverbs{number}"), String::new());
-        device_files(device, &mut file);
+        device_files(device, number, &mut file);
     }
-    for device in devices {
-        let name = device.name();
-        all.push((
-            format!("sys/class/infiniband/{name}").into(),
-            Entry::Link(Path::new("../../devices/virtual/infiniband").join(name)),
-        ));
+    let mut link = |path: String, to: String| all.push((path.into(), Entry::Link(to.into())));
+    link("sys/class/misc/rdma_cm".into(), "../../devices/virtual/misc/rdma_cm".into());
+    for (number, device) in devices.iter().enumerate() {
+        let (name, interface) = (device.name(), &device.interface().name);
+        for (class, name) in [("infiniband", name), ("infiniband_verbs", &*format!("uverbs{number}"))] {
+            let at = format!("devices/virtual/adverb/{interface}/{class}/{name}");
+            link(format!("sys/class/{class}/{name}"), format!("../../{at}"));
+            link(format!("sys/{at}/device"), format!("../../../{interface}"));
+            link(format!("sys/{at}/subsystem"), format!("../../../../../../class/{class}"));
+        }
+        let net = format!("sys/devices/virtual/adverb/{interface}/net/{interface}");
+        link(format!("{net}/device"), format!("../../../{interface}"));
     }
     all.push((SUPPRESSIONS.into(), Entry::File(include_str!("../../../preload/src/tsan.supp").into())));
     all
@@ -73,22 +81,38 @@ fn netlink(devices: &[Arc<Device>]) -> String {
     text
 }
 
-fn device_files(device: &Device, file: &mut impl FnMut(String, String)) {
-    let root = format!("sys/devices/virtual/infiniband/{}", device.name());
-    let interface = device.interface();
+fn device_files(device: &Device, number: usize, file: &mut impl FnMut(String, String)) {
+    let (name, interface) = (device.name(), device.interface());
+    let root = format!("sys/devices/virtual/adverb/{}", interface.name);
     let mut put = |path: &str, text: &str| file(format!("{root}/{path}"), format!("{text}\n"));
     for (path, text) in attributes(device) {
-        put(&path, &text);
+        put(&format!("infiniband/{name}/{path}"), &text);
     }
+    put(&format!("infiniband/{name}/uevent"), &format!("NAME={name}"));
 
-    let net = format!("device/net/{}", interface.name);
+    let verbs = format!("infiniband_verbs/uverbs{number}");
+    put(&format!("{verbs}/ibdev"), name);
+    put(&format!("{verbs}/abi_version"), "1");
+    // The numbers of the device that programs get: see `preload::path`.
+    put(&format!("{verbs}/dev"), "1:3");
+    put(&format!("{verbs}/uevent"), &format!("MAJOR=1\nMINOR=3\nDEVNAME=infiniband/uverbs{number}"));
+
+    let net = format!("net/{}", interface.name);
     put(&format!("{net}/address"), &interface.mac.map(|b| format!("{b:02x}")).join(":"));
     put(&format!("{net}/ifindex"), &interface.index.to_string());
     put(&format!("{net}/mtu"), &interface.mtu.to_string());
-    put("device/vendor", &format!("0x{:06x}", adverb_device::device::VENDOR_ID));
-    put("device/device", &format!("0x{:04x}", adverb_device::device::VENDOR_PART_ID));
-    // No CPU is nearer to it than another.
-    put("device/numa_node", "-1");
+    put(&format!("{net}/dev_id"), "0x0");
+    put(&format!("{net}/dev_port"), "0");
+    put("vendor", &format!("0x{:06x}", adverb_device::device::VENDOR_ID));
+    put("device", &format!("0x{:04x}", adverb_device::device::VENDOR_PART_ID));
+    let nodes = std::fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+    put("numa_node", &numa_node(&nodes).to_string());
+}
+
+/// The NUMA node of a device, by the kernel's list of nodes that are online. Of several nodes, none
+/// is nearer to the device than another: -1, as of a device whose firmware says nothing.
+fn numa_node(online: &str) -> i32 {
+    online.trim().parse().unwrap_or(-1)
 }
 
 #[cfg(test)]

@@ -89,11 +89,11 @@ impl Trace {
     pub fn end(&self) -> Result<(), String> {
         let merged = adverb_survivor::in_a_copy(|| match self.merge() {
             Ok(story) => {
-                eprintln!("adverb run: trace: {}", summary(&story, &self.file.path));
+                crate::out::errln!("adverb run: trace: {}", summary(&story, &self.file.path));
                 true
             }
             Err(e) => {
-                eprintln!("adverb run: warning: the trace cannot be written: {e}");
+                crate::out::errln!("adverb run: warning: the trace cannot be written: {e}");
                 false
             }
         });

@@ -1,8 +1,8 @@
 //! Directory trees that are made once: each has a name that says its content, so it is used again
 //! and never in the way.
-use std::fs::{self, DirBuilder, File, FileTimes};
+use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -39,7 +39,12 @@ pub fn place_tree(parent: &Path, kind: &str, tree: &Tree) -> Result<PathBuf, Str
             let at = fresh.join(name);
             fs::create_dir_all(at.parent().unwrap_or(&fresh))?;
             match entry {
-                Entry::File(text) => fs::write(&at, text)?,
+                Entry::File(text) => {
+                    fs::write(&at, text)?;
+                    // As attributes of sysfs are; what stands for a device is written to.
+                    let mode = if name.starts_with("sys") { 0o444 } else { 0o644 };
+                    fs::set_permissions(&at, Permissions::from_mode(mode))?;
+                }
                 Entry::Link(to) => std::os::unix::fs::symlink(to, &at)?,
             }
         }

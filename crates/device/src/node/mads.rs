@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 mod came;
+mod listen;
 
 use came::{Came, is_taken};
 
@@ -53,6 +54,8 @@ pub(super) struct Mads {
     services: RwLock<Vec<(u64, Option<IpAddr>, ServiceIndex)>>,
     psn: AtomicU32,
     spread: Mutex<Option<Time>>,
+    /// Requests are to arrive at all addresses, those that come later included.
+    everywhere: AtomicBool,
     /// Requests for whom nobody listens yet, until when, oldest first.
     early: Mutex<VecDeque<(Time, Came)>>,
 }
@@ -372,7 +375,7 @@ impl Node {
     /// Opens the port at the address that a path leads to, which is this machine's.
     pub(crate) fn hear_mads_from(&self, path: &Path) -> Result<(), Error> {
         let scope = self.scope_of_local(path.remote)?;
-        self.hear(path.remote, scope)
+        self.hear_quietly(path.remote, scope)
     }
 
     /// Sends a MAD.
@@ -390,8 +393,7 @@ impl Node {
             }
             return Ok(());
         }
-        self.send_packet(&route, &out[..len], mad);
-        Ok(())
+        self.send_packet(&route, &out[..len], mad)
     }
 
     /// Brings a MAD to a process of this host.
@@ -429,7 +431,7 @@ impl Node {
             ));
         }
         let scope = self.scope_of_local(path.local)?;
-        let local = self.open_address(path.local, scope)?;
+        let local = self.open_address_quietly(path.local, scope)?;
         let port = self.link.port();
         let dst = match path.remote {
             IpAddr::V4(v4) => SocketAddr::from((v4, port)),

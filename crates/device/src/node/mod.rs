@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+mod addresses;
 mod backlog;
 mod clock;
 mod counters;
@@ -341,56 +342,6 @@ impl Node {
         &self.link
     }
 
-    /// Opens port 4791 at a local address (once), so that packets for it arrive here.
-    pub(crate) fn open_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        self.open_address_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
-    }
-
-    /// The same; what goes wrong is the caller's to say.
-    pub(crate) fn open_address_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        let mut open = self.addresses.lock();
-        if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
-            return Ok(*index);
-        }
-        let index = self.link.add_address(ip, scope_id).map_err(quiet_from_link)?;
-        open.push((ip, scope_id, index));
-        drop(open);
-        if ip.is_ipv6() {
-            // No route says by which interface a group is reached; IPv4 goes by the source address.
-            let has = |i: &crate::interfaces::Interface| {
-                i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id)
-            };
-            if let Some(interface) = crate::interfaces::usable()?.into_iter().find(has) {
-                self.link.multicast_from(index, interface.index);
-            }
-        }
-        self.watch()?;
-        Ok(index)
-    }
-
-    /// Opens the port at a peer's address if that is an address of this machine. Its packets count
-    /// only if they come from the port there, which only this user's processes share as long as
-    /// this one is among them.
-    ///
-    /// # Errors
-    /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
-    pub(crate) fn hear(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
-        if !self.is_own_address(ip) {
-            return Ok(());
-        }
-        match self.open_address(ip, scope_id) {
-            Err(e) if e.errno() == Errno::EADDRINUSE as i32 => Err(Error::new(
-                Errno::EADDRINUSE,
-                format!("the peer's address {ip} is this machine's, but not this user's: {e}"),
-            )),
-            Err(e) => {
-                log::warn!("packets from {ip}, an address of this machine, will be dropped: {e}");
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-        }
-    }
-
     /// Has epoll watch every descriptor of the link.
     fn watch(&self) -> Result<(), Error> {
         let mut result = Ok(());
@@ -460,7 +411,7 @@ fn from_link(e: LinkError) -> Error {
 pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
-        LinkError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,
+        LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
         LinkError::PermissionDenied { .. } => Errno::EPERM,
         LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
         LinkError::OutOfMemory { .. } => Errno::ENOMEM,

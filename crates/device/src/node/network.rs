@@ -4,6 +4,7 @@ use super::backlog::Backlog;
 use super::clock::StepClock;
 use super::queue_pair::{AnyQp, QpInner};
 use super::road::{Road, Room, Unsent};
+use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
 use crate::node::{Node, Tx};
 use adverb_engine::keys::PagedMemory;
@@ -12,6 +13,7 @@ use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, Memory, MemoryFaul
 use adverb_link::{Route, Slot, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
+use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 /// Which packets to another process of this host go to it over a hand-over connection.
@@ -124,15 +126,25 @@ impl Node {
     }
 
     /// Sends one packet that belongs to no queue pair.
-    pub(super) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) {
+    ///
+    /// # Errors
+    /// What the kernel said of the packet. One that a full socket had no room for is lost, as on a
+    /// network.
+    pub(super) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) -> Result<(), Error> {
         self.with_tx(|tx| {
             let fill = |out: &mut [u8]| {
                 out.copy_from_slice(payload);
                 true
             };
             tx.batch.push(&self.link, route, headers, payload.len(), 0, fill);
-            tx.batch.flush(&self.link);
-        });
+            let Err(e) = tx.batch.try_flush(&self.link) else { return Ok(()) };
+            match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
+                Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
+                errno => {
+                    Err(Error::new(errno, format!("the kernel does not send to {}: {e}", route.dst.ip())))
+                }
+            }
+        })
     }
 
     /// How packets to an address leave; `None` (a drop) if the local address could not be opened.

@@ -258,7 +258,7 @@ impl Node {
                 from = RxFrom::Every;
             }
         }
-        let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p)).unwrap_or(0);
+        let n = self.link.recv(from, buffers, BUDGET, &mut |p| self.dispatch(batch, &p));
         if n > 0 {
             *quiet = 0;
         }

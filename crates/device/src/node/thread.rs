@@ -108,6 +108,7 @@ impl Node {
         }
         self.link.own_addresses_changed();
         self.ports.tell();
+        self.open_what_came_for_mads();
         self.with_mad_handler(|handler, now| handler.interfaces_changed(now));
     }
 }
@@ -215,7 +216,10 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
     if matches!(result, Ok(n) if n > 0) {
         let _ = node.wake.read();
     }
-    if matches!(result, Err(e) if e != Errno::EINTR) {
+    if let Err(e) = result
+        && e != Errno::EINTR
+    {
+        node.link.socket_failed("wait for packets", &e.into());
         // Out of kernel memory: try again, without spinning.
         std::thread::sleep(LONGEST_AWAY);
     }

@@ -163,7 +163,8 @@ impl Context {
         }
         Ok(())
     }
-    /// Resolves an address: checks it and finds the local GID behind its index.
+    /// Resolves an address: checks it and finds the local GID behind its index. Waits while IPv6
+    /// duplicate address detection is under way for the local address.
     ///
     /// # Errors
     /// EINVAL naming the field.
@@ -192,6 +193,8 @@ impl Context {
                 "both must be IPv4 or both IPv6",
             ));
         }
+        // Packets leave from the one and, on one host, come from the other.
+        self.node.await_usable(&[crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)]);
         Ok(AddressVector {
             sgid,
             dgid,
@@ -214,9 +217,15 @@ impl Context {
         let mut first = None;
         let mut opened = 0;
         for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
-            match self.open_gid(gid) {
-                Ok(()) => opened += 1,
-                Err(e) => first = first.or(Some(e)),
+            let (ip, scope) = self.address_of(gid);
+            match self.node.open_address_if_usable(ip, scope) {
+                Ok(Some(_)) => opened += 1,
+                // `open_what_came` opens it.
+                Ok(None) => {}
+                Err(e) => {
+                    log::error!("{e}");
+                    first = first.or(Some(e));
+                }
             }
         }
         match first {
@@ -280,7 +289,7 @@ impl Follower for Context {
         }
         for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
             let (ip, scope) = self.address_of(gid);
-            if let Err(e) = self.node.open_address_quietly(ip, scope) {
+            if let Err(e) = self.node.open_address_if_usable(ip, scope) {
                 log::info!("{}: {e}", self.device.name());
             }
         }

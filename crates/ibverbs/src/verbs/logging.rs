@@ -1,4 +1,5 @@
 //! The library's own log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
+use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
 use std::sync::Once;
@@ -14,7 +15,8 @@ impl Log for Stderr {
         if self.enabled(record.metadata()) {
             // One write a line, so that those of several threads and processes do not mix.
             let level = record.level().as_str().to_ascii_lowercase();
-            let line = format!("adverb: {level}: {}\n", record.args());
+            let text = record.args().to_string();
+            let line = format!("adverb: {level}: {}\n", printable_line(&text));
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }

@@ -75,9 +75,9 @@ impl Node {
                     })
                 };
                 while !stop.load(Ordering::Relaxed) {
-                    let n = link.recv(RxFrom::All, &mut buffers, 256, &mut sink).unwrap();
+                    let n = link.recv(RxFrom::All, &mut buffers, 256, &mut sink);
                     link.maintain(&mut || {
-                        let _ = link.recv(RxFrom::Every, &mut buffers, 256, &mut sink);
+                        link.recv(RxFrom::Every, &mut buffers, 256, &mut sink);
                     });
                     if n == 0 {
                         std::thread::sleep(Duration::from_micros(100));

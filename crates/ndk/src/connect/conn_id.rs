@@ -118,6 +118,7 @@ impl ConnId {
                 Incoming::Message(Message::Reject(reason, data))
             }
             Event::Unanswered if asking => Incoming::Lost(NtStatus::IO_TIMEOUT),
+            Event::NotSent(errno) if asking => Incoming::Lost(remote_failure(errno)),
             Event::Disconnected(End::Peer, data) if standing && data.first() != Some(&GIVEN_UP) => {
                 Incoming::Message(Message::Disconnect)
             }
@@ -125,6 +126,7 @@ impl ConnId {
             Event::Request(_)
             | Event::Rejected(..)
             | Event::Unanswered
+            | Event::NotSent(_)
             | Event::Disconnected(..)
             | Event::Gone => lost(),
         })

@@ -279,6 +279,50 @@ fn ucm_7_a_peer_that_never_answers() {
 }
 
 #[test]
+fn ucm_7_what_cannot_leave_this_machine_ends_at_once() {
+    let n = Network::new(13);
+    let (mut a, mut b) = two(&n);
+    n.no_way.set(Some(Errno::EADDRINUSE));
+    for space in [PS_TCP, PS_UDP] {
+        let id = a.ready(1, space, PORT);
+        a.connect(id, &PARAM).unwrap();
+        assert_eq!(a.expect(Unreachable).status, -(Errno::EADDRINUSE as i32));
+        assert!(a.event().is_none());
+    }
+    // The way goes while the peer is waited for.
+    n.no_way.set(None);
+    n.faults.set([100, 0, 0]);
+    let id = a.ready(2, PS_TCP, PORT);
+    a.connect(id, &PARAM).unwrap();
+    n.faults.set([0; 3]);
+    n.no_way.set(Some(Errno::ENETUNREACH));
+    pass(&n, &mut [&mut a], 100_000);
+    assert_eq!(a.expect(Unreachable).status, -(Errno::ENETUNREACH as i32));
+    assert!(a.event().is_none());
+    // The passive side.
+    n.no_way.set(None);
+    let listener = b.tcp(100);
+    b.bind(listener, PORT).unwrap();
+    b.listen(listener, 2).unwrap();
+    let id = a.ready(3, PS_TCP, PORT);
+    a.connect(id, &PARAM).unwrap();
+    deliver_now(&n, &mut a, &mut b);
+    let request = b.expect(ConnectRequest);
+    n.no_way.set(Some(Errno::EPERM));
+    b.accept(request.id, 200, &PARAM).unwrap();
+    assert_eq!(b.expect(Unreachable).status, -(Errno::EPERM as i32));
+    b.destroy(request.id).unwrap();
+    a.destroy(id).unwrap();
+    // A connection that stands.
+    n.no_way.set(None);
+    b.destroy(listener).unwrap();
+    let (id, _) = connected(&n, &mut a, &mut b);
+    n.no_way.set(Some(Errno::ENETDOWN));
+    a.disconnect(id).unwrap();
+    assert_eq!(a.expect(Disconnected).status, -(Errno::ETIMEDOUT as i32));
+}
+
+#[test]
 fn ucm_7_a_closed_file_ends_its_connections() {
     let n = Network::new(11);
     let (mut a, mut b) = two(&n);

@@ -1,5 +1,5 @@
 //! The simulated machines and the network between them.
-use crate::door::{self, Door, Group, Place, Presence};
+use crate::door::{self, Door, Group, NotSent, Place, Presence};
 use crate::id::HOP_LIMIT;
 use adverb_cm::{MAD_LEN, Path, Route, Time, Transmit, answer_for_nobody, route};
 use nix::errno::Errno;
@@ -30,6 +30,8 @@ pub struct Network {
     /// Loss, repetition and delay, in percent.
     pub faults: Cell<[u32; 3]>,
     seed: Cell<u64>,
+    /// What the kernel says of every MAD that is sent.
+    pub no_way: Cell<Option<Errno>>,
     /// Service ids claimed.
     claimed: RefCell<BTreeMap<u64, Vec<Claimed>>>,
     listening: RefCell<BTreeMap<u64, BTreeSet<u32>>>,
@@ -54,6 +56,7 @@ impl Network {
             now: Cell::new(Time(1)),
             flying: RefCell::default(),
             faults: Cell::new([0; 3]),
+            no_way: Cell::default(),
             seed: Cell::new(seed.wrapping_mul(2) | 1),
             claimed: RefCell::default(),
             listening: RefCell::default(),
@@ -190,8 +193,12 @@ impl Door for Machine {
     fn now(&self) -> Time {
         self.network.now.get()
     }
-    fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]) {
+    fn send(&mut self, path: &Path, mad: &[u8; MAD_LEN]) -> Result<(), NotSent> {
+        if let Some(errno) = self.network.no_way.get() {
+            return Err(NotSent { errno, why: "no way".into() });
+        }
         self.network.send(*path, *mad);
+        Ok(())
     }
     fn claim(&mut self, service: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Errno> {
         let mut claimed = self.network.claimed.borrow_mut();

@@ -54,19 +54,44 @@ fn trust_in_a_shared_place_the_directory_is_the_users_alone_and_used_again() {
     let made = place_in(&at, "kind", &tree()).unwrap();
     assert_eq!(names(&place).len(), 1);
     let directory = made.parent().unwrap();
-    let name = directory.file_name().unwrap().to_str().unwrap();
-    let random = name.strip_prefix(&format!("adverb-{}-", user())).unwrap();
-    assert!(random.len() == 16 && random.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+    assert_eq!(directory.file_name().unwrap(), &*format!("adverb-{}", user()));
     assert_eq!(fs::metadata(directory).unwrap().mode() & 0o7777, 0o700);
     assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made);
     assert_eq!(names(&place).len(), 1);
+    fs::remove_dir_all(place).unwrap();
+}
 
-    let other = shared("shared-2");
-    let there = place_in(&[Place::Shared(other.clone())], "kind", &tree()).unwrap();
-    assert_ne!(there.parent().unwrap().file_name(), directory.file_name(), "the name can be foretold");
-    for path in [place, other] {
-        fs::remove_dir_all(path).unwrap();
-    }
+/// TRU-4: where the fixed name is taken, the name cannot be foretold.
+#[test]
+fn trust_where_the_fixed_name_is_taken_the_name_is_random() {
+    let made = ["taken", "taken-2"].map(|name| {
+        let place = shared(name);
+        fs::write(place.join(format!("adverb-{}", user())), "").unwrap();
+        let at = [Place::Shared(place.clone())];
+        let made = place_in(&at, "kind", &tree()).unwrap();
+        let directory = made.parent().unwrap().to_owned();
+        let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        let random = name.strip_prefix(&format!("adverb-{}-", user())).unwrap();
+        assert!(random.len() == 16 && random.bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+        assert_eq!(fs::metadata(directory).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made);
+        fs::remove_dir_all(place).unwrap();
+        name
+    });
+    assert_ne!(made[0], made[1]);
+}
+
+/// TRU-4: other names beside it cost a start nothing, as they are not looked at. A directory that
+/// would pass for the user's by its owner and mode shows that.
+#[test]
+fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
+    let place = shared("unlisted");
+    let at = [Place::Shared(place.clone())];
+    let made = place_in(&at, "kind", &tree()).unwrap();
+    let beside = place.join(format!("adverb-{}-{:016x}", user(), 0));
+    DirBuilder::new().mode(0o700).create(&beside).unwrap();
+    assert_eq!(place_in(&at, "kind", &tree()).unwrap(), made, "another directory of the user's is not taken");
+    fs::remove_dir_all(place).unwrap();
 }
 
 /// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the

@@ -19,12 +19,10 @@ pub use adverb_link::{ask_neighbour, neighbour_is_known};
 pub use place::{Place, place_of, place_toward};
 
 use crate::error::Error;
-use crate::interfaces;
 use crate::node::Node;
 use adverb_engine::Time;
 use adverb_link::{ServiceClaim, ServiceIndex};
 use adverb_sync::Mutex;
-use nix::errno::Errno;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -115,11 +113,11 @@ impl MadDoor {
     /// EADDRNOTAVAIL if the address is not this machine's.
     pub fn claim(&self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Error> {
         self.node.check_alive()?;
-        self.open_ports(local)?;
+        self.node.open_for_mads(local)?;
         if local.is_some() {
             // Requests may come from any address of this machine; one that cannot be had is another
             // user's.
-            let _ = self.open_ports(None);
+            let _ = self.node.open_for_mads(None);
         }
         let bound = self
             .node
@@ -127,34 +125,6 @@ impl MadDoor {
             .claim_service(service_id, local, shared)
             .map_err(crate::node::quiet_from_link)?;
         Ok(Claim { node: self.node.clone(), bound, listening: Mutex::default() })
-    }
-
-    fn open_ports(&self, local: Option<IpAddr>) -> Result<(), Error> {
-        let scope = |ip: &IpAddr, index| match ip {
-            IpAddr::V6(v6) if interfaces::is_link_local(v6) => index,
-            _ => 0,
-        };
-        let (mut open, mut refused) = (false, None);
-        for interface in interfaces::usable()? {
-            for ip in interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip)) {
-                match self.node.open_address(*ip, scope(ip, interface.index)) {
-                    Ok(_) => open = true,
-                    Err(e) => refused = refused.or(Some(e)),
-                }
-            }
-        }
-        match (open, refused, local) {
-            (true, ..) => Ok(()),
-            (false, Some(e), _) => Err(e),
-            (false, None, Some(ip)) => Err(Error::new(
-                Errno::EADDRNOTAVAIL,
-                format!("no interface of this machine that is up has the address {ip}"),
-            )),
-            (false, None, None) => Err(Error::new(
-                Errno::ENODEV,
-                "no interface of this machine is up and has an address".to_owned(),
-            )),
-        }
     }
 
     /// Has [`MadHandler::peer_gone`] called when the process of this host ends that gave out this

@@ -1,0 +1,130 @@
+//! Local addresses: the UDP port there, and waiting for the end of IPv6 duplicate address
+//! detection.
+//!
+//! A new IPv6 address of this machine is in the GID table at once, as in the kernel's. No socket
+//! can be bound to the address until the kernel has asked the link whether another host has it.
+//! That takes one to two seconds. A call that needs the address waits here.
+use super::{Node, quiet_from_link};
+use crate::error::Error;
+use crate::interfaces::{self, Interface};
+use adverb_link::{AddrIndex, Detection, InterfaceNews, LinkError, unusable_addresses};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A call waits no longer. With the kernel's defaults detection takes two seconds at most.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The kernel is asked anew after this time, if it does not tell of a change before.
+const PACE: u16 = 100;
+
+impl Node {
+    /// Opens port 4791 at a local address (once), so that packets for it arrive here.
+    pub(crate) fn open_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        self.open_address_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// The same; what goes wrong is the caller's to say.
+    pub(crate) fn open_address_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        self.try_open_address(ip, scope_id)?.map_err(quiet_from_link)
+    }
+
+    /// The same where the address can be used. `None` while IPv6 duplicate address detection is
+    /// under way for the address: it is opened when the kernel tells of its end.
+    pub(crate) fn open_address_if_usable(
+        &self,
+        ip: IpAddr,
+        scope_id: u32,
+    ) -> Result<Option<AddrIndex>, Error> {
+        match self.try_open_address(ip, scope_id)? {
+            Ok(index) => Ok(Some(index)),
+            Err(LinkError::Tentative { .. }) => Ok(None),
+            Err(e) => Err(quiet_from_link(e)),
+        }
+    }
+
+    fn try_open_address(&self, ip: IpAddr, scope_id: u32) -> Result<Result<AddrIndex, LinkError>, Error> {
+        let mut open = self.addresses.lock();
+        if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
+            return Ok(Ok(*index));
+        }
+        let index = match self.link.add_address(ip, scope_id) {
+            Ok(index) => index,
+            Err(e) => return Ok(Err(e)),
+        };
+        open.push((ip, scope_id, index));
+        drop(open);
+        if ip.is_ipv6() {
+            // No route says by which interface a group is reached; IPv4 goes by the source address.
+            let has = |i: &Interface| i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id);
+            if let Some(interface) = interfaces::usable()?.into_iter().find(has) {
+                self.link.multicast_from(index, interface.index);
+            }
+        }
+        self.watch()?;
+        Ok(Ok(index))
+    }
+
+    /// Opens the port at a peer's address if that is an address of this machine. Its packets count
+    /// only if they come from the port there, which only this user's processes share as long as
+    /// this one is among them.
+    ///
+    /// # Errors
+    /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
+    pub(crate) fn hear(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        self.hear_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    }
+
+    /// The same; what goes wrong is the caller's to say.
+    pub(crate) fn hear_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        if !self.is_own_address(ip) {
+            return Ok(());
+        }
+        let opened = self.try_open_address(ip, scope_id);
+        let failed: &dyn std::fmt::Display = match &opened {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(e @ LinkError::PortTaken { .. })) => {
+                let text = format!("the peer's address {ip} is this machine's, but not this user's: {e}");
+                return Err(Error::new(Errno::EADDRINUSE, text));
+            }
+            Ok(Err(e)) => e,
+            Err(e) => e,
+        };
+        log::warn!("packets from {ip}, an address of this machine, will be dropped: {failed}");
+        Ok(())
+    }
+
+    /// Waits while detection is under way for one of these addresses of this machine, at an
+    /// interface that is up and has a carrier. Without a carrier detection does not begin. The
+    /// caller holds no lock.
+    pub(crate) fn await_usable(&self, addresses: &[IpAddr]) {
+        if !addresses.iter().any(|ip| self.link.is_tentative_address(*ip)) {
+            return;
+        }
+        log::info!("a call waits for the end of IPv6 duplicate address detection for one of {addresses:?}");
+        let until = Instant::now() + LONGEST;
+        let news = InterfaceNews::new().ok();
+        while is_under_way(addresses) && Instant::now() < until {
+            match &news {
+                Some(news) => {
+                    let mut fds = [PollFd::new(news.as_fd(), PollFlags::POLLIN)];
+                    // An error is as good as no news.
+                    if poll(&mut fds, PollTimeout::from(PACE)).is_ok() {
+                        news.take();
+                    }
+                }
+                None => std::thread::sleep(Duration::from_millis(PACE.into())),
+            }
+        }
+        self.link.own_addresses_changed();
+    }
+}
+
+fn is_under_way(addresses: &[IpAddr]) -> bool {
+    let (Ok(unusable), Ok(interfaces)) = (unusable_addresses(), interfaces::all()) else { return false };
+    let up = |index: u32| interfaces.iter().any(|i: &Interface| i.index == index && i.up);
+    unusable.iter().any(|(index, ip, detection)| {
+        *detection == Detection::Tentative && addresses.contains(&IpAddr::V6(*ip)) && up(*index)
+    })
+}

@@ -1,0 +1,73 @@
+//! The UDP port at the addresses where requests may come.
+use crate::error::Error;
+use crate::interfaces::{self, is_link_local};
+use crate::node::Node;
+use nix::errno::Errno;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+impl Node {
+    /// Opens the UDP port at a local address, or at all of them, so that requests arrive. At all of
+    /// them, addresses that come later are opened as they come: see
+    /// [`Node::open_what_came_for_mads`].
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL: no interface that is up has the address, or duplicate address detection is
+    /// under way. ENODEV: there is no address at all. What opening a socket meets.
+    pub(crate) fn open_for_mads(&self, local: Option<IpAddr>) -> Result<(), Error> {
+        let (open, refused) = self.open_ports(local)?;
+        // Several addresses are refused for one reason.
+        if let Some(e) = &refused {
+            log::error!("{e}");
+        }
+        match (open, refused, local) {
+            (true, ..) => Ok(()),
+            (false, Some(e), _) => Err(e),
+            (false, None, Some(ip)) => Err(Error::new(
+                Errno::EADDRNOTAVAIL,
+                format!("no interface of this machine that is up has the address {ip}"),
+            )),
+            (false, None, None) => Err(Error::new(
+                Errno::ENODEV,
+                "no interface of this machine is up and has an address".to_owned(),
+            )),
+        }
+    }
+
+    /// Answers whether the port is open at one of the addresses at least, or will be soon, and the
+    /// first error.
+    fn open_ports(&self, local: Option<IpAddr>) -> Result<(bool, Option<Error>), Error> {
+        if local.is_none() {
+            self.mads.everywhere.store(true, Ordering::Relaxed);
+        }
+        let scope = |ip: &IpAddr, index| match ip {
+            IpAddr::V6(v6) if is_link_local(v6) => index,
+            _ => 0,
+        };
+        let (mut open, mut refused) = (false, None);
+        for interface in interfaces::usable()? {
+            for ip in interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip)) {
+                let scope = scope(ip, interface.index);
+                let opened = match local {
+                    Some(_) => self.open_address_quietly(*ip, scope).map(drop),
+                    None => self.open_address_if_usable(*ip, scope).map(drop),
+                };
+                match opened {
+                    Ok(()) => open = true,
+                    Err(e) => refused = refused.or(Some(e)),
+                }
+            }
+        }
+        Ok((open, refused))
+    }
+
+    /// Interfaces have changed: opens the port at addresses that have come, where requests are to
+    /// arrive at all of them.
+    pub(crate) fn open_what_came_for_mads(&self) {
+        if self.mads.everywhere.load(Ordering::Relaxed)
+            && let Some(e) = self.open_ports(None).map_or_else(Some, |(_, refused)| refused)
+        {
+            log::info!("no requests arrive at an address that has come: {e}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Text from outside, for a terminal.
+//!
+//! Names of files, interfaces and processes, and what another host says, may have any bytes. An
+//! escape sequence among them would steer the terminal that shows the text: colours, titles, text
+//! that hides other text. So all lines of the log and all output of the command pass through here,
+//! at the one place where each is written.
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// `text` with every character that a terminal obeys written as `\uXXXX`, but for the newline and
+/// the tab. So JSON stays JSON, and says the same.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// The same for what is one line: a newline in a name does not begin another line.
+#[must_use]
+pub fn printable_line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\t')
+}
+
+fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let obeyed = |c: char| is_obeyed(c) && !stays(c);
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if obeyed(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Control characters (C0, DEL, C1), separators of lines, and those that change the direction of
+/// text (Unicode 15, UAX #9). All are in the basic plane.
+fn is_obeyed(c: char) -> bool {
+    let directs =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tru_6_what_a_terminal_obeys_is_written_out() {
+        for (raw, shown) in [
+            ("plain, äöü, 漢字 🦀", "plain, äöü, 漢字 🦀"),
+            ("evil\u{1b}[31m", "evil\\u001b[31m"),
+            ("\u{1b}]0;title\u{7}", "\\u001b]0;title\\u0007"),
+            ("\u{9b}31m\u{7f}\r\u{8}", "\\u009b31m\\u007f\\u000d\\u0008"),
+            ("a\u{202e}b\u{2066}c\u{2028}", "a\\u202eb\\u2066c\\u2028"),
+        ] {
+            assert_eq!(printable(raw), shown);
+            assert_eq!(printable_line(raw), shown);
+        }
+        assert_eq!(printable("a\n\tb"), "a\n\tb");
+        assert_eq!(printable_line("a\n\tb"), "a\\u000a\tb");
+        assert!(matches!(printable("plain"), Cow::Borrowed(_)));
+    }
+}
