@@ -1,7 +1,9 @@
 // What a process holds of its peers on the host when they have been killed: neither descriptors nor mappings, whatever queue pairs
 // it keeps. A child that it forked meanwhile never holds any.
 // usage: remains idle (no call of the library after the deaths) | copying (threads are in the middle of copies) | forking (a child
-// is forked again and again while peers come) | unread (what a peer had sent before its death is delivered)
+// is forked again and again while peers come) | unread (what a peer had sent before its death is delivered) | reach (what a
+// living peer can read through the descriptors that it was given: SECURITY.md)
+#define _GNU_SOURCE
 #include "rig.h"
 #include <dirent.h>
 #include <sys/socket.h>
@@ -12,6 +14,7 @@
 #define LARGE (4 << 20)
 #define UNREGISTERED (16 << 20)
 #define SENDS 8
+#define SECRET "unregistered"
 #define MOST 256
 #define ROUNDS 12
 
@@ -179,6 +182,7 @@ static void victim(int fd, size_t size)
 	end_open(&e, &port, size);
 	CHECK(!posix_memalign((void **)&rest, 4096, UNREGISTERED), "memory");
 	memset(rest, 1, UNREGISTERED);
+	strcpy((char *)rest, SECRET);
 	end_join(&e, fd);
 	// Both ways: each has mapped the other's memory.
 	CHECK(!post(&e, IBV_WR_RDMA_READ, PART), "post");
@@ -416,11 +420,43 @@ static void unread(struct victim *v, struct port *port)
 	}
 }
 
+// Is a page of a file that the descriptor is of like this?
+static int holds(int fd, const char *text)
+{
+	off_t at = 0, end;
+	char page[64];
+
+	while ((at = lseek(fd, at, SEEK_DATA)) >= 0) {
+		end = lseek(fd, at, SEEK_HOLE);
+		for (; at < end; at += 4096)
+			if (pread(fd, page, sizeof(page), at) > 0 && !strncmp(page, text, strlen(text)))
+				return 1;
+	}
+	return 0;
+}
+
+static void reach(struct victim *v, struct port *port)
+{
+	int fd, reached = 0;
+	char path[64], link[128];
+	ssize_t len;
+
+	victim_meet(v, port, SENDS * PART);
+	for (fd = 0; fd < 1024; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		len = readlink(path, link, sizeof(link) - 1);
+		link[len < 0 ? 0 : len] = 0;
+		reached |= is_shared(link) && holds(fd, SECRET);
+	}
+	victim_kill(v);
+	printf("unregistered memory is %s\n", reached ? "reached" : "out of reach");
+}
+
 int main(int argc, char **argv)
 {
 	static struct victim victims[ROUNDS];
 	const char *how = argc > 1 ? argv[1] : "";
-	int n = !strcmp(how, "idle") ? 3 : !strcmp(how, "unread") ? 1 : ROUNDS, i;
+	int n = !strcmp(how, "idle") ? 3 : !strcmp(how, "unread") || !strcmp(how, "reach") ? 1 : ROUNDS, i;
 	struct port port;
 
 	alarm(120);
@@ -436,6 +472,8 @@ int main(int argc, char **argv)
 		forking(victims, n, &port);
 	else if (!strcmp(how, "unread"))
 		unread(victims, &port);
+	else if (!strcmp(how, "reach"))
+		reach(victims, &port);
 	else
 		CHECK(0, "no such way: %s", how);
 	printf("ok remains: %s, %d peers\n", how, n);
