@@ -30,16 +30,45 @@ fn main() -> ExitCode {
             case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
             case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),
             case("a_fork_with_the_heap_registered", || program("fork_peers", "heap", 130, "ok fork peers")),
+            case("TRU-3/nothing_of_the_dead_is_held/idle", || remains("idle")),
+            case("TRU-3/nothing_of_the_dead_is_held/in_mid_copy", || remains("copying")),
+            case("TRU-3/nothing_of_the_dead_is_held/beside_forks", || remains("forking")),
+            case("TRU-3/what_the_dead_had_sent_is_delivered", || remains("unread")),
+            case("TRU-3/what_a_peer_reaches", what_a_peer_reaches),
         ],
     )
 }
 
+/// Over the network nothing is shared.
+fn remains(how: &str) -> Verdict {
+    if std::env::var("ADVERB_PATH").is_ok_and(|path| path == "wire") {
+        return Ok(());
+    }
+    program("remains", how, 130, "ok remains")
+}
+
+/// SECURITY.md says what a peer of the same user can read, and by which variables it cannot.
+fn what_a_peer_reaches() -> Verdict {
+    let ways = [("local", "on", "reached"), ("local", "off", "out of reach"), ("wire", "on", "out of reach")];
+    for (path, adopt, words) in ways {
+        let variables = [("ADVERB_PATH", path), ("ADVERB_ADOPT", adopt)];
+        program_with("remains", "reach", &variables, 130, &format!("unregistered memory is {words}"))?;
+    }
+    Ok(())
+}
+
 fn program(name: &str, arg: &str, limit: u64, words: &str) -> Verdict {
+    program_with(name, arg, &[], limit, words)
+}
+
+fn program_with(name: &str, arg: &str, variables: &[(&str, &str)], limit: u64, words: &str) -> Verdict {
     let path = compile(name)?;
     let lo = loopback()?;
-    let out = Program::new(path.display().to_string(), &[arg])
-        .env("RIG_DEV", lo.dev)
-        .env("RIG_GID", lo.gid)
+    let plain =
+        Program::new(path.display().to_string(), &[arg]).env("RIG_DEV", lo.dev).env("RIG_GID", lo.gid);
+    let out = variables
+        .iter()
+        .fold(plain, |program, &(name, value)| program.env(name, value))
         .run(Duration::from_secs(limit))?;
     out.require_ok()?;
     require!(out.text.contains(words), "{}", out.describe());

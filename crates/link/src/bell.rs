@@ -6,10 +6,10 @@
 //! waits for nothing if a call says so, where a flag of a file that two processes share is the
 //! other's to change: a full `eventfd` without `O_NONBLOCK` would hold its writer for ever (TRU-3).
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::sys::{self, EVENTS, Fd, FdTable};
+use crate::sys::{self, EVENTS, Fd, FdTable, Transit};
 
 /// All bells of a process, and one descriptor that is readable while one of them is, or a watched
 /// process has ended.
@@ -36,8 +36,14 @@ pub enum Rung {
 }
 
 /// Another process's bell.
-#[derive(Debug)]
-pub struct Rope(OwnedFd);
+pub struct Rope(Fd);
+
+/// A descriptor that belongs to a peer: its memory, or its end. Dropping the value closes the
+/// descriptor, and so does [`Bells::close_after_fork`] in the child of a fork.
+pub struct PeerFd(Option<Fd>);
+
+/// Descriptors of [`Bells`] at most: five for each of some 1600 peers.
+const ROOM: usize = 8192;
 
 impl Bells {
     /// None yet.
@@ -45,7 +51,7 @@ impl Bells {
     /// # Errors
     /// No descriptors.
     pub fn new() -> io::Result<Self> {
-        let table = FdTable::new();
+        let table = FdTable::with_room(ROOM);
         Ok(Bells { any: sys::any_of(&table)?, table })
     }
 
@@ -56,6 +62,27 @@ impl Bells {
     pub fn make(&self) -> io::Result<Bell> {
         let (ours, theirs) = sys::stream_pair(&self.table)?;
         Ok(Bell { ours, theirs })
+    }
+
+    /// The bell that another process gave.
+    ///
+    /// # Errors
+    /// The descriptor is of something else, on which a call may wait for another process. Or the
+    /// table of descriptors is full.
+    pub fn rope(&self, fd: OwnedFd) -> io::Result<Rope> {
+        if sys::is_local_stream(fd.as_fd()) {
+            return Ok(Rope(self.table.register(fd.into_raw_fd())?));
+        }
+        let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
+        Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
+    }
+
+    /// Takes a descriptor over, so that no child of a fork keeps it.
+    ///
+    /// # Errors
+    /// The table of descriptors is full.
+    pub fn keep(&self, fd: OwnedFd) -> io::Result<PeerFd> {
+        Ok(PeerFd(Some(self.table.register(fd.into_raw_fd())?)))
     }
 
     /// Readable while something that is watched is. `None` in the child of a fork.
@@ -71,14 +98,14 @@ impl Bells {
     pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
         sys::watch(&self.any, &bell.ours, token)?;
         // What a peer writes there is not for this process: only its end is looked for.
-        sys::watch_for(self.any.raw(), rope.0.as_raw_fd(), 0, token)?;
+        sys::watch_for(self.any.raw(), rope.0.raw(), 0, token)?;
         end.map_or(Ok(()), |end| sys::watch_for(self.any.raw(), end.as_raw_fd(), libc::EPOLLIN, token))
     }
 
     /// The reverse. The bell breaks, so that its peer sees that nobody hears it any more.
     pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
         sys::break_off(&bell.ours);
-        for fd in [Some(bell.ours.raw()), Some(rope.0.as_raw_fd()), end.map(|end| end.as_raw_fd())] {
+        for fd in [Some(bell.ours.raw()), Some(rope.0.raw()), end.map(|end| end.as_raw_fd())] {
             fd.into_iter().for_each(|fd| sys::unwatch(self.any.raw(), fd));
         }
     }
@@ -117,26 +144,37 @@ impl Bell {
 }
 
 impl Rope {
-    /// What another process gave.
-    ///
-    /// # Errors
-    /// It is something else, on which a call may wait for whoever has it, too.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        if sys::is_local_stream(fd.as_fd()) {
-            return Ok(Rope(fd));
-        }
-        let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
-        Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
-    }
-
     /// Rings: one system call, which waits for nothing. One that was not heard yet is rung already.
     pub fn ring(&self) {
-        sys::send_byte(self.0.as_fd());
+        if let Some(fd) = self.0.borrow() {
+            sys::send_byte(fd);
+        }
     }
 
-    /// Ends when its giver does: `POLLHUP`, which needs no asking for.
-    pub fn as_end(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Ends when its giver does: `POLLHUP`, which needs no asking for. `None` in the child of a
+    /// fork.
+    pub fn as_end(&self) -> Option<BorrowedFd<'_>> {
+        self.0.borrow()
+    }
+}
+
+impl PeerFd {
+    /// The descriptor. `None` in the child of a fork.
+    pub fn borrow(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref()?.borrow()
+    }
+}
+
+impl Drop for PeerFd {
+    fn drop(&mut self) {
+        let _transit = Transit::begin();
+        drop(self.0.take());
+    }
+}
+
+impl std::fmt::Debug for PeerFd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PeerFd").field(&self.0.as_ref().map(Fd::raw)).finish()
     }
 }
 
@@ -154,7 +192,7 @@ mod tests {
     fn who_rings_is_heard_once() {
         let bells = Bells::new().unwrap();
         let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
-        let (rope, other_rope) = (Rope::new(given(&bell)).unwrap(), Rope::new(given(&other)).unwrap());
+        let (rope, other_rope) = (bells.rope(given(&bell)).unwrap(), bells.rope(given(&other)).unwrap());
         bells.watch(&bell, &rope, None, 7).unwrap();
         bells.watch(&other, &other_rope, None, 8).unwrap();
         let mut tokens = [0; EVENTS];
@@ -179,7 +217,7 @@ mod tests {
         let mut writer = UnixStream::from(end.try_clone().unwrap());
         while writer.write(&[1; 4096]).is_ok() {}
         writer.set_nonblocking(false).unwrap();
-        let rope = Rope::new(end).unwrap();
+        let rope = bells.rope(end).unwrap();
         (0..1000).for_each(|_| rope.ring());
         let mut looks = 0;
         while bell.take() == Rung::Yes {
@@ -197,7 +235,7 @@ mod tests {
         let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
         UnixStream::from(given(&bell)).shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!((bell.take(), other.take()), (Rung::Broken, Rung::No));
-        let rope = Rope::new(given(&other)).unwrap();
+        let rope = bells.rope(given(&other)).unwrap();
         rope.ring();
         assert_eq!(other.take(), Rung::Yes);
     }
@@ -213,11 +251,11 @@ mod tests {
             std::fs::File::open("/dev/null").unwrap().into(),
         ];
         for fd in others {
-            assert!(Rope::new(fd).unwrap_err().to_string().contains("AF_UNIX stream"));
+            assert!(bells.rope(fd).err().unwrap().to_string().contains("AF_UNIX stream"));
         }
         // The end of the giver is seen.
         let bell = bells.make().unwrap();
-        let rope = Rope::new(given(&bell)).unwrap();
+        let rope = bells.rope(given(&bell)).unwrap();
         bells.watch(&bells.make().unwrap(), &rope, None, 3).unwrap();
         let mut tokens = [0; EVENTS];
         assert_eq!(bells.ready(&mut tokens), 0);

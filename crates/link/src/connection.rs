@@ -13,7 +13,7 @@ use adverb_sync::{Mutex, RwLock};
 
 use crate::error::User;
 use crate::slot::Slot;
-use crate::sys::{self, Fd, FdTable};
+use crate::sys::{self, Fd, FdTable, Transit};
 
 /// Tokens from here on are listeners'.
 pub(crate) const LISTENER: u64 = 1 << 63;
@@ -57,6 +57,8 @@ pub(crate) struct Sender {
     pub(crate) pid: i32,
     /// Descriptors; those that nobody takes are closed with it.
     pub(crate) fds: Vec<OwnedFd>,
+    /// To be kept until the descriptors are.
+    pub(crate) transit: Transit,
 }
 
 /// Which connection to another process; no two of a link are alike.

@@ -76,7 +76,12 @@ impl Fed {
     /// A message comes from another process of the user.
     pub fn message(&self, bytes: &[u8], sink: Sink<'_>) -> usize {
         let sockets = self.link.sockets();
-        self.link.take_message(&sockets, bytes, Sender { pid: 0, fds: Vec::new() }, sink)
+        self.link.take_message(
+            &sockets,
+            bytes,
+            Sender { pid: 0, fds: Vec::new(), transit: crate::Transit::begin() },
+            sink,
+        )
     }
 }
 

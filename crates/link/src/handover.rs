@@ -260,7 +260,7 @@ impl UdpLink {
             add(&self.counters.handover_drop_malformed, 1);
             return Some(0);
         }
-        let sender = Sender { pid: connection.pid, fds: local.fds };
+        let sender = Sender { pid: connection.pid, fds: local.fds, transit: local.transit };
         Some(self.take_message(sockets, buffers.message(local.len), sender, sink))
     }
 

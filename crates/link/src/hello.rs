@@ -104,7 +104,8 @@ mod tests {
         };
         let hello = || Hello { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
         for count in (0..300).map(|n| if n % 2 == 0 { 4 } else { 28 }) {
-            link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count) });
+            let transit = crate::Transit::begin();
+            link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count), transit });
         }
         let kept = link.greetings();
         assert_eq!(kept.len(), KEPT);

@@ -72,7 +72,7 @@ mod transmit;
 mod types;
 mod udp;
 
-pub use bell::{Bell, Bells, Rope, Rung};
+pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use buffers::RxBuffers;
 pub use capture::Capture;
 pub use connection::ConnectionId;
@@ -93,8 +93,9 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end, short_slices,
-    signals_restart, take_byte, wait_readable,
+    Transit, Uncancelled, add_byte, add_token, chosen, drop_transit_after_fork, end_connection,
+    has_capabilities, note_transit_before_fork, process_end, short_slices, signals_restart, take_byte,
+    wait_readable,
 };
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use crate::packet::Envelope;
 use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
 use crate::sys;
+use crate::sys::Transit;
 
 /// Begins every message between processes; the last byte is the version.
 const MAGIC: [u8; 8] = *b"Adverb\0\x01";
@@ -67,6 +68,8 @@ pub struct Greeting {
     pub pid: i32,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
+    /// To be kept until the descriptors are.
+    pub transit: Transit,
 }
 
 impl Hello {

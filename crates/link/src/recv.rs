@@ -302,8 +302,8 @@ impl UdpLink {
                 return 0;
             }
             Some(Message::Hello(hello)) => {
-                let Sender { pid, fds } = sender;
-                self.keep_greeting(Greeting { hello, pid, fds });
+                let Sender { pid, fds, transit } = sender;
+                self.keep_greeting(Greeting { hello, pid, fds, transit });
                 return 0;
             }
             Some(Message::Frame { interface, bytes }) => {

@@ -16,6 +16,7 @@ pub(crate) mod netlink;
 mod options;
 mod packet;
 mod process;
+mod transit;
 mod wait;
 
 pub(crate) use address::{RawAddr, bind, local_port};
@@ -38,6 +39,7 @@ pub(crate) use options::{
 pub(crate) use packet::{packet_socket, recv_frame, send_frame};
 pub(crate) use process::effective_uid;
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
+pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub(crate) use wait::poll;
 pub use wait::{add_byte, add_token, take_byte};
 

@@ -49,7 +49,7 @@ pub use cma::{Cma, CmaError};
 pub use fd::{FdError, FdPages};
 pub use file::{Hold, Placed, Private, SharedFile, Usage};
 pub use pages::Pages;
-pub use peer::{PeerError, PeerMemory, Window, WindowFault};
+pub use peer::{KeepsFd, PeerError, PeerMemory, Window, WindowFault};
 pub use sys::Life;
 
 use sys::page_size;
@@ -147,11 +147,12 @@ pub fn copy(from: Range, to: Range) -> Result<(), MemoryFault> {
     Ok(())
 }
 
-/// Has `child` called in every child after `fork`, before `fork` returns there; one such function
-/// is kept. `child` must be async-signal-safe: atomics and `close` only. What it writes its parent
-/// does not see: pages that are shared have become the child's own by then.
-pub fn at_fork_child(child: extern "C" fn()) {
-    file::at_fork(Some(child));
+/// Has `before` called before every `fork`, in the thread that forks, and `child` in every child,
+/// before `fork` returns there. One such pair is kept. Both must be async-signal-safe: atomics and
+/// system calls only. What `child` writes its parent does not see: pages that are shared have
+/// become the child's own by then.
+pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
+    file::at_fork(Some([before, child]));
 }
 
 /// Has `last` called when the process ends by `exit` or by returning from `main`.

@@ -5,7 +5,7 @@ use crate::{HostMemory, copy, kernel};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use nix::errno::Errno;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use thiserror::Error;
 
@@ -29,13 +29,25 @@ pub enum PeerError {
     Kernel(Errno),
 }
 
+/// What keeps the descriptor of a peer's file.
+pub trait KeepsFd: std::fmt::Debug + Send + Sync {
+    /// The descriptor. `None` if it was closed, as in the child of a fork.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+impl KeepsFd for OwnedFd {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
 /// The file of a peer.
 ///
 /// It was checked to be what can do no harm: memory whose size can never change. Whatever its owner
 /// does with it, holes included, touching it in a window gives bytes of some kind and no signal.
 #[derive(Debug)]
 pub struct PeerMemory {
-    fd: OwnedFd,
+    keeper: Box<dyn KeepsFd>,
 }
 
 impl PeerMemory {
@@ -43,22 +55,27 @@ impl PeerMemory {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(fd: OwnedFd) -> Result<Self, PeerError> {
+    pub fn new(keeper: impl KeepsFd + 'static) -> Result<Self, PeerError> {
+        let fd = keeper.fd().ok_or(PeerError::Kernel(Errno::EBADF))?;
         // SAFETY: asks.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         // Huge pages could run out, which is a signal.
-        let kind = nix::sys::statfs::fstatfs(&fd).map_err(PeerError::Kernel)?.filesystem_type();
+        let kind = nix::sys::statfs::fstatfs(fd).map_err(PeerError::Kernel)?.filesystem_type();
         if seals < 0 || seals & SEALS != SEALS || kind != nix::sys::statfs::TMPFS_MAGIC {
             return Err(PeerError::NotSealed);
         }
-        let about = nix::sys::stat::fstat(&fd).map_err(PeerError::Kernel)?;
+        let about = nix::sys::stat::fstat(fd).map_err(PeerError::Kernel)?;
         if about.st_size.cast_unsigned() != SPAN {
             return Err(PeerError::Size(about.st_size.cast_unsigned()));
         }
         if SharedFile::current().is_some_and(|own| own.is_file(&about)) {
             return Err(PeerError::Own);
         }
-        Ok(PeerMemory { fd })
+        Ok(PeerMemory { keeper: Box::new(keeper) })
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>, PeerError> {
+        self.keeper.fd().ok_or(PeerError::Kernel(Errno::EBADF))
     }
 
     /// Maps `len` bytes at `offset` of the file.
@@ -71,7 +88,9 @@ impl PeerMemory {
         let end = offset.checked_add(len).filter(|end| len > 0 && *end <= SPAN).ok_or(PeerError::Bounds)?;
         let mapped = end.next_multiple_of(page) - start;
         // Not populated: holes would be filled, with as much memory as the peer cares to name.
-        let from = Some((self.fd.as_raw_fd(), start));
+        let from = Some((self.fd()?.as_raw_fd(), start));
+        // No other thread forks between the two calls: a child would inherit the mapping.
+        let _no_fork = SharedFile::no_fork();
         // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes what
         // it holds.
         let base = unsafe {
@@ -95,7 +114,7 @@ impl PeerMemory {
         let mut done = 0;
         while done < to.len() {
             let at = offset.checked_add(done as u64).filter(|at| *at < SPAN).ok_or(PeerError::Bounds)?;
-            match nix::sys::uio::pread(&self.fd, &mut to[done..], at.cast_signed()) {
+            match nix::sys::uio::pread(self.fd()?, &mut to[done..], at.cast_signed()) {
                 Ok(0) => return Err(PeerError::Bounds),
                 Ok(n) => done += n,
                 Err(nix::errno::Errno::EINTR) => {}

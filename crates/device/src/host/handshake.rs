@@ -1,6 +1,6 @@
 //! What two processes of a host give each other to share memory.
 use adverb_link::shm::Consumer;
-use adverb_link::{Bell, ConnectionId, Rope};
+use adverb_link::{Bell, Bells, ConnectionId, PeerFd, Rope};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,22 +19,23 @@ pub(crate) struct HandshakeFds {
     pub(crate) ring: OwnedFd,
     pub(crate) bell: Rope,
     pub(crate) tables: OwnedFd,
-    pub(crate) shadow: OwnedFd,
+    pub(crate) shadow: PeerFd,
 }
 
 impl HandshakeFds {
     /// What a peer sent, if each is what it has to be; those that are mapped are looked at by
     /// whoever maps them.
-    pub(crate) fn of(fds: Vec<OwnedFd>) -> io::Result<Self> {
+    pub(crate) fn of(fds: Vec<OwnedFd>, bells: &Bells) -> io::Result<Self> {
         let fds = <[OwnedFd; 4]>::try_from(fds)
             .map_err(|fds| io::Error::other(format!("a greeting with {} descriptors of 4", fds.len())))?;
         let [ring, bell, tables, shadow] = fds;
-        Ok(HandshakeFds { ring, bell: Rope::new(bell)?, tables, shadow })
+        Ok(HandshakeFds { ring, bell: bells.rope(bell)?, tables, shadow: bells.keep(shadow)? })
     }
 
     /// Is the giver gone?
     pub(crate) fn has_ended(&self) -> bool {
-        let mut fds = [PollFd::new(self.bell.as_end(), PollFlags::empty())];
+        let Some(end) = self.bell.as_end() else { return true };
+        let mut fds = [PollFd::new(end, PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 }

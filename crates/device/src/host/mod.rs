@@ -8,11 +8,11 @@
 //! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
 //! network as any other host.
 use adverb_link::shm::{Consumer, Published};
-use adverb_link::{Bells, Slot};
+use adverb_link::{Bells, PeerFd, Slot};
 use adverb_memory::SharedFile;
 use adverb_sync::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ mod waiting;
 
 pub(crate) use direct::{Ends, Seen};
 pub(crate) use handshake::{Given, HandshakeFds};
-pub(crate) use peer::{NO_REFERENCES, Peer};
+pub(crate) use peer::{Lane, NO_REFERENCES, Peer};
 use regions::Reached;
 pub(crate) use regions::{Listed, Place};
 pub(crate) use waiting::{SETTLE, let_fetch};
@@ -74,7 +74,7 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
 pub(crate) struct Lanes {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
-    pub(crate) tables: OwnedFd,
+    pub(crate) tables: PeerFd,
     /// One a peer, and the peers' ends.
     pub(crate) bells: Bells,
     pub(crate) file: &'static SharedFile,
@@ -105,11 +105,12 @@ impl Lanes {
     pub(crate) fn new() -> std::io::Result<Self> {
         let file = SharedFile::of_process()?;
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
+        let bells = Bells::new()?;
         Ok(Lanes {
             nonce: published.identity().nonce,
             published,
-            tables,
-            bells: Bells::new()?,
+            tables: bells.keep(tables)?,
+            bells,
             file,
             reached: Reached::default(),
             by_slot: RwLock::default(),
@@ -211,19 +212,21 @@ impl Lanes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets a peer that has ended.
+    /// Forgets a peer that has ended, and lets go of all that is its.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
         let mut all = self.all.write();
         self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
         all.retain(|p| !Arc::ptr_eq(p, peer));
         self.version.fetch_add(1, Ordering::AcqRel);
-        peer.forget(&self.bells);
+        drop(all);
+        peer.let_go(&self.bells);
     }
 
-    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers. Only
-    /// `close` is called.
+    /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers, nor memory
+    /// of either. Only `fstat` and `close` are called.
     pub(crate) fn close_after_fork(&self) {
         self.bells.close_after_fork();
+        self.published.close_after_fork();
     }
 
     /// A thread is about to sleep until packets come, unless some wait already: it looks into the

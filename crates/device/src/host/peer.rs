@@ -5,13 +5,14 @@ use super::{Lanes, MTU, PRIVATE};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
-use adverb_link::{Bell, Bells, Hello, Rope, Rung};
-use adverb_memory::{Cma, CmaError, PeerMemory, Window};
+use adverb_link::{Bell, Bells, Hello, PeerFd, Rope, Rung};
+use adverb_memory::{Cma, CmaError, KeepsFd, PeerMemory, Window};
 use adverb_sync::{Mutex, MutexGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,7 +28,70 @@ const CHUNKS: usize = 64;
 /// one byte is how they would have to be reached.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
+/// The descriptors by which this process and a peer wake each other and see each other's end.
+pub(crate) struct Links {
+    /// The bell that the peer rings, and no other process.
+    pub(crate) bell: Bell,
+    /// The peer's bell, and the end of its program.
+    rope: Rope,
+    /// Readable when the peer's process has ended; `None` of this process itself.
+    end: Option<PeerFd>,
+}
+
+/// A peer's memory, as far as it is mapped here.
+#[derive(Default)]
+struct Memory {
+    /// `None` of this process itself, and of a peer that was left.
+    file: Option<Arc<PeerMemory>>,
+    /// The file, mapped in pieces, by offset and length.
+    chunks: HashMap<(u64, u64), Arc<Window>>,
+}
+
+#[derive(Debug)]
+struct File(PeerFd);
+
+impl KeepsFd for File {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.borrow()
+    }
+}
+
+/// The ring to a peer, locked.
+pub(crate) struct Lane<'a>(MutexGuard<'a, Option<Producer>>);
+
+impl<'a> Lane<'a> {
+    /// `None`: the peer was left.
+    fn new(tx: MutexGuard<'a, Option<Producer>>) -> Option<Self> {
+        tx.is_some().then(|| Lane(tx))
+    }
+}
+
+impl Deref for Lane<'_> {
+    type Target = Producer;
+    fn deref(&self) -> &Producer {
+        self.0.as_ref().expect("a lane is made of one that is there")
+    }
+}
+
+impl DerefMut for Lane<'_> {
+    fn deref_mut(&mut self) -> &mut Producer {
+        self.0.as_mut().expect("a lane is made of one that is there")
+    }
+}
+
 /// A process that packets reach without a network.
+///
+/// Queue pairs keep the peer that they are connected to, dead or alive. The things that a peer
+/// shares live apart from the `Peer`, and [`Peer::let_go`] ends them. A thread may be in the middle
+/// of a copy at that moment, so each thing has a count of its users:
+///
+/// | thing | its users |
+/// |---|---|
+/// | windows on the peer's memory | counted by `Arc`. A queue pair drops its own under its lock when it is pumped next |
+/// | the descriptor of the peer's memory | counted by `Arc` |
+/// | the ring to the peer | one at a time, by the lock `tx` |
+/// | the peer's tables | not counted: the kernel exchanges the mapping for zeroes, which are empty tables |
+/// | bells, and the descriptor of the peer's end | counted by `Arc` |
 pub(crate) struct Peer {
     /// What its bell and its end are told of by.
     id: u64,
@@ -36,32 +100,24 @@ pub(crate) struct Peer {
     mtu: u32,
     own: bool,
     /// What is sent to it.
-    tx: Mutex<Producer>,
+    tx: Mutex<Option<Producer>>,
     /// The place in its ring behind the last record that points at a payload elsewhere; written by
     /// who has the lane.
     referred: AtomicU64,
     /// What it sends, until the node's receiver has taken the rings over.
     rx: Mutex<Vec<Consumer>>,
     pub(crate) tables: PeerTables,
-    /// Its bell, and the end of its program.
-    rope: Rope,
+    links: Mutex<Option<Arc<Links>>>,
     /// The announcement of its sleep that it was last rung for.
     rung: AtomicU32,
-    /// Its memory; `None` of this process itself.
-    memory: Option<PeerMemory>,
-    /// Its memory, mapped in pieces, by offset in its file.
-    chunks: Mutex<HashMap<(u64, u64), Arc<Window>>>,
+    memory: Mutex<Memory>,
     /// Where that was seen to be without holes.
     filled: Filled,
     /// System calls that reach memory which is not shared; or why they may not. `None` of this
     /// process itself.
     cma: Option<Result<Cma, CmaError>>,
-    /// The bell that it rings, and nobody else.
-    bell: Bell,
-    /// It broke that.
+    /// It broke the bell that it rings.
     broken: AtomicBool,
-    /// Readable when its process has ended; `None` of this process itself.
-    end: Option<OwnedFd>,
     gone: AtomicBool,
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
@@ -73,7 +129,13 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(pid: i32, hello: &Hello, given: Given, given_fds: HandshakeFds) -> io::Result<Self> {
+    pub(crate) fn new(
+        pid: i32,
+        hello: &Hello,
+        given: Given,
+        given_fds: HandshakeFds,
+        bells: &Bells,
+    ) -> io::Result<Self> {
         if pid <= 0 {
             return Err(io::Error::other("it lives in another PID namespace"));
         }
@@ -92,25 +154,24 @@ impl Peer {
                 true
             });
         }
+        let file = Arc::new(PeerMemory::new(File(shadow)).map_err(io::Error::other)?);
+        let end = Some(bells.keep(adverb_link::process_end(pid)?)?);
         Ok(Peer {
             id: new_id(),
             nonce: hello.nonce,
             pid,
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
-            tx: Mutex::new(tx),
+            tx: Mutex::new(Some(tx)),
             referred: AtomicU64::new(0),
             rx: Mutex::new(vec![ring]),
             tables,
-            rope,
+            links: Mutex::new(Some(Arc::new(Links { bell, rope, end }))),
             rung: AtomicU32::new(0),
-            memory: Some(PeerMemory::new(shadow).map_err(io::Error::other)?),
-            chunks: Mutex::default(),
+            memory: Mutex::new(Memory { file: Some(file), chunks: HashMap::new() }),
             filled: Filled::default(),
             cma: Some(cma),
-            bell,
             broken: AtomicBool::new(false),
-            end: Some(adverb_link::process_end(pid)?),
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
@@ -124,25 +185,24 @@ impl Peer {
         let (rx, fd) = Consumer::create().map_err(io::Error::other)?;
         let bell = lanes.bells.make()?;
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
+        let links = Links { bell, rope: lanes.bells.rope(rope)?, end: None };
+        let tables = lanes.tables.borrow().ok_or(io::ErrorKind::NotConnected)?.try_clone_to_owned()?;
         Ok(Peer {
             id: new_id(),
             nonce: lanes.nonce,
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             mtu: MTU,
             own: true,
-            tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
+            tx: Mutex::new(Some(Producer::open(fd).map_err(io::Error::other)?)),
             referred: AtomicU64::new(0),
             rx: Mutex::new(vec![rx]),
-            tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
-            rope: Rope::new(rope)?,
+            tables: PeerTables::open(tables).map_err(io::Error::other)?,
+            links: Mutex::new(Some(Arc::new(links))),
             rung: AtomicU32::new(0),
-            memory: None,
-            chunks: Mutex::default(),
+            memory: Mutex::default(),
             filled: Filled::default(),
             cma: None,
-            bell,
             broken: AtomicBool::new(false),
-            end: None,
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
@@ -168,24 +228,36 @@ impl Peer {
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu
     }
-    /// The bell that it rings.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    /// Bells and ends. `None` of a peer that was left.
+    pub(crate) fn links(&self) -> Option<Arc<Links>> {
+        self.links.lock().clone()
     }
 
     /// Has its bell and its end watched.
     pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
-        bells.watch(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd), self.id)
+        let Some(links) = self.links() else { return Ok(()) };
+        bells.watch(&links.bell, &links.rope, links.end.as_ref().and_then(PeerFd::borrow), self.id)
     }
 
-    /// The reverse. It sees that.
-    pub(crate) fn forget(&self, bells: &Bells) {
-        bells.forget(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd));
+    /// Ends all that the peer shares, each thing as soon as no thread uses it. The peer sees that
+    /// its bell breaks. The caller has taken what the peer wrote to its ring, has set `gone`, and
+    /// has the connected queue pairs pumped afterwards.
+    pub(crate) fn let_go(&self, bells: &Bells) {
+        let links = self.links.lock().take();
+        if let Some(links) = &links {
+            bells.forget(&links.bell, &links.rope, links.end.as_ref().and_then(PeerFd::borrow));
+        }
+        let (memory, tx) = (std::mem::take(&mut *self.memory.lock()), self.tx.lock().take());
+        let rx = std::mem::take(&mut *self.rx.lock());
+        // Outside of the locks: it takes time to unmap much.
+        drop((links, memory, tx, rx));
+        self.tables.let_go();
     }
 
     /// Has it rung? Takes that away.
     pub(crate) fn take_bell(&self) -> bool {
-        let rung = self.bell.take();
+        let Some(links) = self.links() else { return false };
+        let rung = links.bell.take();
         if rung == Rung::Broken {
             self.broken.store(true, Ordering::Relaxed);
         }
@@ -199,7 +271,10 @@ impl Peer {
 
     /// One more that it writes to.
     pub(crate) fn give_ring(&self, ring: Consumer) {
-        self.rx.lock().push(ring);
+        let mut rx = self.rx.lock();
+        if !self.is_gone() {
+            rx.push(ring);
+        }
     }
 
     /// Known to have ended, or broke its ring.
@@ -213,9 +288,11 @@ impl Peer {
         // A program that polls by itself takes no bells, so that a broken one is looked for here,
         // too.
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
-        let rope = self.rope.as_end();
-        let process = self.end.as_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
-        let bell = end_of(self.bell.as_end().unwrap_or(rope));
+        let Some(links) = self.links() else { return true };
+        let Some(rope) = links.rope.as_end() else { return true };
+        let process = links.end.as_ref().and_then(PeerFd::borrow);
+        let process = process.map(|end| PollFd::new(end, PollFlags::POLLIN));
+        let bell = end_of(links.bell.as_end().unwrap_or(rope));
         let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
@@ -232,11 +309,12 @@ impl Peer {
         // What goes over the end of a piece is a piece of its own. Offsets are the peer's to say,
         // up to the last there is.
         let piece = if addr.checked_add(len)? - start > CHUNK { (addr, len) } else { (start, CHUNK) };
-        let mut chunks = self.chunks.lock();
+        let mut memory = self.memory.lock();
+        let Memory { file, chunks } = &mut *memory;
         if let Some(chunk) = chunks.get(&piece) {
             return Some((chunk.clone(), addr - piece.0));
         }
-        let chunk = Arc::new(self.memory.as_ref()?.window(piece.0, piece.1).ok()?);
+        let chunk = Arc::new(file.as_ref()?.window(piece.0, piece.1).ok()?);
         if chunks.len() >= CHUNKS {
             // Those in use stay with who uses them. A process has mappings without end no more than
             // memory.
@@ -283,7 +361,8 @@ impl Peer {
         let read = if shared {
             // What it points at has holes. A look at one by a mapping would fill it, at the expense
             // of this process.
-            self.memory.as_ref().is_some_and(|memory| memory.read(addr, bytes).is_ok())
+            let file = self.memory.lock().file.clone();
+            file.is_some_and(|file| file.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
             self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok())
@@ -316,9 +395,10 @@ impl Peer {
     /// What is sent to it goes into another ring from now on.
     pub(crate) fn replace_ring(&self, ring: OwnedFd) -> io::Result<()> {
         let ring = Producer::open(ring).map_err(io::Error::other)?;
-        let mut tx = self.tx.lock();
-        *tx = ring;
-        self.referred.store(0, Ordering::Relaxed);
+        if let Some(mut lane) = Lane::new(self.tx.lock()) {
+            *lane = ring;
+            self.referred.store(0, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -329,16 +409,16 @@ impl Peer {
 
     /// Has it fetched every payload that records written so far point at?
     pub(crate) fn has_fetched(&self) -> bool {
-        let mut tx = self.tx.lock();
+        let Some(mut lane) = Lane::new(self.tx.lock()) else { return true };
         let referred = self.referred.load(Ordering::Relaxed);
-        referred == 0 || tx.has_read(referred)
+        referred == 0 || lane.has_read(referred)
     }
 
-    /// The way to it, unless another thread keeps it for more than a moment.
-    pub(crate) fn lane(&self) -> Option<MutexGuard<'_, Producer>> {
+    /// The way to it, unless another thread keeps it for more than a moment, or the peer was left.
+    pub(crate) fn lane(&self) -> Option<Lane<'_>> {
         for _ in 0..TRIES {
-            if let Some(lane) = self.tx.try_lock() {
-                return Some(lane);
+            if let Some(tx) = self.tx.try_lock() {
+                return Lane::new(tx);
             }
             std::hint::spin_loop();
         }
@@ -347,7 +427,7 @@ impl Peer {
 
     /// Has it something of ours to read?
     pub(crate) fn is_behind(&self) -> bool {
-        !self.tx.try_lock().is_some_and(|mut tx| tx.is_read())
+        self.tx.try_lock().is_none_or(|tx| Lane::new(tx).is_some_and(|mut lane| !lane.is_read()))
     }
 
     /// It is not used any more; `true` the first time.
@@ -362,8 +442,11 @@ impl Peer {
         // and looks at the ring then.
         std::sync::atomic::fence(Ordering::SeqCst);
         let sleeping = self.tables.sleeping();
-        if sleeping & 1 == 1 && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping {
-            self.rope.ring();
+        if sleeping & 1 == 1
+            && self.rung.swap(sleeping, Ordering::Relaxed) != sleeping
+            && let Some(links) = self.links()
+        {
+            links.rope.ring();
         }
     }
 }

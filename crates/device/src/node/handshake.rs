@@ -7,7 +7,7 @@
 use super::Node;
 use crate::host::{Given, HandshakeFds, Lanes, MTU, Peer};
 use adverb_link::shm::Consumer;
-use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot};
+use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot, Transit};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,6 +59,7 @@ impl Node {
     /// This process as its own peer.
     fn own_peer(&self, lanes: &Lanes) -> Option<Arc<Peer>> {
         let _one = lanes.greeting.lock();
+        let _transit = Transit::begin();
         let slots = self.link().slots();
         let known = slots.iter().find_map(|slot| lanes.known(*slot).filter(|p| p.is_own()));
         let peer = match known {
@@ -84,9 +85,11 @@ impl Node {
         wants_answer: bool,
         bell: &Bell,
     ) -> io::Result<(ConnectionId, Consumer)> {
+        let _transit = Transit::begin();
         let (ring, fd) = Consumer::create().map_err(io::Error::other)?;
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
-        let fds = [fd.as_fd(), rope, lanes.tables.as_fd(), lanes.file.fd()];
+        let tables = lanes.tables.borrow().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [fd.as_fd(), rope, tables, lanes.file.fd()];
         let connection = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
         Ok((connection, ring))
     }
@@ -164,7 +167,7 @@ impl Node {
         }
         let greetings = self.link().greetings();
         let any = !greetings.is_empty();
-        for Greeting { mut hello, pid, fds } in greetings {
+        for Greeting { mut hello, pid, fds, transit: _transit } in greetings {
             hello.slots = self.held_slots(&hello.slots, pid);
             let Some(&first) = hello.slots.first() else {
                 log::debug!("a greeting of process {pid} names no slot of its own");
@@ -242,7 +245,8 @@ impl Node {
             Some(peer) if peer.pid() == pid && peer.has_left() => self.leave(&peer, "has left"),
             Some(peer) => {
                 // None are needed; those that come have to be right.
-                let given_fds = if fds.is_empty() { None } else { Some(HandshakeFds::of(fds)?) };
+                let given_fds =
+                    if fds.is_empty() { None } else { Some(HandshakeFds::of(fds, &lanes.bells)?) };
                 return self.greeted_again(lanes, &peer, hello, pid, given, given_fds);
             }
             None => {}
@@ -251,7 +255,7 @@ impl Node {
         if lanes.all.read().iter().filter(of_process).count() >= COPIES {
             return Err(io::Error::other(format!("it is {COPIES} peers already")));
         }
-        let given_fds = HandshakeFds::of(fds)?;
+        let given_fds = HandshakeFds::of(fds, &lanes.bells)?;
         if given_fds.has_ended() {
             // By now; or it has taken the greeting back, and comes with another.
             return Ok(());
@@ -264,7 +268,7 @@ impl Node {
                 Given { connection, ring, bell }
             }
         };
-        let peer = Arc::new(Peer::new(pid, hello, given, given_fds)?);
+        let peer = Arc::new(Peer::new(pid, hello, given, given_fds, &lanes.bells)?);
         peer.watch(&lanes.bells)?;
         lanes.enter(&hello.slots, &peer);
         log::debug!("process {pid} (slots {:?}) shares memory with this one", hello.slots);
@@ -297,7 +301,10 @@ impl Node {
         }
         let first = hello.slots[0];
         match hello.wants_answer {
-            true if given => lanes.add_ring(peer, self.send_hello(lanes, first, false, peer.bell())?.1),
+            true if given => {
+                let links = peer.links().ok_or(io::ErrorKind::NotConnected)?;
+                lanes.add_ring(peer, self.send_hello(lanes, first, false, &links.bell)?.1);
+            }
             true => drop(self.link().greet(first, &self.hello(lanes, false), &[])?),
             false => {}
         }

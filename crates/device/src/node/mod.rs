@@ -11,7 +11,7 @@ use crate::interfaces::Interface;
 use adverb_engine::qp::Counters;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable, Time};
-use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, UdpLink};
+use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, Transit, UdpLink};
 use adverb_memory::Life;
 use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
@@ -148,9 +148,14 @@ fn place_of(life: Life) -> usize {
     life.number() as usize % NODES.len()
 }
 
+extern "C" fn before_fork() {
+    adverb_link::note_transit_before_fork();
+}
+
 extern "C" fn in_child_after_fork() {
     // The parent's sockets must not live on here: they would keep the port's steering pointing at a
-    // process that does not read. Only `close` is called.
+    // process that does not read. Nor is memory of the parent or its peers to live on. Only system
+    // calls are made.
     let all = CHILD_CLOSES.iter().flatten();
     for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
         node.link.close_after_fork();
@@ -158,6 +163,7 @@ extern "C" fn in_child_after_fork() {
             lanes.close_after_fork();
         }
     }
+    adverb_link::drop_transit_after_fork();
 }
 
 /// What was held back to leave with something else leaves before the process does.
@@ -178,7 +184,7 @@ impl Node {
     pub fn get() -> Result<Arc<Node>, Error> {
         static AT_FORK: OnceLock<()> = OnceLock::new();
         AT_FORK.get_or_init(|| {
-            adverb_memory::at_fork_child(in_child_after_fork);
+            adverb_memory::at_fork(before_fork, in_child_after_fork);
             adverb_memory::at_exit(at_exit);
         });
         let life = Life::current();
@@ -236,6 +242,7 @@ impl Node {
         let local = crate::host::path_choice()? == PathChoice::Local
             && faults.packets.is_none()
             && config.capture.is_none();
+        let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // Whoever cannot be told from a stranger is given nothing; the link says so.
         let local = local && adverb_link::users_can_be_told_apart();

@@ -7,7 +7,7 @@ use super::clock::StepClock;
 use super::network::copy_payload;
 use super::queue_pair::{AnyQp, QpInner};
 use super::road::{Road, Room, Unsent};
-use crate::host::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
+use crate::host::{Ends, Lane, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::interfaces::ip_of;
 use crate::mapping::dma_buf_was_registered;
 use crate::node::Node;
@@ -18,8 +18,8 @@ use adverb_engine::wr::Remote;
 use adverb_engine::{
     Access, AckOrder, Effects, Gid, KeyTable, Packet, QpState, Qpn, Range, SendFlags, Sge, Transmit,
 };
-use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
-use adverb_sync::{MutexGuard, RwLockReadGuard};
+use adverb_link::shm::{Broken, Consumer, Pushed};
+use adverb_sync::RwLockReadGuard;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,7 +83,7 @@ struct Ring<'a> {
     node: &'a Node,
     peer: &'a Peer,
     /// The ring, from the first packet on.
-    lane: Option<MutexGuard<'a, Producer>>,
+    lane: Option<Lane<'a>>,
     /// [`LONG`] or 0.
     long: u32,
     /// The peer may fetch payloads that a packet only points at.
@@ -170,6 +170,8 @@ impl Node {
     ) -> Room {
         if peer.is_gone() {
             self.unpublish(qp, inner);
+            // Windows on its memory among it, which are unmapped with their last user.
+            inner.seen = Seen::default();
             inner.engine.peer_gone(effects);
             return Room::Yes;
         }

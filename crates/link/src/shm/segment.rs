@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 use libc::{c_int, off_t};
 
 use super::ShmError;
+use crate::sys::Transit;
 
 /// Nobody changes the size, so that no access within it ever meets its end; nobody takes or adds
 /// seals.
@@ -129,6 +130,7 @@ impl Mapping {
             Access::Read => libc::PROT_READ,
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
+        let _transit = Transit::begin();
         // SAFETY: a new mapping at a place the kernel chooses.
         let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
@@ -158,6 +160,41 @@ impl Mapping {
     #[inline]
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
+    }
+
+    /// Are all pages of a range of the file there, so that a look at them takes no memory? Pages
+    /// in swap space count as missing.
+    pub(super) fn is_there(&self, range: Range<usize>) -> bool {
+        // SAFETY: sysconf has no preconditions.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let (start, end) = (range.start / page * page, range.end.min(self.len));
+        (start..end).step_by(page).all(|at| {
+            let mut there = 0_u8;
+            // SAFETY: a page of the mapping, which begins with one; the kernel writes one byte.
+            let asked = unsafe {
+                let page_at = self.at.as_ptr().add(at);
+                libc::syscall(libc::SYS_mincore, page_at, 1_usize, &raw mut there)
+            };
+            asked == 0 && there & 1 == 1
+        })
+    }
+
+    /// Puts zeroes of this process's own in place of the file, which may only be read here. The
+    /// file is not mapped any more; the address range stays. A load by another thread finds the
+    /// old bytes or zero: the kernel exchanges the mappings in one step.
+    pub(super) fn let_go(&self) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: exactly the range of the mapping, which stays mapped throughout. All accesses to
+        // it are loads of atomics, for which any bytes are a value.
+        let done = self.is_ours()
+            && unsafe {
+                let at = self.at.as_ptr();
+                let (offset, nothing) = (0_usize, -1_isize);
+                libc::syscall(libc::SYS_mmap, at, self.len, libc::PROT_READ, flags, nothing, offset)
+            } == self.at.as_ptr() as i64;
+        if !done {
+            log::debug!("a mapping of shared memory stays: {}", io::Error::last_os_error());
+        }
     }
 
     /// Whether this is the process that mapped it, and not a child of it.

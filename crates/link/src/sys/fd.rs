@@ -12,7 +12,7 @@ pub(crate) const FD_LIMIT: usize = 2048;
 /// All descriptors of a link, readable without a lock, so that the child of a fork can close them
 /// from a signal-safe context whatever the parent's threads held.
 pub(crate) struct FdTable {
-    entries: [AtomicU64; FD_LIMIT],
+    entries: Box<[AtomicU64]>,
 }
 
 /// A descriptor and what it was when it came, in one word: a program that closes all descriptors
@@ -41,11 +41,16 @@ impl Entry {
 
 impl FdTable {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(FdTable { entries: [const { AtomicU64::new(Entry::FREE.0) }; FD_LIMIT] })
+        Self::with_room(FD_LIMIT)
+    }
+
+    /// A table of another size.
+    pub(crate) fn with_room(limit: usize) -> Arc<Self> {
+        Arc::new(FdTable { entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect() })
     }
 
     /// Takes the descriptor over; closes it when there is no room.
-    pub(super) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
+    pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         self.register_as(fd, false)
     }
 
@@ -81,7 +86,7 @@ impl FdTable {
 
     /// Closes everything. Async-signal-safe: atomics, fstat(2) and close(2) only.
     pub(crate) fn close_all(&self) {
-        (0..FD_LIMIT).for_each(|index| self.close(index));
+        (0..self.entries.len()).for_each(|index| self.close(index));
     }
 
     /// Closes one, unless the program has done so.

@@ -1,6 +1,6 @@
 //! Sockets between processes of one host: `AF_UNIX`, connected, message by message.
 use super::datagram::{Control, ControlWriter, first_int, for_each_control, receive_message, send_message};
-use super::{Fd, FdTable, RawAddr, check, check_len, close_received};
+use super::{Fd, FdTable, RawAddr, Transit, check, check_len, close_received};
 use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::{self, MaybeUninit, size_of};
@@ -103,10 +103,13 @@ pub(crate) struct Local {
     pub(crate) cut: bool,
     /// Descriptors; those that nobody takes are closed with it.
     pub(crate) fds: Vec<OwnedFd>,
+    /// What they may be of.
+    pub(crate) transit: Transit,
 }
 
 /// Receives one message without waiting.
 pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
+    let transit = Transit::begin();
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all zeros is an empty message header.
@@ -131,7 +134,7 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     let (fds, unwanted) = fds.into_iter().partition(|fd| is_harmless(fd.as_fd()));
     close_received(unwanted);
-    Ok(Local { len, cut, fds })
+    Ok(Local { len, cut, fds, transit })
 }
 
 /// Is it no socket but one between processes of this host? The close of others may wait.

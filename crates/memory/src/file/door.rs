@@ -71,16 +71,16 @@ static HOOKS: Hooks = Hooks {
     after_fork_child: fork::in_child,
 };
 
-/// Has every fork call the functions of `fork`, from the first call on, and `child` in the child
-/// after them.
+/// Has every fork call the functions of `fork`, from the first call on, and after them those of
+/// `around`: before the fork, and in the child.
 ///
 /// The preload sees to it where there is one: its handlers were registered before all others. So
 /// they take the table last before a fork, and wait for nobody while they have it, and a child has
 /// its memory before a handler of the program runs.
-pub(crate) fn at_fork(child: Option<extern "C" fn()>) {
+pub(crate) fn at_fork(around: Option<[extern "C" fn(); 2]>) {
     static DONE: AtomicBool = AtomicBool::new(false);
-    if let Some(child) = child {
-        fork::call_in_child(child);
+    if let Some([before, child]) = around {
+        fork::call_around(before, child);
     }
     if !open() && !DONE.swap(true, Ordering::SeqCst) {
         // SAFETY: functions that live as long as the library, which is never unloaded; the child's

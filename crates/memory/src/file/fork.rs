@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 static READER: AtomicI32 = AtomicI32::new(-1);
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 static PIPE: AtomicU64 = AtomicU64::new(0);
-/// What else is to be called in a child.
+/// What else is to be called before a fork, and in a child.
+static BEFORE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static CHILD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Set between `before` and what follows the fork.
 static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
@@ -31,9 +32,21 @@ static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
 /// its memory, whose handlers may look at it. Written and read by who has the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
 
-/// Has `child` called in every child, after what is done here.
-pub(super) fn call_in_child(child: extern "C" fn()) {
+/// Has `before` called before every fork, while no other thread forks, and `child` in every child;
+/// each after what is done here.
+pub(super) fn call_around(before: extern "C" fn(), child: extern "C" fn()) {
+    BEFORE.store(before as *mut (), Ordering::Release);
     CHILD.store(child as *mut (), Ordering::Release);
+}
+
+/// Calls what [`call_around`] was given, if it was.
+fn call(function: &AtomicPtr<()>) {
+    let function = function.load(Ordering::Acquire);
+    if !function.is_null() {
+        // SAFETY: what `call_around` was given: a function of this signature.
+        let function = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(function) };
+        function();
+    }
 }
 
 /// Can the machine hold what a child would copy? ENOMEM if not, 0 if so.
@@ -71,8 +84,9 @@ pub(super) extern "C" fn may_fork() -> c_int {
 /// Before `fork`, in the thread that forks. An allocator's own handler may have run before, which
 /// holds all its locks: nothing is allocated here.
 pub(super) extern "C" fn before() {
-    let Some(file) = SharedFile::outside() else { return };
+    let Some(file) = SharedFile::outside() else { return call(&BEFORE) };
     let mut table = file.table();
+    call(&BEFORE);
     let mut copies = std::mem::take(&mut table.copies);
     copies.clear();
     if !table.is_empty() || file.own.load(Ordering::Relaxed) > 0 {
@@ -270,12 +284,7 @@ pub(super) extern "C" fn in_child() {
     if let Some(file) = forking() {
         copy_all(file);
     }
-    let child = CHILD.load(Ordering::Acquire);
-    if !child.is_null() {
-        // SAFETY: what `register` was given: a function of this signature.
-        let child = unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(child) };
-        child();
-    }
+    call(&CHILD);
 }
 
 fn copy_all(file: &SharedFile) {

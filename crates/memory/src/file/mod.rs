@@ -274,6 +274,12 @@ impl SharedFile {
         Locked { owner: &self.owner, guard, quiet }
     }
 
+    /// No fork begins while the result lives, as [`fork::before`] waits for the table. Nothing may
+    /// be allocated meanwhile: the allocator's locks may be in the hands of a thread that forks.
+    pub(crate) fn no_fork() -> Option<impl Sized> {
+        Self::outside().map(SharedFile::table)
+    }
+
     pub(crate) fn is_stale(&self) -> bool {
         self.life.is_over()
     }
@@ -340,6 +346,8 @@ impl SharedFile {
             return Err(Errno::ENOMEM);
         }
         let room = len.checked_add(align - page).ok_or(Errno::ENOMEM)?;
+        // A child of a fork in between would write to this process's pages.
+        let _no_fork = Self::no_fork();
         // SAFETY: a new mapping at an address of the kernel's choice; the parts that are cut off
         // are its own.
         unsafe {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 cases![
     what_is_no_peers_file,
+    tru_3_a_peer_cannot_change_the_size_of_the_file,
     a_window_reads_and_writes,
     the_edges_of_a_window,
     atomics_of_two_processes,
@@ -49,6 +50,30 @@ fn what_is_no_peers_file() {
     // Without writing it is no use.
     let constant = PeerMemory::new(memfd(0, size, sealed | libc::F_SEAL_FUTURE_WRITE)).unwrap();
     assert!(matches!(constant.window(4096, 8), Err(PeerError::Kernel(_))));
+}
+
+/// A peer has the descriptor, and may open the file once more.
+fn tru_3_a_peer_cannot_change_the_size_of_the_file() {
+    let given = handed_over();
+    let path = format!("/proc/self/fd/{}", given.as_raw_fd());
+    let again = OwnedFd::from(std::fs::File::options().read(true).write(true).open(path).unwrap());
+    let size = nix::sys::stat::fstat(&given).unwrap().st_size;
+    let errno = |failed: bool| failed.then(nix::errno::Errno::last_raw);
+    for fd in [&given, &again].map(OwnedFd::as_raw_fd) {
+        let byte = 1_u8;
+        // SAFETY: calls on a file, none of which is to have an effect; one byte to write.
+        unsafe {
+            for len in [0, size - PAGE as i64, size + PAGE as i64, i64::MAX] {
+                assert_eq!(errno(libc::ftruncate(fd, len) < 0), Some(libc::EPERM), "{len}");
+            }
+            assert_eq!(errno(libc::pwrite(fd, (&raw const byte).cast(), 1, size) < 0), Some(libc::EPERM));
+            assert_eq!(errno(libc::fallocate(fd, 0, size, PAGE as i64) < 0), Some(libc::EPERM));
+            for seal in [libc::F_SEAL_WRITE, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL] {
+                assert_eq!(errno(libc::fcntl(fd, libc::F_ADD_SEALS, seal) < 0), Some(libc::EPERM));
+            }
+        }
+    }
+    assert_eq!(nix::sys::stat::fstat(&given).unwrap().st_size, size);
 }
 
 fn a_window_reads_and_writes() {

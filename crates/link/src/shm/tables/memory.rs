@@ -1,7 +1,9 @@
 //! The segment of tables as mapped in one process, its owner's or a peer's.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::entry::Entry;
@@ -9,6 +11,7 @@ use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use crate::shm::ShmError;
 use crate::shm::segment::{self, Access, Mapping};
+use crate::sys::{Fd, FdTable};
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x02");
@@ -51,18 +54,36 @@ struct Head {
 
 pub(super) struct Memory {
     map: Mapping,
-    fd: OwnedFd,
+    /// The owner's descriptor. A peer has none: it maps the segment when it opens it.
+    owned: Option<Owned>,
     /// A bit for each granule of entries that is known to have its pages. The seals let nobody take
     /// them away again.
     allocated: Box<[AtomicU64]>,
 }
 
+/// A descriptor that the child of a fork closes.
+struct Owned {
+    table: Arc<FdTable>,
+    fd: Fd,
+}
+
+impl Owned {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        let table = FdTable::with_room(1);
+        Ok(Owned { fd: table.register(fd.into_raw_fd())?, table })
+    }
+}
+
 impl Memory {
-    fn new(fd: OwnedFd, access: Access) -> Result<Memory, ShmError> {
+    fn new(fd: &OwnedFd, access: Access) -> Result<Memory, ShmError> {
         segment::allocate(fd.as_fd(), 0..FIXED)?;
         let map = Mapping::new(fd.as_fd(), LEN, access)?;
         let granules = SLOTS / PER_GRANULE;
-        Ok(Memory { map, fd, allocated: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() })
+        Ok(Memory {
+            map,
+            owned: None,
+            allocated: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        })
     }
 
     /// New tables, and a descriptor for peers, who can only read them.
@@ -70,8 +91,10 @@ impl Memory {
         let fd = segment::create(LEN)?;
         let theirs =
             fd.try_clone().map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
-        let memory = Memory::new(fd, Access::Write)?;
-        segment::seal(memory.fd.as_fd(), segment::READ_ONLY)?;
+        let mut memory = Memory::new(&fd, Access::Write)?;
+        segment::seal(fd.as_fd(), segment::READ_ONLY)?;
+        let kept = Owned::new(fd).map_err(|source| ShmError::Os { doing: "keep a descriptor", source })?;
+        memory.owned = Some(kept);
         let head = &memory.fixed().head.0;
         head.nonce.store(identity.nonce, Relaxed);
         head.pid.store(u64::from(identity.pid), Relaxed);
@@ -83,7 +106,7 @@ impl Memory {
     /// Tables of another process, and what it says it is.
     pub(super) fn open(fd: OwnedFd) -> Result<(Memory, Identity), ShmError> {
         segment::verify(fd.as_fd(), LEN, segment::READ_ONLY)?;
-        let memory = Memory::new(fd, Access::Read)?;
+        let memory = Memory::new(&fd, Access::Read)?;
         let head = &memory.fixed().head.0;
         let found = head.magic.load(Relaxed);
         if found != MAGIC {
@@ -112,7 +135,13 @@ impl Memory {
             return true;
         }
         let start = FIXED + granule * GRANULE;
-        let done = segment::allocate(self.fd.as_fd(), start..start + GRANULE).is_ok();
+        let done = match &self.owned {
+            Some(Owned { fd, .. }) => {
+                fd.borrow().is_some_and(|fd| segment::allocate(fd, start..start + GRANULE).is_ok())
+            }
+            // What the owner has published has its page.
+            None => self.map.is_there(start..start + GRANULE),
+        };
         if done {
             word.fetch_or(bit, Relaxed);
         }
@@ -160,6 +189,22 @@ impl Memory {
     /// The first word of an entry.
     pub(super) const fn word_of_entry(slot: usize) -> usize {
         (FIXED + slot * size_of::<Entry>()) / 8
+    }
+
+    /// For a peer: takes the mapping of the owner's segment away. From then on every word reads as
+    /// zero, which is an empty table.
+    pub(super) fn let_go(&self) {
+        if self.owned.is_none() {
+            self.map.let_go();
+        }
+    }
+
+    /// For the owner: closes the descriptor in the child of a fork. Only `fstat` and `close` are
+    /// called.
+    pub(super) fn close_after_fork(&self) {
+        if let Some(owned) = &self.owned {
+            owned.table.close_all();
+        }
     }
 
     /// Whether this is the process that mapped it, not a child of it.

@@ -33,6 +33,12 @@ impl PeerTables {
         Ok(PeerTables { memory, identity })
     }
 
+    /// The process has ended, or shares nothing any more: its memory is mapped here no longer.
+    /// Other threads may look at the same time; to all of them the tables are empty from now on.
+    pub fn let_go(&self) {
+        self.memory.let_go();
+    }
+
     /// Which process it says it is. The number is to be compared with what the kernel says of its
     /// socket.
     pub fn identity(&self) -> Identity {

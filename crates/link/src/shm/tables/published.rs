@@ -59,6 +59,12 @@ impl Published {
         self.inner.identity
     }
 
+    /// In the child of a fork, which is to hold nothing of its parent. Only `fstat` and `close` are
+    /// called.
+    pub fn close_after_fork(&self) {
+        self.inner.memory.close_after_fork();
+    }
+
     /// Says which thread lives as long as this program, and no longer than that: an `exec` ends it
     /// before it replaces the program.
     pub fn set_thread(&self, thread: u32) {

@@ -101,6 +101,41 @@ fn empty_tables_take_little_memory() {
     assert_eq!(used(), before + 4096);
 }
 
+/// Mappings of a file in this process.
+fn mappings_of(file: &File) -> usize {
+    let inode = format!(" {} ", file.metadata().unwrap().ino());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:adverb") && line.contains(&inode)).count()
+}
+
+/// TRU-3: tables that are let go are mapped no longer, and are empty for threads that look at them.
+#[test]
+fn tru_3_tables_that_are_let_go_are_empty() {
+    let (ours, fd) = Published::create().unwrap();
+    let file = File::from(fd.try_clone().unwrap());
+    assert!(ours.set_key(&key(0x100, 5)));
+    ours.set_sleeping(true);
+    let theirs = PeerTables::open(fd).unwrap();
+    let (entry, seen) = theirs.key(0x100).unwrap();
+    assert_eq!((entry, mappings_of(&file)), (key(0x100, 5), 2));
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            while theirs.key_unchanged(&seen) {
+                // Whole, or not there.
+                assert!(theirs.key(0x100).is_none_or(|(entry, _)| entry == key(0x100, 5)));
+            }
+        });
+        thread::sleep(SHORT);
+        theirs.let_go();
+        looking.join().unwrap();
+    });
+    assert_eq!((theirs.key(0x100), theirs.key(0x200), theirs.sleeping()), (None, None, 0));
+    assert!(theirs.wait_quiet(SHORT, || false));
+    assert_eq!(mappings_of(&file), 1);
+    drop(theirs);
+    assert_eq!(mappings_of(&file), 1);
+}
+
 #[test]
 fn a_full_bucket_says_so() {
     let (ours, theirs) = tables();

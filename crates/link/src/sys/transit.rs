@@ -1,0 +1,218 @@
+//! Shared memory that comes or goes while another thread forks.
+//!
+//! Between the call that makes a descriptor or a mapping and the call that keeps it from children,
+//! another thread may fork. No lock can prevent that fork: the thread here allocates memory, and
+//! the thread that forks may hold the locks of an allocator. So the child cleans up, if a thread of
+//! its parent was at work in between.
+//!
+//! The kernel copies descriptors first and memory later. A descriptor that goes between the two
+//! copies is in the child, whose memory knows nothing of it. So the child compares counters of its
+//! memory with what the forking thread noted before the fork:
+//!
+//! 1. A thread that lets descriptors come or go adds one to `BEGUN`, works, and adds one to
+//!    `ENDED`.
+//! 2. Before the fork, the forking thread notes `BEGUN` in `NOTED`, if `ENDED` is equal.
+//! 3. The child looks for shared memory if its `BEGUN` is not what was noted.
+use libc::c_int;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
+/// `u64::MAX`: a thread was at work.
+static NOTED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// While the value lives, shared memory comes or goes.
+#[derive(Debug)]
+pub struct Transit(());
+
+impl Transit {
+    /// To be called before the descriptor or the mapping is made.
+    #[must_use]
+    pub fn begin() -> Self {
+        BEGUN.fetch_add(1, SeqCst);
+        Transit(())
+    }
+}
+
+impl Drop for Transit {
+    fn drop(&mut self) {
+        ENDED.fetch_add(1, SeqCst);
+    }
+}
+
+/// What the kernel calls memory that processes share: rings and tables, and files of allocations.
+const NAMES: [&[u8]; 2] = [b"/memfd:adverb (deleted)", b"/memfd:adverb-memory (deleted)"];
+/// The longest of them.
+const LONGEST: usize = NAMES[1].len();
+/// Mappings found in one look, and looks.
+const FOUND: usize = 8;
+const LOOKS: usize = 64;
+
+/// Before a fork, in the thread that forks. Only one thread at a time does.
+pub fn note_transit_before_fork() {
+    // In this order: `BEGUN` is never less.
+    let ended = ENDED.load(SeqCst);
+    let begun = BEGUN.load(SeqCst);
+    NOTED.store(if begun == ended { begun } else { u64::MAX }, SeqCst);
+}
+
+/// In the child of a fork: closes and unmaps shared memory that came or went at the fork.
+/// Async-signal-safe: system calls only, and a small stack.
+pub fn drop_transit_after_fork() {
+    let begun = BEGUN.load(SeqCst);
+    // What a thread of the parent has begun does not end here.
+    ENDED.store(begun, SeqCst);
+    if begun != NOTED.load(SeqCst) {
+        close_files();
+        (0..LOOKS).take_while(|_| unmap_files()).for_each(drop);
+    }
+}
+
+fn open(path: &std::ffi::CStr) -> Option<c_int> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a terminated path.
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+    c_int::try_from(fd).ok().filter(|fd| *fd >= 0)
+}
+
+fn close_files() {
+    /// Where the length and the name are in a `linux_dirent64`.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let Some(dir) = open(c"/proc/self/fd") else { return };
+    let mut entries = [0_u8; 512];
+    loop {
+        // SAFETY: room for as many bytes as said.
+        let n = unsafe { libc::syscall(libc::SYS_getdents64, dir, entries.as_mut_ptr(), entries.len()) };
+        let Some(mut rest) = usize::try_from(n).ok().and_then(|n| entries.get(..n)).filter(|e| !e.is_empty())
+        else {
+            break;
+        };
+        while let Some(length) = rest.get(LENGTH..LENGTH + 2) {
+            let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
+            let Some((entry, next)) = rest.split_at_checked(length).filter(|_| length > NAME) else { break };
+            rest = next;
+            let name = &entry[NAME..];
+            if let Some(fd) = number(name)
+                && fd != dir
+                && is_shared(dir, name)
+            {
+                super::fd::close(fd);
+            }
+        }
+    }
+    super::fd::close(dir);
+}
+
+/// The number that a terminated name is.
+fn number(name: &[u8]) -> Option<c_int> {
+    let end = name.iter().position(|byte| *byte == 0)?;
+    std::str::from_utf8(&name[..end]).ok()?.parse().ok()
+}
+
+/// Is the link of a terminated name one to shared memory?
+fn is_shared(dir: c_int, name: &[u8]) -> bool {
+    let mut link = [0_u8; LONGEST + 1];
+    // SAFETY: a terminated name, and room for as many bytes as said.
+    let n = unsafe { libc::syscall(libc::SYS_readlinkat, dir, name.as_ptr(), link.as_mut_ptr(), link.len()) };
+    usize::try_from(n).is_ok_and(|n| NAMES.contains(&&link[..n]))
+}
+
+/// Unmaps some shared mappings of shared memory, if there are any.
+fn unmap_files() -> bool {
+    let Some(maps) = open(c"/proc/self/maps") else { return false };
+    let (mut found, mut count) = ([(0, 0); FOUND], 0);
+    let (mut bytes, mut line) = ([0_u8; 512], Line::default());
+    'all: loop {
+        // SAFETY: room for as many bytes as said.
+        let n = unsafe { libc::syscall(libc::SYS_read, maps, bytes.as_mut_ptr(), bytes.len()) };
+        let Some(read) = usize::try_from(n).ok().and_then(|n| bytes.get(..n)).filter(|b| !b.is_empty())
+        else {
+            break;
+        };
+        for byte in read {
+            if let Some(range) = line.take(*byte) {
+                found[count] = range;
+                count += 1;
+                if count == FOUND {
+                    break 'all;
+                }
+            }
+        }
+    }
+    super::fd::close(maps);
+    for (start, end) in &found[..count] {
+        // SAFETY: a mapping that a thread of the parent was about to make, or had just made, and
+        // that has no user in this process.
+        unsafe { libc::syscall(libc::SYS_munmap, *start, end - start) };
+    }
+    count > 0
+}
+
+/// A line of `/proc/PID/maps`, byte by byte.
+#[derive(Default)]
+struct Line {
+    /// Which of the fields: addresses, rights, offset, device, inode, name.
+    field: usize,
+    /// Bytes of this field so far.
+    at: usize,
+    start: usize,
+    end: usize,
+    shared: bool,
+    name: [u8; LONGEST],
+}
+
+impl Line {
+    /// Takes a byte. At the end of the line of a shared mapping of shared memory: where it is.
+    fn take(&mut self, byte: u8) -> Option<(usize, usize)> {
+        const NAME: usize = 5;
+        match (self.field, byte) {
+            (_, b'\n') => {
+                let line = std::mem::take(self);
+                let is_named = line.name.get(..line.at).is_some_and(|name| NAMES.contains(&name));
+                return (line.field == NAME && line.shared && is_named).then_some((line.start, line.end));
+            }
+            (..NAME, b' ') => {
+                // Several spaces stand before the name.
+                if self.at > 0 {
+                    (self.field, self.at) = (self.field + 1, 0);
+                }
+                return None;
+            }
+            (NAME, b' ') if self.at == 0 => return None,
+            (0, b'-') => self.start = std::mem::take(&mut self.end),
+            (0, _) => {
+                let digit = char::from(byte).to_digit(16).unwrap_or(0) as usize;
+                self.end = self.end << 4 | digit;
+            }
+            (1, b's') => self.shared = true,
+            (NAME, _) => {
+                if let Some(place) = self.name.get_mut(self.at) {
+                    *place = byte;
+                }
+            }
+            _ => {}
+        }
+        self.at += 1;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_mappings_of_shared_memory_are_found() {
+        let text = "00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus-daemon\n\
+            7f00-8f00 rw-s 2000000000000000 00:01 31     /memfd:adverb-memory (deleted)\n\
+            9f00-af00 rw-p 00000000 00:01 31     /memfd:adverb-memory (deleted)\n\
+            7ffd2000-7ffd4000 rw-p 00000000 00:00 0 \n\
+            ab00-cd00 r--s 00000000 00:01 32             /memfd:adverb (deleted)\n\
+            cd00-dd00 r--s 00000000 00:01 33             /memfd:adverb-cmd (deleted)\n\
+            dd00-ee00 r--s 00000000 00:01 33             /memfd:adverb-memory (deleted) no\n";
+        let mut line = Line::default();
+        let found: Vec<_> = text.bytes().filter_map(|byte| line.take(byte)).collect();
+        assert_eq!(found, [(0x7f00, 0x8f00), (0xab00, 0xcd00)]);
+    }
+}
