@@ -42,6 +42,7 @@ mod connection;
 mod error;
 mod everywhere;
 pub mod faults;
+mod follow;
 mod frame_queue;
 mod frames;
 #[doc(hidden)]
@@ -69,12 +70,13 @@ mod sys;
 mod transmit;
 mod types;
 mod udp;
+mod user;
 
 pub use bell::{Bell, Bells, Rope, Rung};
 pub use buffers::RxBuffers;
 pub use capture::Capture;
 pub use connection::ConnectionId;
-pub use error::{LinkError, User};
+pub use error::{LinkError, User, UserChanged};
 pub use everywhere::port_of_others;
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;

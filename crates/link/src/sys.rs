@@ -36,8 +36,8 @@ pub(crate) use options::{
     Insn, attach_filter, attach_reuseport, get_option, kernel_drops, set_option, udp_socket,
 };
 pub(crate) use packet::{packet_socket, recv_frame, send_frame};
-pub(crate) use process::effective_uid;
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
+pub(crate) use process::{effective_uid, only_uid};
 pub(crate) use wait::poll;
 pub use wait::{add_byte, add_token, take_byte};
 

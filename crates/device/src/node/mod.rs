@@ -348,6 +348,9 @@ impl Node {
 
     /// The same; what goes wrong is the caller's to say.
     pub(crate) fn open_address_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        if !self.mads.has_handler() {
+            self.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_link)?;
+        }
         let mut open = self.addresses.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
             return Ok(*index);
@@ -461,7 +464,7 @@ pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
         LinkError::NoSuchAddress { .. } => Errno::EADDRNOTAVAIL,
-        LinkError::PermissionDenied { .. } => Errno::EPERM,
+        LinkError::PermissionDenied { .. } | LinkError::UserChanged(_) => Errno::EPERM,
         LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
         LinkError::OutOfMemory { .. } => Errno::ENOMEM,
         LinkError::NoFreeSlot { .. } => Errno::EUSERS,
