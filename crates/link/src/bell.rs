@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::sys::{self, EVENTS, Fd, FdTable};
+use crate::sys::{self, EVENTS, Fd, FdTable, OwnFd};
 
 /// All bells of a process, and one descriptor that is readable while one of them is, or a watched
 /// process has ended.
@@ -37,7 +37,7 @@ pub enum Rung {
 
 /// Another process's bell.
 #[derive(Debug)]
-pub struct Rope(OwnedFd);
+pub struct Rope(OwnFd);
 
 impl Bells {
     /// None yet.
@@ -71,15 +71,17 @@ impl Bells {
     pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
         sys::watch(&self.any, &bell.ours, token)?;
         // What a peer writes there is not for this process: only its end is looked for.
-        sys::watch_for(self.any.raw(), rope.0.as_raw_fd(), 0, token)?;
-        end.map_or(Ok(()), |end| sys::watch_for(self.any.raw(), end.as_raw_fd(), libc::EPOLLIN, token))
+        sys::watch_for(self.any.own(), rope.0.need()?.as_raw_fd(), 0, token)?;
+        end.map_or(Ok(()), |end| sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token))
     }
 
     /// The reverse. The bell breaks, so that its peer sees that nobody hears it any more.
     pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
         sys::break_off(&bell.ours);
-        for fd in [Some(bell.ours.raw()), Some(rope.0.as_raw_fd()), end.map(|end| end.as_raw_fd())] {
-            fd.into_iter().for_each(|fd| sys::unwatch(self.any.raw(), fd));
+        for fd in
+            [Some(bell.ours.own()), rope.0.get().map(|rope| rope.as_raw_fd()), end.map(|end| end.as_raw_fd())]
+        {
+            fd.into_iter().for_each(|fd| sys::unwatch(self.any.own(), fd));
         }
     }
 
@@ -123,7 +125,7 @@ impl Rope {
     /// It is something else, on which a call may wait for whoever has it, too.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         if sys::is_local_stream(fd.as_fd()) {
-            return Ok(Rope(fd));
+            return Ok(Rope(fd.into()));
         }
         let found = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap_or_default();
         Err(io::Error::other(format!("its bell is {}, where an AF_UNIX stream belongs", found.display())))
@@ -131,12 +133,15 @@ impl Rope {
 
     /// Rings: one system call, which waits for nothing. One that was not heard yet is rung already.
     pub fn ring(&self) {
-        sys::send_byte(self.0.as_fd());
+        if let Some(fd) = self.0.get() {
+            sys::send_byte(fd);
+        }
     }
 
-    /// Ends when its giver does: `POLLHUP`, which needs no asking for.
-    pub fn as_end(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Ends when its giver does: `POLLHUP`, which needs no asking for. `None` if this program has
+    /// closed it.
+    pub fn as_end(&self) -> Option<BorrowedFd<'_>> {
+        self.0.get()
     }
 }
 

@@ -97,7 +97,7 @@ impl UdpLink {
             .map_err(|error| LinkError::from_io("watch a slot's connections", error))?;
         let mut next = Sockets::clone(&sockets);
         for old in std::mem::replace(&mut next.claims, vec![claim.clone()]) {
-            sys::unwatch(self.incoming.any.raw(), old.fd.raw());
+            sys::unwatch(self.incoming.any.own(), old.fd.own());
             self.disown(old.slot());
         }
         self.own_slot(claim.slot());

@@ -97,7 +97,7 @@ impl UdpLink {
     pub fn close_frames(&self, port: &FramePort) {
         if let Some((fd, token)) = &port.socket {
             self.frames.sockets.lock().retain(|(of, ..)| of != token);
-            sys::unwatch(self.incoming.any.raw(), fd.raw());
+            sys::unwatch(self.incoming.any.own(), fd.own());
         }
     }
 

@@ -85,7 +85,7 @@ impl UdpLink {
     /// Ends the watch of a connection before it is closed: a child of the program may still have
     /// the socket.
     fn unwatch(&self, fd: &Fd) {
-        sys::unwatch(self.incoming.any.raw(), fd.raw());
+        sys::unwatch(self.incoming.any.own(), fd.own());
     }
 
     /// Connects to the owner of a slot unless that has been done.
@@ -115,8 +115,8 @@ impl UdpLink {
         }
         // Nothing ever comes back on it but its end, at which it is closed: processes that come and
         // go leave nothing.
-        let any = self.incoming.any.raw();
-        sys::watch_for(any, fd.raw(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
+        let any = self.incoming.any.own();
+        sys::watch_for(any, fd.own(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
         let id = ConnectionId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
         let connection = Arc::new(Connection { fd, id, pid, used: AtomicU64::new(0) });
         connections.insert(slot, connection.clone());

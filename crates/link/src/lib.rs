@@ -92,8 +92,8 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end, short_slices,
-    signals_restart, take_byte, wait_readable,
+    OwnFd, Uncancelled, add_byte, add_token, chosen, end_connection, has_capabilities, process_end,
+    short_slices, signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};

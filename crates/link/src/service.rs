@@ -153,7 +153,7 @@ impl UdpLink {
         if let Some(at) = listening.iter().position(|(token, _)| *token == index.0) {
             let (_, fd) = listening.swap_remove(at);
             drop(listening);
-            sys::unwatch(self.incoming.any.raw(), fd.raw());
+            sys::unwatch(self.incoming.any.own(), fd.own());
         }
     }
 

@@ -25,6 +25,7 @@ pub(crate) use datagram::{
 };
 pub(crate) use ending::close_received;
 pub use ending::end_connection;
+pub use fd::OwnFd;
 pub(crate) use fd::{FD_LIMIT, Fd, FdTable};
 pub(crate) use group::{join_group, multicast_interface, no_groups};
 pub(crate) use local::{

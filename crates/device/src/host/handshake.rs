@@ -34,7 +34,8 @@ impl HandshakeFds {
 
     /// Is the giver gone?
     pub(crate) fn has_ended(&self) -> bool {
-        let mut fds = [PollFd::new(self.bell.as_end(), PollFlags::empty())];
+        let Some(end) = self.bell.as_end() else { return true };
+        let mut fds = [PollFd::new(end, PollFlags::empty())];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 }

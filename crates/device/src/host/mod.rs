@@ -8,11 +8,11 @@
 //! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
 //! network as any other host.
 use adverb_link::shm::{Consumer, Published};
-use adverb_link::{Bells, Slot};
+use adverb_link::{Bells, OwnFd, Slot};
 use adverb_memory::SharedFile;
 use adverb_sync::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
 pub(crate) struct Lanes {
     pub(crate) nonce: u64,
     pub(crate) published: Published,
-    pub(crate) tables: OwnedFd,
+    pub(crate) tables: OwnFd,
     /// One a peer, and the peers' ends.
     pub(crate) bells: Bells,
     pub(crate) file: &'static SharedFile,
@@ -108,7 +108,7 @@ impl Lanes {
         Ok(Lanes {
             nonce: published.identity().nonce,
             published,
-            tables,
+            tables: tables.into(),
             bells: Bells::new()?,
             file,
             reached: Reached::default(),

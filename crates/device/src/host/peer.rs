@@ -5,13 +5,13 @@ use super::{Lanes, MTU, PRIVATE};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
-use adverb_link::{Bell, Bells, Hello, Rope, Rung};
+use adverb_link::{Bell, Bells, Hello, OwnFd, Rope, Rung};
 use adverb_memory::{Cma, CmaError, PeerMemory, Window};
 use adverb_sync::{Mutex, MutexGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub(crate) struct Peer {
     /// It broke that.
     broken: AtomicBool,
     /// Readable when its process has ended; `None` of this process itself.
-    end: Option<OwnedFd>,
+    end: Option<OwnFd>,
     gone: AtomicBool,
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
@@ -110,7 +110,7 @@ impl Peer {
             cma: Some(cma),
             bell,
             broken: AtomicBool::new(false),
-            end: Some(adverb_link::process_end(pid)?),
+            end: Some(adverb_link::process_end(pid)?.into()),
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
@@ -133,7 +133,7 @@ impl Peer {
             tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
             referred: AtomicU64::new(0),
             rx: Mutex::new(vec![rx]),
-            tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
+            tables: PeerTables::open(lanes.tables.need()?.try_clone_to_owned()?).map_err(io::Error::other)?,
             rope: Rope::new(rope)?,
             rung: AtomicU32::new(0),
             memory: None,
@@ -175,12 +175,12 @@ impl Peer {
 
     /// Has its bell and its end watched.
     pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
-        bells.watch(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd), self.id)
+        bells.watch(&self.bell, &self.rope, self.end.as_ref().and_then(OwnFd::get), self.id)
     }
 
     /// The reverse. It sees that.
     pub(crate) fn forget(&self, bells: &Bells) {
-        bells.forget(&self.bell, &self.rope, self.end.as_ref().map(AsFd::as_fd));
+        bells.forget(&self.bell, &self.rope, self.end.as_ref().and_then(OwnFd::get));
     }
 
     /// Has it rung? Takes that away.
@@ -213,8 +213,8 @@ impl Peer {
         // A program that polls by itself takes no bells, so that a broken one is looked for here,
         // too.
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
-        let rope = self.rope.as_end();
-        let process = self.end.as_ref().map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN));
+        let Some(rope) = self.rope.as_end() else { return true };
+        let process = self.end.as_ref().and_then(OwnFd::get).map(|end| PollFd::new(end, PollFlags::POLLIN));
         let bell = end_of(self.bell.as_end().unwrap_or(rope));
         let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)

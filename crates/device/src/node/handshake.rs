@@ -113,7 +113,7 @@ impl Node {
     ) -> io::Result<(ConnectionId, Consumer)> {
         let (ring, fd) = Consumer::create().map_err(io::Error::other)?;
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
-        let fds = [fd.as_fd(), rope, lanes.tables.as_fd(), lanes.file.fd()];
+        let fds = [fd.as_fd(), rope, lanes.tables.need()?, lanes.file.fd()?];
         let connection = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
         Ok((connection, ring))
     }

@@ -9,6 +9,7 @@ use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use crate::shm::ShmError;
 use crate::shm::segment::{self, Access, Mapping};
+use crate::sys::OwnFd;
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x02");
@@ -51,7 +52,7 @@ struct Head {
 
 pub(super) struct Memory {
     map: Mapping,
-    fd: OwnedFd,
+    fd: OwnFd,
     /// A bit for each granule of entries that is known to have its pages. The seals let nobody take
     /// them away again.
     allocated: Box<[AtomicU64]>,
@@ -62,6 +63,7 @@ impl Memory {
         segment::allocate(fd.as_fd(), 0..FIXED)?;
         let map = Mapping::new(fd.as_fd(), LEN, access)?;
         let granules = SLOTS / PER_GRANULE;
+        let fd = fd.into();
         Ok(Memory { map, fd, allocated: (0..granules.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() })
     }
 
@@ -71,7 +73,8 @@ impl Memory {
         let theirs =
             fd.try_clone().map_err(|source| ShmError::Os { doing: "duplicate a descriptor", source })?;
         let memory = Memory::new(fd, Access::Write)?;
-        segment::seal(memory.fd.as_fd(), segment::READ_ONLY)?;
+        let lost = |source| ShmError::Os { doing: "seal shared memory", source };
+        segment::seal(memory.fd.need().map_err(lost)?, segment::READ_ONLY)?;
         let head = &memory.fixed().head.0;
         head.nonce.store(identity.nonce, Relaxed);
         head.pid.store(u64::from(identity.pid), Relaxed);
@@ -112,7 +115,8 @@ impl Memory {
             return true;
         }
         let start = FIXED + granule * GRANULE;
-        let done = segment::allocate(self.fd.as_fd(), start..start + GRANULE).is_ok();
+        // A program that closes all its descriptors may have a file of its own under the number.
+        let done = self.fd.get().is_some_and(|fd| segment::allocate(fd, start..start + GRANULE).is_ok());
         if done {
             word.fetch_or(bit, Relaxed);
         }
