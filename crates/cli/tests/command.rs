@@ -184,6 +184,48 @@ fn run_says_when_the_environment_is_cleared() {
     }
 }
 
+/// SYS-3: one level below a shell, where `make check` and test runners are, programs that use verbs
+/// and will not see the device are named, and no others.
+#[test]
+fn run_names_programs_that_a_program_starts_without_the_device() {
+    let dir = std::env::temp_dir().join(format!("adverb-exec-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (source, program) = (dir.join("p.c"), dir.join("verbs_p"));
+    std::fs::write(
+        &source,
+        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n",
+    )
+    .unwrap();
+    let built = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .args(["-Wl,--no-as-needed", "-libverbs"])
+        .status();
+    assert!(built.expect("cc: run scripts/test-deps").success());
+    let said = |line: &str| {
+        let line = format!("cd {} && {line}; true", dir.display());
+        text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
+    };
+    for (line, why) in [
+        ("env -i ./verbs_p", "an environment that was cleared"),
+        ("env -i PATH=$PWD verbs_p", "an environment that was cleared"),
+        ("env -u LD_LIBRARY_PATH ./verbs_p", "without the directory of the drop-in libraries"),
+    ] {
+        let said = said(line);
+        assert!(
+            said.lines().count() == 1 && said.contains("verbs_p is started") && said.contains(why),
+            "{line}: {said}"
+        );
+    }
+    for line in
+        ["./verbs_p", "env -u LD_PRELOAD ./verbs_p", "env A=B ./verbs_p", "env -i true", "env -i ./p.c"]
+    {
+        assert!(!said(line).contains("adverb run: warning"), "{line}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn run_does_without_the_preload() {
     let output = adverb(&["run", "--no-preload", "--", "env"]);

@@ -5,11 +5,12 @@
 //! edge, answer as for uverbs, and `O_ASYNC` sends its signal. The flags they set are theirs alone:
 //! the device gives and takes at a descriptor of its own, which never blocks.
 use crate::event_list::Tokens;
+use adverb_link::OwnFd;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
 use nix::unistd::pipe2;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Room for more than 4096 events at any time; a program with thousands of channels stays within
@@ -20,12 +21,12 @@ const ROOM: i32 = 8192;
 #[derive(Debug)]
 pub struct Descriptor {
     /// The program's.
-    program: OwnedFd,
+    program: OwnFd,
     /// Ours, to write to. As a rule it is open for reading, too: then nobody is sent SIGPIPE, even
     /// if the program has closed its own.
-    own: OwnedFd,
+    own: OwnFd,
     /// To read from, where `own` cannot be. It blocks or not as the program wants it.
-    second: Option<OwnedFd>,
+    second: Option<OwnFd>,
     /// Events that the pipe has no room for. They are the first to be taken, so it is empty only if
     /// there is none.
     owed: AtomicUsize,
@@ -57,6 +58,7 @@ impl Descriptor {
         };
         // Only what the user's pipes may hold together grows if this fails.
         let _ = fcntl(&own, FcntlArg::F_SETPIPE_SZ(ROOM));
+        let (program, own, second) = (program.into(), own.into(), second.map(OwnFd::from));
         let new = Descriptor { program, own, second, owed: AtomicUsize::new(0) };
         // The pipe keeps the page of its first byte: to give one takes no memory from now on, and
         // cannot fail.
@@ -68,18 +70,20 @@ impl Descriptor {
     /// What the program has.
     #[must_use]
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.program.as_fd()
+        self.program.unchecked()
     }
-    /// What a thread of ours waits on, whatever the program did to its own.
+    /// What a thread of ours waits on, whatever the program did to its own; `None` if the program
+    /// has closed it.
     #[must_use]
-    pub fn waits(&self) -> BorrowedFd<'_> {
-        self.second.as_ref().unwrap_or(&self.own).as_fd()
+    pub fn waits(&self) -> Option<BorrowedFd<'_>> {
+        self.second.as_ref().unwrap_or(&self.own).get()
     }
 }
 
 impl Tokens for Descriptor {
     fn give(&self) {
-        if !adverb_link::add_byte(self.own.as_fd()) {
+        // A program that has closed all its descriptors may have a file of its own there by now.
+        if self.own.get().is_some_and(|fd| !adverb_link::add_byte(fd)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -87,8 +91,8 @@ impl Tokens for Descriptor {
         let owed = self.owed.load(Ordering::Relaxed);
         if owed > 0 {
             self.owed.store(owed - 1, Ordering::Relaxed);
-        } else {
-            adverb_link::take_byte(self.waits(), self.second.is_some());
+        } else if let Some(fd) = self.waits() {
+            adverb_link::take_byte(fd, self.second.is_some());
         }
     }
 }
@@ -148,7 +152,7 @@ mod tests {
     #[test]
     fn a_program_that_closes_its_descriptor_ends_nothing() {
         for mut d in both_kinds() {
-            d.program = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap().0;
+            d.program = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap().0.into();
             d.give();
             d.take();
             assert_eq!(d.owed.load(Ordering::Relaxed), 0);

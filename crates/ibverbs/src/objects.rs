@@ -10,12 +10,12 @@ use crate::verbs::files::{FileId, close_file};
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::raw::{Flow, IndTable, Wq};
 use adverb_device::{CompChannel, CompCounter, Context, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
+use adverb_link::OwnFd;
 use adverb_sync::RawMutex;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A context. Its visible part is both tables, and its handle points to the second.
@@ -24,7 +24,7 @@ pub struct ContextObj {
     /// Where its objects have their numbers.
     pub file: FileId,
     /// `cmd_fd`, closed with it.
-    pub cmd_fd: OwnedFd,
+    pub cmd_fd: OwnFd,
 }
 
 impl Drop for ContextObj {

@@ -98,15 +98,15 @@ impl Bells {
     pub fn watch(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>, token: u64) -> io::Result<()> {
         sys::watch(&self.any, &bell.ours, token)?;
         // What a peer writes there is not for this process: only its end is looked for.
-        sys::watch_for(self.any.raw(), rope.0.raw(), 0, token)?;
-        end.map_or(Ok(()), |end| sys::watch_for(self.any.raw(), end.as_raw_fd(), libc::EPOLLIN, token))
+        sys::watch_for(self.any.own(), rope.0.own(), 0, token)?;
+        end.map_or(Ok(()), |end| sys::watch_for(self.any.own(), end.as_raw_fd(), libc::EPOLLIN, token))
     }
 
     /// The reverse. The bell breaks, so that its peer sees that nobody hears it any more.
     pub fn forget(&self, bell: &Bell, rope: &Rope, end: Option<BorrowedFd<'_>>) {
         sys::break_off(&bell.ours);
-        for fd in [Some(bell.ours.raw()), Some(rope.0.raw()), end.map(|end| end.as_raw_fd())] {
-            fd.into_iter().for_each(|fd| sys::unwatch(self.any.raw(), fd));
+        for fd in [Some(bell.ours.own()), Some(rope.0.own()), end.map(|end| end.as_raw_fd())] {
+            fd.into_iter().for_each(|fd| sys::unwatch(self.any.own(), fd));
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use adverb_sync::{Mutex, RwLock};
 
-use crate::error::User;
+use crate::error::{User, UserChanged};
 use crate::slot::Slot;
 use crate::sys::{self, Fd, FdTable, Transit};
 
@@ -33,6 +33,8 @@ pub(crate) enum Untold {
     NoOwner,
     /// The slot's name is held by this user.
     OtherUser(u32),
+    /// This process would connect as another user than the one whose the slot is.
+    Changed(UserChanged),
     /// What else the kernel says.
     Other(io::Error),
 }
@@ -46,6 +48,7 @@ impl From<Untold> for io::Error {
                 io::ErrorKind::PermissionDenied,
                 format!("its name is held by {}, who is sent nothing", User(uid)),
             ),
+            Untold::Changed(changed) => io::Error::new(io::ErrorKind::PermissionDenied, changed),
             Untold::Other(error) => error,
         }
     }
@@ -79,6 +82,9 @@ impl ConnectionId {
 pub(crate) struct Connection {
     pub(crate) fd: Fd,
     pub(crate) id: ConnectionId,
+    /// The process that listens at the other end, as this one sees it; 0 from another PID
+    /// namespace.
+    pub(crate) pid: i32,
     pub(crate) used: AtomicU64,
 }
 

@@ -16,6 +16,42 @@ impl fmt::Display for User {
     }
 }
 
+/// The process whose user has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Here,
+    /// The process with this number.
+    Peer(i32),
+}
+
+/// A process opened its device as one user and runs as another one now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserChanged {
+    pub(crate) process: Changed,
+    /// The user that opened the device.
+    pub opened: u32,
+    /// The effective user now.
+    pub now: u32,
+}
+
+impl fmt::Display for UserChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Changed::Here => f.write_str("this process")?,
+            Changed::Peer(pid) => write!(f, "process {pid} of this host")?,
+        }
+        write!(
+            f,
+            " opened the device as {} and runs as {} now, so no process of this host takes a new connection from it; \
+             open the device after the change of user (setuid, seteuid), or connect before the change",
+            User(self.opened),
+            User(self.now)
+        )
+    }
+}
+
+impl std::error::Error for UserChanged {}
+
 /// Why a link, an address or a slot could not be had.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -98,6 +134,9 @@ pub enum LinkError {
         /// The user whose process has it, where the kernel says.
         holder: Option<u32>,
     },
+    /// The process has changed its user since the link was made.
+    #[error("{0}")]
+    UserChanged(UserChanged),
     /// Any other error of the operating system.
     #[error("could not {doing}: {source}")]
     Os {
@@ -122,10 +161,11 @@ fn port_taken(
     match holders.iter().find(|holder| *holder != uid) {
         Some(&holder) => write!(
             f,
-            "{} holds it{}, there or at another address of this machine, and only programs of one user share it; have that \
-             user end the program that has it, or use a network namespace of your own",
+            "{} holds it{}, there or at another address of this machine, and only programs of one user share it (this \
+             program runs as {}); have that user end the program that has it, or use a network namespace of your own",
             User(holder),
-            if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" }
+            if holder == 0 { " (a program of root, or the kernel's own RoCE device, rdma_rxe)" } else { "" },
+            User(*uid)
         )?,
         None if holders.is_empty() => f.write_str(
             "a program of another user, a program that does not share it (SO_REUSEPORT), or the kernel's own RoCE device \

@@ -78,11 +78,12 @@ impl UdpLink {
     /// What the system said.
     pub fn share_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
         let fail = |error| LinkError::from_io("take frames of other processes", error);
+        self.check_user()?;
         let name = sys::message_socket(&self.fds).map_err(fail)?;
         // Another user may hold a name of ours; the next slot or number is as good.
         let slot = self.slots().first().copied().unwrap_or_default();
         for number in 0..64 {
-            let text = format!("{}{slot}+{number}", names_of(self.uid, interface));
+            let text = format!("{}{slot}+{number}", names_of(self.uid(), interface));
             match sys::bind(&name, &RawAddr::abstract_name(&text)) {
                 Ok(()) => return Ok(FramePort { interface, socket: None, _name: Some(name) }),
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {}
@@ -96,7 +97,7 @@ impl UdpLink {
     pub fn close_frames(&self, port: &FramePort) {
         if let Some((fd, token)) = &port.socket {
             self.frames.sockets.lock().retain(|(of, ..)| of != token);
-            sys::unwatch(self.incoming.any.raw(), fd.raw());
+            sys::unwatch(self.incoming.any.own(), fd.own());
         }
     }
 
@@ -130,10 +131,10 @@ impl UdpLink {
 
     /// The other processes of this user that take frames of an interface, by slot.
     pub fn frame_takers(&self, interface: u32) -> Vec<Slot> {
-        let common = names_of(self.uid, interface);
+        let common = names_of(self.uid(), interface);
         let mut slots = Vec::new();
         owner::each_name(|name, uid| {
-            let name = Some(name).filter(|_| uid == self.uid);
+            let name = Some(name).filter(|_| uid == self.uid());
             let slot = name.and_then(|name| name.strip_prefix(&common)?.split('+').next());
             slots.extend(slot.and_then(|slot| slot.parse::<Slot>().ok()).filter(|slot| !self.owns(*slot)));
         });

@@ -34,7 +34,7 @@ impl Fed {
     pub fn new(config: Config, addresses: &[IpAddr]) -> Result<Fed, LinkError> {
         let local_ports = LocalPorts::Any;
         let mut link = UdpLink::new(Config { port: 0, steer: false, local_ports, ..config })?;
-        link.uid = NOBODY;
+        link.user = crate::user::LinkUser::stranger(NOBODY);
         for ip in addresses {
             link.add_address(*ip, 0)?;
         }

@@ -85,7 +85,7 @@ impl UdpLink {
     /// Ends the watch of a connection before it is closed: a child of the program may still have
     /// the socket.
     fn unwatch(&self, fd: &Fd) {
-        sys::unwatch(self.incoming.any.raw(), fd.raw());
+        sys::unwatch(self.incoming.any.own(), fd.own());
     }
 
     /// Connects to the owner of a slot unless that has been done.
@@ -95,8 +95,8 @@ impl UdpLink {
     }
 
     fn connect(&self, slot: Slot) -> Result<Arc<Connection>, Untold> {
-        let name = slot::slot_name(self.uid, slot);
-        let fd = self.prove_owner(&name)?;
+        let name = slot::slot_name(self.uid(), slot);
+        let (fd, pid) = self.prove_process(&name)?;
         crate::address::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
         let mut connections = self.outgoing.connections.write();
         if let Some(connection) = connections.get(&slot) {
@@ -115,17 +115,22 @@ impl UdpLink {
         }
         // Nothing ever comes back on it but its end, at which it is closed: processes that come and
         // go leave nothing.
-        let any = self.incoming.any.raw();
-        sys::watch_for(any, fd.raw(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
+        let any = self.incoming.any.own();
+        sys::watch_for(any, fd.own(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
         let id = ConnectionId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
-        let connection = Arc::new(Connection { fd, id, used: AtomicU64::new(0) });
+        let connection = Arc::new(Connection { fd, id, pid, used: AtomicU64::new(0) });
         connections.insert(slot, connection.clone());
         Ok(connection)
     }
 
-    /// A connection to who listens at a name, if it is a process of the own user.
+    /// A connection to the process that listens at a name, if it is of the own user.
     pub(crate) fn prove_owner(&self, name: &str) -> Result<Fd, Untold> {
-        if !self.tells_users_apart {
+        self.prove_process(name).map(|(fd, _)| fd)
+    }
+
+    /// The same with the number of the process.
+    fn prove_process(&self, name: &str) -> Result<(Fd, i32), Untold> {
+        if !self.tells_users_apart() {
             return Err(Untold::NoOwner);
         }
         let fd = sys::message_socket(&self.fds).map_err(Untold::Other)?;
@@ -135,14 +140,17 @@ impl UdpLink {
                 // It takes no connections just now; if it is one of ours.
                 Some(libc::EAGAIN) => {
                     let mut users = owner::holders(|held| held == name).into_keys();
-                    return Err(users.find(|uid| *uid != self.uid).map_or(Untold::Full, Untold::OtherUser));
+                    return Err(users.find(|uid| *uid != self.uid()).map_or(Untold::Full, Untold::OtherUser));
                 }
                 // Nobody; or somebody who does not listen, or not for this.
                 _ => return Err(Untold::NoOwner),
             }
         }
-        match owner::prove(&fd, self.uid).map_err(Untold::Other)? {
-            Proof::Own(_) => Ok(fd),
+        match owner::prove(&fd, self.uid()).map_err(Untold::Other)? {
+            // The other end sees the connection all the same, and learns of the change by that.
+            Proof::Own(pid) => {
+                self.changed_user().map_or(Ok((fd, pid)), |changed| Err(Untold::Changed(changed)))
+            }
             Proof::OtherUser(uid) => {
                 add(&self.counters.handover_refused_other_user, 1);
                 Err(Untold::OtherUser(uid))
@@ -152,8 +160,8 @@ impl UdpLink {
 
     /// The user that holds a slot's name, if it is another one.
     pub(crate) fn other_owner(&self, slot: Slot) -> Option<u32> {
-        let name = slot::slot_name(self.uid, slot);
-        owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid)
+        let name = slot::slot_name(self.uid(), slot);
+        owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid())
     }
 
     /// Takes what other processes of this user sent.
@@ -285,8 +293,11 @@ impl UdpLink {
                     _ => return self.socket_failed("accept another process of this host", &error),
                 },
             };
-            let proof = owner::prove(&fd, self.uid).ok().filter(|_| self.tells_users_apart);
+            let proof = owner::prove(&fd, self.uid()).ok().filter(|_| self.tells_users_apart());
             let Some(Proof::Own(pid)) = proof else {
+                if let (Some(Proof::OtherUser(uid)), Ok((_, pid))) = (proof, sys::peer(&fd)) {
+                    self.remember_sent_away(pid, uid);
+                }
                 let before = self.counters.handover_drop_other_user.fetch_add(1, Relaxed);
                 if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
@@ -296,6 +307,7 @@ impl UdpLink {
                 }
                 continue;
             };
+            self.forget_sent_away(pid);
             if taking.connections.len() >= MOST
                 && let Some(idle) =
                     taking.connections.values_mut().filter(|l| !l.leaving).min_by_key(|l| l.used)

@@ -50,8 +50,8 @@ impl UdpLink {
     /// process sees it, 0 for all of other PID namespaces.
     pub fn is_held_by(&self, slot: Slot, pid: i32) -> bool {
         let held = self
-            .prove_owner(&slot_name(self.uid, slot))
-            .and_then(|fd| owner::prove(&fd, self.uid).map_err(Untold::Other));
+            .prove_owner(&slot_name(self.uid(), slot))
+            .and_then(|fd| owner::prove(&fd, self.uid()).map_err(Untold::Other));
         matches!(held, Ok(Proof::Own(holder)) if holder == pid)
     }
 

@@ -44,6 +44,7 @@ mod error;
 mod everywhere;
 mod failures;
 pub mod faults;
+mod follow;
 mod frame_queue;
 mod frames;
 #[doc(hidden)]
@@ -71,13 +72,14 @@ mod sys;
 mod transmit;
 mod types;
 mod udp;
+mod user;
 
 pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use buffers::RxBuffers;
 pub use capture::Capture;
 pub use connection::ConnectionId;
 pub use detection::{Detection, unusable_addresses};
-pub use error::{LinkError, User};
+pub use error::{LinkError, User, UserChanged};
 pub use everywhere::port_of_others;
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;
@@ -93,7 +95,7 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    Transit, Uncancelled, add_byte, add_token, chosen, drop_transit_after_fork, end_connection,
+    OwnFd, Transit, Uncancelled, add_byte, add_token, chosen, drop_transit_after_fork, end_connection,
     has_capabilities, note_transit_before_fork, process_end, short_slices, signals_restart, take_byte,
     wait_readable,
 };

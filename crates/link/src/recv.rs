@@ -365,7 +365,7 @@ impl UdpLink {
     /// none, or if the prober is gone.
     fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
-            .filter(|probe| probe.uid == self.uid && same_host(&packet.src, &packet.dst));
+            .filter(|probe| probe.uid == self.uid() && same_host(&packet.src, &packet.dst));
         let Some(probe) = probe else { return false };
         let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
         let answer = message::answer(probe.nonce, probe.index, &slots);

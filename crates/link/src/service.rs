@@ -86,9 +86,10 @@ impl UdpLink {
         shared: bool,
     ) -> Result<ServiceClaim, LinkError> {
         const DOING: &str = "bind a service";
+        self.check_user()?;
         let fail = |error| LinkError::from_io(DOING, error);
         let taken = |holder| LinkError::ServiceTaken { service, at, holder };
-        let common = claims_of(self.uid, service);
+        let common = claims_of(self.uid(), service);
         let mut name = format!("{common}{}", place(at));
         if shared {
             let slot = self.slots().first().copied().unwrap_or_default();
@@ -127,10 +128,11 @@ impl UdpLink {
     /// said.
     pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LinkError> {
         const DOING: &str = "listen for a service";
+        self.check_user()?;
         let fail = |error| LinkError::from_io(DOING, error);
         let (service, at) = (claim.service, claim.at);
         let fd = Arc::new(sys::message_socket(&self.fds).map_err(fail)?);
-        let name = listener_name(self.uid, service, at);
+        let name = listener_name(self.uid(), service, at);
         if let Err(error) = sys::bind(&fd, &RawAddr::abstract_name(&name)) {
             if error.raw_os_error() != Some(libc::EADDRINUSE) {
                 return Err(fail(error));
@@ -151,14 +153,14 @@ impl UdpLink {
         if let Some(at) = listening.iter().position(|(token, _)| *token == index.0) {
             let (_, fd) = listening.swap_remove(at);
             drop(listening);
-            sys::unwatch(self.incoming.any.raw(), fd.raw());
+            sys::unwatch(self.incoming.any.own(), fd.own());
         }
     }
 
     /// Gives a MAD to the process that listens for a service at an address, or at all.
     pub fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
         for at in [Some(at), None] {
-            let told = self.prove_owner(&listener_name(self.uid, service, at)).and_then(|connection| {
+            let told = self.prove_owner(&listener_name(self.uid(), service, at)).and_then(|connection| {
                 let (header, packet) = message_of(packet);
                 sys::send_local(&connection, &[&header, &packet], &[]).map(drop).map_err(Untold::Other)
             });
@@ -168,7 +170,7 @@ impl UdpLink {
                     return Delivery::Done;
                 }
                 Err(Untold::Full) => return Delivery::Full,
-                Err(Untold::NoOwner | Untold::OtherUser(_) | Untold::Other(_)) => {}
+                Err(Untold::NoOwner | Untold::OtherUser(_) | Untold::Changed(_) | Untold::Other(_)) => {}
             }
         }
         Delivery::NoOwner
@@ -197,10 +199,10 @@ impl UdpLink {
 
     /// Gives a packet that names no process to every other process of this user.
     pub fn tell_everybody(&self, packet: &RxPacket<'_>) {
-        let common = format!("adverb-{}-", self.uid);
+        let common = format!("adverb-{}-", self.uid());
         let mut slots: Vec<Slot> = Vec::new();
         owner::each_name(|name, uid| {
-            let name = Some(name).filter(|_| uid == self.uid);
+            let name = Some(name).filter(|_| uid == self.uid());
             slots.extend(name.and_then(|name| name.strip_prefix(&common)?.parse::<Slot>().ok()));
         });
         for slot in slots {

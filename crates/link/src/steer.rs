@@ -193,8 +193,11 @@ impl UdpLink {
     /// A hint only, so that two do not measure what the other changes: another user that holds the
     /// name is not waited for.
     fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Option<Fd>> {
+        if self.changed_user().is_some() {
+            return Ok(None);
+        }
         let fd = sys::message_socket(&self.fds)?;
-        let name = format!("adverb-{}-steer-{}", self.uid, socket.local);
+        let name = format!("adverb-{}-steer-{}", self.uid(), socket.local);
         let address = RawAddr::abstract_name(&name);
         let until = Instant::now() + LOCK_WAIT;
         let mut holds: Option<Fd> = None;
@@ -216,7 +219,7 @@ impl UdpLink {
                     // Between its two calls, or gone by now; or there for nothing but to be in the
                     // way.
                     Err(error) => {
-                        if let Some(uid) = holder(&error, &name, self.uid)
+                        if let Some(uid) = holder(&error, &name, self.uid())
                             && !self.steer_warned.swap(true, Relaxed)
                         {
                             log::warn!(
@@ -246,7 +249,7 @@ impl UdpLink {
         meanwhile: Meanwhile<'_>,
     ) -> io::Result<Vec<Responder>> {
         let nonce = nonce();
-        let probe = |index: u32| Probe { nonce, index, uid: self.uid };
+        let probe = |index: u32| Probe { nonce, index, uid: self.uid() };
         let answers = sys::message_socket(&self.fds)?;
         sys::bind(&answers, &RawAddr::abstract_name(&probe(0).reply_name()))?;
         sys::listen(&answers, MAX_MEMBERS as i32)?;
@@ -293,7 +296,7 @@ impl UdpLink {
         // Who connects has sent its answer by the time that it is taken, or sends none that counts.
         // A few at a time: another user may connect faster than it is sent away.
         for member in (0..MAX_ANSWERS).map_while(|_| sys::accept(&self.fds, answers).ok()) {
-            if !matches!(owner::prove(&member, self.uid), Ok(Proof::Own(_))) {
+            if !matches!(owner::prove(&member, self.uid()), Ok(Proof::Own(_))) {
                 add(&self.counters.handover_drop_other_user, 1);
                 continue;
             }

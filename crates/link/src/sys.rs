@@ -26,6 +26,7 @@ pub(crate) use datagram::{
 };
 pub(crate) use ending::close_received;
 pub use ending::end_connection;
+pub use fd::OwnFd;
 pub(crate) use fd::{FD_LIMIT, Fd, FdTable};
 pub(crate) use group::{join_group, multicast_interface, no_groups};
 pub(crate) use local::{
@@ -37,8 +38,8 @@ pub(crate) use options::{
     Insn, attach_filter, attach_reuseport, get_option, kernel_drops, set_option, udp_socket,
 };
 pub(crate) use packet::{packet_socket, recv_frame, send_frame};
-pub(crate) use process::effective_uid;
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
+pub(crate) use process::{effective_uid, only_uid};
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub(crate) use wait::poll;
 pub use wait::{add_byte, add_token, take_byte};

@@ -24,12 +24,12 @@ use crate::faults::Faults;
 use crate::frame_queue::Frames;
 use crate::message::{self, Greeting};
 use crate::own_addresses::OwnAddresses;
-use crate::owner;
 use crate::packet::{Envelope, OwnedPacket, RxPacket};
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
 use crate::sys::{self, FdTable};
 use crate::types::{AddrIndex, Config, Delivery, FdKind, Route};
+use crate::user::LinkUser;
 
 /// Most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;
@@ -64,15 +64,13 @@ impl Sockets {
 /// Every method takes `&self` and may be called from any thread.
 pub struct UdpLink {
     pub(crate) config: Config,
-    pub(crate) uid: u32,
+    pub(crate) user: LinkUser,
     pub(crate) fds: Arc<FdTable>,
     pub(crate) counters: Counters,
     /// There are faults or a capture: packets that arrive take the long way.
     pub(crate) tapped: bool,
     pub(crate) faults: Option<Faults>,
     pub(crate) capture: Option<Arc<Capture>>,
-    /// The kernel tells this process its own user from all others.
-    pub(crate) tells_users_apart: bool,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) services: Services,
@@ -81,7 +79,7 @@ pub struct UdpLink {
     /// Kinds of errors that have been said.
     pub(crate) said: Said,
     everywhere: Everywhere,
-    sockets: RwLock<Arc<Sockets>>,
+    pub(crate) sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
     own: [AtomicU64; (1 << SLOT_BITS) / 64],
     pub(crate) greetings: Mutex<Vec<Greeting>>,
@@ -114,19 +112,11 @@ impl UdpLink {
         let fds = FdTable::new();
         let incoming =
             Incoming::new(&fds).map_err(|error| LinkError::from_io("watch the slots' connections", error))?;
-        let tells_users_apart = owner::users_can_be_told_apart();
-        if !tells_users_apart {
-            log::warn!(
-                "this process runs as the user that stands for all unknown ones in its user namespace, so it cannot tell its own \
-                 processes from those of others: packets between processes of this host go over the network only; run it as another user"
-            );
-        }
         let link = UdpLink {
             tapped: faults.is_some() || config.capture.is_some(),
             faults,
             capture: config.capture.clone(),
-            uid: sys::effective_uid(),
-            tells_users_apart,
+            user: LinkUser::current(),
             outgoing: Outgoing::default(),
             incoming,
             services: Services::default(),
@@ -165,11 +155,12 @@ impl UdpLink {
     /// # Errors
     /// As [`SlotClaim::claim`].
     pub fn claim_slot(&self) -> Result<Slot, LinkError> {
+        self.check_user()?;
         let mut sockets = self.sockets.write();
         let seed = self.config.seed.wrapping_add(sockets.claims.len() as u64);
         let claim = Arc::new(SlotClaim::claim_in(&self.fds, seed)?);
         let slot = claim.slot();
-        self.own[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Relaxed);
+        self.own_slot(slot);
         let mut next = Sockets::clone(&sockets);
         next.claims.push(claim.clone());
         *sockets = Arc::new(next);
@@ -178,6 +169,14 @@ impl UdpLink {
             .map_err(|error| LinkError::from_io("watch a slot's connections", error))?;
         sockets.addresses.iter().flatten().for_each(|socket| self.want_steering(socket));
         Ok(slot)
+    }
+
+    pub(crate) fn own_slot(&self, slot: Slot) {
+        self.own[usize::from(slot) / 64].fetch_or(1 << (slot % 64), Relaxed);
+    }
+
+    pub(crate) fn disown(&self, slot: Slot) {
+        self.own[usize::from(slot) / 64].fetch_and(!(1 << (slot % 64)), Relaxed);
     }
 
     /// The slots claimed, the first one first.

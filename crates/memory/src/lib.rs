@@ -42,6 +42,7 @@ mod room;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod text;
 mod word;
 
 pub use check::{MemoryCheckError, check_memory};

@@ -1,6 +1,6 @@
 //! What the kernel has mapped where: one mapping at a time by `PROCMAP_QUERY` (Linux 6.11), or all
 //! of `/proc/self/maps` read, before that.
-use crate::sys;
+use crate::{sys, text};
 use nix::errno::Errno;
 use std::fs::File;
 use std::io;
@@ -153,11 +153,11 @@ impl Maps {
         // are no more to be had.
         let opened = sys::open(c"/proc/self/maps");
         let fd = opened.unwrap_or(self.own_fd());
-        let result = lines_of(fd, &mut each);
+        let result = text::lines_of::<1024>(fd, &mut |line| parse_line(line).is_none_or(|vma| each(&vma)));
         if let Ok(fd) = opened {
             sys::close(fd);
         }
-        result
+        Ok(result?)
     }
 
     fn ask(&self, addr: u64, flags: u64) -> io::Result<Option<Vma>> {
@@ -181,41 +181,7 @@ impl Maps {
     }
 }
 
-/// See [`Maps::lines`].
-fn lines_of(fd: RawFd, each: &mut impl FnMut(&Vma) -> bool) -> io::Result<()> {
-    // More than the longest line.
-    let mut text = [0; 8192];
-    let (mut len, mut at) = (0, 0);
-    loop {
-        // SAFETY: into the rest of the array.
-        match unsafe {
-            let room = (text.len() - len) as u64;
-            sys::transfer(libc::SYS_pread64, fd, text[len..].as_mut_ptr() as u64, room, at)
-        } {
-            Ok(0) => return Ok(()),
-            Ok(n) => (len, at) = (len + n as usize, at + n),
-            Err(Errno::EINTR) => continue,
-            Err(error) => return Err(error.into()),
-        }
-        let whole = text[..len].iter().rposition(|b| *b == b'\n').map_or(0, |last| last + 1);
-        for vma in parse(&text[..whole]) {
-            if !each(&vma) {
-                return Ok(());
-            }
-        }
-        text.copy_within(whole..len, 0);
-        len -= whole;
-        if len == text.len() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-    }
-}
-
-/// The lines of `/proc/PID/maps`.
-fn parse(text: &[u8]) -> impl Iterator<Item = Vma> {
-    text.split(|b| *b == b'\n').filter_map(parse_line)
-}
-
+/// A line of `/proc/PID/maps`; what comes behind the inode may be cut off.
 fn parse_line(line: &[u8]) -> Option<Vma> {
     let mut fields = line.splitn(6, |b| *b == b' ');
     let mut field = || fields.next().and_then(|f| std::str::from_utf8(f).ok());

@@ -2,71 +2,135 @@
 //! in.
 //!
 //! Pages of a file in memory come when they are touched, and what the machine cannot hold then ends
-//! some process by the OOM killer. So whoever makes such memory asks here first (MEM-5).
-use std::fs;
-use std::path::{Path, PathBuf};
+//! some process by the OOM killer. So code that makes such memory asks here first (MEM-5).
+//!
+//! A fork asks too, so nothing here allocates.
+use crate::text::{self, Path, number};
+use std::ffi::CStr;
+
+/// Where the kernel shows control groups.
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Bytes that can be had now, as far as the kernel says.
 pub(crate) fn available() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine(&text, is_strict()));
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = groups.lines().filter_map(|line| tightest(line, Path::new("/sys/fs/cgroup"))).min();
-    machine.unwrap_or(u64::MAX).min(group.unwrap_or(u64::MAX))
+    let machine = Machine::of(c"/proc/meminfo").left(is_strict());
+    let mut group = u64::MAX;
+    let _ = text::lines(c"/proc/self/cgroup", |line| {
+        let left = std::str::from_utf8(line).ok().and_then(|line| tightest(line, GROUPS));
+        group = group.min(left.unwrap_or(u64::MAX));
+        true
+    });
+    machine.unwrap_or(u64::MAX).min(group)
 }
 
 /// Does the kernel set memory aside for each private mapping, and promise no more than it has
-/// (`vm.overcommit_memory` = 2)? For sparse files it does not, and who touches a page that cannot
-/// be had gets a signal.
+/// (`vm.overcommit_memory` = 2)? For sparse files it does not, and a thread that touches a page
+/// that cannot be had gets a signal.
 pub(crate) fn is_strict() -> bool {
-    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "2")
+    text::first_line(c"/proc/sys/vm/overcommit_memory", number) == Some(2)
 }
 
-/// `MemAvailable` and free swap, in bytes; where memory is set aside no more than is left of that.
-fn machine(text: &str, strict: bool) -> Option<u64> {
-    let field = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    let there = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));
-    let promised = field("CommitLimit:").zip(field("Committed_AS:")).filter(|_| strict);
-    Some(promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))))
+/// What `/proc/meminfo` says, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Machine {
+    available: Option<u64>,
+    swap: Option<u64>,
+    /// What may be promised to mappings, and what was.
+    limit: Option<u64>,
+    promised: Option<u64>,
 }
 
-/// What a line of `/proc/self/cgroup` leaves: the least of its group and of all above it.
-fn tightest(line: &str, root: &Path) -> Option<u64> {
+impl Machine {
+    fn of(path: &CStr) -> Machine {
+        let mut found = Machine::default();
+        let _ = text::lines(path, |line| {
+            found.note(line);
+            true
+        });
+        found
+    }
+
+    fn note(&mut self, line: &[u8]) {
+        let Some((name, value)) = std::str::from_utf8(line).ok().and_then(|line| line.split_once(':')) else {
+            return;
+        };
+        let place = match name {
+            "MemAvailable" => &mut self.available,
+            "SwapFree" => &mut self.swap,
+            "CommitLimit" => &mut self.limit,
+            "Committed_AS" => &mut self.promised,
+            _ => return,
+        };
+        *place = value.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()?.checked_mul(1024));
+    }
+
+    /// `MemAvailable` and free swap; where memory is set aside no more than is left of that.
+    fn left(self, strict: bool) -> Option<u64> {
+        let there = self.available?.saturating_add(self.swap.unwrap_or(0));
+        let promised = self.limit.zip(self.promised).filter(|_| strict);
+        Some(promised.map_or(there, |(limit, set_aside)| there.min(limit.saturating_sub(set_aside))))
+    }
+}
+
+/// What a line of `/proc/self/cgroup` leaves: the least of its group and of all above it. `groups`
+/// is where the kernel shows them.
+fn tightest(line: &str, groups: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (controllers, path) = (fields.nth(1)?, fields.next()?);
-    let (root, limit, usage): (PathBuf, _, _) = if controllers.is_empty() {
-        let unified = root.join("unified");
-        (if unified.is_dir() { unified } else { root.to_owned() }, "memory.max", "memory.current")
+    let (root, limit, usage) = if controllers.is_empty() {
+        let unified = Path::of(format_args!("{groups}/unified"))?;
+        let root = if exists(&unified) { unified } else { Path::of(format_args!("{groups}"))? };
+        (root, "memory.max", "memory.current")
     } else if controllers.split(',').any(|name| name == "memory") {
-        (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+        (Path::of(format_args!("{groups}/memory"))?, "memory.limit_in_bytes", "memory.usage_in_bytes")
     } else {
         return None;
     };
-    let inside = root.join(path.trim_start_matches('/'));
+    let root = root.as_str();
+    let inside = Path::of(format_args!("{root}/{}", path.trim_start_matches('/')));
     // In a container the path may be that of the host, while the group itself is the root.
-    let own = if inside.is_dir() { inside } else { root.clone() };
-    own.ancestors().take_while(|dir| dir.starts_with(&root)).filter_map(|dir| left(dir, limit, usage)).min()
+    let inside = inside.filter(exists);
+    let mut group = inside.map_or_else(|| Path::of(format_args!("{root}")), Some)?;
+    let mut least = None::<u64>;
+    loop {
+        let left = left(&group, limit, usage);
+        least = least.into_iter().chain(left).min();
+        if !group.ascend(root.len()) {
+            return least;
+        }
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    crate::sys::open(path.as_c_str()).map(crate::sys::close).is_ok()
 }
 
 /// What a group has left: its limit, less what it uses and cannot give back.
 fn left(group: &Path, limit: &str, usage: &str) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+    let at = |name: &str| Path::of(format_args!("{}/{name}", group.as_str()));
+    let of = |name: &str| text::first_line(at(name)?.as_c_str(), number);
     // "max" is no number: no limit.
-    let limit = number(limit)?;
-    let used = number(usage)?;
-    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let reclaimable = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("total_inactive_file ").or(line.strip_prefix("inactive_file ")))
-        .and_then(|n| n.trim().parse::<u64>().ok());
+    let limit = of(limit)?;
+    let used = of(usage)?;
+    let mut reclaimable = None;
+    let _ = text::lines(at("memory.stat")?.as_c_str(), |line| {
+        let names: [&[u8]; 2] = [b"total_inactive_file ", b"inactive_file "];
+        reclaimable = names.iter().find_map(|name| line.strip_prefix(*name)).and_then(number);
+        reclaimable.is_none()
+    });
     Some(limit.saturating_sub(used.saturating_sub(reclaimable.unwrap_or(0))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    fn machine(text: &str, strict: bool) -> Option<u64> {
+        let mut found = Machine::default();
+        text.lines().for_each(|line| found.note(line.as_bytes()));
+        found.left(strict)
+    }
 
     #[test]
     fn the_machine_says_what_is_left() {
@@ -84,19 +148,19 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("adverb-room-{}", std::process::id()));
         let group = dir.join("memory/outer/inner");
         fs::create_dir_all(&group).unwrap();
-        let put = |at: &Path, name: &str, text: &str| fs::write(at.join(name), text).unwrap();
+        let put = |at: &std::path::Path, name: &str, text: &str| fs::write(at.join(name), text).unwrap();
         put(&group, "memory.limit_in_bytes", "9223372036854771712\n");
         put(&group, "memory.usage_in_bytes", "500\n");
         let outer = dir.join("memory/outer");
         put(&outer, "memory.limit_in_bytes", "1000\n");
         put(&outer, "memory.usage_in_bytes", "900\n");
         put(&outer, "memory.stat", "cache 3\ninactive_file 7\ntotal_inactive_file 50\n");
-        assert_eq!(tightest("4:memory:/outer/inner", &dir), Some(107));
+        assert_eq!(tightest("4:memory:/outer/inner", dir.to_str().unwrap()), Some(107));
         put(&outer, "memory.stat", "total_inactive_file 50\n");
-        assert_eq!(tightest("4:memory:/outer/inner", &dir), Some(150));
+        assert_eq!(tightest("4:memory:/outer/inner", dir.to_str().unwrap()), Some(150));
         put(&outer, "memory.limit_in_bytes", "800\n");
-        assert_eq!(tightest("4:memory:/outer/inner", &dir), Some(0));
-        assert_eq!(tightest("3:cpuset:/outer", &dir), None);
+        assert_eq!(tightest("4:memory:/outer/inner", dir.to_str().unwrap()), Some(0));
+        assert_eq!(tightest("3:cpuset:/outer", dir.to_str().unwrap()), None);
         fs::remove_dir_all(&dir).unwrap();
     }
 }

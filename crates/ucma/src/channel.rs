@@ -126,7 +126,7 @@ impl Channel {
 }
 
 fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
-    let own = descriptor.waits();
+    let own = descriptor.waits().ok_or(Errno::EBADF)?;
     match adverb_link::wait_readable([own, own], None) {
         Ok(()) => Ok(()),
         Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {

@@ -11,7 +11,6 @@ use adverb_link::{AddrIndex, Detection, InterfaceNews, LinkError, unusable_addre
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A call waits no longer. With the kernel's defaults detection takes two seconds at most.
@@ -45,6 +44,11 @@ impl Node {
     }
 
     fn try_open_address(&self, ip: IpAddr, scope_id: u32) -> Result<Result<AddrIndex, LinkError>, Error> {
+        if !self.mads.has_handler()
+            && let Err(e) = self.qps.before_first(|| self.link.follow_user())
+        {
+            return Ok(Err(e));
+        }
         let mut open = self.addresses.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
             return Ok(Ok(*index));
@@ -106,9 +110,9 @@ impl Node {
         let until = Instant::now() + LONGEST;
         let news = InterfaceNews::new().ok();
         while is_under_way(addresses) && Instant::now() < until {
-            match &news {
-                Some(news) => {
-                    let mut fds = [PollFd::new(news.as_fd(), PollFlags::POLLIN)];
+            match news.as_ref().and_then(|news| Some((news, news.fd()?))) {
+                Some((news, fd)) => {
+                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
                     // An error is as good as no news.
                     if poll(&mut fds, PollTimeout::from(PACE)).is_ok() {
                         news.take();

@@ -5,11 +5,14 @@
 //! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
 //! count of which the kernel says the same, so that no process is taken for another (TRU-3).
 use super::Node;
+use crate::error::Error;
 use crate::host::{Given, HandshakeFds, Lanes, MTU, Peer};
 use adverb_link::shm::Consumer;
 use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot, Transit};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,23 +32,47 @@ const ASKED: usize = 64;
 impl Node {
     /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it
     /// if it is not known yet, and waits for its answer.
-    pub(crate) fn peer_of(&self, ip: std::net::IpAddr, qpn: u32) -> Option<Arc<Peer>> {
-        let lanes = self.lanes.as_ref()?;
-        let slot = adverb_link::slot_of_qpn(qpn)?;
-        if !self.is_own_address(ip) {
-            return None;
+    ///
+    /// # Errors
+    /// EPERM if the queue pair is of another process of this host, and this process or that one has
+    /// changed its user: no new connection can be made between them.
+    pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
+        let Some(slot) = adverb_link::slot_of_qpn(qpn).filter(|_| self.is_own_address(ip)) else {
+            return Ok(None);
+        };
+        let lanes = self.lanes.as_ref();
+        if let Some(peer) = lanes.and_then(|lanes| self.known_peer(lanes, slot)) {
+            return Ok(Some(peer));
         }
-        if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
-            if !peer.has_ended() {
-                return Some(peer);
+        if self.link().owns(slot) {
+            return Ok(lanes.and_then(|lanes| self.own_peer(lanes)));
+        }
+        if let Some(changed) = self.link().changed_user() {
+            return Err(Error::new(Errno::EPERM, changed.to_string()));
+        }
+        let peer = lanes.and_then(|lanes| self.meet(lanes, slot));
+        match self.link().changed_owner(slot).filter(|_| peer.is_none()) {
+            Some(changed) => {
+                log::error!("{changed}");
+                Err(Error::new(Errno::EPERM, changed.to_string()))
             }
+            None => Ok(peer),
+        }
+    }
+
+    fn known_peer(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+        let peer = lanes.known(slot).filter(|p| !p.is_gone())?;
+        if peer.has_ended() {
             // Its slot may be another's by now, before the background thread has come to see its
             // end.
             self.see_end(&peer);
+            return None;
         }
-        if self.link().owns(slot) {
-            return self.own_peer(lanes);
-        }
+        Some(peer)
+    }
+
+    /// Greets the process of a slot, unless it has refused, and waits for its answer.
+    fn meet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
         if lanes.refuses(slot) {
             return None;
         }
@@ -89,7 +116,7 @@ impl Node {
         let (ring, fd) = Consumer::create().map_err(io::Error::other)?;
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
         let tables = lanes.tables.borrow().ok_or(io::ErrorKind::NotConnected)?;
-        let fds = [fd.as_fd(), rope, tables, lanes.file.fd()];
+        let fds = [fd.as_fd(), rope, tables, lanes.file.fd()?];
         let connection = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
         Ok((connection, ring))
     }
@@ -135,7 +162,7 @@ impl Node {
                 return lanes.known(slot).filter(|p| !p.is_gone());
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || lanes.refuses(slot) {
+            if left.is_zero() || lanes.refuses(slot) || self.link().changed_owner(slot).is_some() {
                 break;
             }
             let mut fds = [PollFd::new(self.packets_fd(), PollFlags::POLLIN)];

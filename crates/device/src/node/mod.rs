@@ -16,7 +16,6 @@ use adverb_memory::Life;
 use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -56,6 +55,7 @@ mod sleep;
 mod tests;
 mod thread;
 mod timers;
+mod wake;
 
 use backlog::Backlog;
 use clock::Clocks;
@@ -78,6 +78,7 @@ pub(crate) use rendezvous::make_room;
 pub use ring::{PlainData, PlainPost};
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};
+use wake::Wake;
 
 /// The engine of a process.
 pub struct Node {
@@ -87,7 +88,7 @@ pub struct Node {
     link: UdpLink,
     epoll: Epoll,
     /// Wakes the background thread.
-    wake: EventFd,
+    wake: Wake,
     qps: Numbers,
     registry: Registry,
     pub(crate) keys: RwLock<KeyTable>,
@@ -253,7 +254,7 @@ impl Node {
         });
         let link = UdpLink::new(config).map_err(from_link)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        let wake = Wake::new()?;
         let node = Arc::new(Node {
             life,
             clocks: Clocks::start(),
@@ -351,6 +352,10 @@ impl Node {
 
     /// Has epoll watch every descriptor of the link.
     fn watch(&self) -> Result<(), Error> {
+        // An epoll of the program's own may be under the number of ours.
+        if self.wake.fd().is_none() {
+            return Err(Error::new(Errno::EBADF, "the program has closed the descriptors of an open device"));
+        }
         let mut result = Ok(());
         self.link.for_each_fd(&mut |_: FdKind, fd: BorrowedFd<'_>| {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
@@ -384,7 +389,7 @@ impl Node {
 
     /// Wakes the background thread, so that it looks at the timers again.
     pub(crate) fn wake_thread(&self) {
-        adverb_link::add_token(self.wake.as_fd());
+        self.wake.wake();
     }
 
     /// Readable when packets have arrived: for a thread that waits for an event and drives progress
@@ -419,7 +424,7 @@ pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
         LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
-        LinkError::PermissionDenied { .. } => Errno::EPERM,
+        LinkError::PermissionDenied { .. } | LinkError::UserChanged(_) => Errno::EPERM,
         LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
         LinkError::OutOfMemory { .. } => Errno::ENOMEM,
         LinkError::NoFreeSlot { .. } => Errno::EUSERS,

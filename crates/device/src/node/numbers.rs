@@ -50,6 +50,12 @@ impl Numbers {
         Numbers { inner: RwLock::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
     }
 
+    /// Calls `then` if no number was given yet, and gives none meanwhile.
+    pub(super) fn before_first<E>(&self, then: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let inner = self.inner.write();
+        if inner.slots.is_empty() { then() } else { Ok(()) }
+    }
+
     /// Finds a free number, claiming a further slot when all are full, and enters what `make` makes
     /// for it. Answers that, and whether it claimed one, whose socket is new.
     pub(super) fn insert<O: Owner>(

@@ -1,7 +1,7 @@
 //! The objects of a process by their numbers.
-use super::Node;
 use super::queue_pair::{AnyQp, Owner, QueuePair};
 use super::timers::TimedQueue;
+use super::{Node, quiet_from_link};
 use crate::error::Error;
 use adverb_engine::PdId;
 use adverb_sync::{Mutex, RwLock};
@@ -47,6 +47,9 @@ impl Node {
         &self,
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
+        if !self.mads.has_handler() {
+            self.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_link)?;
+        }
         let (qp, claimed) = self.qps.insert(&self.link, make).inspect_err(|_| {
             // A slot may have been claimed for it.
             let _ = self.watch();

@@ -30,6 +30,8 @@ const LONGEST_SPIN: Duration = Duration::from_millis(1);
 const SLICE: Duration = Duration::from_micros(100);
 /// Pace of trying again what another process had no room for.
 const RETRY: Duration = Duration::from_micros(100);
+/// Pace of the thread where the program has closed the descriptors of an open device.
+const LOST: Duration = Duration::from_millis(10);
 /// Pace of link upkeep while packets go astray.
 const UPKEEP: Duration = Duration::from_millis(100);
 
@@ -194,12 +196,19 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
         node.policy.set_thread(Thread::Awake);
         return Some(false);
     }
-    let news = node.news.as_ref();
+    let news = node.news.as_ref().and_then(InterfaceNews::fd);
+    let Some(wake) = node.wake.fd() else {
+        // The program has closed the descriptors of an open device: there is nothing to wait on.
+        drop(asleep);
+        std::thread::sleep(LOST);
+        node.policy.set_thread(Thread::Awake);
+        return (!node.is_lost()).then_some(false);
+    };
     let mut fds = [
-        PollFd::new(node.wake.as_fd(), PollFlags::POLLIN),
+        PollFd::new(wake, PollFlags::POLLIN),
         // Without news the first one again, of which nothing is asked.
         PollFd::new(
-            news.map_or(node.wake.as_fd(), |news| news.as_fd()),
+            news.unwrap_or(wake),
             if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
         ),
         PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
@@ -214,7 +223,7 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
         return None;
     }
     if matches!(result, Ok(n) if n > 0) {
-        let _ = node.wake.read();
+        node.wake.take();
     }
     if let Err(e) = result
         && e != Errno::EINTR

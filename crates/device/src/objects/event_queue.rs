@@ -259,7 +259,8 @@ impl<T> EventQueue<T> {
                 }
             };
             let asleep = node.map(Node::sleeps);
-            let own = self.list.tokens.waits();
+            // The program has closed all its descriptors: no event comes by them any more.
+            let own = self.list.tokens.waits().ok_or(Errno::EBADF)?;
             let fds = [own, node.map_or(own, Node::packets_fd)];
             // A thread cancelled there leaves its announcement behind, which others then ring for
             // in vain.

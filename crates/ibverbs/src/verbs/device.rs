@@ -198,7 +198,7 @@ pub(super) fn make_context(
     // SAFETY: only the address is taken, within the slot.
     let handle = unsafe { &raw mut (*place.handle()).context };
     let origin = Origin { context: handle, file: file.number(), handle: 0 };
-    place.fill(table, ContextObj { context, file, cmd_fd }, origin);
+    place.fill(table, ContextObj { context, file, cmd_fd: cmd_fd.into() }, origin);
     Ok(handle)
 }
 

@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +27,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use adverb_sync::Mutex;
 
 use crate::icrc;
+use crate::sys::OwnFd;
 pub(crate) use frame::Flow;
 use pcapng::Direction;
 
@@ -42,7 +44,7 @@ pub struct Capture {
 
 struct Inner {
     /// `None` after an error.
-    file: Option<File>,
+    file: Option<OwnFd>,
     buffer: Vec<u8>,
     /// Bytes of whole blocks in the file.
     written: u64,
@@ -64,7 +66,7 @@ impl Capture {
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
         let comment = format!("packets of process {} ({})", std::process::id(), name.trim_end());
         pcapng::start(&mut buffer, concat!("adverb ", env!("CARGO_PKG_VERSION")), &comment);
-        let inner = Inner { file: Some(file), buffer, written: 0, limit };
+        let inner = Inner { file: Some(OwnedFd::from(file).into()), buffer, written: 0, limit };
         let capture = Capture { path, inner: Mutex::new(inner), dirty: AtomicBool::new(true) };
         capture.flush();
         Ok(capture)
@@ -151,11 +153,11 @@ impl Inner {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         let len = self.buffer.len() as u64;
         // A write beyond the limit on file sizes would end the program by SIGXFSZ.
         let result = match self.written.checked_add(len) {
-            Some(end) if end <= self.limit => file.write_all(&self.buffer),
+            Some(end) if end <= self.limit => file.as_file(|file| file.write_all(&self.buffer)),
             _ => Err(io::ErrorKind::FileTooLarge.into()),
         };
         self.buffer.clear();
@@ -163,7 +165,7 @@ impl Inner {
             Ok(()) => self.written += len,
             Err(_) => {
                 // Half a block would make the whole file unreadable for some.
-                let _ = file.set_len(self.written);
+                let _ = file.as_file(|file| file.set_len(self.written));
                 self.file = None;
             }
         }

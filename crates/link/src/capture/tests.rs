@@ -145,7 +145,12 @@ fn a_full_file_ends_with_a_whole_block() {
 #[test]
 fn a_device_without_room_ends_the_capture_only() {
     let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut inner = Inner { file: Some(file), buffer: vec![0; 100], written: 0, limit: u64::MAX };
+    let mut inner = Inner {
+        file: Some(std::os::fd::OwnedFd::from(file).into()),
+        buffer: vec![0; 100],
+        written: 0,
+        limit: u64::MAX,
+    };
     assert!(inner.write().is_err());
     assert!(inner.file.is_none());
     inner.record(0, Direction::Sent, "", &flow("::1", "::1"), 0, [&[], &[]]);

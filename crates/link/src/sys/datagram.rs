@@ -4,6 +4,7 @@ use libc::{c_int, socklen_t};
 use std::io;
 use std::mem::{self, MaybeUninit, size_of};
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::ptr;
 
 pub(crate) const SOL_UDP: c_int = 17;
@@ -60,21 +61,19 @@ impl ControlWriter<'_> {
 ///
 /// # Safety
 /// The header's name, parts and ancillary data are readable.
-pub(super) unsafe fn send_message(fd: &Fd, header: &libc::msghdr) -> isize {
+pub(super) unsafe fn send_message(fd: RawFd, header: &libc::msghdr) -> isize {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the caller's promise; the kernel's header is laid out as the C library's.
-    unsafe { libc::syscall(libc::SYS_sendmsg, fd.raw(), &raw const *header, flags) as isize }
+    unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const *header, flags) as isize }
 }
 
 /// `recvmsg` that does not wait.
 ///
 /// # Safety
 /// The header's name, parts and ancillary data are writable and of the lengths it says.
-pub(super) unsafe fn receive_message(fd: &Fd, header: &mut libc::msghdr, flags: c_int) -> isize {
+pub(super) unsafe fn receive_message(fd: RawFd, header: &mut libc::msghdr, flags: c_int) -> isize {
     // SAFETY: as above.
-    unsafe {
-        libc::syscall(libc::SYS_recvmsg, fd.raw(), &raw mut *header, flags | libc::MSG_DONTWAIT) as isize
-    }
+    unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut *header, flags | libc::MSG_DONTWAIT) as isize }
 }
 
 /// Sends one datagram or one GSO run to `to`.
@@ -107,7 +106,7 @@ pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendO
     }
     // SAFETY: name, the one part and the ancillary data live through the call; the kernel only
     // reads them.
-    check_len(unsafe { send_message(fd, &header) })
+    check_len(unsafe { send_message(fd.own_lately(), &header) })
 }
 
 /// Walks the ancillary data of a received message.
@@ -200,7 +199,7 @@ impl RecvVec {
         let got = if let [only] = headers {
             // Half the price of recvmmsg, which matters to who spins. SAFETY: the header points to
             // buffers of the stated lengths that live through the call.
-            let len = check_len(unsafe { receive_message(fd, &mut only.msg_hdr, 0) })?;
+            let len = check_len(unsafe { receive_message(fd.own_lately(), &mut only.msg_hdr, 0) })?;
             only.msg_len = len as _;
             1
         } else {
@@ -209,7 +208,7 @@ impl RecvVec {
             check_len(unsafe {
                 libc::syscall(
                     libc::SYS_recvmmsg,
-                    fd.raw(),
+                    fd.own_lately(),
                     headers.as_mut_ptr(),
                     n,
                     libc::MSG_DONTWAIT,

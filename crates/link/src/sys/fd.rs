@@ -1,10 +1,12 @@
 //! The descriptors of a link, in a table that the child of a fork can close.
 use super::ending::end_connection;
+use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How many descriptors a link can hold.
 pub(crate) const FD_LIMIT: usize = 2048;
@@ -13,12 +15,15 @@ pub(crate) const FD_LIMIT: usize = 2048;
 /// from a signal-safe context whatever the parent's threads held.
 pub(crate) struct FdTable {
     entries: Box<[AtomicU64]>,
+    /// Where the socket is that stands for those of the table whose inodes are not their own;
+    /// `usize::MAX` for none.
+    witness: AtomicUsize,
 }
 
 /// A descriptor and what it was when it came, in one word: a program that closes all descriptors
 /// may have put its own under the number since. Two words would let an entry's next owner change
 /// what its last owner compares with.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry(u64);
 
 impl Entry {
@@ -46,27 +51,45 @@ impl FdTable {
 
     /// A table of another size.
     pub(crate) fn with_room(limit: usize) -> Arc<Self> {
-        Arc::new(FdTable { entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect() })
+        Arc::new(FdTable {
+            entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect(),
+            witness: AtomicUsize::new(usize::MAX),
+        })
     }
 
     /// Takes the descriptor over; closes it when there is no room.
     pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
-        self.register_as(fd, false)
+        self.register_as(fd, Kind::Plain)
     }
 
     /// The same for a socket in which others may leave descriptors.
     pub(super) fn register_connection(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
-        self.register_as(fd, true)
+        self.register_as(fd, Kind::Connection)
     }
 
-    fn register_as(self: &Arc<Self>, fd: RawFd, connects: bool) -> io::Result<Fd> {
+    /// The same for an `epoll`, whose inode is that of every other one. A socket beside it is its
+    /// witness: a program that closes all descriptors closes both.
+    pub(super) fn register_epoll(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
+        let any = self.register_as(fd, Kind::Epoll)?;
+        // SAFETY: plain integers.
+        let witness = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if witness < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut witness = self.register(witness)?;
+        self.witness.store(witness.index, Ordering::Release);
+        witness.kind = Kind::Witness;
+        Ok(any)
+    }
+
+    fn register_as(self: &Arc<Self>, fd: RawFd, kind: Kind) -> io::Result<Fd> {
         let new = Entry::of(fd);
         for (index, entry) in self.entries.iter().enumerate() {
             if entry.compare_exchange(Entry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Ok(Fd { table: self.clone(), index, connects });
+                return Ok(Fd { table: self.clone(), index, kind, seen: AtomicU64::new(0) });
             }
         }
-        if connects {
+        if kind == Kind::Connection {
             // SAFETY: the caller gave it up.
             end_connection(unsafe { OwnedFd::from_raw_fd(fd) });
         } else {
@@ -89,6 +112,11 @@ impl FdTable {
         (0..self.entries.len()).for_each(|index| self.close(index));
     }
 
+    fn has_witness(&self) -> bool {
+        let entry = self.entries.get(self.witness.load(Ordering::Acquire));
+        entry.is_none_or(|entry| Entry(entry.load(Ordering::Relaxed)).own().is_some())
+    }
+
     /// Closes one, unless the program has done so.
     pub(super) fn close(&self, index: usize) {
         if let Some(fd) = self.take(index) {
@@ -102,22 +130,64 @@ impl FdTable {
     }
 }
 
+/// What is special about a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// Others may leave descriptors in it.
+    Connection,
+    Epoll,
+    Witness,
+}
+
+impl Drop for FdTable {
+    fn drop(&mut self) {
+        self.close_all();
+    }
+}
+
 /// A descriptor owned by a table: closed when dropped, unless the table closed it before.
 pub(crate) struct Fd {
     table: Arc<FdTable>,
     index: usize,
-    /// Others may leave descriptors in it.
-    connects: bool,
+    kind: Kind,
+    /// When it was last seen to be the table's, by the kernel's tick.
+    seen: AtomicU64,
 }
 
 impl Fd {
+    /// The descriptor, and -1 if the program has closed it, which every call then answers with
+    /// EBADF: the number may be that of a socket or file of the program's. One system call.
+    pub(crate) fn own(&self) -> RawFd {
+        if self.kind == Kind::Epoll && !self.table.has_witness() {
+            return -1;
+        }
+        Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
+    }
+
+    /// The same for what is done with each packet: the kernel is asked once a tick (4 ms at most),
+    /// and a look at the tick is no system call.
+    pub(crate) fn own_lately(&self) -> RawFd {
+        let now = tick();
+        if self.seen.load(Ordering::Relaxed) == now {
+            return self.raw();
+        }
+        let fd = self.own();
+        if fd >= 0 {
+            self.seen.store(now, Ordering::Relaxed);
+        }
+        fd
+    }
+
     /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
+    /// It may be the program's by now: for a descriptor that is new, and for calls that change
+    /// nothing.
     pub(crate) fn raw(&self) -> RawFd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
     }
 
     pub(crate) fn borrow(&self) -> Option<BorrowedFd<'_>> {
-        let fd = self.raw();
+        let fd = self.own();
         // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the
         // child of a fork, where nobody uses the link any more.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -126,15 +196,95 @@ impl Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        match self.connects {
+        match self.kind {
+            // Closed with the table alone.
+            Kind::Witness => {}
             // SAFETY: it was this entry's, which forgets it.
-            true => self
+            Kind::Connection => self
                 .table
                 .take(self.index)
                 .map_or((), |fd| end_connection(unsafe { OwnedFd::from_raw_fd(fd) })),
-            false => self.table.close(self.index),
+            Kind::Plain | Kind::Epoll => self.table.close(self.index),
         }
     }
+}
+
+/// A descriptor of this library's that knows what it was of when it came. A program may close all
+/// descriptors and get the number for a file of its own; then this one is gone, and the file is
+/// neither used nor closed.
+///
+/// Descriptors of anonymous inodes (`eventfd`, `epoll`, `signalfd`) look all alike. What the
+/// library writes to is a pipe, a socket or a file, of which each has an inode of its own.
+#[derive(Debug)]
+pub struct OwnFd {
+    fd: ManuallyDrop<OwnedFd>,
+    is: Entry,
+}
+
+impl From<OwnedFd> for OwnFd {
+    fn from(fd: OwnedFd) -> Self {
+        let is = Entry::of(fd.as_raw_fd());
+        OwnFd { fd: ManuallyDrop::new(fd), is }
+    }
+}
+
+impl OwnFd {
+    /// The descriptor, unless the program has closed it. One system call.
+    #[must_use]
+    pub fn get(&self) -> Option<BorrowedFd<'_>> {
+        self.is.own().is_some().then(|| self.fd.as_fd())
+    }
+
+    /// The same as an error of the kernel's.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn need(&self) -> io::Result<BorrowedFd<'_>> {
+        self.get().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// Calls `with` with the file that it is of.
+    ///
+    /// # Errors
+    /// EBADF if the program has closed it; what `with` answers.
+    pub(crate) fn as_file<T>(&self, with: impl FnOnce(&mut &File) -> io::Result<T>) -> io::Result<T> {
+        let fd = self.need()?.as_raw_fd();
+        // SAFETY: this descriptor, which stays open; the value is not dropped.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+        with(&mut &*file)
+    }
+
+    /// The descriptor, which may be the program's by now: for calls that change nothing.
+    #[must_use]
+    pub fn unchecked(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The number, which may be the program's by now.
+    #[must_use]
+    pub fn number(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Drop for OwnFd {
+    fn drop(&mut self) {
+        if self.is.own().is_some() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.fd) }
+        }
+    }
+}
+
+/// The kernel's tick, in nanoseconds; never 0.
+fn tick() -> u64 {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the C library writes the structure, of which all zeroes is a value too.
+    let now = unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, now.as_mut_ptr());
+        now.assume_init()
+    };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32).as_nanos() as u64 | 1
 }
 
 /// What a descriptor is, as far as device and inode say so: 32 bits of both.
@@ -184,6 +334,25 @@ mod tests {
         assert!(!table.has_lost_one());
     }
 
+    /// What the program has put under a number of ours is neither used nor closed.
+    #[test]
+    fn what_the_program_has_taken_is_not_used() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let (theirs, their_writer) = nix::unistd::pipe().unwrap();
+        let number = writer.as_raw_fd();
+        let own = OwnFd::from(writer);
+        assert!(own.get().is_some());
+        // SAFETY: the number is the library's, which does not notice.
+        let mut taken = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
+        nix::unistd::dup2(&their_writer, &mut *taken).unwrap();
+        assert!(own.get().is_none() && own.need().is_err());
+        drop((own, their_writer));
+        nix::unistd::write(&*taken, b"x").unwrap();
+        assert_eq!(nix::unistd::read(&theirs, &mut [0]), Ok(1));
+        assert_eq!(nix::unistd::read(&reader, &mut [0]), Ok(0), "no writer is left");
+        drop(ManuallyDrop::into_inner(taken));
+    }
+
     /// What the program has put under a number of ours stays open.
     #[test]
     fn what_the_program_has_taken_stays_open() {
@@ -197,6 +366,7 @@ mod tests {
         let mut taken = unsafe { OwnedFd::from_raw_fd(number) };
         nix::unistd::dup2(&writer, &mut taken).unwrap();
         assert!(table.has_lost_one());
+        assert_eq!((fd.own(), fd.own_lately(), fd.borrow().is_none()), (-1, -1, true));
         drop(fd);
         drop(writer);
         nix::unistd::write(&taken, b"x").unwrap();

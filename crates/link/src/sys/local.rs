@@ -38,7 +38,7 @@ pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let nothing = ptr::null_mut::<libc::sockaddr>();
     // SAFETY: no address is asked for.
     let fd = check(unsafe {
-        libc::syscall(libc::SYS_accept4, listener.raw(), nothing, ptr::null_mut::<socklen_t>(), flags)
+        libc::syscall(libc::SYS_accept4, listener.own(), nothing, ptr::null_mut::<socklen_t>(), flags)
     } as c_int)?;
     table.register_connection(fd)
 }
@@ -59,13 +59,13 @@ pub(crate) fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
 /// nobody is there.
 pub(crate) fn take_no_more(fd: &Fd) {
     // SAFETY: plain integers. It fails only where the connection has ended.
-    unsafe { libc::shutdown(fd.raw(), libc::SHUT_RD) };
+    unsafe { libc::shutdown(fd.own(), libc::SHUT_RD) };
 }
 
 /// Ends a connection for whoever has its ends.
 pub(crate) fn break_off(fd: &Fd) {
     // SAFETY: plain integers. It fails only where the connection has ended.
-    unsafe { libc::shutdown(fd.raw(), libc::SHUT_RDWR) };
+    unsafe { libc::shutdown(fd.own(), libc::SHUT_RDWR) };
 }
 
 /// Sends a message over a connection, with no or four descriptors.
@@ -92,7 +92,7 @@ pub(crate) fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
     // SAFETY: parts and ancillary data live through the call; the kernel only reads them.
-    check_len(unsafe { send_message(fd, &header) })
+    check_len(unsafe { send_message(fd.own(), &header) })
 }
 
 /// What came over a connection.
@@ -120,7 +120,7 @@ pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     header.msg_controllen = size_of::<Control>() as _;
     // MSG_CMSG_CLOEXEC: nobody may smuggle descriptors in that survive an exec.
     // SAFETY: the part and the ancillary buffer are writable and live through the call.
-    let len = check_len(unsafe { receive_message(fd, &mut header, libc::MSG_CMSG_CLOEXEC) })?;
+    let len = check_len(unsafe { receive_message(fd.own_lately(), &mut header, libc::MSG_CMSG_CLOEXEC) })?;
     let mut fds = Vec::new();
     for_each_control(&header, |level, kind, data| {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
@@ -150,12 +150,12 @@ fn is_harmless(fd: BorrowedFd<'_>) -> bool {
 /// A descriptor that is readable while one of those is that were added to it.
 pub(crate) fn any_of(table: &Arc<FdTable>) -> io::Result<Fd> {
     // SAFETY: plain integers.
-    table.register(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
+    table.register_epoll(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
 }
 
 /// Adds a descriptor, to be told of by `token`. It leaves when it is closed.
 pub(crate) fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
-    watch_for(any.raw(), fd.raw(), libc::EPOLLIN, token)
+    watch_for(any.own(), fd.own(), libc::EPOLLIN, token)
 }
 
 /// Adds a descriptor to be told of by `token` when it has one of the events, or its other end is
@@ -217,7 +217,7 @@ pub(crate) fn take_bytes(fd: &Fd) -> Option<usize> {
     let n = unsafe {
         libc::syscall(
             libc::SYS_recvfrom,
-            fd.raw(),
+            fd.own(),
             at,
             len,
             libc::MSG_DONTWAIT,
@@ -235,7 +235,7 @@ pub(crate) fn wait_any(any: &Fd, tokens: &mut [u64; EVENTS]) -> io::Result<usize
     let n = check(unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait,
-            any.raw(),
+            any.own_lately(),
             events.as_mut_ptr(),
             EVENTS as c_int,
             0,

@@ -1,9 +1,9 @@
 //! Netlink: questions to the kernel, which have one thing or a list for an answer, and news that it
 //! tells by itself.
-use super::{check, check_len, fd::close};
+use super::{OwnFd, check, check_len};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
@@ -13,13 +13,15 @@ const ROOM: usize = 64 << 10;
 const MOST: usize = 4096;
 
 /// A netlink socket that does not block.
-struct Socket(RawFd);
+struct Socket(OwnFd);
 
 impl Socket {
     fn new(protocol: i32) -> io::Result<Self> {
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: plain integers.
-        check(unsafe { libc::socket(libc::AF_NETLINK, flags, protocol) }).map(Socket)
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, flags, protocol) })?;
+        // SAFETY: a new descriptor.
+        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
     /// One answer, cut off at the end of the buffer.
@@ -28,7 +30,7 @@ impl Socket {
         check_len(unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
-                self.0,
+                self.0.need()?.as_raw_fd(),
                 buffer.as_mut_ptr(),
                 buffer.len(),
                 libc::MSG_DONTWAIT,
@@ -36,12 +38,6 @@ impl Socket {
                 ptr::null_mut::<libc::socklen_t>(),
             )
         } as isize)
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        close(self.0);
     }
 }
 
@@ -61,7 +57,11 @@ impl InterfaceNews {
         name.nl_groups = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
         // SAFETY: a name of this length, which lives through the call.
         check(unsafe {
-            libc::bind(socket.0, (&raw const name).cast(), size_of::<libc::sockaddr_nl>() as libc::socklen_t)
+            libc::bind(
+                socket.0.number(),
+                (&raw const name).cast(),
+                size_of::<libc::sockaddr_nl>() as libc::socklen_t,
+            )
         })?;
         Ok(InterfaceNews(socket))
     }
@@ -82,10 +82,10 @@ impl InterfaceNews {
     }
 }
 
-impl AsFd for InterfaceNews {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the socket is open as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.0.0) }
+impl InterfaceNews {
+    /// What to wait on; `None` if the program has closed it.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.0.get()
     }
 }
 
@@ -124,7 +124,7 @@ fn ask(protocol: i32, kind: u16, wants: i32, body: &[u8]) -> io::Result<Socket> 
     check_len(unsafe {
         libc::syscall(
             libc::SYS_sendto,
-            socket.0,
+            socket.0.number(),
             message.as_ptr(),
             message.len(),
             libc::MSG_NOSIGNAL,

@@ -71,7 +71,7 @@ pub(crate) fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
     header.msg_iov = &mut part;
     header.msg_iovlen = 1;
     // SAFETY: the part lives through the call; the kernel only reads it.
-    check_len(unsafe { send_message(fd, &header) })
+    check_len(unsafe { send_message(fd.own_lately(), &header) })
 }
 
 /// Receives a frame without waiting; `Ok(None)`: one that did not fit, which is gone.
@@ -89,7 +89,7 @@ pub(crate) fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = size_of::<Control>() as _;
     // SAFETY: address, part and ancillary buffer are writable and live through the call.
-    let len = check_len(unsafe { receive_message(fd, &mut header, 0) })?;
+    let len = check_len(unsafe { receive_message(fd.own_lately(), &mut header, 0) })?;
     let mut vlan = None;
     for_each_control(&header, |level, kind, data| {
         if (level, kind) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {

@@ -6,12 +6,17 @@
 //! forking thread does afterwards is in them. Other threads' writes of that time may be, and in
 //! another order than they were made: the copy is not of one moment, as the kernel's is. What was
 //! not touched is not copied. From then on the child's memory is ordinary.
+//!
+//! Nothing in this file allocates, frees or calls a logger. `_Fork` is async-signal-safe, so the
+//! forking thread may be inside the allocator already. A test counts the allocator's calls during
+//! forks (`crates/foreign/tests/forks.rs`).
 use super::SharedFile;
 use super::advice::InChild;
 use super::blocks::Piece;
 use super::data::fill;
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
+use crate::text::{self, Path};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -49,7 +54,8 @@ fn call(function: &AtomicPtr<()>) {
     }
 }
 
-/// Can the machine hold what a child would copy? ENOMEM if not, 0 if so.
+/// Can the machine hold what a child would copy? ENOMEM if not, 0 if so. Nothing here allocates: a
+/// signal handler that calls `_Fork` may have interrupted the allocator.
 pub(super) extern "C" fn may_fork() -> c_int {
     /// Less is not asked for.
     const LITTLE: u64 = 1 << 20;
@@ -66,18 +72,18 @@ pub(super) extern "C" fn may_fork() -> c_int {
     let piped = has_pipe();
     drop(table);
     if !piped {
-        log::warn!(
+        text::warn(format_args!(
             "fork fails: there are no descriptors for a pipe, on which the parent waits for the child's copy (EAGAIN)"
-        );
+        ));
         return libc::EAGAIN;
     }
     if resident < LITTLE || resident <= crate::room::available() {
         return 0;
     }
-    log::warn!(
+    text::warn(format_args!(
         "fork fails: the child's copy of {resident} bytes of shared memory does not fit (ENOMEM); posix_spawn or \
          vfork copy nothing, MADV_DONTFORK leaves memory out"
-    );
+    ));
     libc::ENOMEM
 }
 
@@ -104,8 +110,7 @@ pub(super) extern "C" fn before() {
                 beside: 0,
             };
             if (vma.start..vma.end).contains(&here) {
-                // A fork past the preload's `fork`, which has seen to it otherwise, and may
-                // allocate for it.
+                // A fork past the preload's `fork`, which has seen to it otherwise.
                 keep(file, vma);
                 return;
             }
@@ -209,17 +214,20 @@ fn keep(file: &SharedFile, vma: &Vma) {
 /// address where the memory is private. Those that wait by the place, as who joins a thread does,
 /// look again, and wait by the address from then on.
 fn wake_waiters(vma: &Vma, beside: u64) {
-    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        let text = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
-        let mut words = text.split_whitespace();
-        let is_futex = words.next().is_some_and(|word| word.parse() == Ok(libc::SYS_futex));
-        let word = words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
-        if let Some(at) = word.filter(|at| is_futex && (vma.start..vma.end).contains(at)) {
+    text::numbers_in(c"/proc/self/task", |task| {
+        let Some(path) = Path::of(format_args!("/proc/self/task/{task}/syscall")) else { return };
+        let waits_at = text::first_line(path.as_c_str(), |line| {
+            let mut words = std::str::from_utf8(line).ok()?.split_whitespace();
+            let is_futex = words.next()?.parse() == Ok(libc::SYS_futex);
+            let word = u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok()?;
+            (is_futex && (vma.start..vma.end).contains(&word)).then_some(word)
+        });
+        if let Some(at) = waits_at {
             let args = [beside + (at - vma.start), libc::FUTEX_WAKE as u64, i32::MAX as u64, 0, 0, 0];
             // SAFETY: wakes waiters, who look again.
             let _ = unsafe { sys::call(libc::SYS_futex, args) };
         }
-    }
+    });
 }
 
 /// After `fork` in the parent: waits until the child has its copies, or is dead.

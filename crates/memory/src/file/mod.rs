@@ -252,10 +252,16 @@ impl SharedFile {
 
     /// The descriptor, for a peer. Whoever has it may keep windows on what is registered from now
     /// on.
-    #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    ///
+    /// # Errors
+    /// EBADF if the program has closed it: the number may be that of a file of its own, which no
+    /// peer is to get.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.raw_fd() < 0 {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         PEERS.store(true, Ordering::Relaxed);
-        self.fd.as_fd()
+        Ok(self.fd.as_fd())
     }
 
     /// The descriptor if it is the file's still, -1 if not: a program that closes all descriptors

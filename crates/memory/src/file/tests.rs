@@ -448,7 +448,7 @@ fn mem_2_a_range_that_peers_saw_is_not_used_again() {
     if !has_peers() {
         assert_eq!(offset(again), first, "no peer has the file");
     }
-    let peer = PeerMemory::new(file.fd().try_clone_to_owned().unwrap());
+    let peer = PeerMemory::new(file.fd().unwrap().try_clone_to_owned().unwrap());
     assert!(matches!(peer, Err(crate::PeerError::Own)));
     let seen = offset(again);
     free(file, again, PAGE);

@@ -37,7 +37,7 @@ fn memfd(flags: u32, size: i64, seals: i32) -> OwnedFd {
 
 fn what_is_no_peers_file() {
     let sealed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    let size = nix::sys::stat::fstat(file().fd()).unwrap().st_size;
+    let size = nix::sys::stat::fstat(file().fd().unwrap()).unwrap().st_size;
     assert!(PeerMemory::new(memfd(0, size, sealed)).is_ok());
     assert_eq!(PeerMemory::new(memfd(0, 4096, sealed)).err(), Some(PeerError::Size(4096)));
     for seals in [0, libc::F_SEAL_SHRINK, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW] {

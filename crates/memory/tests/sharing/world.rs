@@ -1,6 +1,6 @@
 //! What the cases have in common.
 use adverb_memory::{PeerMemory, Placed, SharedFile, Window};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
 /// A case, played in a process of its own.
@@ -113,7 +113,7 @@ pub fn in_child(work: impl FnOnce() -> i32) -> i32 {
 /// A copy of the file's descriptor, as a peer would get it. A child of `fork` inherits it, but not
 /// the file as its own.
 pub fn handed_over() -> OwnedFd {
-    file().fd().as_fd().try_clone_to_owned().expect("a descriptor")
+    file().fd().unwrap().try_clone_to_owned().expect("a descriptor")
 }
 
 /// A child's window of its parent's memory, from an offset of the file.

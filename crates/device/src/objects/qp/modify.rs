@@ -38,7 +38,7 @@ impl Qp {
         if self.qp_type() == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
             self.own.context.open_all()?;
         }
-        let peer = self.choose_path(attr, mask);
+        let peer = self.choose_path(attr, mask)?;
         if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
             self.part_in_peace();
         }
@@ -68,16 +68,21 @@ impl Qp {
     }
 
     /// The peer's process, if the queue pair gets connected now and needs no network for it.
-    fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Option<Arc<Peer>> {
+    ///
+    /// # Errors
+    /// EPERM if no connection to the peer's process can be made, as a user has changed.
+    fn choose_path(&self, attr: &QpAttr, mask: AttrMask) -> Result<Option<Arc<Peer>>, Error> {
         let connects = mask.contains(AttrMask::STATE | AttrMask::AV | AttrMask::DEST_QPN)
             && attr.state == QpState::Rtr
             && self.qp_type().is_reliable();
         if !connects {
-            return None;
+            return Ok(None);
         }
         let peer = self.own.context.node().peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
-        peer.connect(self.number());
-        Some(peer)
+        if let Some(peer) = &peer {
+            peer.connect(self.number());
+        }
+        Ok(peer)
     }
 
     /// Before an end: says what is still to be said. An ACK that waits would be lost with the

@@ -1,0 +1,42 @@
+//! What wakes the background thread: a pipe. An `eventfd` would do, but its inode is that of every
+//! other `eventfd`: where the program has closed the device's descriptors, one of its own under the
+//! same number could not be told from it.
+use adverb_link::{OwnFd, add_byte};
+use nix::fcntl::OFlag;
+use nix::unistd::{pipe2, read};
+use std::os::fd::BorrowedFd;
+
+/// Wakes the background thread.
+pub(super) struct Wake {
+    reads: OwnFd,
+    writes: OwnFd,
+}
+
+impl Wake {
+    /// # Errors
+    /// No descriptors.
+    pub(super) fn new() -> nix::Result<Self> {
+        let (reads, writes) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+        Ok(Wake { reads: reads.into(), writes: writes.into() })
+    }
+
+    /// Makes it readable. A full pipe is readable already.
+    pub(super) fn wake(&self) {
+        if let Some(fd) = self.writes.get() {
+            let _ = add_byte(fd);
+        }
+    }
+
+    /// What to wait on; `None` if the program has closed it.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.reads.get()
+    }
+
+    /// Takes what made it readable.
+    pub(super) fn take(&self) {
+        let mut bytes = [0; 64];
+        while let Some(fd) = self.fd()
+            && read(fd, &mut bytes) == Ok(bytes.len())
+        {}
+    }
+}

@@ -1,0 +1,109 @@
+// A library that counts what the calls of an allocator and of mmap come to while a thread forks. A program is linked
+// with it, so it stands behind the preload of `adverb run` and before the C library.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+	*__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+// Set in a thread that forks. Of the first module, so it needs no allocation.
+static __thread volatile int forking __attribute__((tls_model("initial-exec")));
+static volatile int count;
+static const char *volatile first;
+static void *volatile caller;
+
+void allocations_begin(void)
+{
+	count = 0;
+	first = NULL;
+	forking = 1;
+}
+
+// The number of calls since the beginning.
+int allocations_end(void)
+{
+	forking = 0;
+	return count;
+}
+
+void allocations_print(const char *where)
+{
+	Dl_info info;
+	const char *object = dladdr(caller, &info) ? info.dli_fname : "?";
+
+	printf("%s: %d calls of the allocator, the first is %s, called in %s\n", where, count, first, object);
+}
+
+static void note(const char *name, void *from)
+{
+	if (!forking)
+		return;
+	if (!count++) {
+		first = name;
+		caller = from;
+	}
+}
+#define NOTE() note(__func__, __builtin_return_address(0))
+
+void *malloc(size_t n)
+{
+	NOTE();
+	return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	NOTE();
+	return __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+	NOTE();
+	return __libc_realloc(p, n);
+}
+
+void free(void *p)
+{
+	NOTE();
+	__libc_free(p);
+}
+
+void *memalign(size_t align, size_t n)
+{
+	NOTE();
+	return __libc_memalign(align, n);
+}
+
+void *aligned_alloc(size_t align, size_t n)
+{
+	NOTE();
+	return __libc_memalign(align, n);
+}
+
+int posix_memalign(void **to, size_t align, size_t n)
+{
+	NOTE();
+	*to = __libc_memalign(align, n);
+	return *to ? 0 : ENOMEM;
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
+{
+	NOTE();
+	return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t n)
+{
+	NOTE();
+	return syscall(SYS_munmap, at, n);
+}

@@ -1,0 +1,50 @@
+//! Nothing that the device does around a fork allocates (MEM-6, MEM-7): a program that is linked
+//! with a counter of the allocator's calls forks in every way, with many shared blocks.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::cc::{compile_with, source_dir};
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::Program;
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+
+/// A fork that waits for the allocator, which its thread is inside of, takes for ever.
+const LIMIT: Duration = Duration::from_secs(60);
+const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", "refused"];
+
+fn main() -> ExitCode {
+    run("forks", CASES.map(|name| case(name, move || one(name))).into())
+}
+
+fn one(name: &str) -> Verdict {
+    let lo = loopback()?;
+    let out = Program::new(program()?.display().to_string(), &[name])
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let said = out.text.contains("adverb: warn: fork fails: there are no descriptors");
+    require!(said == (name == "refused"), "{}", out.describe());
+    Ok(())
+}
+
+/// The program and the library that counts.
+fn program() -> Result<PathBuf, String> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let build = || {
+        let source = |name: &str| source_dir().join(format!("{name}.c"));
+        let counter =
+            compile_with("cc", &["-O1", "-shared", "-fPIC"], &source("allocations"), "liballocations.so")?;
+        let directory = counter.parent().ok_or("a file has a directory")?.display().to_string();
+        let (search, path) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
+        let flags = ["-O1", "-Wl,--no-as-needed", &search, &path, "-lallocations"];
+        compile_with("cc", &flags, &source("forks"), "forks")
+    };
+    BUILT.get_or_init(build).clone()
+}
