@@ -77,6 +77,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// What this command starts ends with it, whichever signal ends it.
+fn guard(at_end: adverb_survivor::AtEnd) {
+    if let Err(e) = adverb_survivor::guard(at_end) {
+        eprintln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");
+    }
+}
+
 /// Prints help, or what is wrong with the arguments. `adverb run` keeps the small values for its
 /// program, `adverb hunt` for what it finds.
 fn refused(error: &clap::Error) -> ExitCode {

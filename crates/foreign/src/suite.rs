@@ -48,6 +48,10 @@ pub fn run(suite: &str, cases: Vec<Trial>) -> ExitCode {
     if args.list {
         return libtest_mimic::run(&args, cases).exit_code();
     }
+    // A time limit or Ctrl-C ends the suite without a destructor: no program of a case survives it.
+    if let Err(e) = adverb_survivor::guard(adverb_survivor::AtEnd::default()) {
+        eprintln!("suite {suite}: programs may outlive the suite if a signal ends it: {e}");
+    }
     let conclusion = libtest_mimic::run(&args, cases);
     println!(
         "suite {suite}: {} passed, {} failed, {} ignored, {} filtered out ({} run)",

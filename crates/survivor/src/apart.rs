@@ -52,15 +52,15 @@ pub fn in_a_copy(work: impl FnOnce() -> bool) -> io::Result<bool> {
     Ok(matches!(waitpid(child, None)?, WaitStatus::Exited(_, 0)))
 }
 
-fn one_thread() -> io::Result<()> {
+pub(crate) fn one_thread() -> io::Result<()> {
     match std::fs::read_dir("/proc/self/task")?.count() {
         1 => Ok(()),
         _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this process has several threads")),
     }
 }
 
-/// Copies this process. `None` in the copy.
-fn copy() -> io::Result<Option<nix::unistd::Pid>> {
+/// Copies this process, which has one thread. `None` in the copy.
+pub(crate) fn copy() -> io::Result<Option<nix::unistd::Pid>> {
     // SAFETY: the process has one thread, so no lock of another is left behind in the copy.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Some(child)),
@@ -70,6 +70,7 @@ fn copy() -> io::Result<Option<nix::unistd::Pid>> {
 
 fn stay(listener: UnixListener, program: OwnedFd) -> ! {
     close_all_but([listener.as_raw_fd(), program.as_raw_fd()]);
+    let _ = nix::sys::prctl::set_name(crate::guard::SURVIVOR);
     let _ = std::env::set_current_dir("/");
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdin(&null);

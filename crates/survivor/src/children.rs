@@ -1,6 +1,9 @@
 //! SIGCHLD, which whoever started this process may have it ignore: then nothing can be learnt of
 //! the ends of children.
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{getpid, getppid};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -29,4 +32,18 @@ pub fn give_back(command: &mut Command) {
     };
     // SAFETY: the function makes one system call.
     unsafe { command.pre_exec(ignore) };
+}
+
+/// The same for a program that becomes a child of this process. In addition the kernel kills the
+/// program when the thread that starts it ends first, so that thread has to wait for the program.
+pub fn prepare(command: &mut Command) {
+    give_back(command);
+    let parent = getpid();
+    let follow = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // The signal is for ends from now on: the parent may have ended before.
+        if getppid() == parent { Ok(()) } else { Err(Errno::ESRCH.into()) }
+    };
+    // SAFETY: the function makes two system calls, and allocates nothing.
+    unsafe { command.pre_exec(follow) };
 }

@@ -20,19 +20,27 @@
 //!
 //! The end of a process is seen at its pidfd. Processes of other PID namespaces, which have none
 //! here, are not heard.
+//!
+//! The crate also sees to the other direction: the programs that the command starts end with the
+//! command ([`guard()`]).
 #![warn(missing_docs)]
 
 #[allow(unsafe_code, reason = "forks of a process with one thread, and close_range")]
 mod apart;
-#[allow(unsafe_code, reason = "what a program is started with: a signal's disposition")]
+#[allow(
+    unsafe_code,
+    reason = "what a program is started with: a signal's disposition, its parent-death signal"
+)]
 mod children;
 mod client;
+mod guard;
 mod record;
 mod serve;
 
 pub use apart::{in_a_copy, leave_behind};
-pub use children::{give_back, see_children};
+pub use children::{give_back, prepare, see_children};
 pub use client::Survivor;
+pub use guard::{AtEnd, end_as, end_orphans, guard, wait};
 pub use record::Record;
 
 /// The environment variable that names the survivor of a run.

@@ -11,6 +11,7 @@ use crate::logger;
 use crate::out::{out, outln};
 use adverb_device::Device;
 use adverb_device::interfaces::ip_of;
+use adverb_survivor::AtEnd;
 use control::Control;
 use measure::{Latency, Rate};
 use std::io::{BufReader, Write};
@@ -56,6 +57,8 @@ struct Outcome {
 pub fn main(args: &Args) -> Result<(), String> {
     // Failures that a check provokes are no news; what fails unexpectedly is told by the check.
     logger::start("adverb demo", log::LevelFilter::Off);
+    adverb_survivor::see_children();
+    crate::guard(AtEnd::default());
     let start = Instant::now();
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
@@ -167,6 +170,7 @@ fn start_second(device: &Device, no_measure: bool) -> Result<Child, String> {
         command.arg("--no-measure");
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    adverb_survivor::prepare(&mut command);
     command.spawn().map_err(|e| {
         format!("the second process cannot be started: {e}{}", world::advice(e.raw_os_error().unwrap_or(0)))
     })

@@ -46,6 +46,7 @@ fn tried() -> Result<Option<Errno>, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(exe);
     command.args(["doctor", "--read-parent", &address.to_string()]);
+    adverb_survivor::prepare(&mut command);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|e| e.to_string())?;
     match status.code() {
         Some(0) => Ok(None),

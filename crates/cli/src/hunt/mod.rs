@@ -90,8 +90,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
+    let directory = place::directory();
+    crate::guard(adverb_survivor::AtEnd { leave_running: false, remove: Some(directory.clone()) });
     let begun = Instant::now();
-    let end = hunt(args, begun).and_then(|end| {
+    let end = hunt(args, directory, begun).and_then(|end| {
         files::write(args, &end, begun.elapsed())?;
         Ok(end)
     });
@@ -127,12 +129,12 @@ fn end(text: String, finding: Option<Finding>) -> End {
     End { finding, text }
 }
 
-fn hunt(args: &Args, begun: Instant) -> Result<End, String> {
+fn hunt(args: &Args, directory: PathBuf, begun: Instant) -> Result<End, String> {
     let commands = args.commands();
     if commands.iter().any(|c| c.is_empty()) || args.pair != (commands.len() == 2) {
         return Err("--pair takes two commands with -- between them".into());
     }
-    let place = Place::new(commands.into_iter().map(<[_]>::to_vec).collect())?;
+    let place = Place::new(directory, commands.into_iter().map(<[_]>::to_vec).collect())?;
     let first = place.attempt(&Schedule::default(), &Limits::of_first(args.time))?;
     if let Attempt { verdict: Verdict::NotStarted(status), outputs, who, .. } = &first {
         let said = outputs.iter().find(|o| o.who == *who).map_or("", |o| o.text.trim_end());

@@ -10,6 +10,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -55,11 +56,16 @@ struct Ends {
     stayed: bool,
 }
 
+/// A directory for what the commands of a hunt write; not made yet.
+pub fn directory() -> PathBuf {
+    let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
+    std::env::temp_dir().join(name)
+}
+
 impl Place {
-    pub fn new(commands: Vec<Vec<OsString>>) -> Result<Self, String> {
+    /// Makes the directory, which is new.
+    pub fn new(directory: PathBuf, commands: Vec<Vec<OsString>>) -> Result<Self, String> {
         let exe = std::env::current_exe().map_err(|e| format!("the path of this command: {e}"))?;
-        let name = format!("adverb-hunt-{}-{:08x}", std::process::id(), getrandom::u32().unwrap_or_default());
-        let directory = std::env::temp_dir().join(name);
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
@@ -77,6 +83,8 @@ impl Place {
         let mut sides = Vec::new();
         let ended = self.run(n, &plan, &log, limits, &mut watcher, &mut sides);
         let outputs = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>();
+        // What has left the process groups.
+        adverb_survivor::end_orphans(hunt::SCHEDULE, plan.as_os_str().as_bytes());
         let log_text = read(&log);
         for file in [plan, log] {
             let _ = std::fs::remove_file(file);
@@ -113,7 +121,7 @@ impl Place {
             command.arg("run").arg("--").args(words).env(hunt::SCHEDULE, plan).env(hunt::LOG, log);
             let errors = output.try_clone().map_err(|e| self.at(&e))?;
             command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
-            adverb_survivor::give_back(&mut command);
+            adverb_survivor::prepare(&mut command);
             let child = command.spawn().map_err(|e| format!("{}: {e}", self.exe.display()))?;
             watcher.add(child.id());
             sides.push(Side { who: *who, child, out });

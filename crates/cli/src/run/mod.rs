@@ -150,6 +150,11 @@ fn check_level(args: &Options, value: Option<OsString>) -> Result<(), String> {
 
 pub fn main(args: &Args) -> ExitCode {
     adverb_survivor::see_children();
+    let is_watched = args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some();
+    if is_watched {
+        // What the program leaves running stays, as without these options.
+        crate::guard(adverb_survivor::AtEnd { leave_running: true, remove: None });
+    }
     let (program, arguments) = args.program.split_first().expect("clap requires one");
     let path = find(program, &std::env::var_os("PATH").unwrap_or_default());
     let mut variables = match variables(&args.options, path.as_deref()) {
@@ -170,13 +175,15 @@ pub fn main(args: &Args) -> ExitCode {
             "nobody will tell peers on other hosts if the program is killed while it has connections of librdmacm: {e}"
         )),
     }
-    let error = if args.trace.is_some() || args.check_junit.is_some() || args.check_sarif.is_some() {
+    let error = if is_watched {
         match watched(args, program, arguments, variables) {
             Ok(status) => return status,
             Err(error) => error,
         }
     } else {
-        trace::command(program, arguments, variables).exec()
+        let mut command = trace::command(program, arguments, variables);
+        adverb_survivor::give_back(&mut command);
+        command.exec()
     };
     let (text, status) = explain(program, &error);
     crate::out::errln!("adverb run: {text}");
@@ -221,7 +228,7 @@ fn watched(
     if let Some(reports) = &reports {
         reports.end(&args.program).unwrap_or_else(|text| warn(&text));
     }
-    Ok(trace::end_as(status))
+    Ok(adverb_survivor::end_as(status))
 }
 
 /// Where the drop-in libraries are that belong to the command at `exe`.

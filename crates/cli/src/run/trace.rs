@@ -1,33 +1,12 @@
 //! `--trace`: the program runs as a child, and when it has ended the parts of all processes become
 //! one file.
 use adverb_trace::{Story, VARIABLE, lines, perfetto, read};
-use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal, kill, raise};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
-
-/// What the shell says of a signal.
-const SIGNALLED: i32 = 128;
-/// `si_code` of a signal that the kernel sends, as the terminal does to the whole group.
-const BY_KERNEL: i32 = 0x80;
-/// Handed on to the program.
-const HANDED_ON: [Signal; 7] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGCONT,
-];
+use std::process::{Command, ExitStatus};
 
 /// Where a trace goes.
 pub struct Trace {
@@ -149,34 +128,9 @@ fn make_room(path: &Path, marker: &[u8]) -> io::Result<()> {
 
 /// Runs the program to its end; answers how it ended, or why it did not begin.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    adverb_survivor::prepare(command);
     // The program begins with no more signals blocked than this process, so it begins first.
-    let mut child = command.spawn()?;
-    let mut signals: SigSet = HANDED_ON.into_iter().collect();
-    signals.add(Signal::SIGCHLD);
-    signals.thread_block()?;
-    let waiting = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
-    wait(&mut child, &waiting)
-}
-
-fn wait(child: &mut Child, signals: &SignalFd) -> io::Result<ExitStatus> {
-    let pid = Pid::from_raw(child.id() as i32);
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        let got = match signals.read_signal() {
-            Ok(Some(got)) => got,
-            Ok(None) | Err(Errno::EINTR) => continue,
-            Err(e) => return Err(e.into()),
-        };
-        // What the terminal sends the program has got itself.
-        if let Ok(signal) = Signal::try_from(got.ssi_signo as i32)
-            && signal != Signal::SIGCHLD
-            && got.ssi_code != BY_KERNEL
-        {
-            let _ = kill(pid, signal);
-        }
-    }
+    adverb_survivor::wait(&command.spawn()?)
 }
 
 fn summary(story: &Story, file: &Path) -> String {
@@ -204,29 +158,9 @@ fn summary(story: &Story, file: &Path) -> String {
     text
 }
 
-/// Ends as the program ended.
-pub fn end_as(status: ExitStatus) -> ExitCode {
-    if let Some(code) = status.code() {
-        return ExitCode::from(code as u8);
-    }
-    let signal = status.signal().unwrap_or(0);
-    if let Ok(signal) = Signal::try_from(signal) {
-        // Its core is enough.
-        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
-            let _ = setrlimit(Resource::RLIMIT_CORE, 0, hard);
-        }
-        let mut one = SigSet::empty();
-        one.add(signal);
-        let _ = one.thread_unblock();
-        let _ = raise(signal);
-    }
-    ExitCode::from((SIGNALLED + signal) as u8)
-}
-
 /// The program and its arguments with what it is to be told.
 pub fn command(program: &OsStr, arguments: &[OsString], variables: Vec<(&'static str, OsString)>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).envs(variables);
-    adverb_survivor::give_back(&mut command);
     command
 }

@@ -1,0 +1,198 @@
+//! Nothing that the command has started survives it, whichever signal ends it.
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+/// Far more than it takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Set in the environment of the command, and so of everything that it starts.
+const MARK: &str = "ADVERB_TEST_MARK";
+const SIGNALS: [Signal; 5] =
+    [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT];
+
+/// Spins beside a child, a grandchild whose parent has ended, and one in a session of its own,
+/// which all spin. Each makes a file when it begins.
+const SPINNERS: &str = r#"
+spin=': > "$0"; while :; do :; done'
+sh -c "$spin" "$1/child" &
+(sh -c "$spin" "$1/grandchild" &)
+(setsid sh -c "$spin" "$1/session" &)
+: > "$1/program"
+while :; do :; done
+"#;
+const FILES: [&str; 4] = ["child", "grandchild", "session", "program"];
+
+/// An empty directory, and its name as a mark.
+struct Trial(PathBuf);
+
+impl Trial {
+    fn new(name: &str) -> Trial {
+        let directory = std::env::temp_dir().join(format!("adverb-ending-{}-{name}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        Trial(directory)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+        command.args(args).env(MARK, &self.0).env("TMPDIR", &self.0).current_dir(&self.0);
+        // A group of its own, which `timeout` makes as well.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+        command.spawn().unwrap()
+    }
+
+    /// The command, with programs that all spin.
+    fn spinning(&self, options: &[&str]) -> Child {
+        let run = self.start(&[options, &["--", "sh", "-c", SPINNERS, "sh", self.path()]].concat());
+        until("the programs spin", || FILES.iter().all(|file| self.0.join(file).exists()));
+        run
+    }
+
+    /// Processes with the mark, but for those that have ended.
+    fn left(&self) -> BTreeSet<i32> {
+        let wanted = format!("{MARK}={}", self.path());
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let marked = |dir: &Path| {
+            let environment = std::fs::read(dir.join("environ")).unwrap_or_default();
+            environment.split(|b| *b == 0).any(|entry| entry == wanted.as_bytes())
+        };
+        let marked = all.filter(|entry| marked(&entry.path()));
+        marked.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Nothing is left, and no directory of a hunt.
+    fn all_gone(&self, what: &str) {
+        until(&format!("nothing is left after {what}"), || self.left().is_empty());
+        let names = std::fs::read_dir(&self.0).unwrap().flatten().map(|entry| entry.file_name());
+        let hunts: Vec<_> = names.filter(|n| n.to_string_lossy().starts_with("adverb-hunt-")).collect();
+        assert!(hunts.is_empty(), "{what}: {hunts:?}");
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        for pid in self.left() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = Instant::now() + LIMIT;
+    while !done() {
+        assert!(Instant::now() < limit, "{what}: not in {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32)
+}
+
+/// The command dies of the signal, and everything ends with it.
+fn ends(trial: &Trial, mut run: Child, signal: Signal) {
+    kill(pid(&run), signal).unwrap();
+    // A program that leaves its pipe to others would keep this test.
+    drop(run.stdout.take());
+    assert_eq!(run.wait().unwrap().signal(), Some(signal as i32));
+    trial.all_gone(signal.as_str());
+}
+
+/// HUN-12: programs of a hunt, and what they started, end with the hunt.
+#[test]
+fn a_hunt_leaves_nothing_behind() {
+    for signal in SIGNALS {
+        let trial = Trial::new(&format!("hunt-{signal}"));
+        ends(&trial, trial.spinning(&["hunt"]), signal);
+    }
+}
+
+/// HUN-12: so do those of a traced run.
+#[test]
+fn a_traced_run_leaves_nothing_behind() {
+    for signal in SIGNALS {
+        let trial = Trial::new(&format!("trace-{signal}"));
+        ends(&trial, trial.spinning(&["run", "--trace", "trace"]), signal);
+    }
+}
+
+/// HUN-12: and the second process of the demonstration.
+#[test]
+fn a_demonstration_leaves_nothing_behind() {
+    for signal in SIGNALS {
+        let trial = Trial::new(&format!("demo-{signal}"));
+        let mut run = trial.start(&["demo"]);
+        let mut line = String::new();
+        BufReader::new(run.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("processes "), "{line}");
+        // Its output has no reader any more, which ends nothing.
+        ends(&trial, run, signal);
+    }
+}
+
+/// HUN-12: SIGKILL to the whole process group, as `timeout -s KILL` sends it, and to each process
+/// of the command alone.
+#[test]
+fn no_process_of_the_command_is_needed_for_the_end() {
+    for options in [&["hunt"][..], &["run", "--trace", "trace"]] {
+        let trial = Trial::new(&format!("group-{}", options[0]));
+        let run = trial.spinning(options);
+        killpg(pid(&run), Signal::SIGKILL).unwrap();
+        ends(&trial, run, Signal::SIGKILL);
+        let own = std::fs::canonicalize(env!("CARGO_BIN_EXE_adverb")).unwrap();
+        let is_own = |pid: &i32| {
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            // The survivor is needed by peers of the program, and not for its end.
+            exe.is_ok_and(|exe| exe == own) && name.is_ok_and(|name| name.trim_end() != "adverb-survivor")
+        };
+        for n in 0.. {
+            let trial = Trial::new(&format!("each-{}-{n}", options[0]));
+            let mut run = trial.spinning(options);
+            let mut commands = trial.left();
+            commands.retain(is_own);
+            let Some(victim) = commands.iter().nth(n).copied() else {
+                assert_eq!(n, 3, "processes of the command");
+                ends(&trial, run, Signal::SIGTERM);
+                break;
+            };
+            kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+            drop(run.stdout.take());
+            run.wait().unwrap();
+            trial.all_gone(&format!("SIGKILL to process {n} of {options:?}"));
+        }
+    }
+}
+
+/// HUN-12: what a program leaves running goes with each run of the hunt, and no longer than that:
+/// a second run does not meet it.
+#[test]
+fn a_hunt_ends_what_programs_leave_running() {
+    let trial = Trial::new("leftover");
+    let script = r#"(setsid sh -c 'while :; do :; done' &) ; sleep 0.1; exit 3"#;
+    let mut run = trial.start(&["hunt", "--", "sh", "-c", script]);
+    drop(run.stdout.take());
+    assert_eq!(run.wait().unwrap().code(), Some(1));
+    trial.all_gone("a hunt that found something");
+}
+
+/// A traced program may leave a process running when it ends by itself, as without `--trace`.
+#[test]
+fn a_traced_program_may_leave_a_process_running() {
+    let trial = Trial::new("stays");
+    let script = r#"(setsid sh -c 'echo $$ > stays; exec sleep 600' >&- 2>&- &); until [ -s stays ]; do sleep 0.01; done; exit 3"#;
+    let mut run = trial.start(&["run", "--trace", "trace", "--", "sh", "-c", script]);
+    assert_eq!(run.wait().unwrap().code(), Some(3));
+    let stays: i32 = std::fs::read_to_string(trial.0.join("stays")).unwrap().trim().parse().unwrap();
+    until("only that process is left", || trial.left() == BTreeSet::from([stays]));
+}

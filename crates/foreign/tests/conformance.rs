@@ -1,0 +1,11 @@
+//! Cases in which IBTA, NICs and soft-RoCE differ, and what Adverb does (docs/conformance.md): the
+//! cases of `c/conformance.c`, each on both paths (OBJ-8 to OBJ-11, CQN-10, CQN-11).
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use adverb_foreign::cases;
+
+fn main() -> ExitCode {
+    cases::run("conformance")
+}

@@ -1,0 +1,342 @@
+//! What a command starts ends with the command, whichever signal ends it.
+//!
+//! [`guard`] splits the command in three processes:
+//!
+//! 1. The *front* keeps the process id that the caller of the command knows. It hands signals on
+//!    and ends as the worker ended.
+//! 2. The *reaper* has a process group of its own, so a signal to the command's group does not
+//!    reach it. It is a child subreaper: every process whose parent has ended becomes its child,
+//!    also after `setsid` and a double fork.
+//! 3. The *worker* does the command's work in the front's process group, as the terminal expects.
+//!
+//! The reaper holds the read end of a pipe whose write end only the front has. The kernel closes
+//! the write end however the front ends, also by SIGKILL. The reaper then ends all that is left.
+//! If the reaper is killed, the front is the next subreaper and does the same. The worker has a
+//! parent-death signal, and so has every program that [`prepare`](crate::prepare) prepared.
+//!
+//! The survivor of a run ([`crate::leave_behind`]) is spared: it ends by itself as soon as its
+//! programs have ended and their peers have been told.
+use crate::apart::{copy, one_thread};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal, kill, killpg, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp, getpid, getppid, pipe2, setpgid};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// The name of a survivor's process, by which the reaper spares it.
+pub(crate) const SURVIVOR: &std::ffi::CStr = c"adverb-survivor";
+/// What the shell says of a signal.
+const SIGNALLED: i32 = 128;
+/// `si_code` of a signal that the kernel sends, as the terminal does to the whole group.
+const BY_KERNEL: i32 = 0x80;
+/// A process that cannot be killed (another user's, or one inside a driver) is given up after this.
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// Pause between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(2);
+/// Handed on to the program.
+const HANDED_ON: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+/// Those of them that ask for the end.
+const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// What happens at the end of a guarded command.
+#[derive(Debug, Default)]
+pub struct AtEnd {
+    /// Processes that the programs left running stay, if the command ended by itself with an exit
+    /// status. After a signal nothing stays.
+    pub leave_running: bool,
+    /// A directory of the command, removed when nothing of the command runs any more.
+    pub remove: Option<PathBuf>,
+}
+
+/// Guards this command from here on: returns in the worker.
+///
+/// # Errors
+/// What the kernel refused; the command then goes on without a guard. `Unsupported` when the
+/// process has more than one thread, so that it cannot be copied safely.
+pub fn guard(at_end: AtEnd) -> io::Result<()> {
+    one_thread()?;
+    let (gone, held) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    if let Some(reaper) = copy()? {
+        drop(gone);
+        be_front(reaper, at_end, &held);
+    }
+    drop(held);
+    be_reaper(gone, at_end);
+    Ok(())
+}
+
+/// The front: waits for the reaper, and ends as it ended. The kernel closes the write end when this
+/// process ends, and not before.
+fn be_front(reaper: Pid, at_end: AtEnd, _held: &OwnedFd) -> ! {
+    // Where orphans go when the reaper is killed.
+    let _ = set_child_subreaper(true);
+    let end = Ward { child: reaper, gone: None }.wait();
+    // The reaper has done this, unless it was killed itself.
+    if end.status.is_none_or(|status| status.code().is_none()) {
+        end_all(getpgrp());
+        remove(at_end);
+    }
+    exit_as(end.status)
+}
+
+/// The reaper, and in it the worker: returns in the worker alone.
+fn be_reaper(gone: OwnedFd, at_end: AtEnd) {
+    let (reaper, group) = (getpid(), getpgrp());
+    let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    let _ = set_child_subreaper(true);
+    let worker = match copy() {
+        Ok(Some(worker)) => worker,
+        Ok(None) => return be_worker(reaper, group),
+        Err(e) => {
+            eprintln!("adverb: no process can be made: {e}");
+            std::process::exit(1);
+        }
+    };
+    let end = Ward { child: worker, gone: Some(gone) }.wait();
+    let by_itself = !end.asked && end.status.is_some_and(|status| status.code().is_some());
+    if !(at_end.leave_running && by_itself) {
+        end_all(group);
+    }
+    remove(at_end);
+    exit_as(end.status)
+}
+
+/// The worker: in the front's process group, and not without its parent.
+fn be_worker(reaper: Pid, group: Pid) {
+    let set = setpgid(Pid::from_raw(0), group).and_then(|()| set_pdeathsig(Signal::SIGKILL));
+    // The parent-death signal is for ends from now on: the reaper may have ended before.
+    if set.is_err() || getppid() != reaper {
+        std::process::exit(1);
+    }
+}
+
+fn remove(at_end: AtEnd) {
+    if let Some(directory) = at_end.remove {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}
+
+/// A child, and for the reaper the pipe that ends with the front.
+struct Ward {
+    child: Pid,
+    gone: Option<OwnedFd>,
+}
+
+/// How the child ended.
+struct End {
+    /// `None`: the front ended first.
+    status: Option<ExitStatus>,
+    /// A signal has asked for the end.
+    asked: bool,
+}
+
+impl Ward {
+    /// Reaps every child and hands signals on, until the child or the front has ended.
+    fn wait(&self) -> End {
+        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+        signals.add(Signal::SIGCHLD);
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        // From here on signals wait for their reader. A signal before ended this process.
+        let opened = signals.thread_block().and_then(|()| SignalFd::with_flags(&signals, flags));
+        let mut asked = false;
+        let Ok(opened) = opened else {
+            let status = waitpid(self.child, None).ok().and_then(status_of);
+            return End { status, asked };
+        };
+        loop {
+            if let Some(status) = reap(self.child) {
+                return End { status: Some(status), asked };
+            }
+            let mut fds = vec![PollFd::new(opened.as_fd(), PollFlags::POLLIN)];
+            fds.extend(self.gone.iter().map(|gone| PollFd::new(gone.as_fd(), PollFlags::POLLIN)));
+            let _ = poll(&mut fds, PollTimeout::NONE);
+            // No byte is ever written to the pipe: an event is its end.
+            if fds.get(1).and_then(PollFd::any) == Some(true) {
+                return End { status: None, asked };
+            }
+            while let Ok(Some(got)) = opened.read_signal() {
+                let Ok(signal) = Signal::try_from(got.ssi_signo.cast_signed()) else { continue };
+                asked |= ENDS.contains(&signal);
+                // The terminal sends its signals to the whole process group.
+                if signal != Signal::SIGCHLD && got.ssi_code != BY_KERNEL {
+                    let _ = kill(self.child, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for a child of this process, and hands signals on to it meanwhile. The child is the only
+/// one.
+///
+/// # Errors
+/// The child has been waited for already.
+pub fn wait(child: &Child) -> io::Result<ExitStatus> {
+    let end = Ward { child: Pid::from_raw(child.id().cast_signed()), gone: None }.wait();
+    end.status.ok_or_else(|| Errno::ECHILD.into())
+}
+
+fn status_of(status: WaitStatus) -> Option<ExitStatus> {
+    match status {
+        WaitStatus::Exited(_, code) => Some(ExitStatus::from_raw((code & 0xff) << 8)),
+        WaitStatus::Signaled(_, signal, _) => Some(ExitStatus::from_raw(signal as i32)),
+        _ => None,
+    }
+}
+
+/// Reaps what has ended; answers how the child ended, if it has.
+fn reap(child: Pid) -> Option<ExitStatus> {
+    let mut of_child = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return of_child,
+            Ok(status) if status.pid() == Some(child) => of_child = of_child.or(status_of(status)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            // No child is left.
+            Err(_) => return of_child,
+        }
+    }
+}
+
+/// Ends all descendants of this process but for survivors. `spared` is a process group that has
+/// other processes as well.
+///
+/// Only children are killed: their numbers cannot pass to other processes, as this process alone
+/// reaps them. The children of a killed child become children of this process in turn.
+fn end_all(spared: Pid) {
+    let (begun, me) = (Instant::now(), getpid().as_raw());
+    let mut empty = 0;
+    // `/proc` is no snapshot: what was forked during a look may be missing in it.
+    while empty < 2 && begun.elapsed() < GIVE_UP {
+        let all = processes();
+        let ours = descendants(&all);
+        let is_ours = |p: &Process| ours.contains(&p.pid) && (p.is_zombie || !is_survivor(p.pid));
+        let left: Vec<_> = all.iter().filter(|p| !p.is_zombie && is_ours(p)).collect();
+        empty = if left.is_empty() { empty + 1 } else { 0 };
+        for process in left.into_iter().filter(|p| p.parent == me) {
+            let group = process.group;
+            // A signal to a group reaches also what a member is about to fork.
+            if group != spared.as_raw() && all.iter().all(|p| p.group != group || is_ours(p)) {
+                let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+            }
+            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(LOOK);
+        reap(Pid::from_raw(0));
+    }
+}
+
+/// A process as `/proc` shows it.
+struct Process {
+    pid: i32,
+    is_zombie: bool,
+    parent: i32,
+    group: i32,
+}
+
+fn processes() -> Vec<Process> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // pid (comm) state ppid pgrp
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        Some(Process {
+            pid,
+            is_zombie,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+        })
+    })
+    .collect()
+}
+
+fn descendants(all: &[Process]) -> HashSet<i32> {
+    let mut known = HashSet::from([getpid().as_raw()]);
+    loop {
+        let before = known.len();
+        known.extend(all.iter().filter(|p| known.contains(&p.parent)).map(|p| p.pid).collect::<Vec<_>>());
+        if known.len() == before {
+            known.remove(&getpid().as_raw());
+            return known;
+        }
+    }
+}
+
+/// A survivor runs this very file, and has named itself. No program that was executed does both.
+fn is_survivor(pid: i32) -> bool {
+    let exe = |of: &str| std::fs::read_link(format!("/proc/{of}/exe")).ok();
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_ascii_end() == SURVIVOR.to_bytes()
+        && exe(&pid.to_string()).is_some_and(|e| exe("self") == Some(e))
+}
+
+/// Ends all processes left behind by programs that have ended, if the value of a variable with
+/// which they were started is this one. Called by the worker of a guarded command: such processes
+/// are children of the worker's parent.
+pub fn end_orphans(variable: &str, value: &[u8]) {
+    let wanted = [variable.as_bytes(), b"=", value].concat();
+    let (begun, me, reaper) = (Instant::now(), getpid().as_raw(), getppid().as_raw());
+    let is_marked = |p: &Process| {
+        let environment = std::fs::read(format!("/proc/{}/environ", p.pid)).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|entry| entry == wanted) && !is_survivor(p.pid)
+    };
+    while begun.elapsed() < GIVE_UP {
+        let all = processes();
+        let orphans = all.iter().filter(|p| p.parent == reaper && p.pid != me && !p.is_zombie);
+        let marked: Vec<_> = orphans.filter(|p| is_marked(p)).collect();
+        if marked.is_empty() {
+            return;
+        }
+        for process in marked {
+            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Ends as another process ended: by the same signal, or with the status that is the answer.
+#[must_use]
+pub fn end_as(status: ExitStatus) -> ExitCode {
+    if let Some(code) = status.code() {
+        return ExitCode::from(code as u8);
+    }
+    let signal = status.signal().unwrap_or(0);
+    if let Ok(signal) = Signal::try_from(signal) {
+        // The core of the other process is enough.
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_CORE) {
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, hard);
+        }
+        let mut one = SigSet::empty();
+        one.add(signal);
+        let _ = one.thread_unblock();
+        let _ = raise(signal);
+    }
+    ExitCode::from((SIGNALLED + signal) as u8)
+}
+
+/// The same for a process that does not return to its `main`.
+fn exit_as(status: Option<ExitStatus>) -> ! {
+    let status = status.unwrap_or(ExitStatus::from_raw(Signal::SIGKILL as i32));
+    let _ = end_as(status);
+    std::process::exit(status.code().unwrap_or(SIGNALLED))
+}
