@@ -70,6 +70,11 @@ impl Descriptor {
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
+    /// The inode number of the pipe: duplicates of the program's descriptor have the same.
+    #[must_use]
+    pub fn inode(&self) -> Option<u64> {
+        nix::sys::stat::fstat(&self.own).ok().map(|found| found.st_ino)
+    }
     /// What a thread of ours waits on, whatever the program did to its own.
     #[must_use]
     pub fn waits(&self) -> BorrowedFd<'_> {
