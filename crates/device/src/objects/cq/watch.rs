@@ -158,7 +158,7 @@ impl fmt::Display for Overlooked {
 }
 
 impl Cq {
-    /// What lies in the queue without an event to speak of it, now.
+    /// What lies in the queue without an event that tells of it, now.
     #[must_use]
     pub fn overlooked(self: &Arc<Self>) -> Option<Overlooked> {
         self.overlooked_in(&self.core.look())
@@ -323,8 +323,8 @@ impl Cq {
 }
 
 impl CompChannel {
-    /// The queues of this channel that hold completions no event will speak of, now: whoever sleeps
-    /// on the channel sleeps beside them (EXT-4).
+    /// The queues of this channel that hold completions no event will tell of, now: a thread that
+    /// sleeps on the channel sleeps beside them (EXT-4).
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         self.living().iter().filter_map(Cq::overlooked).collect()
