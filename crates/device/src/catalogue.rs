@@ -15,12 +15,18 @@ pub const REPORTS: &[Entry] = &[
         name: "LostWakeUp",
         meaning: "A thread sleeps on a completion channel beside completions that no event will tell of, since they came before \
                   the queue was armed, or it was never armed.",
-        values: &["the CQ", "completions in it", "the place in the program that armed it last"],
+        values: &[
+            "the CQ",
+            "completions in it",
+            "the place in the program that armed it last",
+            "the thread that waits for the channel, and the call; where the kernel does not show it, for how long nobody has polled",
+        ],
         look: &[
             "Is the queue polled until it is empty after each arm? The order is: get the event, acknowledge it, arm, poll until \
              empty.",
             "Does the loop return before a poll has found nothing?",
             "Did another thread take the event?",
+            "A thread that works is not reported. \"nobody has polled for 10 s\" can be a worker that waits in the middle of its work.",
         ],
         marks: &["lost wake-up: "],
     },

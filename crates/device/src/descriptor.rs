@@ -72,6 +72,13 @@ impl Descriptor {
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.unchecked()
     }
+
+    /// The inode number of the pipe: duplicates of the program's descriptor have the same.
+    #[must_use]
+    pub fn inode(&self) -> Option<u64> {
+        nix::sys::stat::fstat(self.own.get()?).ok().map(|found| found.st_ino)
+    }
+
     /// What a thread of ours waits on, whatever the program did to its own; `None` if the program
     /// has closed it.
     #[must_use]

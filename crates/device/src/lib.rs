@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod acks;
+pub mod asleep;
 pub mod async_event;
 pub mod capture;
 pub mod catalogue;

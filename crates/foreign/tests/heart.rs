@@ -16,7 +16,6 @@ use adverb_foreign::{Verdict, require};
 
 /// The programs wait twenty seconds for a report.
 const LIMIT: Duration = Duration::from_secs(60);
-const TRIES: usize = 3;
 /// The function of `heart.c` that arms.
 const ARMS: &str = "in arm_the_receiver";
 
@@ -58,29 +57,8 @@ fn lines(id: &str, name: &str) -> Result<(String, Vec<String>), String> {
     Ok((out.describe(), lines))
 }
 
-/// Several tries, of which one has to hold: on a machine that stops the program for as long as the
-/// library is patient (100 ms) another report is right.
-fn in_some_try(once: impl Fn() -> Verdict) -> Verdict {
-    let mut last = Ok(());
-    for _ in 0..TRIES {
-        last = once();
-        if last.is_ok() {
-            break;
-        }
-    }
-    last
-}
-
-fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
-    in_some_try(|| told_once(id, name, words))
-}
-
-fn silent(id: &str, name: &str) -> Verdict {
-    in_some_try(|| silent_once(id, name))
-}
-
 /// One line at level `warn` says all of it, and it is said once.
-fn told_once(id: &str, name: &str, words: &[&str]) -> Verdict {
+fn told(id: &str, name: &str, words: &[&str]) -> Verdict {
     let (output, lines) = lines(id, name)?;
     let all = |line: &&String| line.starts_with("adverb: warn: ") && words.iter().all(|w| line.contains(w));
     let reports = lines.iter().filter(all).count();
@@ -89,7 +67,7 @@ fn told_once(id: &str, name: &str, words: &[&str]) -> Verdict {
 }
 
 /// A program that does everything right hears nothing.
-fn silent_once(id: &str, name: &str) -> Verdict {
+fn silent(id: &str, name: &str) -> Verdict {
     let (output, lines) = lines(id, name)?;
     require!(lines.is_empty(), "{} lines where none was due:\n{output}", lines.len());
     Ok(())

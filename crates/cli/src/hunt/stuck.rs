@@ -1,5 +1,7 @@
 //! Whether a program can still move: its threads, as the kernel shows them, and what the device
 //! says of its progress.
+use adverb_device::asleep::call::sleeps_for_ever;
+use adverb_device::asleep::{is_ours, switches_in};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,8 +14,6 @@ const ASLEEP: Duration = Duration::from_millis(500);
 /// Time between two looks counts up to this. On a machine that stands still the programs stand
 /// still as well: that is neither sleep nor silence of theirs.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
-/// The device's own threads, which sleep and wake as they like.
-const OURS: &str = "adverb";
 
 /// Looks at process groups now and then.
 pub struct Watcher {
@@ -134,7 +134,8 @@ fn sleepers(groups: &[u32], such: impl Fn(&str) -> bool) -> Option<HashMap<u32, 
         }
         for thread in std::fs::read_dir(process.join("task")).ok()?.flatten() {
             let (thread, id) = (thread.path(), thread.file_name().to_str()?.parse().ok()?);
-            if std::fs::read_to_string(thread.join("comm")).ok()?.starts_with(OURS) {
+            // The device's own threads sleep and wake as they like.
+            if is_ours(std::fs::read_to_string(thread.join("comm")).ok()?.trim_end()) {
                 continue;
             }
             all.insert(id, switches_asleep(&thread, &such)?);
@@ -155,46 +156,12 @@ fn is_of(process: &Path, groups: &[u32]) -> bool {
 /// Its context switches so far, if it sleeps in such a call.
 fn switches_asleep(thread: &Path, such: &impl Fn(&str) -> bool) -> Option<u64> {
     let status = std::fs::read_to_string(thread.join("status")).ok()?;
-    let value = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
-    if !value("State:")?.starts_with('S') {
+    let state = status.lines().find_map(|l| l.strip_prefix("State:"))?;
+    if !state.trim().starts_with('S') {
         return None;
     }
     if !such(&std::fs::read_to_string(thread.join("syscall")).ok()?) {
         return None;
     }
-    let count = |name| value(name).and_then(|v| v.parse::<u64>().ok());
-    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
-}
-
-/// Does a system call, as `/proc/PID/syscall` shows it, end only when somebody ends it?
-#[cfg(target_arch = "x86_64")]
-pub fn sleeps_for_ever(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let Some(Ok(number)) = words.next().map(str::parse::<u32>) else { return false };
-    let arguments: Vec<u64> = words
-        .map_while(|w| w.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()))
-        .take(6)
-        .collect();
-    let null = |n: usize| arguments.get(n) == Some(&0);
-    let negative = |n: usize| arguments.get(n).is_some_and(|v| (*v as u32).cast_signed() < 0);
-    match number {
-        // read, recvfrom, recvmsg, accept, accept4, wait4, waitid, pause, rt_sigsuspend
-        0 | 45 | 47 | 43 | 288 | 61 | 247 | 34 | 130 => true,
-        // futex, without a timeout
-        202 => null(3),
-        // poll, epoll_wait, epoll_pwait
-        7 => negative(2),
-        232 | 281 => negative(3),
-        // ppoll, select, pselect6, epoll_pwait2
-        271 => null(2),
-        23 | 270 => null(4),
-        441 => null(3),
-        _ => false,
-    }
-}
-
-/// On other processors the numbers are others: what hangs is known by its silence.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn sleeps_for_ever(_: &str) -> bool {
-    false
+    switches_in(&status)
 }

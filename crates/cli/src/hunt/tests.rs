@@ -138,7 +138,7 @@ fn sleeps_with_a_time_limit_are_none_for_ever() {
         ("running", false),
         ("", false),
     ] {
-        assert_eq!(stuck::sleeps_for_ever(line), forever, "{line}");
+        assert_eq!(adverb_device::asleep::call::sleeps_for_ever(line), forever, "{line}");
     }
 }
 

@@ -35,12 +35,8 @@ impl Node {
                     }
                     None
                 }
-                Timed::Watch(id) => {
-                    if let Some(cq) = self.cq_timer(id) {
-                        cq.watch_due(now);
-                    }
-                    None
-                }
+                // In a queue of their own.
+                Timed::Watch(_) => None,
                 Timed::Mad => {
                     self.mad_timer_due(at);
                     None
@@ -63,6 +59,22 @@ impl Node {
             }
         }
         any
+    }
+
+    /// Looks at the queues that are watched for lost wake-ups. The background thread calls this: a
+    /// look reads files, which no call of the program is to wait for.
+    pub(super) fn run_watches(&self) {
+        if self.watches.next() > self.at_latest().0 {
+            return;
+        }
+        let now = self.now();
+        while let Some((_, due)) = self.watches.pop_due(now) {
+            if let Timed::Watch(id) = due
+                && let Some(cq) = self.cq_timer(id)
+            {
+                cq.watch_due(now);
+            }
+        }
     }
 
     /// A queue pair's deadline may have come, as its entry at `at` is due. `false`: a packet seems

@@ -95,6 +95,8 @@ pub struct Node {
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
     timers: Timers,
+    /// Looks at completion queues, for the background thread alone.
+    watches: Timers,
     rx: Mutex<Rx>,
     /// Addresses opened so far, with the descriptors that epoll watches.
     addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
@@ -266,6 +268,7 @@ impl Node {
             keys: RwLock::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),
+            watches: Timers::new(),
             rx: Mutex::new(Rx::new()),
             addresses: Mutex::default(),
             pending: Mutex::default(),
@@ -379,6 +382,19 @@ impl Node {
         if self.timers.add(at, who, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
         }
+    }
+
+    /// As [`Node::enter_timer`], for a look at the completion queue `number`, which the background
+    /// thread has at `at`.
+    pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
+        if self.watches.add(at, Timed::Watch(number), old) && self.policy.thread_sleeps_past(at) {
+            self.wake_thread();
+        }
+    }
+
+    /// The background thread's next deadline.
+    fn next_deadline(&self) -> u64 {
+        self.timers.next().min(self.watches.next())
     }
 
     /// Is the background thread asleep, or about to be? If not, it will still see what the caller

@@ -74,6 +74,7 @@ fn run(node: &Weak<Node>) {
         }
         node.run_mads();
         node.send_leaving();
+        node.run_watches();
         let looks = node.policy.looks();
         let turn = pace.wakes(looks, node.policy.program(), || node.now());
         if turn == Turn::Aside {
@@ -171,7 +172,7 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
     // and wakes us.
     node.policy.set_thread(Thread::Awake);
     let now = node.now().0;
-    let next = node.timers.next();
+    let next = node.next_deadline();
     let mut limit =
         if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
     if !away.is_zero() {
@@ -183,7 +184,7 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
     }
     let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
     node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
-    if node.timers.next() < next {
+    if node.next_deadline() < next {
         node.policy.set_thread(Thread::Awake);
         return Some(false);
     }

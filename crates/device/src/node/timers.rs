@@ -17,7 +17,8 @@ pub(crate) enum Timed {
     Qp(u32),
     /// A moderated completion queue, by its number.
     Cq(u32),
-    /// A completion queue that is watched for lost wake-ups, by its number.
+    /// A completion queue that is watched for lost wake-ups, by its number. These deadlines are in
+    /// a queue of their own, which the background thread alone serves.
     Watch(u32),
     /// Packets that a fault holds.
     Held,

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 mod channel;
+mod getting;
 pub mod hunt;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -198,13 +199,17 @@ impl Cq {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         trace::completion(self.number, &completion);
         let pushed = self.core.push(completion, now, |cq| self.notify(cq), |cq| self.keep_timer(cq));
-        pushed.map_err(|Lost { cause, first }| {
+        let unarmed = pushed.map_err(|Lost { cause, first }| {
             if first {
                 log::error!("{cause}; poll it more often or make it larger");
                 self.context.raise(AsyncEvent::CqErr, self.clone());
             }
             cause
-        })
+        })?;
+        if unarmed {
+            self.note_unarmed();
+        }
+        Ok(())
     }
 
     /// Called under the lock.
@@ -239,6 +244,7 @@ impl Cq {
         let node = self.context.node();
         node.fault_call(Call::PollCq).map_err(|_| Cause::Injected)?;
         node.program_looks();
+        self.note_poll();
         if self.is_empty() {
             node.progress_polling();
         } else {
@@ -288,6 +294,7 @@ impl Cq {
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
         let node = self.context.node();
         node.program_looks();
+        self.note_poll();
         if self.is_empty() {
             node.progress_polling();
         }
@@ -373,9 +380,7 @@ impl Cq {
         if !matches!(self.sink, Sink::None) {
             self.context.node().about_to_sleep();
         }
-        if waiting > 0 {
-            self.watch();
-        }
+        self.note_arm(waiting);
     }
 
     /// Moderates events: an armed queue notifies after `count` completions that the arm waits for

@@ -84,6 +84,17 @@ impl<T> EventQueue<T> {
         self.as_fd().as_raw_fd()
     }
 
+    /// The inode number of the descriptor's pipe.
+    pub fn inode(&self) -> Option<u64> {
+        self.list.tokens.inode()
+    }
+
+    /// Does the descriptor send a signal (`O_ASYNC`)?
+    pub fn signals(&self) -> bool {
+        fcntl(self.as_fd(), FcntlArg::F_GETFL)
+            .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_ASYNC))
+    }
+
     /// Adds an event.
     pub fn push(&self, event: T) {
         self.list.push(event);
@@ -183,7 +194,7 @@ impl<T> EventQueue<T> {
         node: &Node,
         cutoff: Option<Instant>,
         read: impl Fn(&T),
-        before_sleep: impl Fn(),
+        before_sleep: impl FnMut(),
     ) -> nix::Result<T> {
         let event = self.wait(Some(node), cutoff, read, before_sleep)?;
         node.program_has_an_event();
@@ -206,7 +217,7 @@ impl<T> EventQueue<T> {
         node: Option<&Node>,
         cutoff: Option<Instant>,
         read: impl Fn(&T),
-        before_sleep: impl Fn(),
+        mut before_sleep: impl FnMut(),
     ) -> nix::Result<T> {
         if let Some(event) = self.list.try_pop(&read) {
             return Ok(event);

@@ -212,6 +212,14 @@ impl Cq {
         }
     }
 
+    /// Is one of the overlooked completions such that an event for it was to be expected? An arm
+    /// for solicited completions says that the others may wait.
+    #[must_use]
+    pub fn has_missed(&self) -> bool {
+        let mut overlooked = self.ring.iter().take(self.overlooked());
+        overlooked.any(|c| self.armed().is_none_or(|kind| kind.matches(Class::of(c))))
+    }
+
     /// Was it ever armed?
     #[must_use]
     pub fn was_armed(&self) -> bool {

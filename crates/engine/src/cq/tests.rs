@@ -339,6 +339,7 @@ fn ext_4_what_no_event_will_speak_of() {
     add(&mut cq, 8);
     cq.arm(ArmKind::Solicited);
     assert_eq!((cq.overlooked(), cq.was_armed()), (10, true));
+    assert!(!cq.has_missed(), "an arm for solicited ones leaves the others for later");
     // Two polled, as by a program that returns early.
     cq.pop();
     cq.pop();
@@ -352,6 +353,7 @@ fn ext_4_what_no_event_will_speak_of() {
     cq.arm(ArmKind::Next);
     add(&mut cq, 1);
     assert_eq!((cq.armed(), cq.overlooked()), (None, 3));
+    assert!(cq.has_missed());
 }
 
 #[derive(Clone, Debug)]

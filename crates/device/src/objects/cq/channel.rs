@@ -1,5 +1,6 @@
 //! Completion channels.
 use super::Cq;
+use super::getting::{Getting, Waiting};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::objects::context::Context;
@@ -18,7 +19,9 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct CompChannel {
     pub(super) context: Arc<Context>,
-    events: EventQueue<Arc<Cq>>,
+    pub(super) events: EventQueue<Arc<Cq>>,
+    /// Threads that wait in [`CompChannel::next_event`].
+    pub(super) getting: Getting,
     pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
     /// Lost wake-ups are reported (EXT-4).
     pub(super) watched: AtomicBool,
@@ -36,6 +39,7 @@ impl CompChannel {
         Ok(Arc::new(CompChannel {
             context: context.clone(),
             events: EventQueue::new()?,
+            getting: Getting::default(),
             cqs: Mutex::default(),
             watched: AtomicBool::new(true),
             uses: Uses::new("the completion channel"),
@@ -55,7 +59,15 @@ impl CompChannel {
     /// EAGAIN, EINTR (CHN-7, or [`CompChannel::interrupt`]), or ETIMEDOUT after `cutoff`.
     pub fn next_event(&self, cutoff: Option<Instant>) -> Result<Arc<Cq>, Errno> {
         self.check_alive()?;
-        self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), || self.watch())
+        let mut waiting = None;
+        let before_sleep = || {
+            if waiting.is_none() {
+                waiting = Some(Waiting::new(&self.getting));
+                self.watch();
+            }
+        };
+        let event = self.events.pop(self.context.node(), cutoff, |cq| cq.event_read(), before_sleep);
+        event.inspect(Cq::note_event)
     }
 
     /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread
@@ -68,7 +80,7 @@ impl CompChannel {
     #[must_use]
     pub fn try_event(&self) -> Option<Arc<Cq>> {
         self.check_alive().ok()?;
-        self.events.try_pop(self.context.node(), |cq| cq.event_read())
+        self.events.try_pop(self.context.node(), |cq| cq.event_read()).inspect(Cq::note_event)
     }
 
     /// Takes an event, or has the task woken when there is one. Any executor will do: the device's
@@ -79,8 +91,9 @@ impl CompChannel {
     pub fn poll_event(&self, cx: &mut std::task::Context<'_>) -> Poll<Result<Arc<Cq>, Errno>> {
         self.check_alive()?;
         let polled = self.events.poll_pop(self.context.node(), cx, |cq| cq.event_read());
-        if polled.is_pending() {
-            self.watch();
+        match &polled {
+            Poll::Ready(cq) => cq.note_event(),
+            Poll::Pending => self.watch_task(),
         }
         polled.map(Ok)
     }

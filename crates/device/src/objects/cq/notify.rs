@@ -60,6 +60,8 @@ pub struct Look {
     pub site: ArmSite,
     /// Polls so far that looked into the queue.
     pub polls: u64,
+    /// An event for one of the overlooked completions was to be expected.
+    pub missed: bool,
 }
 
 /// The queue was closed.
@@ -97,6 +99,7 @@ impl NotifyCore {
     /// Adds a completion and, if the arm fires, makes its event with `notify`: the completion first
     /// (CQN-7), both under the lock, so that no arm, poll or close falls in between (CQN-12).
     /// `held` sees a moderated queue whose arm did not fire. A closed queue drops the completion.
+    /// Answers whether the completion came while no arm was pending.
     #[inline]
     pub fn push(
         &self,
@@ -104,10 +107,10 @@ impl NotifyCore {
         now: Time,
         notify: impl FnOnce(&adverb_engine::Cq),
         held: impl FnOnce(&adverb_engine::Cq),
-    ) -> Result<(), Lost> {
+    ) -> Result<bool, Lost> {
         let mut inner = self.inner.lock();
         if inner.closed {
-            return Ok(());
+            return Ok(false);
         }
         let first = !inner.cq.is_broken();
         let fire = match inner.cq.push(completion, now) {
@@ -127,7 +130,7 @@ impl NotifyCore {
         if inner.moderated {
             held(&inner.cq);
         }
-        Ok(())
+        Ok(!fire && inner.cq.armed().is_none())
     }
 
     /// Takes up to `max` completions, oldest first; an empty queue takes no lock.
@@ -252,6 +255,7 @@ impl NotifyCore {
             arms: inner.arms,
             site: inner.site,
             polls: inner.polls,
+            missed: inner.cq.has_missed(),
         }
     }
 

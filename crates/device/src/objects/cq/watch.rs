@@ -1,35 +1,104 @@
-//! The lost wake-up report (EXT-4): completions lie in a queue, no event will speak of them, and
-//! nobody polls.
+//! The lost wake-up report (EXT-4): completions lie in a queue, no event will tell of them, and the
+//! program sleeps.
 //!
-//! It happens to a program that does not poll until empty after it armed, or that arms after it
-//! polled, or never. The device cannot see a program sleep in an `epoll` of its own, so it looks at
-//! what it can see: after an arm over a queue that is not empty, and when a thread goes to sleep in
-//! a get-event call, it comes back after [`REPORT_AFTER`]; if completions of then still lie there
-//! and nobody has polled meanwhile, it says so, once an arm.
+//! A watch begins when completions are in the queue and no event is due: at an arm over a queue
+//! that is not empty, at a completion without an arm, when an event was taken, and when a thread
+//! begins to wait for an event. The background thread looks at the queue after [`PATIENCE`], and
+//! later and later again while no thread touches the queue. What the program's threads do then
+//! decides ([`Scene::judge`]). A wake-up is reported once an arm.
 use super::notify::Look;
 use super::{ArmSite, CompChannel, Cq, Sink};
-use crate::node::{NEVER, Timed};
+use crate::asleep::judge::{Evidence, Hands, PATIENCE, Scene, next_look};
+use crate::asleep::process;
+use crate::node::NEVER;
 use adverb_engine::Time;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// How long completions may lie before it is said.
-const REPORT_AFTER: Duration = Duration::from_millis(100);
-
-/// When to come back, and what was seen when the watch began.
+/// When to look at the queue, and what has been seen of its consumers.
 #[derive(Debug)]
 pub(super) struct Watch {
+    /// When the background thread looks; [`NEVER`]: there is no watch.
     at: AtomicU64,
-    polls: AtomicU64,
+    /// Since when no thread has touched the queue.
+    since: AtomicU64,
+    /// [`Touches::count`] at that time.
+    touches: AtomicU64,
     /// The arm that was reported, plus one; 0: none.
     reported: AtomicU64,
+    seen: Touches,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Watch { at: AtomicU64::new(NEVER), polls: AtomicU64::new(0), reported: AtomicU64::new(0) }
+        Watch {
+            at: AtomicU64::new(NEVER),
+            since: AtomicU64::new(0),
+            touches: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
+            seen: Touches::default(),
+        }
+    }
+}
+
+/// Which threads have polled, armed and taken events. Every field is written without order: the
+/// judgement counts only what has stayed as it was for a while.
+#[derive(Debug, Default)]
+struct Touches {
+    poller: AtomicI32,
+    armer: AtomicI32,
+    taker: AtomicI32,
+    /// There was an arm, or an event was taken, since the last poll.
+    armed: AtomicBool,
+    taken: AtomicBool,
+    /// Events taken so far.
+    events: AtomicU64,
+    /// [`Touches::count`] when a task began to wait for an event, plus one.
+    task: AtomicU64,
+}
+
+impl Touches {
+    /// A thread polls: the usual one, as a rule, so nothing is written.
+    #[inline]
+    fn polled(&self) {
+        let id = process::own_id();
+        if self.poller.load(Ordering::Relaxed) != id {
+            self.poller.store(id, Ordering::Relaxed);
+        }
+        for since in [&self.armed, &self.taken] {
+            if since.load(Ordering::Relaxed) {
+                since.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn armed(&self) {
+        self.armer.store(process::own_id(), Ordering::Relaxed);
+        self.armed.store(true, Ordering::Relaxed);
+    }
+
+    fn taken(&self) {
+        self.taker.store(process::own_id(), Ordering::Relaxed);
+        self.taken.store(true, Ordering::Relaxed);
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes with every poll of a queue that is not empty, every arm and every event taken.
+    fn count(&self, look: &Look) -> u64 {
+        look.polls + look.arms + self.events.load(Ordering::Relaxed)
+    }
+
+    fn hands(&self) -> Hands {
+        let id = |of: &AtomicI32| Some(of.load(Ordering::Relaxed)).filter(|id| *id != 0);
+        let since = |of: &AtomicI32, flag: &AtomicBool| id(of).filter(|_| flag.load(Ordering::Relaxed));
+        Hands {
+            poller: id(&self.poller),
+            armer: since(&self.armer, &self.armed),
+            taker: since(&self.taker, &self.taken),
+            same: id(&self.poller).is_some() && id(&self.poller) == id(&self.taker),
+        }
     }
 }
 
@@ -89,7 +158,7 @@ impl fmt::Display for Overlooked {
 }
 
 impl Cq {
-    /// What lies in the queue without an event to speak of it, now.
+    /// What lies in the queue without an event that tells of it, now.
     #[must_use]
     pub fn overlooked(self: &Arc<Self>) -> Option<Overlooked> {
         self.overlooked_in(&self.core.look())
@@ -104,42 +173,158 @@ impl Cq {
         Some(Overlooked { cq: self.clone(), waiting, armed, arms, site })
     }
 
-    /// Completions may be overlooked: comes back in a while to see.
-    pub(super) fn watch(self: &Arc<Self>) {
+    /// A thread polls.
+    #[inline]
+    pub(super) fn note_poll(&self) {
+        if matches!(self.sink, Sink::Channel(_)) {
+            self.watch.seen.polled();
+        }
+    }
+
+    /// A thread has armed the queue, in which completions wait.
+    pub(super) fn note_arm(self: &Arc<Self>, waiting: usize) {
+        if matches!(self.sink, Sink::Channel(_)) {
+            self.watch.seen.armed();
+            if waiting > 0 {
+                self.watch();
+            }
+        }
+    }
+
+    /// A thread has taken an event of the queue.
+    pub(super) fn note_event(self: &Arc<Self>) {
+        self.watch.seen.taken();
+        if !self.is_empty() {
+            self.watch();
+        }
+    }
+
+    /// A completion has come while no arm was pending.
+    #[inline]
+    pub(super) fn note_unarmed(self: &Arc<Self>) {
+        let is_watched = self.watch.at.load(Ordering::Relaxed) != NEVER;
+        if !is_watched && matches!(self.sink, Sink::Channel(_)) && self.unread.load(Ordering::Relaxed) == 0 {
+            self.watch();
+        }
+    }
+
+    /// Completions may be overlooked: has the background thread look in a while.
+    #[cold]
+    fn watch(self: &Arc<Self>) {
         let Sink::Channel(channel) = &self.sink else { return };
-        if !channel.is_watched() {
+        if self.watch.at.load(Ordering::Relaxed) != NEVER || !channel.is_watched() {
             return;
         }
-        let at = (self.context.node().now() + REPORT_AFTER).0;
+        let now = self.context.node().now();
+        let at = now + PATIENCE;
         // One watch at a time.
-        if self.watch.at.compare_exchange(NEVER, at, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if self.watch.at.compare_exchange(NEVER, at.0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
         }
         self.enter_timed();
-        self.watch.polls.store(self.core.look().polls, Ordering::Relaxed);
-        self.context.node().enter_timer(Time(at), Timed::Watch(self.number), NEVER);
+        self.watch.since.store(now.0, Ordering::Relaxed);
+        self.watch.touches.store(self.watch.seen.count(&self.core.look()), Ordering::Relaxed);
+        self.context.node().enter_watch(at, self.number, NEVER);
     }
 
-    /// The watch's entry of the timer queue is due.
+    /// A thread begins to wait for an event while the queue is looked at in long intervals.
+    fn watch_soon(self: &Arc<Self>) {
+        let at = self.watch.at.load(Ordering::Acquire);
+        let soon = self.context.node().now() + PATIENCE;
+        if at == NEVER {
+            self.watch();
+        } else if at > soon.0
+            && self.watch.at.compare_exchange(at, soon.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            self.context.node().enter_watch(soon, self.number, at);
+        }
+    }
+
+    /// The entry of the watch is due; called by the background thread.
     pub(super) fn look_again(self: &Arc<Self>, now: Time) {
-        if self.watch.at.load(Ordering::Acquire) > now.0 {
+        let at = self.watch.at.load(Ordering::Acquire);
+        if at > now.0 {
             return;
         }
-        self.watch.at.store(NEVER, Ordering::Release);
+        // Before the look: what a thread does after the look begins a watch of its own.
+        self.watch.at.store(NEVER, Ordering::SeqCst);
         let look = self.core.look();
-        let Some(overlooked) = self.overlooked_in(&look) else { return };
-        if look.polls != self.watch.polls.load(Ordering::Relaxed) {
-            // Somebody is at it.
-            self.watch();
-        } else if self.watch.reported.swap(look.arms + 1, Ordering::Relaxed) != look.arms + 1 {
-            log::warn!("lost wake-up: {overlooked}");
+        let touches = self.watch.seen.count(&look);
+        let reported = self.watch.reported.load(Ordering::Relaxed) == look.arms + 1;
+        let Some(overlooked) = self.overlooked_in(&look).filter(|_| look.missed && !reported) else {
+            return;
+        };
+        let mut silent = Duration::ZERO;
+        if touches == self.watch.touches.load(Ordering::Relaxed) {
+            silent = Duration::from_nanos(now.0.saturating_sub(self.watch.since.load(Ordering::Relaxed)));
+            let evidence = self.judge(&look, silent);
+            let after = self.core.look();
+            // The threads were looked at one after the other. The queue has stayed as it was
+            // meanwhile, and so what a thread did was not about it.
+            let same = self.watch.seen.count(&after) == touches && self.overlooked_in(&after).is_some();
+            if let Some(evidence) = evidence.filter(|_| same) {
+                self.watch.reported.store(look.arms + 1, Ordering::Relaxed);
+                log::warn!("lost wake-up: {overlooked}; {evidence}");
+                return;
+            }
+        } else {
+            self.watch.since.store(now.0, Ordering::Relaxed);
+            self.watch.touches.store(touches, Ordering::Relaxed);
         }
+        let next = now + next_look(silent);
+        if self.watch.at.compare_exchange(NEVER, next.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.context.node().enter_watch(next, self.number, NEVER);
+        }
+    }
+
+    /// Why the wake-up is lost, if it is. That all threads are idle holds only if none has moved
+    /// between the look at the first one and the look at the last one.
+    fn judge(&self, look: &Look, silent: Duration) -> Option<Evidence> {
+        let before = self.scene(look, silent)?;
+        let evidence = before.judge()?;
+        if !evidence.idle {
+            return Some(evidence);
+        }
+        let moves = || before.threads.iter().map(|t| process::switches(t.id)).collect::<Vec<_>>();
+        let first = moves();
+        let again = self.scene(look, silent)?;
+        let still = again.threads == before.threads && moves() == first && !first.contains(&None);
+        still.then_some(evidence)
+    }
+
+    /// What is known of the queue and of the program's threads.
+    fn scene(&self, look: &Look, silent: Duration) -> Option<Scene> {
+        let Sink::Channel(channel) = &self.sink else { return None };
+        let hands = self.watch.seen.hands();
+        let pipe = channel.pipe()?;
+        let others: Vec<_> = channel.living().into_iter().filter(|cq| cq.number != self.number).collect();
+        let has_event = |cq: &Arc<Cq>| cq.unread.load(Ordering::Relaxed) > 0 || cq.core.look().armed;
+        let listed = process::threads();
+        let hidden = listed.is_none();
+        // Without a list those threads are known that have touched the queue or the channel.
+        let ids = listed.unwrap_or_else(|| {
+            let known = [hands.poller, hands.armer, hands.taker].into_iter().flatten();
+            let mut ids: Vec<i32> = known.chain(pipe.getting.iter().copied()).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        });
+        Some(Scene {
+            hands,
+            threads: ids.iter().filter_map(|id| process::look(*id, &pipe, &ids)).collect(),
+            hidden,
+            task: self.watch.seen.task.load(Ordering::Relaxed) == self.watch.seen.count(look) + 1,
+            alone: others.is_empty(),
+            sibling: others.iter().any(has_event),
+            never_armed: look.arms == 0,
+            silent,
+        })
     }
 }
 
 impl CompChannel {
-    /// The queues of this channel that hold completions no event will speak of, now: whoever sleeps
-    /// on the channel sleeps beside them (EXT-4).
+    /// The queues of this channel that hold completions no event will tell of, now: a thread that
+    /// sleeps on the channel sleeps beside them (EXT-4).
     #[must_use]
     pub fn overlooked(&self) -> Vec<Overlooked> {
         self.living().iter().filter_map(Cq::overlooked).collect()
@@ -151,14 +336,35 @@ impl CompChannel {
         self.living().iter().any(|cq| !cq.is_empty())
     }
 
-    /// A thread is about to sleep on the channel.
+    /// A thread is about to sleep on the channel, for the first time in its call.
     pub(super) fn watch(&self) {
         if self.is_watched() {
-            self.living().iter().filter(|cq| !cq.is_empty()).for_each(Cq::watch);
+            self.living().iter().filter(|cq| !cq.is_empty()).for_each(Cq::watch_soon);
         }
     }
 
-    /// Would anybody read the report?
+    /// A task is about to sleep on the channel.
+    pub(super) fn watch_task(&self) {
+        if !self.is_watched() {
+            return;
+        }
+        for cq in self.living() {
+            let seen = &cq.watch.seen;
+            seen.task.store(seen.count(&cq.core.look()) + 1, Ordering::Relaxed);
+            if !cq.is_empty() {
+                cq.watch_soon();
+            }
+        }
+    }
+
+    /// The channel as the kernel shows it in what threads wait for.
+    fn pipe(&self) -> Option<process::Channel> {
+        let inode = self.events.inode()?;
+        let getting = self.getting.lock().clone();
+        Some(process::Channel { inode, signals: self.events.signals(), getting })
+    }
+
+    /// Would a report be read?
     fn is_watched(&self) -> bool {
         log::log_enabled!(log::Level::Warn) && self.watched.load(Ordering::Relaxed)
     }

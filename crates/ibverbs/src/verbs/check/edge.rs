@@ -10,6 +10,7 @@ use super::{Check, check};
 use crate::abi::ibv_comp_channel;
 use crate::handles::live;
 use adverb_check::{Descriptor, Left, Reads};
+use adverb_device::asleep::call::{Limit, Line, On, Wait, Watched, parse};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
@@ -139,29 +140,17 @@ fn sleeps_at_edge(left: Left) -> Option<i32> {
 
 /// The descriptor of an `epoll_wait` without a time limit, of a line of `/proc/PID/syscall`.
 fn endless_epoll(line: &str) -> Option<i32> {
-    let mut words = line.split_whitespace();
-    let number: libc::c_long = words.next()?.parse().ok()?;
-    let hex = |w: &str| u64::from_str_radix(w.strip_prefix("0x")?, 16).ok();
-    let arguments: Vec<u64> = words.map_while(hex).take(6).collect();
-    let limit = *arguments.get(3)?;
-    #[cfg(target_arch = "x86_64")]
-    let waits = number == libc::SYS_epoll_wait || number == libc::SYS_epoll_pwait;
-    #[cfg(not(target_arch = "x86_64"))]
-    let waits = number == libc::SYS_epoll_pwait;
-    // One has milliseconds, the other the address of a time.
-    let endless =
-        (waits && (limit as u32).cast_signed() < 0) || (number == libc::SYS_epoll_pwait2 && limit == 0);
-    endless.then_some(*arguments.first()? as i32)
+    let Some(Line::Blocked(call)) = parse(line) else { return None };
+    match call.wait()? {
+        Wait { on: On::Epoll(epoll), limit: Limit::Endless, .. } => Some(epoll),
+        _ => None,
+    }
 }
 
-/// Does a line of an `epoll`'s `/proc/PID/fdinfo` say that it watches this file for edges? Who asks
-/// for one event each time (`EPOLLONESHOT`) asks again, and is told then.
+/// Does a line of an `epoll`'s `/proc/PID/fdinfo` say that it watches this file for edges? A
+/// program that asks for one event each time (`EPOLLONESHOT`) asks again, and is told then.
 fn is_at_edge(line: &str, file: u64) -> bool {
-    let words = || line.split_whitespace();
-    let events = words().skip_while(|w| *w != "events:").nth(1).and_then(|w| u32::from_str_radix(w, 16).ok());
-    let ino = words().find_map(|w| u64::from_str_radix(w.strip_prefix("ino:")?, 16).ok());
-    let has = |bit: i32| events.is_some_and(|events| events & bit.cast_unsigned() != 0);
-    ino == Some(file) && has(libc::EPOLLIN) && has(libc::EPOLLET) && !has(libc::EPOLLONESHOT)
+    Watched::parse(line).is_some_and(|watched| watched.inode == Some(file) && watched.is_at_edge())
 }
 
 #[cfg(test)]

@@ -1,0 +1,178 @@
+//! Whether a thread sleeps beside its completions: the decision, from what the threads do.
+use std::fmt;
+use std::time::Duration;
+
+/// A queue that no thread has touched for so long is looked at.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+/// A shorter wait is a pause between two polls. So long is waited, too, where the kernel does not
+/// show what a thread waits for.
+pub const PAUSE: Duration = Duration::from_secs(1);
+/// So long all threads have to be idle. `adverb hunt` gives a program up after half a second.
+pub const IDLE: Duration = Duration::from_millis(400);
+/// So long is waited where the thread that is to poll could be in the middle of its work.
+pub const LONG: Duration = Duration::from_secs(10);
+/// Time between two looks is never longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// The thread runs, or sleeps for a time.
+    Works,
+    /// The thread waits without a limit for another thread of this process (`true`), or for
+    /// something else that is not the channel.
+    Rests(bool),
+    /// The thread waits for an event of the channel; `pause`: for less than [`PAUSE`].
+    Waits {
+        /// For less than [`PAUSE`].
+        pause: bool,
+    },
+    /// The kernel does not show what the thread does.
+    Hidden,
+}
+
+/// A thread, what it does and in which call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number, as of `gettid`.
+    pub id: i32,
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub doing: Doing,
+    /// In which call.
+    pub call: String,
+}
+
+/// The threads that are expected to poll a queue, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hands {
+    /// The thread that polled last.
+    pub poller: Option<i32>,
+    /// The thread that armed last, if this was after the last poll.
+    pub armer: Option<i32>,
+    /// The thread that took the last event, if this was after the last poll.
+    pub taker: Option<i32>,
+    /// The thread that polled last has also taken the last event.
+    pub same: bool,
+}
+
+/// What is known of a queue with completions that no event will tell of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scene {
+    /// The threads that are expected to poll.
+    pub hands: Hands,
+    /// The program's threads, as far as they are known.
+    pub threads: Vec<Thread>,
+    /// The kernel does not list the threads.
+    pub hidden: bool,
+    /// A task of an asynchronous executor has begun to wait for an event since the last poll.
+    pub task: bool,
+    /// No other queue has the channel.
+    pub alone: bool,
+    /// Another queue of the channel is armed or has an event: a thread may wait for its sake.
+    pub sibling: bool,
+    /// The queue was never armed.
+    pub never_armed: bool,
+    /// For so long no thread has polled, armed or taken an event.
+    pub silent: Duration,
+}
+
+/// Why a wake-up is taken for lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// The thread that waits for the channel.
+    pub waiter: Option<Thread>,
+    /// A task waits for the channel.
+    pub task: bool,
+    /// No thread of the process is left that could poll.
+    pub idle: bool,
+    /// The evidence is that no thread has polled for so long.
+    pub silent: Option<Duration>,
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        if let Some(Thread { id, name, call, .. }) = &self.waiter {
+            write!(f, "thread {id} {name:?} waits in {call}")?;
+            between = ", and ";
+        } else if self.task {
+            write!(f, "a task waits for the event")?;
+            between = ", and ";
+        }
+        if self.idle {
+            write!(f, "{between}every other thread is idle")?;
+        }
+        if let Some(silent) = self.silent {
+            write!(f, "{between}nobody has polled for {} s", silent.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
+impl Scene {
+    /// Why a wake-up is lost, if one is. The table is in ARCHITECTURE.md, *Lost wake-ups*.
+    #[must_use]
+    pub fn judge(&self) -> Option<Evidence> {
+        let after = |time: Duration| (self.silent >= time).then_some(time);
+        let since = |time: Duration, waiter: Option<&Thread>| {
+            let silent = Some(after(time)?);
+            Some(Evidence { waiter: waiter.cloned(), task: self.task, idle: false, silent })
+        };
+        let Hands { poller, armer, taker, same } = self.hands;
+        if poller.is_some() && self.never_armed && self.sibling {
+            // The program polls this queue without events, and sleeps for the other queue.
+            return None;
+        }
+        // Threads that have ended poll no more.
+        let is_hand = |t: &&Thread| [poller, armer, taker].contains(&Some(t.id));
+        let hands: Vec<&Thread> = self.threads.iter().filter(is_hand).collect();
+        let is_waiter = |t: &Thread| matches!(t.doing, Doing::Waits { .. });
+        if let Some(waiter) = hands.first().filter(|_| hands.iter().all(|t| is_waiter(t))) {
+            // Each thread that could be about to poll waits for an event instead.
+            let pause = hands.iter().all(|t| t.doing == Doing::Waits { pause: true });
+            after(if pause { PAUSE } else { PATIENCE })?;
+            let waiter = Some((*waiter).clone());
+            return Some(Evidence { waiter, task: false, idle: false, silent: None });
+        }
+        let does = |doing: Doing| hands.iter().any(|t| t.doing == doing);
+        let waiter = self.threads.iter().find(|t| is_waiter(t));
+        if self.task {
+            return since(LONG, waiter);
+        }
+        let has_polled = hands.iter().any(|t| Some(t.id) == poller);
+        if does(Doing::Works) && has_polled {
+            return None;
+        }
+        if does(Doing::Hidden) && !does(Doing::Works) || self.hidden && hands.is_empty() {
+            let hidden = hands.iter().find(|t| t.doing == Doing::Hidden && !t.call.is_empty());
+            return since(PAUSE, waiter.or(hidden.copied()));
+        }
+        waiter?;
+        if hands.is_empty() && self.sibling {
+            return since(LONG, waiter);
+        }
+        let idle = |t: &Thread| matches!(t.doing, Doing::Rests(true) | Doing::Waits { pause: false });
+        if self.threads.iter().all(idle) {
+            // The threads wait for each other and for the channel.
+            after(if hands.is_empty() { PATIENCE } else { IDLE })?;
+            let idle = self.threads.len() > 1;
+            return Some(Evidence { waiter: waiter.cloned(), task: false, idle, silent: None });
+        }
+        if hands.is_empty() && self.alone {
+            return since(PAUSE, waiter);
+        }
+        // A thread that has taken the event by itself comes back to the queue.
+        if has_polled && same { None } else { since(LONG, waiter) }
+    }
+}
+
+/// When a queue is looked at again that has been silent for this time: later each time, and at the
+/// times that [`Scene::judge`] waits for.
+#[must_use]
+pub fn next_look(silent: Duration) -> Duration {
+    let next = (silent * 2).clamp(PATIENCE, silent + LONGEST);
+    let step = [PAUSE, LONG].into_iter().find(|step| silent < *step && next > *step);
+    step.unwrap_or(next) - silent
+}

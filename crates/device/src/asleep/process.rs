@@ -1,0 +1,222 @@
+//! What the threads of a process do, read from `/proc`.
+use super::call::{Call, Limit, Line, On, Wait, Watched, parse, polled, selected};
+use super::judge::{Doing, PAUSE, Thread};
+use adverb_memory::Life;
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::{getpid, gettid};
+use std::cell::Cell;
+use std::io::{ErrorKind, IoSliceMut};
+use std::os::unix::fs::MetadataExt;
+
+/// An `epoll` may be watched by another one, and so on; the kernel allows a chain of five.
+const DEPTH: usize = 5;
+/// At most so many entries of a `pollfd` array are read, and so many descriptors of a set.
+const MOST: u64 = 1 << 16;
+/// Names of the device's own threads begin so.
+const OURS: &str = "adverb";
+
+thread_local! {
+    /// The process that the thread is of, and its number: the child of a `fork` inherits both.
+    static OWN: Cell<(u32, i32)> = const { Cell::new((0, 0)) };
+}
+
+/// The number of the calling thread, as of `gettid`, which costs a system call once.
+pub fn own_id() -> i32 {
+    let life = Life::current().number();
+    // A thread that ends may have taken its variables down already.
+    let known = OWN.try_with(Cell::get).ok().filter(|(of, id)| *of == life && *id != 0);
+    known.map_or_else(
+        || {
+            let id = gettid().as_raw();
+            let _ = OWN.try_with(|own| own.set((life, id)));
+            id
+        },
+        |(_, id)| id,
+    )
+}
+
+/// The channel that a thread may wait for.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    /// The pipe's inode number. A program may have duplicates of the descriptor under any number.
+    pub inode: u64,
+    /// The channel sends a signal (`O_ASYNC`).
+    pub signals: bool,
+    /// Threads that are inside of a get-event call of the channel.
+    pub getting: Vec<i32>,
+}
+
+/// The threads of this process but the device's own; `None` if the kernel does not list them.
+#[must_use]
+pub fn threads() -> Option<Vec<i32>> {
+    let leader = getpid().as_raw();
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let ids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+    Some(ids.filter(|id| *id == leader || !is_ours(&name_of(*id))).collect())
+}
+
+/// Is this the name of a thread of the device?
+#[must_use]
+pub fn is_ours(name: &str) -> bool {
+    name.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+fn name_of(id: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/self/task/{id}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
+/// How often a thread has left the processor: while this number stays, the thread is blocked.
+#[must_use]
+pub fn switches(id: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{id}/status")).ok()?;
+    switches_in(&status)
+}
+
+/// The same, from the text of `/proc/PID/task/TID/status`.
+#[must_use]
+pub fn switches_in(status: &str) -> Option<u64> {
+    let count = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<u64>().ok()
+    };
+    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
+}
+
+/// What a thread of this process does. `None` if the thread has ended. `others`: the threads that
+/// live.
+#[must_use]
+pub fn look(id: i32, channel: &Channel, others: &[i32]) -> Option<Thread> {
+    let getting = channel.getting.contains(&id);
+    let (doing, call) = match std::fs::read_to_string(format!("/proc/self/task/{id}/syscall")) {
+        Ok(line) => match parse(&line) {
+            Some(Line::Running) => (Doing::Works, String::new()),
+            Some(Line::Blocked(call)) => blocked(call, channel, others),
+            None => (Doing::Hidden, String::new()),
+        },
+        // ESRCH: the thread ends just now.
+        Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) => return None,
+        Err(e) if e.kind() == ErrorKind::NotFound && is_gone(id) => return None,
+        Err(_) => (Doing::Hidden, String::new()),
+    };
+    let (doing, call) = match doing {
+        Doing::Waits { .. } if getting => (doing, "ibv_get_cq_event".to_owned()),
+        // Packets wake the thread, and it sleeps again.
+        _ if getting => (Doing::Waits { pause: true }, "ibv_get_cq_event".to_owned()),
+        _ => (doing, call),
+    };
+    Some(Thread { id, name: name_of(id), doing, call })
+}
+
+/// The kernel lists threads, and not this one.
+fn is_gone(id: i32) -> bool {
+    let exists = |path: String| std::fs::exists(path).unwrap_or(false);
+    exists(format!("/proc/self/task/{}/syscall", getpid())) && !exists(format!("/proc/self/task/{id}"))
+}
+
+/// What a thread does that is blocked in a system call, and the call in words.
+fn blocked(call: Call, channel: &Channel, others: &[i32]) -> (Doing, String) {
+    let Some(wait) = call.wait() else { return (Doing::Works, String::new()) };
+    match wait.on {
+        On::Uring => return (Doing::Hidden, wait.name.to_owned()),
+        On::Signal if channel.signals => return waits(wait, wait.name.to_owned()),
+        _ => {}
+    }
+    match waits_for(wait.on, channel) {
+        Ok(Some(fd)) => waits(wait, format!("{}({fd})", wait.name)),
+        // Its memory is gone, so the thread has left the call.
+        Err(Errno::EFAULT) => (Doing::Works, String::new()),
+        Err(_) => (Doing::Hidden, wait.name.to_owned()),
+        Ok(None) if wait.limit != Limit::Endless => (Doing::Works, wait.name.to_owned()),
+        Ok(None) => {
+            let own = match wait.on {
+                // `pthread_join` waits for a word with the number of the other thread.
+                On::Futex { private, value } => private || others.contains(&value.cast_signed()),
+                _ => false,
+            };
+            (Doing::Rests(own), wait.name.to_owned())
+        }
+    }
+}
+
+/// The call waits for the channel: for how long?
+fn waits(wait: Wait, call: String) -> (Doing, String) {
+    let limit = match wait.limit {
+        Limit::Endless => None,
+        Limit::For(time) => Some(time),
+        Limit::Timespec(address) | Limit::Timeval(address) => {
+            let mut bytes = [0; 16];
+            let read = memory(address, &mut bytes).ok();
+            // A limit that cannot be read is taken for a short one.
+            Some(read.and_then(|()| wait.limit.of_memory(bytes)).unwrap_or_default())
+        }
+    };
+    (Doing::Waits { pause: limit.is_some_and(|time| time < PAUSE) }, call)
+}
+
+/// The descriptor of the channel that the call waits for, or the `epoll` that watches it.
+fn waits_for(on: On, channel: &Channel) -> nix::Result<Option<i32>> {
+    let is_channel = |fd: i32| is_pipe(fd, channel.inode);
+    Ok(match on {
+        On::Read(fd) => is_channel(fd).then_some(fd),
+        On::Poll { array, entries } => {
+            let mut bytes = vec![0; entries.min(MOST) as usize * 8];
+            memory(array, &mut bytes)?;
+            polled(&bytes, is_channel)
+        }
+        On::Select { set, below } if set != 0 => {
+            // The kernel takes the number as an `int`, and reads whole words.
+            let below = u64::from(below as u32).min(MOST);
+            let mut bytes = vec![0; below.div_ceil(64) as usize * 8];
+            memory(set, &mut bytes)?;
+            selected(&bytes, below, is_channel)
+        }
+        On::Epoll(fd) => watches(fd, channel.inode, DEPTH).then_some(fd),
+        _ => None,
+    })
+}
+
+fn link_of(fd: i32) -> Option<String> {
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?.into_os_string().into_string().ok()
+}
+
+fn is_pipe(fd: i32, inode: u64) -> bool {
+    link_of(fd).is_some_and(|link| link == format!("pipe:[{inode}]"))
+}
+
+/// Does an `epoll`, or one that it watches, say when the pipe is readable?
+fn watches(epoll: i32, inode: u64, depth: usize) -> bool {
+    let Ok(text) = std::fs::read_to_string(format!("/proc/self/fdinfo/{epoll}")) else { return false };
+    let all: Vec<Watched> = text.lines().filter_map(Watched::parse).filter(Watched::reads).collect();
+    // An inode number of another file system can be the same: the link decides, unless the program
+    // has closed that descriptor and has kept a duplicate.
+    let is_it = |w: &Watched| match w.inode {
+        Some(found) => found == inode && link_of(w.fd).is_none_or(|link| !link.starts_with('/')),
+        None => is_pipe(w.fd, inode),
+    };
+    if all.iter().any(is_it) {
+        return true;
+    }
+    if depth <= 1 {
+        return false;
+    }
+    // All descriptors of this kind have one inode.
+    let own = std::fs::metadata(format!("/proc/self/fd/{epoll}")).ok().map(|found| found.ino());
+    let is_epoll = |w: &&Watched| {
+        let likely = own.is_none() || w.inode.is_none() || w.inode == own;
+        likely && link_of(w.fd).is_some_and(|link| link == "anon_inode:[eventpoll]")
+    };
+    all.iter().filter(is_epoll).any(|w| watches(w.fd, inode, depth - 1))
+}
+
+/// Copies memory of this process by the kernel, as it may go at any moment.
+fn memory(address: u64, into: &mut [u8]) -> nix::Result<()> {
+    if into.is_empty() {
+        return Ok(());
+    }
+    let len = into.len();
+    let base = usize::try_from(address).map_err(|_| Errno::EFAULT)?;
+    let read = process_vm_readv(getpid(), &mut [IoSliceMut::new(into)], &[RemoteIoVec { base, len }])?;
+    if read == len { Ok(()) } else { Err(Errno::EFAULT) }
+}

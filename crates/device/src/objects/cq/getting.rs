@@ -1,0 +1,30 @@
+//! Threads that wait for an event in a call of the device, which the kernel shows in a `ppoll`.
+use crate::asleep::process;
+use adverb_sync::Mutex;
+
+/// The threads that are inside of a get-event call of a channel.
+pub(super) type Getting = Mutex<Vec<i32>>;
+
+/// Marks the calling thread as one that waits for an event, until this is dropped.
+pub(super) struct Waiting<'a> {
+    getting: &'a Getting,
+    id: i32,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(getting: &'a Getting) -> Self {
+        let id = process::own_id();
+        let mut list = getting.lock();
+        // A thread that was cancelled in the call has left its mark behind.
+        if !list.contains(&id) {
+            list.push(id);
+        }
+        Waiting { getting, id }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.getting.lock().retain(|id| *id != self.id);
+    }
+}

@@ -1,0 +1,86 @@
+//! Right programs are never accused of a lost wake-up, and wrong ones are named with the thread and
+//! the call that it sleeps in (EXT-4): cases of `c/asleep.c`. Each program reads and judges by
+//! itself what the library says.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use adverb_foreign::cc::compile;
+use adverb_foreign::device::loopback;
+use adverb_foreign::process::Program;
+use adverb_foreign::suite::{case, run};
+use adverb_foreign::{Verdict, require};
+
+/// The programs wait sixty seconds for a report.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Programs that do everything in order: some handle their first message slowly, in all the ways in
+/// which a thread can be at work.
+const RIGHT: &[&str] = &[
+    "computes",
+    "sleeps",
+    "waits_for_a_condition",
+    "waits_for_a_pipe",
+    "waits_in_poll",
+    "waits_in_another_epoll",
+    "waits_in_an_epoll_without_the_channel",
+    "computes_beside_a_thread_in_get_event",
+    "computes_beside_a_thread_in_epoll",
+    "sleeps_beside_a_thread_in_epoll",
+    "waits_for_a_condition_beside_a_thread",
+    "waits_for_a_pipe_beside_a_thread",
+    "waits_in_another_epoll_beside_a_thread",
+    "hands_over_and_computes",
+    "hands_over_and_waits_for_a_condition",
+    "polls_now_and_then",
+    "leaves_unsolicited_messages",
+];
+
+/// Programs that sleep beside completions, by the call that they sleep in or by what they do
+/// before.
+const WRONG: &[&str] = &[
+    "in_get_event",
+    "in_read",
+    "in_readv",
+    "in_poll",
+    "in_poll_of_a_duplicate",
+    "in_ppoll",
+    "in_select",
+    "in_pselect",
+    "in_epoll_wait",
+    "in_epoll_pwait",
+    "in_epoll_pwait2",
+    "in_nested_epoll",
+    "in_epoll_of_a_duplicate",
+    "in_pauses",
+    "in_pause",
+    "in_io_uring",
+    "after_a_while",
+    "forgets_to_arm",
+    "never_arms",
+    "beside_work",
+    "hands_over",
+];
+
+fn main() -> ExitCode {
+    let all = |kind: &'static str, names: &'static [&str]| {
+        names.iter().map(move |name| case(format!("EXT-4/{kind}/{name}"), move || judged(kind, name)))
+    };
+    run("asleep", all("right", RIGHT).chain(all("wrong", WRONG)).collect())
+}
+
+fn judged(kind: &str, name: &str) -> Verdict {
+    static BUILT: OnceLock<Result<std::path::PathBuf, String>> = OnceLock::new();
+    let program = BUILT.get_or_init(|| compile("asleep")).clone()?;
+    let lo = loopback()?;
+    let name = format!("{kind}_{name}");
+    let out = Program::new(program.display().to_string(), &[&name])
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok EXT-4 {name}")), "{}", out.describe());
+    Ok(())
+}
