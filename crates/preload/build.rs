@@ -43,8 +43,8 @@ fn main() {
     }
 }
 
-/// A directory with a C library of [`NEEDS`] alone, and the other libraries that rustc names, empty.
-/// The linker looks there first.
+/// A directory with a C library of [`NEEDS`] alone, and the other libraries that rustc names,
+/// empty. The linker looks there first.
 fn libraries(out: &Path) -> PathBuf {
     let directory = out.join("needs");
     std::fs::create_dir_all(&directory).expect("OUT_DIR is writable");

@@ -285,9 +285,9 @@ extern "C" fn answer(done: isize, library: usize) -> isize {
 
 /// The function of this name: a command.
 ///
-/// A thread may be cancelled while it waits for an event here, and its stack is unwound. No function
-/// in Rust is on the stack below the wait. A release build would guard such a function against
-/// unwinding, and the guard needs the routines for panics.
+/// A thread may be cancelled while it waits for an event here, and its stack is unwound. No
+/// function in Rust is on the stack below the wait. A release build would guard such a function
+/// against unwinding, and the guard needs the routines for panics.
 ///
 /// # Safety
 /// That of the C library's function.
