@@ -31,10 +31,20 @@ all: build
 
 ### First
 
-.PHONY: build demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test uninstall help
+.PHONY: build cross demo test unit lint foreign sim loom fuzz interop programs bench book install packages packages-test uninstall help
 build: ## the command and the drop-in libraries, optimised
 	$(CARGO) build --release --workspace $(APART)
 	ln -sf libndkpi.so $(TARGET_DIR)/release/libndkpi.so.1
+	scripts/check-objects $(TARGET_DIR)/release/libadverb_preload.so $(TARGET_DIR)/release/libadverb_audit.so
+
+CROSS = aarch64-unknown-linux-gnu
+CROSS_GCC = aarch64-linux-gnu-gcc
+cross: ## aarch64 on x86-64: build, and the demo under qemu-user; needs rustup target add aarch64-unknown-linux-gnu
+	scripts/test-deps gcc-aarch64-linux-gnu libc6-dev-arm64-cross lld qemu-user
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(CROSS_GCC) CC_aarch64_unknown_linux_gnu=$(CROSS_GCC) \
+		$(CARGO) build --release --workspace $(APART) --target $(CROSS)
+	scripts/check-objects $(TARGET_DIR)/$(CROSS)/release/libadverb_preload.so $(TARGET_DIR)/$(CROSS)/release/libadverb_audit.so
+	QEMU_LD_PREFIX=/usr/aarch64-linux-gnu qemu-aarch64 $(TARGET_DIR)/$(CROSS)/release/adverb demo
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo

@@ -8,27 +8,67 @@
 //! unwinding (programs built with musl do not have it), no thread-local variables (these need
 //! glibc's loader). Nothing here panics. What rustc lists as exported keeps the routine for
 //! unwinding alive nevertheless, and that keeps half of the standard library. The linker gives its
-//! name to a function that is never called, and drops the rest. A test looks at what is left.
+//! name to a function that is never called, and drops the rest.
+//!
+//! The linker sees a C library of the functions in `src/needs.txt`, and nothing of the other
+//! libraries that rustc names. So in every profile the link fails where the object needs more, and
+//! the linker names the function.
 
-use std::path::PathBuf;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
+const NEEDS: &str = include_str!("src/needs.txt");
 const NAMES: &str = include_str!("src/names.txt");
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/names.txt");
+    println!("cargo:rerun-if-changed=src/needs.txt");
     let names: Vec<&str> = NAMES.split_whitespace().collect();
     let arg = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
     for name in &names {
         arg(&format!("-Wl,--defsym={name}=adverb_preload_{name}"));
     }
-    let path = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("preload.map");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let path = out.join("preload.map");
     std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; "))).expect("OUT_DIR is writable");
     arg(&format!("-Wl,--version-script={}", path.display()));
     arg("-Wl,-z,nodelete");
+    arg("-Wl,-z,defs");
+    arg(&format!("-L{}", libraries(&out).display()));
     arg("-Wl,--defsym=rust_eh_personality=adverb_preload_no_unwinding");
     if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         // The default linker elsewhere refuses two version scripts.
         arg("-fuse-ld=lld");
     }
+}
+
+/// A directory with a C library of [`NEEDS`] alone, and the other libraries that rustc names,
+/// empty. The linker looks there first.
+fn libraries(out: &Path) -> PathBuf {
+    let directory = out.join("needs");
+    std::fs::create_dir_all(&directory).expect("OUT_DIR is writable");
+    let source = directory.join("libc.c");
+    let mut c = String::new();
+    for name in NEEDS.split_whitespace() {
+        writeln!(c, "void {name}(void) {{}}").expect("writing to a string");
+    }
+    std::fs::write(&source, c).expect("OUT_DIR is writable");
+    // The compiler for the target: CC_<target>, CC, or the one that the target's name leads to.
+    let cc = cc::Build::new().get_compiler();
+    let run = cc
+        .to_command()
+        .args(["-shared", "-nostdlib", "-fPIC", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-o"])
+        .args([directory.join("libc.so"), source])
+        .status();
+    assert!(
+        run.is_ok_and(|status| status.success()),
+        "{}: a C compiler for the target is needed",
+        cc.path().display()
+    );
+    for name in ["gcc_s", "util", "rt", "pthread", "m", "dl"] {
+        std::fs::write(directory.join(format!("lib{name}.so")), "/* Nothing. */\n")
+            .expect("OUT_DIR is writable");
+    }
+    directory
 }

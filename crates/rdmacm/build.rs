@@ -11,7 +11,6 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Each inherits from the one before.
 const NODES: [&str; 6] = ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
@@ -57,7 +56,6 @@ const TAKEN: [(&str, &[&str]); 5] = [
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=CC");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let mut script = String::new();
     let mut parent = String::new();
@@ -99,17 +97,20 @@ fn stand_in(out: &Path) -> PathBuf {
     }
     std::fs::write(&source, c).expect("OUT_DIR is writable");
     std::fs::write(&map, nodes).expect("OUT_DIR is writable");
-    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
-    let run = Command::new(&cc)
+    // The compiler for the target: CC_<target>, CC, or the one that the target's name leads to.
+    let cc = cc::Build::new().get_compiler();
+    let run = cc
+        .to_command()
         .args(["-shared", "-nostdlib", "-fPIC", "-w", "-Wl,-soname,libibverbs.so.1"])
         .arg(format!("-Wl,--version-script={}", map.display()))
         .arg("-o")
         .arg(&library)
         .arg(&source)
         .status();
+    let cc = cc.path().display();
     match run {
         Ok(status) if status.success() => library,
         Ok(status) => panic!("{cc}: {status}: it has to make the library to link with"),
-        Err(why) => panic!("{cc}: {why}: a C compiler is needed, the one that rustc links with"),
+        Err(why) => panic!("{cc}: {why}: a C compiler for the target is needed"),
     }
 }

@@ -11,6 +11,11 @@
 #![allow(unsafe_code, reason = "the macro promises of C types that zeros are a value")]
 #![allow(non_camel_case_types, reason = "the names are the header's")]
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!(
+    "Adverb runs on Linux on x86-64 and aarch64 alone: it makes system calls and has calling conventions of these"
+);
+
 pub mod constants;
 mod context;
 mod cq;

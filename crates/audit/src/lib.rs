@@ -18,6 +18,11 @@
 //! It needs nothing, no C library either: an auditor gets copies of its own of everything it needs.
 #![allow(unsafe_code, reason = "the loader's interface, and system calls without a C library")]
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!(
+    "Adverb runs on Linux on x86-64 and aarch64 alone: it makes system calls and has calling conventions of these"
+);
+
 mod environment;
 mod kernel;
 

@@ -539,3 +539,35 @@ fn doctor_says_that_nobody_waits() {
     assert_eq!(output.status.code(), Some(1), "{out}{}", text(&output.stderr));
     assert!(out.contains("FAIL  peer") && out.contains("doctor --listen"), "{out}");
 }
+
+/// A program built with musl runs under everything that `adverb run` and `adverb env` put in place.
+#[test]
+fn a_program_built_with_musl_runs() {
+    let directory = std::env::temp_dir().join(format!("adverb-musl-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (source, program) = (directory.join("p.c"), directory.join("p"));
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"here\"); return 3; }\n").unwrap();
+    let built = Command::new("musl-gcc").arg("-o").arg(&program).arg(&source).status();
+    assert!(built.expect("musl-gcc: run scripts/test-deps").success());
+    let ran = adverb(&["run", "--", program.to_str().unwrap()]);
+    assert_eq!(
+        (ran.status.code(), text(&ran.stdout)),
+        (Some(3), "here\n".to_string()),
+        "{}",
+        text(&ran.stderr)
+    );
+    let script = "set -a; eval \"$(\"$1\" env --shell)\"; set +a; exec \"$2\"";
+    let ran = Command::new("sh")
+        .args(["-c", script, "-", env!("CARGO_BIN_EXE_adverb")])
+        .arg(&program)
+        .env_remove("ADVERB_LOG")
+        .output()
+        .unwrap();
+    assert_eq!(
+        (ran.status.code(), text(&ran.stdout)),
+        (Some(3), "here\n".to_string()),
+        "{}",
+        text(&ran.stderr)
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -29,6 +29,11 @@
 #![allow(unsafe_code, reason = "the one door to application memory")]
 #![deny(missing_docs)]
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!(
+    "Adverb runs on Linux on x86-64 and aarch64 alone: it makes system calls and has calling conventions of these"
+);
+
 mod check;
 mod cma;
 mod copy;

@@ -28,6 +28,11 @@
 //! that has the functions that a program calls, musl's too.
 #![allow(unsafe_code, reason = "functions in the place of the C library's")]
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!(
+    "Adverb runs on Linux on x86-64 and aarch64 alone: it makes system calls and has calling conventions of these"
+);
+
 pub mod copies;
 pub mod exec;
 pub mod exit;

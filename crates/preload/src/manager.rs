@@ -57,7 +57,6 @@ reals! {
 const FILE: &CStr = c"/dev/infiniband/rdma_cm";
 
 type Open = extern "C" fn(c_int) -> c_int;
-type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, usize) -> isize;
 type Close = extern "C" fn(c_int) -> c_int;
 
 /// The library's functions; null until the first open.
@@ -239,30 +238,119 @@ unsafe fn migration(bytes: *const c_void, len: usize) -> Option<Migration> {
     Some(command)
 }
 
-/// The function of this name: a command. Unwinds where a thread is cancelled as it waits for an
-/// event.
+/// A call of `write`, on the stack of [`adverb_preload_write`], which knows the layout.
+#[repr(C)]
+struct Call {
+    fd: usize,
+    bytes: *const c_void,
+    len: usize,
+    /// 1 where the library answers, with a negative errno.
+    library: usize,
+    migration: Migration,
+}
+
+const _: () = assert!(size_of::<Call>() == 56, "the functions in assembly have room for so much");
+
+/// The function to call, with its arguments in `call`.
+///
+/// # Safety
+/// The first three fields are the program's arguments.
+unsafe extern "C-unwind" fn route(call: &mut Call) -> *mut c_void {
+    call.library = 0;
+    let Some(library) = of(call.fd as c_int) else {
+        return WRITE.get().unwrap_or(absent as *mut c_void);
+    };
+    let write = THEIRS[1].load(Ordering::Acquire);
+    if write.is_null() {
+        return absent as *mut c_void;
+    }
+    // SAFETY: the caller's bytes, which the function checks.
+    if let Some(ours) = unsafe { migration(call.bytes, call.len) } {
+        call.migration = ours;
+        (call.bytes, call.len) = ((&raw const call.migration).cast(), size_of::<Migration>());
+    }
+    (call.fd, call.library) = (library as usize, 1);
+    write
+}
+
+/// In place of a function that this C library does not have.
+extern "C" fn absent(_fd: c_int, _bytes: *const c_void, _len: usize) -> isize {
+    result(libc::ENOSYS) as isize
+}
+
+/// What `write` answers the program.
+extern "C" fn answer(done: isize, library: usize) -> isize {
+    if library == 1 && done < 0 { result(-done as c_int) as isize } else { done }
+}
+
+/// The function of this name: a command.
+///
+/// A thread may be cancelled while it waits for an event here, and its stack is unwound. No
+/// function in Rust is on the stack below the wait. A release build would guard such a function
+/// against unwinding, and the guard needs the routines for panics.
 ///
 /// # Safety
 /// That of the C library's function.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
-    if let Some(library) = of(fd)
-        && let Some(write) = theirs!(1 as Write)
-    {
-        // SAFETY: the caller's bytes, which the library checks, or ours.
-        let done = unsafe {
-            match migration(bytes, len) {
-                Some(ours) => write(library, (&raw const ours).cast(), size_of::<Migration>()),
-                None => write(library, bytes, len),
-            }
-        };
-        return if done < 0 { result(-done as c_int) as isize } else { done };
-    }
-    match real!(WRITE: fn(c_int, *const c_void, usize) -> isize) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, bytes, len) },
-        None => result(libc::ENOSYS) as isize,
-    }
+pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 56",
+        ".cfi_adjust_cfa_offset 56",
+        "mov [rsp], rdi",
+        "mov [rsp + 8], rsi",
+        "mov [rsp + 16], rdx",
+        "mov rdi, rsp",
+        "call {route}",
+        "mov rdi, [rsp]",
+        "mov rsi, [rsp + 8]",
+        "mov rdx, [rsp + 16]",
+        "call rax",
+        "mov rdi, rax",
+        "mov rsi, [rsp + 24]",
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp {answer}",
+        ".cfi_endproc",
+        route = sym route,
+        answer = sym answer,
+    )
+}
+
+/// The function of this name: a command.
+///
+/// # Safety
+/// That of the C library's function.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn adverb_preload_write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, -80]!",
+        ".cfi_def_cfa_offset 80",
+        ".cfi_offset 29, -80",
+        ".cfi_offset 30, -72",
+        "stp x0, x1, [sp, 16]",
+        "str x2, [sp, 32]",
+        "add x0, sp, 16",
+        "bl {route}",
+        "mov x9, x0",
+        "ldp x0, x1, [sp, 16]",
+        "ldr x2, [sp, 32]",
+        "blr x9",
+        "ldr x1, [sp, 40]",
+        "ldp x29, x30, [sp], 80",
+        ".cfi_restore 29",
+        ".cfi_restore 30",
+        ".cfi_def_cfa_offset 0",
+        "b {answer}",
+        ".cfi_endproc",
+        route = sym route,
+        answer = sym answer,
+    )
 }
 
 /// The function of this name.
