@@ -38,6 +38,7 @@ mod kernel;
 mod maps;
 mod pages;
 mod peer;
+mod restart;
 mod room;
 mod sys;
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use fd::{FdError, FdPages};
 pub use file::{Hold, Placed, Private, SharedFile, Usage};
 pub use pages::Pages;
 pub use peer::{PeerError, PeerMemory, Window, WindowFault};
+pub use restart::Guard;
 pub use sys::Life;
 
 use sys::page_size;

@@ -22,14 +22,15 @@ mod filled;
 mod handshake;
 mod peer;
 mod regions;
+mod threads;
 mod waiting;
 
 pub(crate) use direct::{Ends, Seen};
 pub(crate) use handshake::{Given, HandshakeFds};
-pub(crate) use peer::{NO_REFERENCES, Peer};
+pub(crate) use peer::{NO_REFERENCES, Peer, Referred};
 use regions::Reached;
 pub(crate) use regions::{Listed, Place};
-pub(crate) use waiting::{SETTLE, let_fetch};
+pub(crate) use waiting::{Withdrawn, let_fetch};
 
 /// `KeyEntry::how`: pages of the file that the owner shares; the entry's address is an offset in
 /// it.

@@ -2,14 +2,14 @@
 use super::filled::Filled;
 use super::handshake::{Given, HandshakeFds};
 use super::{Lanes, MTU, PRIVATE};
-use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
+use adverb_engine::{Qpn, Range};
 use adverb_link::shm::{Consumer, PeerTables, Producer};
 use adverb_link::{Bell, Bells, Hello, Rope, Rung};
-use adverb_memory::{Cma, CmaError, PeerMemory, Window};
+use adverb_memory::{Cma, CmaError, Guard, PeerMemory, Window};
 use adverb_sync::{Mutex, MutexGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -27,6 +27,24 @@ const CHUNKS: usize = 64;
 /// one byte is how they would have to be reached.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
+/// A payload that a record in a peer's ring points at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referred {
+    /// Behind the record.
+    pub(crate) position: u64,
+    /// The queue pair of this process that sent it.
+    pub(crate) qpn: Qpn,
+    pub(crate) memory: Range,
+}
+
+impl Referred {
+    /// Does the payload lie in the range, at least in part?
+    pub(crate) fn overlaps(&self, addr: u64, len: u64) -> bool {
+        let end = self.memory.addr.saturating_add(self.memory.len.into());
+        self.memory.addr < addr.saturating_add(len) && addr < end
+    }
+}
+
 /// A process that packets reach without a network.
 pub(crate) struct Peer {
     /// What its bell and its end are told of by.
@@ -37,9 +55,8 @@ pub(crate) struct Peer {
     own: bool,
     /// What is sent to it.
     tx: Mutex<Producer>,
-    /// The place in its ring behind the last record that points at a payload elsewhere; written by
-    /// who has the lane.
-    referred: AtomicU64,
+    /// Payloads elsewhere that records in its ring point at, oldest first. Locked behind the lane.
+    referred: Mutex<VecDeque<Referred>>,
     /// What it sends, until the node's receiver has taken the rings over.
     rx: Mutex<Vec<Consumer>>,
     pub(crate) tables: PeerTables,
@@ -66,8 +83,6 @@ pub(crate) struct Peer {
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
-    /// It was waited for in vain.
-    pub(crate) stalls: AtomicBool,
     /// Numbers of queue pairs of ours that are, or were, connected to it.
     qps: Mutex<Vec<u32>>,
 }
@@ -99,7 +114,7 @@ impl Peer {
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
             tx: Mutex::new(tx),
-            referred: AtomicU64::new(0),
+            referred: Mutex::default(),
             rx: Mutex::new(vec![ring]),
             tables,
             rope,
@@ -114,7 +129,6 @@ impl Peer {
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -131,7 +145,7 @@ impl Peer {
             mtu: MTU,
             own: true,
             tx: Mutex::new(Producer::open(fd).map_err(io::Error::other)?),
-            referred: AtomicU64::new(0),
+            referred: Mutex::default(),
             rx: Mutex::new(vec![rx]),
             tables: PeerTables::open(lanes.tables.try_clone()?).map_err(io::Error::other)?,
             rope: Rope::new(rope)?,
@@ -146,7 +160,6 @@ impl Peer {
             gone: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -220,6 +233,13 @@ impl Peer {
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
+    /// Has its process ended, with all its threads? It may have left before that.
+    pub(crate) fn process_has_ended(&self) -> bool {
+        let Some(end) = &self.end else { return false };
+        let mut fds = [PollFd::new(end.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
+
     /// Is nothing of it to be expected any more?
     pub(crate) fn has_left(&self) -> bool {
         self.is_gone() || self.has_ended()
@@ -259,10 +279,11 @@ impl Peer {
         may
     }
 
-    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f`
-    /// looks.
+    /// Shows `f` bytes of its memory, if the guard holds; `false` if they cannot be reached. They
+    /// may change while `f` looks: `f` asks the guard once more, behind its copy.
     pub(crate) fn fetch(
         &self,
+        guard: &Guard<'_>,
         addr: u64,
         len: u32,
         shared: bool,
@@ -286,9 +307,10 @@ impl Peer {
             self.memory.as_ref().is_some_and(|memory| memory.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
-            self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok())
+            self.cma().is_some_and(|cma| cma.read(guard, &[here], &[(addr, u64::from(len))]).is_ok())
         };
-        if read {
+        // What was read behind the sender's back is not shown.
+        if read && guard.holds() {
             f(bytes);
         }
         read
@@ -318,20 +340,24 @@ impl Peer {
         let ring = Producer::open(ring).map_err(io::Error::other)?;
         let mut tx = self.tx.lock();
         *tx = ring;
-        self.referred.store(0, Ordering::Relaxed);
+        self.referred.lock().clear();
         Ok(())
     }
 
     /// The last record written to the lane points at a payload elsewhere.
-    pub(crate) fn refers(&self, lane: &Producer) {
-        self.referred.store(lane.position(), Ordering::Relaxed);
+    pub(crate) fn refers(&self, lane: &mut Producer, to: Referred) {
+        let mut all = self.referred.lock();
+        while all.front().is_some_and(|first| lane.has_read(first.position)) {
+            all.pop_front();
+        }
+        all.push_back(to);
     }
 
-    /// Has it fetched every payload that records written so far point at?
-    pub(crate) fn has_fetched(&self) -> bool {
+    /// The payloads that it has still to fetch, of those that are `wanted`.
+    pub(crate) fn unfetched(&self, wanted: impl Fn(&Referred) -> bool) -> Vec<Referred> {
         let mut tx = self.tx.lock();
-        let referred = self.referred.load(Ordering::Relaxed);
-        referred == 0 || tx.has_read(referred)
+        let all = self.referred.lock();
+        all.iter().filter(|to| wanted(to) && !tx.has_read(to.position)).copied().collect()
     }
 
     /// The way to it, unless another thread keeps it for more than a moment.

@@ -155,7 +155,7 @@ impl Node {
                 &qp,
                 &mut inner,
                 &super::progress::packet_of(p, headers, payload),
-                false,
+                super::placing::Near::No,
             );
             drop(inner);
             if !qp.touched.swap(true, Ordering::Relaxed) {

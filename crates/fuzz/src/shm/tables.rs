@@ -47,6 +47,7 @@ fn qp_entry(input: &mut Input<'_>) -> QpEntry {
         qpn: number(input),
         peer_qpn: number(input),
         peer_nonce: input.u64(),
+        epoch: input.u32(),
         pd: input.u32(),
         access: input.u32(),
         ready: input.flag(),
