@@ -132,7 +132,7 @@ pub fn run(data: &[u8]) {
             0..=2 => write(owner, input),
             3 => drop(published.set_key(&key_entry(input))),
             4 => drop(published.set_qp(&qp_entry(input))),
-            5 if input.flag() => published.remove_key(number(input)),
+            5 if input.flag() => drop(published.remove_key(number(input))),
             5 => published.remove_qp(number(input)),
             6 => wait(owner, &peer, input),
             7 => drop(published.set_sleeping(input.flag()) ^ peer.sleeping()),

@@ -67,69 +67,6 @@ macro_rules! end {
 /// Copies `n` bytes, one at least.
 #[inline]
 pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
-    // SAFETY: the caller's; the processor has the instructions.
-    unsafe {
-        if n >= MANY && std::is_x86_feature_detected!("avx") {
-            copy_by_lines(slot, look, to, from, n)
-        } else {
-            copy_plainly(slot, look, to, from, n)
-        }
-    }
-}
-
-/// So many bytes are copied by registers of 32 bytes where the processor has these.
-const MANY: usize = 256;
-
-/// Copies `n` bytes, [`MANY`] at least: lines of 128 bytes, and then the last 128, which may
-/// overlap with those before.
-#[inline]
-unsafe fn copy_by_lines(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
-    let flag: u32;
-    // SAFETY: as in `copy_plainly`. What is overwritten by the last line gets the same bytes.
-    unsafe {
-        asm!(
-            begin!(),
-            "89:",
-            "vmovdqu ymm0, [rsi]",
-            "vmovdqu ymm1, [rsi + 32]",
-            "vmovdqu ymm2, [rsi + 64]",
-            "vmovdqu ymm3, [rsi + 96]",
-            "vmovdqu [rdi], ymm0",
-            "vmovdqu [rdi + 32], ymm1",
-            "vmovdqu [rdi + 64], ymm2",
-            "vmovdqu [rdi + 96], ymm3",
-            "sub rsi, -128",
-            "sub rdi, -128",
-            "sub rcx, 128",
-            "cmp rcx, 128",
-            "jae 89b",
-            "vmovdqu ymm0, [rsi + rcx - 128]",
-            "vmovdqu ymm1, [rsi + rcx - 96]",
-            "vmovdqu ymm2, [rsi + rcx - 64]",
-            "vmovdqu ymm3, [rsi + rcx - 32]",
-            "vmovdqu [rdi + rcx - 128], ymm0",
-            "vmovdqu [rdi + rcx - 96], ymm1",
-            "vmovdqu [rdi + rcx - 64], ymm2",
-            "vmovdqu [rdi + rcx - 32], ymm3",
-            end!(),
-            "vzeroupper",
-            flag = out(reg) flag,
-            t = out(reg) _,
-            slot = in(reg) slot,
-            look = in(reg) look,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            inout("rcx") n => _,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-            options(nostack),
-        );
-    }
-    outcome(flag)
-}
-
-/// Copies `n` bytes, one at least.
-#[inline]
-unsafe fn copy_plainly(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
     let flag: u32;
     // SAFETY: the caller's: the bytes may be read and written. A copy that begins again, or ends in
     // the middle, has written bytes of `from` alone.
