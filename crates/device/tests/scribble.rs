@@ -11,7 +11,7 @@ use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Access, PathMtu, QpState, QpType, SendOp, WcStatus};
 use common::party::{Party, introduce, listen, parse, tell};
 use common::{End, pattern};
-use nix::unistd::{Whence, lseek};
+use nix::unistd::{Whence, gettid, lseek};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -162,7 +162,11 @@ fn what_points_nowhere_harms_nobody() {
         };
         assert_eq!(said, "done");
         assert!(pattern != "references" || forged > 0, "no forged record was taken");
-        // Taking memory back ends as well while the forger lives.
+        // Taking memory back ends as well while the forger lives, of which some marks name the
+        // region and the queue pair.
+        if pattern == "marks" {
+            end.pages.mr().dereg().unwrap();
+        }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
         exchange(&steady, far, round);
         round += 1;
@@ -257,12 +261,16 @@ fn the_steady() {
 /// Shared memory of the device in this process that it can write to: rings and tables, by their
 /// sizes.
 fn shared() -> Vec<(u64, u64)> {
+    mapped("rw-s")
+}
+
+fn mapped(rights: &str) -> Vec<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_line = |line: &str| {
         let (range, rest) = line.split_once(' ')?;
         let (from, to) = range.split_once('-')?;
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
-        let ours = rest.starts_with("rw-s") && rest.contains("/memfd:adverb ");
+        let ours = rest.starts_with(rights) && rest.contains("/memfd:adverb ");
         (ours && matches!(to - from, 0x4_1000 | 0x50_5000)).then_some((from, to - from))
     };
     maps.lines().filter_map(of_line).collect()
@@ -347,14 +355,14 @@ fn write(
 /// The record of a SEND, the `n`-th, whose payload is elsewhere; cut by the MTU of the lane.
 fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     let mut cell = [0; 64];
-    cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 25).to_le_bytes());
+    cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 29).to_le_bytes());
     cell[8..12].copy_from_slice(&[0x04, 0x40, 0xff, 0xff]);
     cell[12..16].copy_from_slice(&target.to_be_bytes());
     let psn = (0x00ff_fff1 + n % 64) & 0x00ff_ffff;
     cell[16..20].copy_from_slice(&(psn | 1 << 31).to_be_bytes());
     cell[20..28].copy_from_slice(&addr.to_le_bytes());
     cell[28..32].copy_from_slice(&len.to_le_bytes());
-    cell[32] = how;
+    cell[36] = how;
     cell
 }
 
@@ -461,14 +469,22 @@ impl Hand {
     }
 
     /// Every thread is at work in others' memory for ever, more of them than there can be; the
-    /// process sleeps, or does not.
-    fn marks(&mut self, tables: u64) {
+    /// process sleeps, or does not. The marks name what the peer is about to take back, and threads
+    /// that there are and are not.
+    fn marks(&mut self, tables: u64, owners: &[u64], qpn: u32, key: u32) {
         let (announcement, used) = (self.dice.next() & 0xffff_ffff, self.pick(&[256, 257, u64::MAX]));
         self.put(tables + 64, announcement);
         self.put(tables + 128, used);
         for mark in 0..256 {
             let value = self.dice.next() | 1;
-            self.put(tables + 192 + mark * 64, value);
+            let at = tables + 192 + mark * 64;
+            self.put(at, value);
+            let owner = self.pick(owners);
+            self.put(at + 8, owner);
+            let restarts = self.dice.below(2) << 63;
+            self.put(at + 16, u64::from(qpn) | u64::from(key) << 24 | restarts);
+            let thread = self.pick(&[0, 1, std::process::id().into(), gettid().as_raw() as u64, value >> 8]);
+            self.put(at + 24, thread);
         }
     }
 }
@@ -481,7 +497,7 @@ fn the_forger() {
     let introduced = introduce(&end);
     tell(&introduced);
     let (_, own) = parse(&introduced);
-    let (qpn, _) = parse(&listen().unwrap());
+    let (qpn, theirs) = parse(&listen().unwrap());
     end.connect_to(qpn, PathMtu::Mtu1024);
     end.send(1, SendOp::Send, &[end.sge(0, 64)]);
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
@@ -490,6 +506,10 @@ fn the_forger() {
     let places = shared();
     let (tables, len) = *places.iter().find(|p| p.1 == 0x50_5000).expect("tables");
     let entry = hand.entry(tables, len, own.rkey).expect("the key in the tables");
+    // The second word of tables that this process reads says whose they are.
+    let owners: Vec<u64> =
+        mapped("r--s").iter().filter(|p| p.1 == 0x50_5000).map(|p| hand.word(p.0 + 8)).collect();
+    assert!(!owners.is_empty(), "tables of a peer");
     tell("forges");
     let until = Instant::now() + Duration::from_millis(400);
     while Instant::now() < until {
@@ -513,7 +533,7 @@ fn the_forger() {
                 }
             }
             "keys" => hand.forge_key(entry, own),
-            "marks" => hand.marks(tables),
+            "marks" => hand.marks(tables, &owners, qpn, theirs.rkey),
             other => panic!("no pattern {other}"),
         }
         end.cq.poll(8, |_| ()).unwrap();

@@ -37,6 +37,12 @@ pub struct MemoryFault {
     pub addr: u64,
 }
 
+impl MemoryFault {
+    /// Not the memory is at fault, but the payload: its sender has taken it back while it was
+    /// copied. The packet is dropped.
+    pub const WITHDRAWN: MemoryFault = MemoryFault { addr: u64::MAX };
+}
+
 impl fmt::Display for MemoryFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memory at {:#x} is not mapped, or not with the access needed", self.addr)

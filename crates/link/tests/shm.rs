@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adverb_link::shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry};
+use adverb_link::shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry, Use};
 
 const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.
@@ -45,7 +45,15 @@ fn tables_tell_what_was_published() {
     assert_eq!(ours.identity(), theirs.identity());
     assert_eq!(ours.identity().pid, std::process::id());
     assert_ne!(ours.identity().start_time, 0);
-    let qp = QpEntry { qpn: 0x12_3456, peer_qpn: 0x65_4321, peer_nonce: 5, pd: 1, access: 2, ready: true };
+    let qp = QpEntry {
+        qpn: 0x12_3456,
+        peer_qpn: 0x65_4321,
+        peer_nonce: 5,
+        epoch: 7,
+        pd: 1,
+        access: 2,
+        ready: true,
+    };
     assert_eq!(theirs.qp(qp.qpn), None);
     assert!(ours.set_qp(&qp));
     let same_place = QpEntry { qpn: qp.qpn ^ 1 << 14, ..qp };
@@ -78,14 +86,12 @@ fn marks_hold_an_owner_back() {
     let watched = PeerTables::open(fd).unwrap();
     let quiet = || watched.wait_quiet(Duration::from_millis(5), || false);
     assert!(quiet());
-    let busy = user.enter().unwrap();
-    let again = user.enter().unwrap();
+    let busy = user.enter(&Use::default()).unwrap();
+    assert!(user.enter(&Use::default()).is_none(), "a thread has one mark");
     assert!(!quiet());
     drop(busy);
-    assert!(!quiet(), "entered twice");
-    drop(again);
     assert!(quiet());
-    let _busy = user.enter().unwrap();
+    let _busy = user.enter(&Use::default()).unwrap();
     assert!(!watched.wait_quiet(Duration::MAX, || true), "gone");
 }
 
@@ -247,7 +253,7 @@ fn a_killed_user_does_not_hold_an_owner_for_ever() {
     if let Some(peer) = inherited() {
         drop(peer);
         let (tables, fd) = Published::create().unwrap();
-        let _busy = tables.enter().unwrap();
+        let _busy = tables.enter(&Use::default()).unwrap();
         println!("fd {}", fd.as_raw_fd());
         std::io::stdout().flush().unwrap();
         thread::sleep(HANG_LIMIT);

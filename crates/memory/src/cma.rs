@@ -1,4 +1,6 @@
 //! Another process's memory, through the kernel: for what it does not share.
+use crate::kernel::AT_ONCE;
+use crate::restart::{Guard, Withdrawn};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use nix::errno::Errno;
@@ -18,6 +20,9 @@ pub enum CmaError {
     /// have been copied.
     #[error("memory at either end is not mapped with the access needed")]
     Fault,
+    /// The peer has taken back what the guard looks at. Some may have been copied.
+    #[error("the peer has taken the memory back")]
+    Withdrawn,
     /// The two sides differ in length; nothing was copied.
     #[error("the two sides differ in length")]
     Lengths,
@@ -70,26 +75,32 @@ impl Cma {
     pub fn allowed(self, addr: u64) -> Result<(), CmaError> {
         let mut byte = [0_u8; 1];
         let here = Range { addr: byte.as_mut_ptr() as u64, len: 1, kind: RangeKind::Mapped };
-        self.read(&[here], &[(addr, 1)])
+        self.read(&Guard::always(), &[here], &[(addr, 1)])
     }
 
     /// Copies from the peer's pieces to ours, both taken as one string of bytes.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn read(self, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
-        self.copy(Way::Read, local, remote)
+    pub fn read(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+        self.copy(guard, Way::Read, local, remote)
     }
 
     /// Copies from our pieces to the peer's.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn write(self, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
-        self.copy(Way::Write, local, remote)
+    pub fn write(self, guard: &Guard<'_>, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+        self.copy(guard, Way::Write, local, remote)
     }
 
-    fn copy(self, way: Way, local: &[Range], remote: &[(u64, u64)]) -> Result<(), CmaError> {
+    fn copy(
+        self,
+        guard: &Guard<'_>,
+        way: Way,
+        local: &[Range],
+        remote: &[(u64, u64)],
+    ) -> Result<(), CmaError> {
         if local.iter().any(|r| !matches!(r.kind, RangeKind::Mapped | RangeKind::OnDemand)) {
             return Err(CmaError::Fault);
         }
@@ -97,12 +108,16 @@ impl Cma {
         if remote.iter().try_fold(0_u64, |sum, (_, len)| sum.checked_add(*len)) != Some(total) {
             return Err(CmaError::Lengths);
         }
-        let mut here = Cursor::new(local.iter().map(|r| (r.addr, u64::from(r.len))));
+        let parts = |r: &Range| {
+            let (addr, len) = (r.addr, u64::from(r.len));
+            (0..len).step_by(AT_ONCE as usize).map(move |at| (addr + at, AT_ONCE.min(len - at)))
+        };
+        let mut here = Cursor::new(local.iter().flat_map(parts));
         let mut there = Cursor::new(remote.iter().copied());
         let mut left = total;
         while left > 0 {
             let (ours, theirs) = (here.next_pieces(), there.next_pieces());
-            let n = self.call(way, ours, theirs)?;
+            let n = self.call(guard, way, up_to(ours, AT_ONCE), theirs)?;
             if n == 0 {
                 return Err(CmaError::Fault);
             }
@@ -113,18 +128,35 @@ impl Cma {
         Ok(())
     }
 
-    fn call(self, way: Way, ours: &[libc::iovec], theirs: &[libc::iovec]) -> Result<u64, Errno> {
-        let call = match way {
-            Way::Read => libc::process_vm_readv,
-            Way::Write => libc::process_vm_writev,
+    fn call(
+        self,
+        guard: &Guard<'_>,
+        way: Way,
+        ours: &[libc::iovec],
+        theirs: &[libc::iovec],
+    ) -> Result<u64, CmaError> {
+        let number = match way {
+            Way::Read => libc::SYS_process_vm_readv,
+            Way::Write => libc::SYS_process_vm_writev,
         };
+        let (ours, here) = (ours.as_ptr() as u64, ours.len() as u64);
+        let (theirs, there) = (theirs.as_ptr() as u64, theirs.len() as u64);
+        let pid = i64::from(self.pid).cast_unsigned();
         // SAFETY: two lists as long as said. The kernel checks every address on both sides; that
         // ours are registered memory is what a `Range` says (crate docs).
-        let n = unsafe {
-            call(self.pid, ours.as_ptr(), ours.len() as u64, theirs.as_ptr(), theirs.len() as u64, 0)
-        };
-        Errno::result(n).map(|n| n.cast_unsigned() as u64)
+        let n = unsafe { guard.call(number, [pid, ours, here, theirs, there, 0]) };
+        Ok(n.map_err(|Withdrawn| CmaError::Withdrawn)??)
     }
+}
+
+/// The first pieces: as many as have `bytes` together, or all.
+fn up_to(pieces: &[libc::iovec], bytes: u64) -> &[libc::iovec] {
+    let mut sum = 0;
+    let enough = pieces.iter().position(|piece| {
+        sum += piece.iov_len as u64;
+        sum >= bytes
+    });
+    &pieces[..enough.map_or(pieces.len(), |last| last + 1)]
 }
 
 /// A place in a list of pieces.

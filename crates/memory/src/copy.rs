@@ -7,7 +7,7 @@ use adverb_engine::AtomicOp;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Up to here words are copied one by one.
-const FEW: usize = 16;
+pub(crate) const FEW: usize = 16;
 
 /// Copies `n` bytes to where others look.
 ///

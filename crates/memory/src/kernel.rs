@@ -5,6 +5,7 @@
 //! never touched by a load or a store of ours, but by `process_vm_readv` and `process_vm_writev` on
 //! this process, or, where a filter of system calls forbids these, by `read` and `write` of a file
 //! in memory.
+use crate::restart::{Guard, Withdrawn};
 use crate::sys;
 use adverb_engine::{MemoryFault, Range};
 use nix::errno::Errno;
@@ -59,16 +60,67 @@ fn copy(way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), MemoryFault> {
 }
 
 fn call(way: Way, theirs: u64, ours: u64, len: u64) -> Result<u64, Errno> {
+    with_args(way, theirs, ours, len, |number, args| {
+        // SAFETY: the kernel checks every address on both sides; the bytes written are `ours`
+        // (reading), which the caller lent, or memory that a key opens (writing).
+        unsafe { sys::call(number, args) }
+    })
+}
+
+fn with_args<R>(way: Way, theirs: u64, ours: u64, len: u64, f: impl FnOnce(i64, [u64; 6]) -> R) -> R {
     let vec = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len as usize };
     let (local, remote) = (vec(ours), vec(theirs));
     let number = match way {
         Way::Out => libc::SYS_process_vm_readv,
         Way::In => libc::SYS_process_vm_writev,
     };
-    let args = [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
-    // SAFETY: the kernel checks every address on both sides; the bytes written are `ours`
-    // (reading), which the caller lent, or memory that a key opens (writing).
-    unsafe { sys::call(number, args) }
+    f(number, [sys::pid().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0])
+}
+
+/// Bytes that one system call of a guarded copy moves at most. An owner that takes memory back
+/// waits for such a call to end.
+pub(crate) const AT_ONCE: u64 = 1 << 20;
+
+/// How far a guarded copy came that did not come to its end.
+pub(crate) enum Cut {
+    /// The guard does not hold any more.
+    Withdrawn,
+    /// The kernel forbids the call; so many bytes are copied.
+    Forbidden(u64),
+    /// The memory that may vanish is not there.
+    Fault(MemoryFault),
+}
+
+/// Copies `len` bytes from `from`, which may vanish, to `to`, which lies in a peer's file.
+pub(crate) fn copy_to_peer(guard: &Guard<'_>, from: u64, to: u64, len: u64) -> Result<(), Cut> {
+    guarded(guard, Way::Out, from, to, len)
+}
+
+/// Copies `len` bytes to `to`, which may vanish, from `from`, which lies in a peer's file.
+pub(crate) fn copy_from_peer(guard: &Guard<'_>, to: u64, from: u64, len: u64) -> Result<(), Cut> {
+    guarded(guard, Way::In, to, from, len)
+}
+
+fn guarded(guard: &Guard<'_>, way: Way, theirs: u64, ours: u64, len: u64) -> Result<(), Cut> {
+    let mut done = 0;
+    while done < len {
+        if FORBIDDEN.load(Ordering::Relaxed) {
+            return Err(Cut::Forbidden(done));
+        }
+        let n = (len - done).min(AT_ONCE);
+        let result = with_args(way, theirs + done, ours + done, n, |number, args| {
+            // SAFETY: as in `call`; `ours` lies in a window, which the caller checked.
+            unsafe { guard.call(number, args) }
+        });
+        match result {
+            Err(Withdrawn) => return Err(Cut::Withdrawn),
+            Ok(Ok(n)) if n > 0 => done += n,
+            Ok(Err(Errno::EPERM | Errno::ENOSYS | Errno::EACCES)) => FORBIDDEN.store(true, Ordering::Relaxed),
+            Ok(Err(Errno::EINTR)) => {}
+            _ => return Err(Cut::Fault(MemoryFault { addr: theirs + done })),
+        }
+    }
+    Ok(())
 }
 
 /// Bytes copied at a time by way of a file.

@@ -43,6 +43,7 @@ mod kernel;
 mod maps;
 mod pages;
 mod peer;
+mod restart;
 mod room;
 mod sys;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub use fd::{FdError, FdPages};
 pub use file::{Hold, Placed, Private, SharedFile, Usage};
 pub use pages::Pages;
 pub use peer::{KeepsFd, PeerError, PeerMemory, Window, WindowFault};
+pub use restart::Guard;
 pub use sys::Life;
 
 use sys::page_size;

@@ -1,7 +1,9 @@
 //! Another process's memory, mapped: what its [`SharedFile`](crate::SharedFile) holds.
+use crate::HostMemory;
 use crate::file::{SEALS, SPAN, SharedFile};
+use crate::kernel::{self, Cut};
+use crate::restart::{Guard, Withdrawn};
 use crate::sys::{self, At, Life, RW};
-use crate::{HostMemory, copy, kernel};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use nix::errno::Errno;
@@ -134,6 +136,15 @@ pub enum WindowFault {
     /// The memory on this side cannot be reached.
     #[error("{0}")]
     Local(MemoryFault),
+    /// The peer has taken back what the guard looks at. Of a copy a part may have happened.
+    #[error("the peer has taken the memory back")]
+    Withdrawn,
+}
+
+impl From<Withdrawn> for WindowFault {
+    fn from(Withdrawn: Withdrawn) -> Self {
+        WindowFault::Withdrawn
+    }
 }
 
 /// A piece of a peer's memory, mapped here. Bytes are copied, never borrowed: the peer may write to
@@ -197,29 +208,27 @@ impl Window {
     /// Pages that [`Window::is_filled`] looks at.
     pub const LOOKS: usize = 32;
 
-    /// Copies `from` to `offset`. Its last byte becomes visible last, and what is one word is one
-    /// store.
+    /// Copies `from` to `offset`, while the guard holds. Its last byte becomes visible last, and
+    /// what is one word is one store.
     ///
     /// # Errors
-    /// Out of bounds; nothing was written.
+    /// Out of bounds; nothing was written. Or the guard does not hold.
     #[inline]
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), WindowFault> {
+    pub fn write(&self, guard: &Guard<'_>, offset: u64, from: &[u8]) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len())?;
         // SAFETY: checked; a slice of ours does not lie in a peer's file.
-        unsafe { copy::put(to, from.as_ptr(), from.len()) };
-        Ok(())
+        unsafe { guard.put(to, from.as_ptr(), from.len()) }.map_err(WindowFault::from)
     }
 
-    /// Copies out.
+    /// Copies out, while the guard holds.
     ///
     /// # Errors
-    /// Out of bounds; nothing was read.
+    /// Out of bounds; nothing was read. Or the guard does not hold.
     #[inline]
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), WindowFault> {
+    pub fn read(&self, guard: &Guard<'_>, offset: u64, to: &mut [u8]) -> Result<(), WindowFault> {
         let from = self.at(offset, to.len())?;
         // SAFETY: as in `write`.
-        unsafe { copy::get(to.as_mut_ptr(), from, to.len()) };
-        Ok(())
+        unsafe { guard.get(to.as_mut_ptr(), from, to.len()) }.map_err(WindowFault::from)
     }
 
     /// Shows `f` the bytes at `offset`. The peer may write to them meanwhile: whoever looks copies
@@ -241,72 +250,84 @@ impl Window {
         Ok(f(unsafe { std::slice::from_raw_parts(from, len) }))
     }
 
-    /// Copies registered memory of this process to `offset`, straight.
+    /// Copies registered memory of this process to `offset`, straight, while the guard holds.
     ///
     /// # Errors
-    /// Out of bounds, or the memory is not there.
+    /// Out of bounds, the memory is not there, or the guard does not hold.
     #[inline]
-    pub fn write_from(&self, offset: u64, from: Range) -> Result<(), WindowFault> {
+    pub fn write_from(&self, guard: &Guard<'_>, offset: u64, from: Range) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len as usize)?;
         match from.kind {
             RangeKind::Mapped => {
                 // SAFETY: the key table vouches for the range (crate docs), and the window was
                 // checked. They do not overlap: a window is of another process's file.
-                unsafe { copy::put(to, from.addr as *const u8, from.len as usize) };
-                Ok(())
+                unsafe { guard.put(to, from.addr as *const u8, from.len as usize) }.map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                kernel::copy_out(from.addr, to as u64, from.len.into()).map_err(WindowFault::Local)
+                let copied = kernel::copy_to_peer(guard, from.addr, to as u64, from.len.into());
+                self.go_on(guard, offset, from, copied, true)
             }
-            _ => self.by_parts(offset, from, |part, room| {
-                HostMemory.read(part, room)?;
-                Ok(true)
-            }),
+            _ => self.by_parts(guard, offset, from, true),
         }
     }
 
-    /// Copies to registered memory of this process, straight.
+    /// Copies to registered memory of this process, straight, while the guard holds.
     ///
     /// # Errors
-    /// Out of bounds, or the memory is not there.
+    /// Out of bounds, the memory is not there, or the guard does not hold.
     #[inline]
-    pub fn read_to(&self, offset: u64, to: Range) -> Result<(), WindowFault> {
+    pub fn read_to(&self, guard: &Guard<'_>, offset: u64, to: Range) -> Result<(), WindowFault> {
         let from = self.at(offset, to.len as usize)?;
         match to.kind {
             RangeKind::Mapped => {
                 // SAFETY: as in `write_from`; the peer's bytes go where the local program may look.
-                unsafe { copy::put(to.addr as *mut u8, from, to.len as usize) };
-                Ok(())
+                unsafe { guard.get(to.addr as *mut u8, from, to.len as usize) }.map_err(WindowFault::from)
             }
             RangeKind::OnDemand => {
-                kernel::copy_in(to.addr, from as u64, to.len.into()).map_err(WindowFault::Local)
+                let copied = kernel::copy_from_peer(guard, to.addr, from as u64, to.len.into());
+                self.go_on(guard, offset, to, copied, false)
             }
-            _ => self.by_parts(offset, to, |part, room| {
-                HostMemory.write(part, room)?;
-                Ok(false)
-            }),
+            _ => self.by_parts(guard, offset, to, false),
         }
     }
 
-    /// Over a buffer, for memory that is not simply mapped: `local` fills it, for a write (`true`),
-    /// or takes from it.
-    #[cold]
-    #[inline(never)]
-    fn by_parts(
+    /// Where the kernel forbids what copies straight, the rest goes over a buffer.
+    #[inline]
+    fn go_on(
         &self,
+        guard: &Guard<'_>,
         offset: u64,
         local: Range,
-        mut step: impl FnMut(Range, &mut [u8]) -> Result<bool, MemoryFault>,
+        copied: Result<(), Cut>,
+        write: bool,
     ) -> Result<(), WindowFault> {
+        match copied {
+            Ok(()) => Ok(()),
+            Err(Cut::Withdrawn) => Err(WindowFault::Withdrawn),
+            Err(Cut::Fault(fault)) => Err(WindowFault::Local(fault)),
+            Err(Cut::Forbidden(done)) => {
+                let rest = Range { addr: local.addr + done, len: local.len - done as u32, ..local };
+                self.by_parts(guard, offset + done, rest, write)
+            }
+        }
+    }
+
+    /// Over a buffer, for memory that is not simply mapped: to the peer's (`write`), or from there.
+    #[cold]
+    #[inline(never)]
+    fn by_parts(&self, guard: &Guard<'_>, offset: u64, local: Range, write: bool) -> Result<(), WindowFault> {
         let mut room = [0; 4096];
         let mut done = 0;
         while done < local.len {
             let n = (local.len - done).min(room.len() as u32);
             let part = Range { addr: local.addr + u64::from(done), len: n, ..local };
-            let room = &mut room[..n as usize];
-            self.read(offset + u64::from(done), room)?;
-            if step(part, room).map_err(WindowFault::Local)? {
-                self.write(offset + u64::from(done), room)?;
+            let (room, at) = (&mut room[..n as usize], offset + u64::from(done));
+            if write {
+                HostMemory.read(part, room).map_err(WindowFault::Local)?;
+                self.write(guard, at, room)?;
+            } else {
+                self.read(guard, at, room)?;
+                HostMemory.write(part, room).map_err(WindowFault::Local)?;
             }
             done += n;
         }
@@ -316,15 +337,16 @@ impl Window {
     /// The CPU's own atomic on the eight bytes at `offset`; answers what they held.
     ///
     /// # Errors
-    /// Out of bounds, or the address is no multiple of eight; nothing was done.
+    /// Out of bounds, the address is no multiple of eight, or the guard does not hold; nothing was
+    /// done.
     #[inline]
-    pub fn atomic(&self, offset: u64, op: AtomicOp) -> Result<u64, WindowFault> {
+    pub fn atomic(&self, guard: &Guard<'_>, offset: u64, op: AtomicOp) -> Result<u64, WindowFault> {
         let word = self.at(offset, 8)?;
         if !word.addr().is_multiple_of(8) {
             return Err(WindowFault::Bounds);
         }
         // SAFETY: eight bytes, checked, aligned.
-        Ok(unsafe { copy::atomic(word.cast(), op) })
+        unsafe { guard.atomic(word.cast(), op) }.map_err(WindowFault::from)
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) unsafe fn call(number: i64, args: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// What the kernel answered: a number, or an errno below zero.
-fn answer(result: i64) -> Result<u64, Errno> {
+pub(crate) fn answer(result: i64) -> Result<u64, Errno> {
     match result {
         -4095..0 => Err(Errno::from_raw(-result as i32)),
         _ => Ok(result.cast_unsigned()),

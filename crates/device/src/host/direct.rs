@@ -5,16 +5,23 @@
 //! be reached, is sent as a packet instead, and the target says what is wrong. So this path has no
 //! errors of its own.
 //!
-//! A target that takes a key away waits until initiators are out (`waiting`): an initiator marks
-//! itself as inside first and then looks at the entry again.
+//! 1. The initiator finds the entries of the queue pair and the key, and how the memory is reached.
+//! 2. It sets its mark, which names both
+//!    ([`Published::enter`](adverb_link::shm::Published::enter)).
+//! 3. Each access to the memory looks at both entries in one restartable sequence with itself
+//!    ([`Guard`]). An entry that was taken back ends the copy, and the request goes as a packet.
+//! 4. It takes its mark away.
+//!
+//! A target that takes a key or a queue pair back waits for initiators whose mark names that key or
+//! queue pair (`waiting`).
 use super::{Lanes, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
-use adverb_link::shm::{KeyEntry, KeySeen, QpEntry, QpSeen};
-use adverb_memory::{Cma, HostMemory, Window, check_memory};
+use adverb_link::shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
+use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
 use std::sync::Arc;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
@@ -37,6 +44,12 @@ enum Reach {
     /// A mapping, and where the region begins in it.
     Window(Arc<Window>, u64),
     Cma(Cma),
+}
+
+/// A region that opens an access, and where the access begins in it.
+struct Found<'a> {
+    target: &'a Target,
+    off: u64,
 }
 
 /// The two ends of a connection.
@@ -114,27 +127,25 @@ impl Lanes {
             return false;
         }
         if peer.is_own() {
-            let Some(pd) = self.open(peer, seen, ends, needed) else { return false };
+            let Some((pd, _)) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
-        // Inside from here on: what is found unchanged now stays until the mark is taken back.
-        let Some(_busy) = self.published.enter() else { return false };
-        let Some((target, off)) = self.find(peer, seen, ends, (remote, needed), request.len) else {
+        let Some((found, guard, _busy)) = self.begin(peer, seen, ends, (remote, needed), request.len) else {
             return false;
         };
-        // Once, whatever changes meanwhile: the owner of the memory waits until this thread is out.
-        match &target.reach {
-            Reach::Window(window, at) => in_window(window, at + off, request),
+        match &found.target.reach {
+            Reach::Window(window, at) => in_window(window, &guard, at + found.off, request),
             // The peer says where its regions are: there may be no such address.
             Reach::Cma(cma) => {
-                target.entry.addr.checked_add(off).is_some_and(|addr| by_calls(cma, addr, request))
+                let addr = found.target.entry.addr.checked_add(found.off);
+                addr.is_some_and(|addr| by_calls(cma, &guard, addr, request))
             }
         }
     }
 
     /// Performs a WRITE or READ between the peer's memory and memory of this process, where the
-    /// peer's is mapped; `false`: nothing has happened. `copy` is given both the window and the
-    /// place in it.
+    /// peer's is mapped; `false`: it is to be queued. `copy` is given the window and the place in
+    /// it.
     #[inline]
     pub(crate) fn transfer(
         &self,
@@ -143,21 +154,43 @@ impl Lanes {
         ends: Ends,
         at: (Remote, Access),
         len: u64,
-        copy: impl FnOnce(&Window, u64) -> bool,
+        copy: impl FnOnce(&Window, &Guard<'_>, u64) -> bool,
     ) -> bool {
         if peer.is_own() || len == 0 {
             return false;
         }
-        // As in `perform`.
-        let Some(_busy) = self.published.enter() else { return false };
-        match self.find(peer, seen, ends, at, len) {
-            Some((Target { reach: Reach::Window(window, start), .. }, off)) => copy(window, start + off),
+        match self.begin(peer, seen, ends, at, len) {
+            Some((
+                Found { target: Target { reach: Reach::Window(window, start), .. }, off },
+                guard,
+                _busy,
+            )) => copy(window, &guard, start + off),
             _ => false,
         }
     }
 
-    /// What a remote key opens to us, and how far into it an access lies, if it is allowed. To be
-    /// called inside a mark.
+    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page.
+    #[inline]
+    fn begin<'a>(
+        &'a self,
+        peer: &'a Peer,
+        seen: &'a mut Seen,
+        ends: Ends,
+        at: (Remote, Access),
+        len: u64,
+    ) -> Option<(Found<'a>, Guard<'a>, Busy<'a>)> {
+        let (found, qp) = self.find(peer, seen, ends, at, len)?;
+        let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
+        let busy = self.published.enter(&Use {
+            owner: peer.nonce(),
+            qpn: ends.dest_qpn,
+            key: found.target.entry.key,
+            restarts: guard.restarts(),
+        })?;
+        Some((found, guard, busy))
+    }
+
+    /// What a remote key opens to us, and how far into it an access lies, if it is allowed.
     #[inline]
     fn find<'a>(
         &self,
@@ -166,8 +199,8 @@ impl Lanes {
         ends: Ends,
         (remote, needed): (Remote, Access),
         len: u64,
-    ) -> Option<(&'a Target, u64)> {
-        let pd = self.open(peer, seen, ends, needed)?;
+    ) -> Option<(Found<'a>, QpSeen)> {
+        let (pd, qp) = self.open(peer, seen, ends, needed)?;
         let target = find_key(peer, &mut seen.key, remote.rkey)?;
         let entry = &target.entry;
         let granted = Access::from_bits_truncate(entry.access);
@@ -175,36 +208,40 @@ impl Lanes {
             return None;
         }
         let off = remote.va.checked_sub(entry.va)?;
-        (len <= entry.len && off <= entry.len - len).then_some((target, off))
+        (len <= entry.len && off <= entry.len - len).then_some((Found { target, off }, qp))
     }
 
-    /// Calls `f` if the peer's queue pair is connected to ours, which it stays, and the memory of
-    /// its requests with it, until `f` has returned: the payload that a record points at is not
-    /// another's by then. `false`: this thread cannot say that it is at work there, as too many
-    /// others do.
-    pub(crate) fn while_connected(&self, peer: &Peer, seen: &mut Seen, ends: Ends, f: impl FnOnce()) -> bool {
-        let Some(_busy) = self.published.enter() else { return false };
-        if self.open(peer, seen, ends, Access::empty()).is_some() {
-            f();
-        }
-        true
+    /// What holds while the peer's queue pair is connected to ours, and the memory of its requests
+    /// with it: the payload that a record points at is not another's meanwhile. `None`: the queue
+    /// pair is not connected to ours, or the record is of an earlier epoch.
+    pub(crate) fn connected<'a>(
+        &self,
+        peer: &'a Peer,
+        seen: &mut Seen,
+        ends: Ends,
+        epoch: u32,
+    ) -> Option<Guard<'a>> {
+        let (_, qp) = self.open(peer, seen, ends, Access::empty())?;
+        seen.qp.as_ref().filter(|(entry, _)| entry.epoch == epoch)?;
+        let word = peer.tables.qp_word(&qp);
+        Some(Guard::new(word, word))
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
     /// operation.
     #[inline]
-    fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<PdId> {
+    fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<(PdId, QpSeen)> {
         let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
         if !current {
             seen.qp = peer.tables.qp(ends.dest_qpn);
         }
-        let (entry, _) = seen.qp.as_ref()?;
+        let (entry, at) = seen.qp.as_ref()?;
         let open = entry.ready
             && entry.qpn == ends.dest_qpn
             && entry.peer_qpn == ends.qpn
             && entry.peer_nonce == self.nonce
             && Access::from_bits_truncate(entry.access).contains(needed);
-        open.then_some(PdId(entry.pd))
+        open.then_some((PdId(entry.pd), *at))
     }
 }
 
@@ -232,37 +269,41 @@ fn look_up(peer: &Peer, rkey: Key) -> Option<Target> {
     Some(Target { entry, seen, reach })
 }
 
-fn in_window(window: &Window, off: u64, request: &Direct<'_>) -> bool {
+fn in_window(window: &Window, guard: &Guard<'_>, off: u64, request: &Direct<'_>) -> bool {
     if matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_)) {
         let Some(op) = atomic_of(&request.op, request.local) else { return false };
-        return window.atomic(off, op).is_ok_and(|old| {
+        return window.atomic(guard, off, op).is_ok_and(|old| {
             place_old(&request.op, old, request.local);
             true
         });
     }
     let write = matches!(request.op, SendOp::Write(_));
     match request.local {
-        Data::Bytes(bytes) => write && window.write(off, bytes).is_ok(),
+        Data::Bytes(bytes) => write && window.write(guard, off, bytes).is_ok(),
         Data::Gather(ranges) => {
             let mut at = off;
             ranges.iter().all(|r| {
                 let from = at;
                 at += u64::from(r.len);
-                if write { window.write_from(from, *r).is_ok() } else { window.read_to(from, *r).is_ok() }
+                if write {
+                    window.write_from(guard, from, *r).is_ok()
+                } else {
+                    window.read_to(guard, from, *r).is_ok()
+                }
             })
         }
     }
 }
 
-fn by_calls(cma: &Cma, addr: u64, request: &Direct<'_>) -> bool {
+fn by_calls(cma: &Cma, guard: &Guard<'_>, addr: u64, request: &Direct<'_>) -> bool {
     match (&request.op, request.local) {
         (SendOp::Write(_), Data::Bytes(bytes)) => {
             let here =
                 Range { addr: bytes.as_ptr() as u64, len: bytes.len() as u32, kind: RangeKind::Mapped };
-            cma.write(&[here], &[(addr, request.len)]).is_ok()
+            cma.write(guard, &[here], &[(addr, request.len)]).is_ok()
         }
-        (SendOp::Write(_), Data::Gather(ranges)) => cma.write(ranges, &[(addr, request.len)]).is_ok(),
-        (SendOp::Read(_), Data::Gather(ranges)) => cma.read(ranges, &[(addr, request.len)]).is_ok(),
+        (SendOp::Write(_), Data::Gather(ranges)) => cma.write(guard, ranges, &[(addr, request.len)]).is_ok(),
+        (SendOp::Read(_), Data::Gather(ranges)) => cma.read(guard, ranges, &[(addr, request.len)]).is_ok(),
         // The CPU's atomics do not reach there: the target performs them.
         _ => false,
     }

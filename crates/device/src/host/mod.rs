@@ -20,16 +20,19 @@ use std::time::{Duration, Instant};
 mod direct;
 mod filled;
 mod handshake;
+mod parts;
 mod peer;
 mod regions;
+mod threads;
 mod waiting;
 
 pub(crate) use direct::{Ends, Seen};
 pub(crate) use handshake::{Given, HandshakeFds};
-pub(crate) use peer::{Lane, NO_REFERENCES, Peer};
+pub(crate) use parts::{Lane, Referred};
+pub(crate) use peer::{NO_REFERENCES, Peer};
 use regions::Reached;
 pub(crate) use regions::{Listed, Place};
-pub(crate) use waiting::{SETTLE, let_fetch};
+pub(crate) use waiting::{Withdrawn, let_fetch};
 
 /// `KeyEntry::how`: pages of the file that the owner shares; the entry's address is an offset in
 /// it.
@@ -70,6 +73,10 @@ pub(crate) fn path_choice() -> Result<PathChoice, crate::Error> {
     }
 }
 
+/// Peers that one process is at most: one for each copy of this library that it has loaded. Each
+/// costs descriptors and memory.
+pub(crate) const COPIES: usize = 4;
+
 /// All peers of a process.
 pub(crate) struct Lanes {
     pub(crate) nonce: u64,
@@ -82,6 +89,9 @@ pub(crate) struct Lanes {
     by_slot: RwLock<HashMap<Slot, Arc<Peer>>>,
     /// Every peer once, and a number that changes with the list.
     pub(crate) all: RwLock<Vec<Arc<Peer>>>,
+    /// Peers that were left and whose processes live on. A thread of theirs may be in the middle of
+    /// a copy, so [`Lanes::settle`] looks at their marks as well.
+    departed: Mutex<Vec<Arc<Peer>>>,
     version: AtomicU32,
     any: AtomicBool,
     /// What processes were given that were greeted and have not answered.
@@ -115,6 +125,7 @@ impl Lanes {
             reached: Reached::default(),
             by_slot: RwLock::default(),
             all: RwLock::default(),
+            departed: Mutex::default(),
             version: AtomicU32::new(0),
             any: AtomicBool::new(false),
             greeted: Mutex::default(),
@@ -143,6 +154,13 @@ impl Lanes {
         if n == 0 {
             return Vec::new();
         }
+        self.departed.lock().retain(|peer| {
+            let ended = ids[..n].contains(&peer.id()) && peer.is_to_bury();
+            if ended {
+                peer.bury();
+            }
+            !ended
+        });
         let all = self.all.read();
         all.iter().filter(|peer| ids[..n].contains(&peer.id())).cloned().collect()
     }
@@ -212,14 +230,28 @@ impl Lanes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets a peer that has ended, and lets go of all that is its.
+    /// Forgets a peer that has ended or left, and lets go of all that is its.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
+        // Entered here first, so that [`Lanes::settle`] misses it at no moment.
+        self.departed.lock().push(peer.clone());
         let mut all = self.all.write();
         self.by_slot.write().retain(|_, p| !Arc::ptr_eq(p, peer));
         all.retain(|p| !Arc::ptr_eq(p, peer));
         self.version.fetch_add(1, Ordering::AcqRel);
         drop(all);
-        peer.let_go(&self.bells);
+        let lives = peer.let_go(&self.bells);
+        let mut departed = self.departed.lock();
+        if !lives {
+            departed.retain(|p| !Arc::ptr_eq(p, peer));
+            return;
+        }
+        // A process that comes and leaves all the time is remembered a few times.
+        let of_process = |p: &Arc<Peer>| p.pid() == peer.pid();
+        if departed.iter().filter(|p| of_process(p)).count() > COPIES
+            && let Some(oldest) = departed.iter().position(of_process)
+        {
+            departed.remove(oldest).bury();
+        }
     }
 
     /// In a child of `fork`, which is not to keep its parent alive in the eyes of peers, nor memory

@@ -1,18 +1,18 @@
 //! One process of this host.
 use super::filled::Filled;
 use super::handshake::{Given, HandshakeFds};
+use super::parts::{File, Lane, Links, Memory, Referred};
 use super::{Lanes, MTU, PRIVATE};
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
-use adverb_link::{Bell, Bells, Hello, PeerFd, Rope, Rung};
-use adverb_memory::{Cma, CmaError, KeepsFd, PeerMemory, Window};
-use adverb_sync::{Mutex, MutexGuard};
+use adverb_link::{Bells, Hello, PeerFd, Rung};
+use adverb_memory::{Cma, CmaError, Guard, PeerMemory, Window};
+use adverb_sync::Mutex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::ops::{Deref, DerefMut};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -27,57 +27,6 @@ const CHUNKS: usize = 64;
 /// A record that is not a packet: its writer cannot fetch payloads from the reader's memory. Its
 /// one byte is how they would have to be reached.
 pub(crate) const NO_REFERENCES: u32 = 8;
-
-/// The descriptors by which this process and a peer wake each other and see each other's end.
-pub(crate) struct Links {
-    /// The bell that the peer rings, and no other process.
-    pub(crate) bell: Bell,
-    /// The peer's bell, and the end of its program.
-    rope: Rope,
-    /// Readable when the peer's process has ended; `None` of this process itself.
-    end: Option<PeerFd>,
-}
-
-/// A peer's memory, as far as it is mapped here.
-#[derive(Default)]
-struct Memory {
-    /// `None` of this process itself, and of a peer that was left.
-    file: Option<Arc<PeerMemory>>,
-    /// The file, mapped in pieces, by offset and length.
-    chunks: HashMap<(u64, u64), Arc<Window>>,
-}
-
-#[derive(Debug)]
-struct File(PeerFd);
-
-impl KeepsFd for File {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.borrow()
-    }
-}
-
-/// The ring to a peer, locked.
-pub(crate) struct Lane<'a>(MutexGuard<'a, Option<Producer>>);
-
-impl<'a> Lane<'a> {
-    /// `None`: the peer was left.
-    fn new(tx: MutexGuard<'a, Option<Producer>>) -> Option<Self> {
-        tx.is_some().then(|| Lane(tx))
-    }
-}
-
-impl Deref for Lane<'_> {
-    type Target = Producer;
-    fn deref(&self) -> &Producer {
-        self.0.as_ref().expect("a lane is made of one that is there")
-    }
-}
-
-impl DerefMut for Lane<'_> {
-    fn deref_mut(&mut self) -> &mut Producer {
-        self.0.as_mut().expect("a lane is made of one that is there")
-    }
-}
 
 /// A process that packets reach without a network.
 ///
@@ -101,9 +50,8 @@ pub(crate) struct Peer {
     own: bool,
     /// What is sent to it.
     tx: Mutex<Option<Producer>>,
-    /// The place in its ring behind the last record that points at a payload elsewhere; written by
-    /// who has the lane.
-    referred: AtomicU64,
+    /// Payloads elsewhere that records in its ring point at, oldest first. Locked behind the lane.
+    referred: Mutex<VecDeque<Referred>>,
     /// What it sends, until the node's receiver has taken the rings over.
     rx: Mutex<Vec<Consumer>>,
     pub(crate) tables: PeerTables,
@@ -119,11 +67,12 @@ pub(crate) struct Peer {
     /// It broke the bell that it rings.
     broken: AtomicBool,
     gone: AtomicBool,
+    /// Readable when the process of a peer that was let go has ended.
+    end: Mutex<Option<Arc<PeerFd>>>,
+    lied: AtomicBool,
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
-    /// It was waited for in vain.
-    pub(crate) stalls: AtomicBool,
     /// Numbers of queue pairs of ours that are, or were, connected to it.
     qps: Mutex<Vec<u32>>,
 }
@@ -155,7 +104,7 @@ impl Peer {
             });
         }
         let file = Arc::new(PeerMemory::new(File(shadow)).map_err(io::Error::other)?);
-        let end = Some(bells.keep(adverb_link::process_end(pid)?)?);
+        let end = Some(Arc::new(bells.keep(adverb_link::process_end(pid)?)?));
         Ok(Peer {
             id: new_id(),
             nonce: hello.nonce,
@@ -163,7 +112,7 @@ impl Peer {
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
             tx: Mutex::new(Some(tx)),
-            referred: AtomicU64::new(0),
+            referred: Mutex::default(),
             rx: Mutex::new(vec![ring]),
             tables,
             links: Mutex::new(Some(Arc::new(Links { bell, rope, end }))),
@@ -173,9 +122,10 @@ impl Peer {
             cma: Some(cma),
             broken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            end: Mutex::default(),
+            lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -194,7 +144,7 @@ impl Peer {
             mtu: MTU,
             own: true,
             tx: Mutex::new(Some(Producer::open(fd).map_err(io::Error::other)?)),
-            referred: AtomicU64::new(0),
+            referred: Mutex::default(),
             rx: Mutex::new(vec![rx]),
             tables: PeerTables::open(tables).map_err(io::Error::other)?,
             links: Mutex::new(Some(Arc::new(links))),
@@ -204,9 +154,10 @@ impl Peer {
             cma: None,
             broken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            end: Mutex::default(),
+            lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            stalls: AtomicBool::new(false),
             qps: Mutex::default(),
         })
     }
@@ -236,22 +187,47 @@ impl Peer {
     /// Has its bell and its end watched.
     pub(crate) fn watch(&self, bells: &Bells) -> io::Result<()> {
         let Some(links) = self.links() else { return Ok(()) };
-        bells.watch(&links.bell, &links.rope, links.end.as_ref().and_then(PeerFd::borrow), self.id)
+        bells.watch(&links.bell, &links.rope, links.end(), self.id)
     }
 
     /// Ends all that the peer shares, each thing as soon as no thread uses it. The peer sees that
     /// its bell breaks. The caller has taken what the peer wrote to its ring, has set `gone`, and
     /// has the connected queue pairs pumped afterwards.
-    pub(crate) fn let_go(&self, bells: &Bells) {
+    ///
+    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end are
+    /// kept until [`Peer::bury`].
+    pub(crate) fn let_go(&self, bells: &Bells) -> bool {
+        let lives = !self.own && !self.lied.load(Ordering::Relaxed) && !self.process_has_ended();
         let links = self.links.lock().take();
         if let Some(links) = &links {
-            bells.forget(&links.bell, &links.rope, links.end.as_ref().and_then(PeerFd::borrow));
+            let end = if lives { None } else { links.end() };
+            bells.forget(&links.bell, &links.rope, end);
+            *self.end.lock() = links.end.clone().filter(|_| lives);
         }
         let (memory, tx) = (std::mem::take(&mut *self.memory.lock()), self.tx.lock().take());
         let rx = std::mem::take(&mut *self.rx.lock());
         // Outside of the locks: it takes time to unmap much.
         drop((links, memory, tx, rx));
+        if !lives {
+            self.tables.let_go();
+        }
+        lives
+    }
+
+    /// Was it let go, and has its process ended since?
+    pub(crate) fn is_to_bury(&self) -> bool {
+        self.end.lock().is_some() && self.process_has_ended()
+    }
+
+    /// Nothing of a peer that was let go is kept any more.
+    pub(crate) fn bury(&self) {
+        drop(self.end.lock().take());
         self.tables.let_go();
+    }
+
+    /// Its marks prove nothing: it was caught in a lie.
+    pub(crate) fn lies(&self) {
+        self.lied.store(true, Ordering::Relaxed);
     }
 
     /// Has it rung? Takes that away.
@@ -290,11 +266,19 @@ impl Peer {
         let end_of = |fd| PollFd::new(fd, PollFlags::empty());
         let Some(links) = self.links() else { return true };
         let Some(rope) = links.rope.as_end() else { return true };
-        let process = links.end.as_ref().and_then(PeerFd::borrow);
-        let process = process.map(|end| PollFd::new(end, PollFlags::POLLIN));
+        let process = links.end().map(|end| PollFd::new(end, PollFlags::POLLIN));
         let bell = end_of(links.bell.as_end().unwrap_or(rope));
         let mut fds = [end_of(rope), bell, process.unwrap_or_else(|| end_of(rope))];
         self.broken.load(Ordering::Relaxed) || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+    }
+
+    /// Has its process ended, with all its threads? It may have left before that.
+    pub(crate) fn process_has_ended(&self) -> bool {
+        let links = self.links();
+        let end = links.as_ref().and_then(|links| links.end.clone()).or_else(|| self.end.lock().clone());
+        let Some(end) = end.as_ref().and_then(|end| end.borrow()) else { return false };
+        let mut fds = [PollFd::new(end, PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
     /// Is nothing of it to be expected any more?
@@ -337,10 +321,11 @@ impl Peer {
         may
     }
 
-    /// Shows `f` bytes of its memory; `false` if they cannot be reached. They may change while `f`
-    /// looks.
+    /// Shows `f` bytes of its memory, if the guard holds; `false` if they cannot be reached. They
+    /// may change while `f` looks: `f` asks the guard once more, behind its copy.
     pub(crate) fn fetch(
         &self,
+        guard: &Guard<'_>,
         addr: u64,
         len: u32,
         shared: bool,
@@ -365,9 +350,10 @@ impl Peer {
             file.is_some_and(|file| file.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
-            self.cma().is_some_and(|cma| cma.read(&[here], &[(addr, u64::from(len))]).is_ok())
+            self.cma().is_some_and(|cma| cma.read(guard, &[here], &[(addr, u64::from(len))]).is_ok())
         };
-        if read {
+        // What was read behind the sender's back is not shown.
+        if read && guard.holds() {
             f(bytes);
         }
         read
@@ -397,21 +383,25 @@ impl Peer {
         let ring = Producer::open(ring).map_err(io::Error::other)?;
         if let Some(mut lane) = Lane::new(self.tx.lock()) {
             *lane = ring;
-            self.referred.store(0, Ordering::Relaxed);
+            self.referred.lock().clear();
         }
         Ok(())
     }
 
     /// The last record written to the lane points at a payload elsewhere.
-    pub(crate) fn refers(&self, lane: &Producer) {
-        self.referred.store(lane.position(), Ordering::Relaxed);
+    pub(crate) fn refers(&self, lane: &mut Producer, to: Referred) {
+        let mut all = self.referred.lock();
+        while all.front().is_some_and(|first| lane.has_read(first.position)) {
+            all.pop_front();
+        }
+        all.push_back(to);
     }
 
-    /// Has it fetched every payload that records written so far point at?
-    pub(crate) fn has_fetched(&self) -> bool {
-        let Some(mut lane) = Lane::new(self.tx.lock()) else { return true };
-        let referred = self.referred.load(Ordering::Relaxed);
-        referred == 0 || lane.has_read(referred)
+    /// The payloads that it has still to fetch, of those that are `wanted`.
+    pub(crate) fn unfetched(&self, wanted: impl Fn(&Referred) -> bool) -> Vec<Referred> {
+        let Some(mut lane) = Lane::new(self.tx.lock()) else { return Vec::new() };
+        let all = self.referred.lock();
+        all.iter().filter(|to| wanted(to) && !lane.has_read(to.position)).copied().collect()
     }
 
     /// The way to it, unless another thread keeps it for more than a moment, or the peer was left.

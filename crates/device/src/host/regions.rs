@@ -103,9 +103,10 @@ impl Lanes {
         }
     }
 
-    /// Takes a key back. Whoever uses it goes on: see [`Lanes::settle`].
-    pub(crate) fn remove_key(&self, key: Key) {
+    /// Takes a key back; `false` if it was not published. A peer that uses it goes on: see
+    /// [`Lanes::settle`].
+    pub(crate) fn remove_key(&self, key: Key) -> bool {
         let _turn = self.publishing.lock();
-        self.published.remove_key(key);
+        self.published.remove_key(key)
     }
 }

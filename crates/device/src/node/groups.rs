@@ -155,7 +155,7 @@ impl Node {
             }
             let mut inner = qp.inner.lock();
             inner.direct = false;
-            self.handle(&mut batch.tx, &qp, &mut inner, &packet, false);
+            self.handle(&mut batch.tx, &qp, &mut inner, &packet, super::placing::Near::No);
             drop(inner);
             if !qp.touched.swap(true, Ordering::Relaxed) {
                 batch.touched.push(qp);

@@ -6,7 +6,7 @@
 //! count of which the kernel says the same, so that no process is taken for another (TRU-3).
 use super::Node;
 use crate::error::Error;
-use crate::host::{Given, HandshakeFds, Lanes, MTU, Peer};
+use crate::host::{COPIES, Given, HandshakeFds, Lanes, MTU, Peer};
 use adverb_link::shm::Consumer;
 use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot, Transit};
 use nix::errno::Errno;
@@ -19,9 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How long a process waits for the answer to its greeting; its peer's background thread gives it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Peers that one process is at most: one for each copy of this library that it has loaded. Each
-/// costs descriptors and memory.
-const COPIES: usize = 4;
 /// Processes that have not answered whose answers are still waited for at most, by nobody in
 /// particular.
 const UNANSWERED: usize = 16;

@@ -1,23 +1,65 @@
 //! The end of what is shared with a peer: a key, or all of it.
 use super::Node;
-use crate::host::{Peer, SETTLE};
+use super::queue_pair::AnyQp;
+use crate::host::{Peer, Withdrawn};
 use adverb_engine::Key;
+use adverb_engine::keys::Region;
 use std::sync::Arc;
 
 impl Node {
-    /// Takes a key back from peers, and waits until nobody uses it.
+    /// Takes a key back from peers, and waits until none uses it. A key that was not published has
+    /// no users.
     pub(crate) fn withdraw_key(&self, key: Key) {
-        if let Some(lanes) = &self.lanes {
-            lanes.remove_key(key);
+        if let Some(lanes) = &self.lanes
+            && lanes.remove_key(key)
+        {
+            self.settle(Withdrawn::Key(key));
         }
-        self.settle();
     }
 
-    /// After a change of what peers may do, which they have not yet seen: waits until nobody is at
-    /// work by what was allowed before, however long it takes. The program has its memory back.
-    pub(crate) fn settle(&self) {
+    /// Before memory is taken back: payloads that lie in it, and that peers have still to fetch,
+    /// are sent once more as bytes. The records that point at them are void from here on.
+    pub(crate) fn withdraw_payloads(&self, region: &Region) {
+        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
+        for qp in lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.qp(qpn)) {
+            {
+                let mut inner = qp.inner.lock();
+                inner.epoch = inner.epoch.wrapping_add(1);
+                self.publish(&qp, &mut inner);
+            }
+            self.send_as_bytes(&qp);
+        }
+    }
+
+    /// Sends again what is not acknowledged, as bytes instead of references. `false`: the peer's
+    /// ring has no room for all of it now.
+    pub(crate) fn send_as_bytes(&self, qp: &AnyQp) -> bool {
+        self.with_tx(|tx| {
+            let mut inner = qp.inner.lock();
+            inner.copies = true;
+            inner.engine.send_again();
+            self.pump(qp, &mut inner, tx);
+            inner.copies = false;
+            !inner.engine.wants_output()
+        })
+    }
+
+    /// After a change of what peers may do with a queue pair: waits until none is at work by what
+    /// was allowed before. If peers have seen nothing of it since the last wait, there is none.
+    pub(crate) fn settle_qp(&self, qp: &AnyQp) {
+        let unsettled = {
+            let mut inner = qp.inner.lock();
+            let shown = inner.is_shown();
+            std::mem::replace(&mut inner.unsettled, shown)
+        };
+        if unsettled {
+            self.settle(Withdrawn::Qp(qp.number()));
+        }
+    }
+
+    fn settle(&self, what: Withdrawn) {
         if let Some(lanes) = &self.lanes {
-            lanes.settle(SETTLE, |peer, why| self.leave(peer, why));
+            lanes.settle(what, |peer, why| self.leave(peer, why));
         }
     }
 

@@ -39,6 +39,7 @@ mod mad_handler;
 mod mads;
 mod network;
 mod numbers;
+mod placing;
 mod policy;
 pub(crate) mod ports;
 mod progress;

@@ -1,5 +1,6 @@
 //! Receiving: from the link to the queue pairs.
 use super::clock::StepClock;
+use super::placing::{Near, Placing};
 use super::queue_pair::{AnyQp, QpInner};
 use super::receives::Receives;
 use crate::host::{Lanes, Peer, Rings};
@@ -8,7 +9,7 @@ use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{Clock, Effects, Gid, Packet, Time};
 use adverb_link::{MAD_QPN, MULTICAST_QPN, RxBuffers, RxFrom, RxPacket};
-use adverb_memory::HostMemory;
+use adverb_memory::Guard;
 use adverb_wire::{Headers, Operation};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -238,7 +239,7 @@ impl Node {
         self.unstash(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
                 inner.direct = true;
-                self.handle(&mut batch.tx, qp, inner, &packet_of(p, headers, payload), false);
+                self.handle(&mut batch.tx, qp, inner, &packet_of(p, headers, payload), Near::No);
             }
         });
         let mut any = false;
@@ -391,7 +392,7 @@ impl Node {
             return;
         }
         inner.direct = p.handed_on;
-        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), false);
+        self.handle(&mut batch.tx, &qp, &mut inner, &packet_of(p, headers, payload), Near::No);
         drop(inner);
         if !qp.touched.swap(true, Ordering::Relaxed) {
             batch.touched.push(qp);
@@ -406,7 +407,7 @@ impl Node {
         qp: &AnyQp,
         inner: &mut QpInner,
         packet: &Packet<'_>,
-        near: bool,
+        near: Near<'_>,
     ) {
         if inner.faults.is_some() && self.inject(qp, inner, &packet.headers, &mut tx.effects) {
             return self.deliver(qp, inner, &mut tx.effects);
@@ -416,7 +417,12 @@ impl Node {
             // What the peer reads it reads as it was before this request.
             self.pump(qp, inner, tx);
         }
-        self.step(qp, inner, &mut tx.effects, &StepClock::new(self, near), packet);
+        let (is_near, guard) = match near {
+            Near::No => (false, None),
+            Near::Yes => (true, None),
+            Near::Fetched(guard) => (true, Some(guard)),
+        };
+        self.step(qp, inner, &mut tx.effects, &StepClock::new(self, is_near), packet, guard);
         self.deliver(qp, inner, &mut tx.effects);
         if inner.engine.has_kept() {
             self.handle_kept(tx, qp, inner);
@@ -432,10 +438,11 @@ impl Node {
         effects: &mut Effects,
         clock: &dyn Clock,
         packet: &Packet<'_>,
+        guard: Option<&Guard<'_>>,
     ) {
         let keys = self.keys.read();
         let mut source = Receives(&qp.own);
-        let memory = PagedMemory { keys: &keys, memory: HostMemory };
+        let memory = PagedMemory { keys: &keys, memory: Placing(guard) };
         let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
         inner.engine.handle_packet(&mut env, packet);
     }
@@ -445,7 +452,7 @@ impl Node {
     fn handle_kept(&self, tx: &mut Tx, qp: &AnyQp, inner: &mut QpInner) {
         let now = self.now();
         while let Some(kept) = inner.engine.take_turn(now) {
-            self.step(qp, inner, &mut tx.effects, &now, &kept.packet());
+            self.step(qp, inner, &mut tx.effects, &now, &kept.packet(), None);
             self.deliver(qp, inner, &mut tx.effects);
         }
     }

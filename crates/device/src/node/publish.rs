@@ -23,6 +23,7 @@ impl Node {
             qpn: qp.number(),
             peer_qpn: attr.dest_qpn,
             peer_nonce: peer.nonce(),
+            epoch: inner.epoch,
             pd: inner.engine.config().pd.0,
             access,
             ready: true,
@@ -33,6 +34,7 @@ impl Node {
         }
         let _turn = lanes.publishing.lock();
         inner.shown = lanes.published.set_qp(&entry).then_some(entry);
+        inner.unsettled |= inner.is_shown();
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by

@@ -103,6 +103,13 @@ pub(crate) struct QpInner {
     /// As what peers on this host see it; they may use it then, and payloads that it only points
     /// at.
     pub(super) shown: Option<QpEntry>,
+    /// Peers on this host may be at work in it, by what they saw of it since the last wait for
+    /// them.
+    pub(super) unsettled: bool,
+    /// Payloads are copied into the peer's ring for now.
+    pub(crate) copies: bool,
+    /// [`QpEntry::epoch`].
+    pub(crate) epoch: u32,
     /// What it saw of the peer's tables.
     pub(super) seen: Seen,
     /// What is to befall it on request.
@@ -136,6 +143,9 @@ impl<O> QueuePair<O> {
             heard: false,
             long: false,
             shown: None,
+            unsettled: false,
+            copies: false,
+            epoch: 0,
             seen: Seen::default(),
             faults,
             attached: None,

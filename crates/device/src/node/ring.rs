@@ -7,10 +7,11 @@ use super::clock::StepClock;
 use super::network::copy_payload;
 use super::queue_pair::{AnyQp, QpInner};
 use super::road::{Road, Room, Unsent};
-use crate::host::{Ends, Lane, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
+use crate::host::{Ends, Lane, MTU, NO_REFERENCES, PRIVATE, Peer, Referred, SHARED, Seen};
 use crate::interfaces::ip_of;
 use crate::mapping::dma_buf_was_registered;
 use crate::node::Node;
+use crate::node::placing::Near;
 use crate::node::progress::Batch;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
@@ -36,10 +37,12 @@ const LONG: u32 = 4;
 const SHARED_FROM: u32 = 4 << 10;
 /// The same for private memory, which the peer reads by a system call.
 const PRIVATE_FROM: u32 = 16 << 10;
-/// Address, length, how.
-const REFERENCE: usize = 8 + 4 + 1;
+/// Address, length, epoch, how.
+const REFERENCE: usize = 8 + 4 + 4 + 1;
 /// The longest record: headers and a payload.
 const LONGEST: usize = MAX_HEADER_LEN + MTU as usize;
+/// Tries at a payload whose sender rewrites its entry meanwhile.
+const FETCHES: u32 = 4;
 /// Records taken from a peer at a time.
 const BUDGET: usize = 64;
 
@@ -89,6 +92,9 @@ struct Ring<'a> {
     /// The peer may fetch payloads that a packet only points at.
     by_reference: bool,
     pushed: bool,
+    qpn: Qpn,
+    /// [`QpEntry::epoch`](adverb_link::shm::QpEntry::epoch) of the queue pair.
+    epoch: u32,
 }
 
 impl Road for Ring<'_> {
@@ -117,14 +123,18 @@ impl Road for Ring<'_> {
         let head_len = t.headers.emit_unpadded(&mut head);
         let head = &head[..head_len];
         let mut fault = None;
-        let reference = self.node.reference(self.peer, t.payload).filter(|_| self.by_reference);
+        // The memory of a READ's answer is its owner's to take back at any time, as no request of
+        // the owner's names it. So an answer is copied here.
+        let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
+        let reference = if by_reference { self.node.reference(self.peer, t.payload) } else { None };
         let pushed = match reference {
             Some((range, how)) => lane.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
                 out[..head_len].copy_from_slice(head);
                 let at = &mut out[head_len..];
                 at[..8].copy_from_slice(&range.addr.to_le_bytes());
                 at[8..12].copy_from_slice(&range.len.to_le_bytes());
-                at[12] = how;
+                at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+                at[16] = how;
                 true
             }),
             None => lane.push(PACKET | self.long, head_len + t.payload.len(), |out| {
@@ -136,8 +146,11 @@ impl Road for Ring<'_> {
         };
         match (pushed, fault) {
             (Ok(Pushed::Done), _) => {
-                if reference.is_some() {
-                    self.peer.refers(lane);
+                if reference.is_some()
+                    && let Data::Gather(&[memory]) = t.payload
+                {
+                    let position = lane.position();
+                    self.peer.refers(lane, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
                 self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
@@ -187,8 +200,10 @@ impl Node {
             peer,
             lane: None,
             long: if inner.long { LONG } else { 0 },
-            by_reference: inner.is_shown(),
+            by_reference: inner.is_shown() && !inner.copies,
             pushed: false,
+            qpn: qp.number(),
+            epoch: inner.epoch,
         };
         self.drain(&mut inner.engine, &mut road, &StepClock::new(self, true), effects, keys)
     }
@@ -238,18 +253,18 @@ impl Node {
             PlainData::Inline(bytes) => {
                 let takes = !read && engine.direct_post_inline(bytes.len());
                 takes
-                    && lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, off| {
-                        window.write(off, bytes).is_ok()
+                    && lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, guard, off| {
+                        window.write(guard, off, bytes).is_ok()
                     })
             }
             PlainData::Entry(entry) => {
                 let Some(addr) = engine.direct_post(&keys, read, &entry) else { return false };
                 let local = Range { addr, len: entry.length, kind: RangeKind::Mapped };
-                lanes.transfer(peer, seen, ends, at, u64::from(entry.length), |window, off| {
+                lanes.transfer(peer, seen, ends, at, u64::from(entry.length), |window, guard, off| {
                     if read {
-                        window.read_to(off, local).is_ok()
+                        window.read_to(guard, off, local).is_ok()
                     } else {
-                        window.write_from(off, local).is_ok()
+                        window.write_from(guard, off, local).is_ok()
                     }
                 })
             }
@@ -352,7 +367,7 @@ impl Node {
         };
         self.counters.lane_received.fetch_add(1, Ordering::Relaxed);
         if tag & BY_REFERENCE == 0 || !theirs {
-            self.handle(&mut batch.tx, &qp, &mut inner, &packet, true);
+            self.handle(&mut batch.tx, &qp, &mut inner, &packet, Near::Yes);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -380,20 +395,25 @@ impl Node {
         let Batch { tx, scratch, .. } = batch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.seen);
+        let Reference { addr, len, epoch, how } = *reference;
         let mut reached = true;
-        // A sender whose queue pair has ended may use that memory for something else by now: such a
-        // packet is dropped.
-        let marked = lanes.while_connected(peer, &mut seen, ends, || {
-            let Reference { addr, len, how } = *reference;
-            reached = peer.fetch(addr, len, how == SHARED, scratch, |bytes| {
+        // A sender whose queue pair has ended may use that memory for something else by now. What
+        // was fetched while the queue pair was connected counts, and nothing else. An entry that
+        // was only rewritten opens the memory again.
+        for _ in 0..FETCHES {
+            let Some(guard) = lanes.connected(peer, &mut seen, ends, epoch) else { break };
+            reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
                 let packet: Packet<'_> = *packet;
-                self.handle(tx, qp, inner, &Packet { payload: bytes, ..packet }, true);
+                let packet = Packet { payload: bytes, ..packet };
+                self.handle(tx, qp, inner, &packet, Near::Fetched(&guard));
             });
-        });
+            if guard.holds() {
+                break;
+            }
+            reached = true;
+        }
         inner.seen = seen;
-        if !(reached && marked)
-            && let Some(mut lane) = peer.lane()
-        {
+        if !reached && let Some(mut lane) = peer.lane() {
             // Dropped; it comes again by another way.
             let _ = lane.push(NO_REFERENCES, 1, |body| {
                 body[0] = reference.how;
@@ -440,6 +460,7 @@ impl Node {
 struct Reference {
     addr: u64,
     len: u32,
+    epoch: u32,
     how: u8,
 }
 
@@ -448,6 +469,8 @@ impl Reference {
         let bytes: &[u8; REFERENCE] = bytes.get(..REFERENCE)?.try_into().ok()?;
         let (addr, rest) = bytes.split_first_chunk::<8>()?;
         let (len, rest) = rest.split_first_chunk::<4>()?;
-        Some(Reference { addr: u64::from_le_bytes(*addr), len: u32::from_le_bytes(*len), how: rest[0] })
+        let (epoch, rest) = rest.split_first_chunk::<4>()?;
+        let (addr, len) = (u64::from_le_bytes(*addr), u32::from_le_bytes(*len));
+        Some(Reference { addr, len, epoch: u32::from_le_bytes(*epoch), how: rest[0] })
     }
 }

@@ -406,6 +406,7 @@ impl Mr {
         node.fault_call(Call::ReregMr)?;
         let locked = new_pd.lock_pages(&region, &self.backing)?;
         let placement = Placement::of(node, region, &self.backing);
+        node.withdraw_payloads(&inner.placement.region);
         node.keys.write().reregister(self.key, placement.region)?;
         node.withdraw_key(self.key);
         if let Some(lanes) = &node.lanes {
@@ -445,6 +446,7 @@ impl Mr {
         if node.is_stale() {
             return Ok(());
         }
+        node.withdraw_payloads(&inner.placement.region);
         let mut keys = node.keys.write();
         prepare(&mut keys);
         keys.deregister(self.key)?;

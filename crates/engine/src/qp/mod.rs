@@ -315,6 +315,13 @@ impl Qp {
             }
         }
     }
+    /// Sends again all that is not acknowledged, in other packets than before: the host takes back
+    /// what earlier ones point at.
+    pub fn send_again(&mut self) {
+        if self.attr.state == QpState::Rts {
+            self.requester.send_again();
+        }
+    }
     /// The oldest send request, if the host may perform it in the peer's memory by itself: it is
     /// one-sided, nothing before it is on its way, and nothing is wrong with its own side. If the
     /// host did so it reports with [`Qp::direct_done`]; otherwise the request goes by

@@ -98,9 +98,9 @@ fn as_pages(sent: &Sent, input: &mut Input<'_>) {
                 let offset = input.pick(&[0, len - 1, len, u64::MAX]);
                 let inside = offset.checked_add(LOOK as u64).is_some_and(|end| end <= len);
                 let mut bytes = [0; LOOK];
-                assert_eq!(window.read(offset, &mut bytes).is_ok(), inside);
+                assert_eq!(window.read(&adverb_memory::Guard::always(), offset, &mut bytes).is_ok(), inside);
                 assert_eq!(window.with_bytes(offset, LOOK, |_| ()).is_ok(), inside);
-                assert_eq!(window.write(offset, &bytes).is_ok(), inside);
+                assert_eq!(window.write(&adverb_memory::Guard::always(), offset, &bytes).is_ok(), inside);
             }
         }
         Err(why) => assert!(!why.to_string().is_empty()),

@@ -41,4 +41,6 @@ pub use ring::{Consumer, Producer};
 #[cfg(not(all(test, loom)))]
 pub(crate) use tables::words;
 #[cfg(not(all(test, loom)))]
-pub use tables::{Busy, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
+pub use tables::{
+    Busy, Held, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen, Use,
+};

@@ -14,9 +14,11 @@ pub(super) use std::sync::atomic::{AtomicU64, fence};
 #[cfg(all(test, loom))]
 pub(super) use loom::sync::atomic::{AtomicU64, fence};
 
+#[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
+use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Adds one and puts a full barrier behind it.
+/// Adds one, behind all that was written before, and puts a full barrier behind it.
 #[inline]
 pub(super) fn enter_barrier(word: &AtomicU64) {
     // On x86 a locked instruction is the barrier by itself, at half the price of one with a fence.
@@ -24,7 +26,7 @@ pub(super) fn enter_barrier(word: &AtomicU64) {
     word.fetch_add(1, SeqCst);
     #[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
     {
-        word.fetch_add(1, Relaxed);
+        word.fetch_add(1, Release);
         fence(SeqCst);
     }
 }

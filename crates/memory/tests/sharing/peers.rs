@@ -3,7 +3,7 @@
 use crate::world::*;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Range};
-use adverb_memory::{Cma, CmaError, Pages, PeerError, PeerMemory, Window, WindowFault};
+use adverb_memory::{Cma, CmaError, Guard, Pages, PeerError, PeerMemory, Window, WindowFault};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -84,10 +84,10 @@ fn a_window_reads_and_writes() {
         let window = window(&file, placed.offset + 3, 3 * PAGE - 3);
         assert_eq!(window.len(), 3 * PAGE as u64 - 3);
         let mut all = vec![0; 3 * PAGE - 3];
-        window.read(0, &mut all).unwrap();
+        window.read(&Guard::always(), 0, &mut all).unwrap();
         assert_eq!(all, filled(5)[PAGE + 3..4 * PAGE]);
         for (at, len) in [(0, 1), (5, 8), (8, 63), (101, 64), (200, 65), (300, 4000)] {
-            window.write(at, &vec![len as u8; len]).unwrap();
+            window.write(&Guard::always(), at, &vec![len as u8; len]).unwrap();
         }
         0
     });
@@ -111,14 +111,17 @@ fn the_edges_of_a_window() {
         let window = peer.window(placed.offset + 8, 16).unwrap();
         let mut two = [0; 2];
         for offset in [15, 16, 17, 5000, u64::MAX, u64::MAX - 1] {
-            assert_eq!(window.write(offset, &two), Err(WindowFault::Bounds));
-            assert_eq!(window.read(offset, &mut two), Err(WindowFault::Bounds));
+            assert_eq!(window.write(&Guard::always(), offset, &two), Err(WindowFault::Bounds));
+            assert_eq!(window.read(&Guard::always(), offset, &mut two), Err(WindowFault::Bounds));
         }
         for offset in [9, 12, 16, u64::MAX - 7, 4] {
-            assert_eq!(window.atomic(offset, AtomicOp::FetchAdd { add: 1 }), Err(WindowFault::Bounds));
+            assert_eq!(
+                window.atomic(&Guard::always(), offset, AtomicOp::FetchAdd { add: 1 }),
+                Err(WindowFault::Bounds)
+            );
         }
-        assert_eq!(window.write(14, &two), Ok(()));
-        assert_eq!(window.write(16, &[]), Ok(()));
+        assert_eq!(window.write(&Guard::always(), 14, &two), Ok(()));
+        assert_eq!(window.write(&Guard::always(), 16, &[]), Ok(()));
         0
     });
     assert_eq!(child, 0);
@@ -136,10 +139,11 @@ fn atomics_of_two_processes() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let window = window(&file, placed.offset, memory.len());
-        let added = (0..TIMES).all(|_| window.atomic(8, AtomicOp::FetchAdd { add: 1 }).is_ok());
-        assert_eq!(window.atomic(16, AtomicOp::CompareSwap { compare: 1, swap: 5 }), Ok(0));
-        assert_eq!(window.atomic(16, AtomicOp::CompareSwap { compare: 0, swap: 5 }), Ok(0));
-        assert_eq!(window.atomic(16, AtomicOp::Write { value: 6 }), Ok(5));
+        let added =
+            (0..TIMES).all(|_| window.atomic(&Guard::always(), 8, AtomicOp::FetchAdd { add: 1 }).is_ok());
+        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 1, swap: 5 }), Ok(0));
+        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::CompareSwap { compare: 0, swap: 5 }), Ok(0));
+        assert_eq!(window.atomic(&Guard::always(), 16, AtomicOp::Write { value: 6 }), Ok(5));
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!added)) };
     }
@@ -168,7 +172,7 @@ fn the_last_byte_comes_last() {
     if child == 0 {
         let window = window(&file, placed.offset, memory.len());
         for (n, (len, skip)) in messages(&lengths).enumerate() {
-            window.write(64 + skip as u64, &vec![n as u8 | 1; len]).unwrap();
+            window.write(&Guard::always(), 64 + skip as u64, &vec![n as u8 | 1; len]).unwrap();
             while first_word(&window) <= n as u64 {
                 std::thread::yield_now();
             }
@@ -249,7 +253,7 @@ fn messages(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> {
 
 fn first_word(window: &Window) -> u64 {
     let mut bytes = [0; 8];
-    window.read(0, &mut bytes).unwrap();
+    window.read(&Guard::always(), 0, &mut bytes).unwrap();
     u64::from_ne_bytes(bytes)
 }
 
@@ -263,22 +267,22 @@ fn registered_memory_straight_to_a_peer() {
         assert!(local.write_at(0, b"straight"));
         let at = |skip: u64, len, kind| Range { addr: local.addr() + skip, len, kind };
         for kind in [RangeKind::Mapped, RangeKind::OnDemand] {
-            window.write_from(PAGE as u64, at(0, 8, kind)).unwrap();
-            window.read_to(PAGE as u64, at(100, 8, kind)).unwrap();
+            window.write_from(&Guard::always(), PAGE as u64, at(0, 8, kind)).unwrap();
+            window.read_to(&Guard::always(), PAGE as u64, at(100, 8, kind)).unwrap();
             let mut back = [0; 8];
             assert!(local.read_at(100, &mut back) && &back == b"straight" && local.write_at(100, &[0; 8]));
         }
-        window.write_from(0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
-        window.read_to(0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
+        window.write_from(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
+        window.read_to(&Guard::always(), 0, Range { addr: 0, len: 5000, kind: RangeKind::Null }).unwrap();
         let gone = Range { addr: 4096, len: 8, kind: RangeKind::OnDemand };
-        assert!(matches!(window.write_from(0, gone), Err(WindowFault::Local(_))));
-        assert!(matches!(window.read_to(0, gone), Err(WindowFault::Local(_))));
+        assert!(matches!(window.write_from(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
+        assert!(matches!(window.read_to(&Guard::always(), 0, gone), Err(WindowFault::Local(_))));
         assert!(matches!(
-            window.read_to(0, Range { kind: RangeKind::Paged(1), ..gone }),
+            window.read_to(&Guard::always(), 0, Range { kind: RangeKind::Paged(1), ..gone }),
             Err(WindowFault::Local(_))
         ));
         assert_eq!(
-            window.write_from(2 * PAGE as u64 - 4, at(0, 8, RangeKind::Mapped)),
+            window.write_from(&Guard::always(), 2 * PAGE as u64 - 4, at(0, 8, RangeKind::Mapped)),
             Err(WindowFault::Bounds)
         );
         0
@@ -307,9 +311,9 @@ fn a_peer_that_means_harm() {
             n += 1;
             let at = n * 1009 % (56 * PAGE as u64);
             let room = &mut room[1..=3 * PAGE];
-            window.write(at, room).unwrap();
-            window.read(at, room).unwrap();
-            window.atomic(at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n }).unwrap();
+            window.write(&Guard::always(), at, room).unwrap();
+            window.read(&Guard::always(), at, room).unwrap();
+            window.atomic(&Guard::always(), at.div_ceil(8) * 8 + 4, AtomicOp::FetchAdd { add: n }).unwrap();
         }
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(room[0] != 77 || room[3 * PAGE + 1] != 77)) };
@@ -342,7 +346,7 @@ fn a_window_does_not_outlive_a_fork() {
             others.into_iter().for_each(|page| page.fill(1));
             0
         });
-        window.unwrap().write(0, &[9]).unwrap();
+        window.unwrap().write(&Guard::always(), 0, &[9]).unwrap();
         grandchild
     });
     assert_eq!((child, memory[0]), (0, 9));
@@ -378,17 +382,21 @@ fn through_the_kernel() {
         assert_eq!(peer.allowed(addr(memory)), Ok(()));
         assert_eq!(peer.allowed(4096), Err(CmaError::Fault));
         memory.fill(0);
-        peer.read(&[here(&local[..3 * PAGE])], &[(addr(memory) + 5, 3 * PAGE as u64)]).unwrap();
+        peer.read(&Guard::always(), &[here(&local[..3 * PAGE])], &[(addr(memory) + 5, 3 * PAGE as u64)])
+            .unwrap();
         assert_eq!(local[..3 * PAGE], filled(4)[5..][..3 * PAGE]);
-        peer.write(&[here(&[8; 16])], &[(addr(memory), 16)]).unwrap();
-        peer.read(&[here(&local[..16])], &[(addr(memory), 16)]).unwrap();
+        peer.write(&Guard::always(), &[here(&[8; 16])], &[(addr(memory), 16)]).unwrap();
+        peer.read(&Guard::always(), &[here(&local[..16])], &[(addr(memory), 16)]).unwrap();
         assert_eq!((&local[..16], memory[0]), (&[8; 16][..], 0));
-        assert_eq!(peer.read(&[here(&local[..16])], &[(addr(memory), 15)]), Err(CmaError::Lengths));
+        assert_eq!(
+            peer.read(&Guard::always(), &[here(&local[..16])], &[(addr(memory), 15)]),
+            Err(CmaError::Lengths)
+        );
         let overflow = [(0, u64::MAX), (0, 17)];
-        assert_eq!(peer.read(&[here(&local[..16])], &overflow), Err(CmaError::Lengths));
+        assert_eq!(peer.read(&Guard::always(), &[here(&local[..16])], &overflow), Err(CmaError::Lengths));
         let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
-        assert_eq!(peer.read(&[null], &[(addr(memory), 16)]), Err(CmaError::Fault));
-        assert_eq!(peer.read(&[], &[]), Ok(()));
+        assert_eq!(peer.read(&Guard::always(), &[null], &[(addr(memory), 16)]), Err(CmaError::Fault));
+        assert_eq!(peer.read(&Guard::always(), &[], &[]), Ok(()));
     });
 }
 
@@ -421,11 +429,14 @@ fn through_the_kernel_in_pieces() {
             .map(|(addr, len)| Range { addr: *addr, len: *len as u32, kind: RangeKind::Mapped })
             .collect();
         assert!(ours.len() > 2048 && remote.len() > 2048);
-        Cma::new(child).read(&ours, &remote).unwrap();
+        Cma::new(child).read(&Guard::always(), &ours, &remote).unwrap();
         assert_eq!(local[..total as usize], filled(16)[..total as usize]);
         assert_eq!(local[total as usize..], vec![0; 16 * PAGE - total as usize]);
         let broken = [(addr(memory), 10), (4096, 10), (addr(memory), 10)];
-        assert_eq!(Cma::new(child).read(&[here(&local[..30])], &broken), Err(CmaError::Fault));
+        assert_eq!(
+            Cma::new(child).read(&Guard::always(), &[here(&local[..30])], &broken),
+            Err(CmaError::Fault)
+        );
     });
 }
 

@@ -2,7 +2,7 @@
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::host::{Peer, SETTLE};
+use crate::host::Peer;
 use crate::interfaces::ip_of;
 use crate::node::scope_of;
 use crate::objects::cuts;
@@ -10,6 +10,10 @@ use crate::objects::raw::Role;
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a peer may fetch payloads before they are sent once more as bytes.
+const MOMENT: Duration = Duration::from_millis(10);
 
 impl Qp {
     /// Changes attributes and state.
@@ -95,8 +99,11 @@ impl Qp {
             node.pump(self, &mut inner, tx);
             inner.peer.clone().filter(|_| inner.is_shown())
         });
-        if let Some(peer) = peer {
-            crate::host::let_fetch(&peer, SETTLE);
+        if let Some(peer) = peer.filter(|peer| !crate::host::let_fetch(peer, self.number(), MOMENT)) {
+            // What the peer has not fetched by then is sent once more, as bytes.
+            if !node.send_as_bytes(self) {
+                crate::host::let_fetch(&peer, self.number(), Duration::MAX);
+            }
         }
     }
 
@@ -108,7 +115,7 @@ impl Qp {
         // Nobody is at work through a queue pair that has just begun to be connected.
         let begins = matches!(state, Some(QpState::Init | QpState::Rtr));
         if ends || mask.contains(AttrMask::ACCESS_FLAGS) && !begins {
-            self.own.context.node().settle();
+            self.own.context.node().settle_qp(self);
         }
     }
 
@@ -177,7 +184,7 @@ impl Qp {
             inner.part();
             node.keep_leaving(std::mem::take(&mut inner.backlog));
         });
-        node.settle();
+        node.settle_qp(self);
         clean();
         node.keys.write().release_qp(self.number());
         self.own.context.forget(self);

@@ -388,6 +388,11 @@ impl Requester {
         self.ack_deadline = self.timeout.map(|t| now + t);
     }
 
+    /// Sends again all that is not acknowledged.
+    pub(crate) fn send_again(&mut self) {
+        self.go_back(self.una);
+    }
+
     /// Sends again from `psn` on. Requests from there on count as never sent.
     fn go_back(&mut self, psn: u64) {
         while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {

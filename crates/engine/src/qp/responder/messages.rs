@@ -7,7 +7,7 @@ use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CountedOp, CqRef, Effects, Rendezvous};
 use crate::keys::KeyOp;
-use crate::memory::{Memory, Range};
+use crate::memory::{Memory, MemoryFault, Range};
 use crate::packet::Packet;
 use crate::qp::{Env, NoRecv, QpConfig, QpCtx, RecvSource};
 use crate::types::{Access, Key, QpType};
@@ -25,6 +25,8 @@ pub(super) enum Refusal {
     NotReady,
     /// For good: the NAK code, and the status of the receive that is being filled, if one is.
     Final { code: NakCode, cause: Cause, status: WcStatus },
+    /// Its payload was taken back by its sender.
+    Withdrawn,
     /// The message came whole and its receive is filled, but the key it names cannot be
     /// invalidated.
     NotInvalidated { cause: Cause },
@@ -37,6 +39,13 @@ impl Refusal {
     pub(super) fn invalid(what: &'static str, packet: &Packet<'_>) -> Self {
         let cause = Cause::ProtocolViolation { what, psn: packet.headers.bth.psn.get() };
         Refusal::new(NakCode::InvalidRequest, cause, WcStatus::RemInvReqErr)
+    }
+    /// The payload could not be placed.
+    fn placing(cause: Cause, status: WcStatus) -> Self {
+        match cause {
+            Cause::Fault { addr } if addr == MemoryFault::WITHDRAWN.addr => Refusal::Withdrawn,
+            cause => Refusal::new(NakCode::RemoteOperational, cause, status),
+        }
     }
     pub(super) fn access(cause: Cause) -> Self {
         Refusal::new(NakCode::RemoteAccess, cause, WcStatus::LocAccessErr)
@@ -130,7 +139,7 @@ impl Responder {
         });
         active
             .place(env.keys, env.memory, payload)
-            .map_err(|cause| Refusal::new(NakCode::RemoteOperational, cause, WcStatus::LocProtErr))?;
+            .map_err(|cause| Refusal::placing(cause, WcStatus::LocProtErr))?;
         if let Some(op) = &invalidate {
             env.keys.check_op(op).map_err(|cause| Refusal::NotInvalidated { cause })?;
         }
@@ -202,10 +211,9 @@ impl Responder {
             }
         };
         if let Some(range) = range {
-            env.memory.write(range, packet.payload).map_err(|f| {
-                let cause = Cause::Fault { addr: f.addr };
-                Refusal::new(NakCode::RemoteOperational, cause, WcStatus::LocAccessErr)
-            })?;
+            env.memory
+                .write(range, packet.payload)
+                .map_err(|f| Refusal::placing(Cause::Fault { addr: f.addr }, WcStatus::LocAccessErr))?;
         }
         if ends {
             self.message = None;

@@ -158,6 +158,10 @@ impl Responder {
                 self.queue_nak(Syndrome::RnrNak { timer: ctx.attr.min_rnr_timer }, counters);
                 Verdict::Ok
             }
+            Err(Refusal::Withdrawn) => {
+                counters.drop(DropReason::Source);
+                Verdict::Ok
+            }
             Err(Refusal::Final { code, cause, status }) => {
                 self.queue_nak(Syndrome::Nak(code), counters);
                 self.last_answer = Some((self.expected, self.msn, Some(code)));

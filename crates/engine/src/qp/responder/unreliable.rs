@@ -47,6 +47,7 @@ impl Responder {
             match step {
                 Ok(()) => Ok(()),
                 Err(Refusal::NotReady) => Err(DropReason::NoReceive),
+                Err(Refusal::Withdrawn) => Err(DropReason::Source),
                 // Our own buffers are at fault: class A, the only kind that ends the queue pair.
                 Err(Refusal::Final { code: code @ NakCode::RemoteOperational, cause, status }) => {
                     counters.drop(DropReason::Buffers);

@@ -37,6 +37,12 @@ impl<const N: usize> Entry<N> {
         self.sequence.store(sequence.wrapping_add(2), Release);
     }
 
+    /// The sequence.
+    #[inline]
+    pub(super) fn sequence(&self) -> &AtomicU64 {
+        &self.sequence
+    }
+
     /// What the owner has written, without a look at the sequence: for the owner itself.
     pub(super) fn own(&self) -> [u64; N] {
         std::array::from_fn(|i| self.words[i].load(Relaxed))

@@ -35,6 +35,8 @@ pub struct QpEntry {
     /// The [`Identity::nonce`] of the process that has that one: a number alone may be of a process
     /// that took over the slot of one that died. 0 if not known.
     pub peer_nonce: u64,
+    /// Of records in its peer's ring that point at a payload, those of this epoch count.
+    pub epoch: u32,
     /// Its protection domain, as a number of its process.
     pub pd: u32,
     /// What it allows its peer to do.
@@ -110,16 +112,17 @@ pub(super) fn bucket(key: u32) -> usize {
 
 impl QpEntry {
     pub(super) fn to_words(self) -> [u64; WORDS] {
-        let QpEntry { qpn, peer_qpn, peer_nonce, pd, access, ready } = self;
-        [pair(qpn, peer_qpn), pair(pd, access), peer_nonce, 0, 0, 0, PRESENT | u64::from(ready)]
+        let QpEntry { qpn, peer_qpn, peer_nonce, epoch, pd, access, ready } = self;
+        [pair(qpn, peer_qpn), pair(pd, access), peer_nonce, epoch.into(), 0, 0, PRESENT | u64::from(ready)]
     }
 
     pub(super) fn from_words(words: &[u64; WORDS]) -> Option<Self> {
-        let &[numbers, rights, peer_nonce, .., flags] = words;
+        let &[numbers, rights, peer_nonce, epoch, .., flags] = words;
         (flags & PRESENT != 0).then(|| QpEntry {
             qpn: low(numbers),
             peer_qpn: high(numbers),
             peer_nonce,
+            epoch: low(epoch),
             pd: low(rights),
             access: high(rights),
             ready: flags & 1 != 0,

@@ -4,7 +4,7 @@
 //! Run by `make loom`. Loom knows fences of sequential consistency, not such accesses, and takes
 //! the way of `enter_barrier` that has a fence.
 use super::entry::Entry;
-use super::marks::{Mark, quiet};
+use super::marks::{Mark, Set, Use};
 use crate::shm::sync::{AtomicU64, full_barrier};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -16,6 +16,10 @@ fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.check(test);
 }
+
+/// A use of the key that is taken back, and a use of another key.
+const OURS: Use = Use { owner: 1, qpn: 2, key: 3, restarts: false };
+const OTHER: Use = Use { key: 4, ..OURS };
 
 /// What a process publishes and takes back, and the marks of a peer that uses it.
 struct World {
@@ -40,7 +44,7 @@ impl World {
 
     /// A peer's thread: uses the memory if the entry is as it was.
     fn use_it(&self, seen: u64) {
-        self.marks[0].enter();
+        self.marks[0].enter(&OURS);
         if self.entry.is_unchanged(seen) {
             // SAFETY: loom fails the test if anybody writes.
             self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
@@ -51,11 +55,10 @@ impl World {
     /// The owner: takes the memory back and gives it to somebody else.
     fn take_back(&self) {
         self.entry.write(&[0]);
-        let patient = |_| {
+        let mut inside = Set::now(&self.used, &self.marks, |at| at.key == OURS.key);
+        while !inside.is_over(&self.marks) {
             thread::yield_now();
-            true
-        };
-        assert!(quiet(&self.used, &self.marks, patient));
+        }
         // SAFETY: loom fails the test if anybody else is there.
         self.memory.with_mut(|memory| unsafe { *memory = 0 });
     }
@@ -63,8 +66,8 @@ impl World {
 
 /// Memory taken back is used by nobody, once its owner has waited.
 ///
-/// Fails without the barrier of `enter`, or that of `quiet`; if `leave` is relaxed; without the
-/// fence at the end of `quiet`; if `quiet` waits for nobody.
+/// Fails without the barrier of `enter`, or that of `Set::now`; if `leave` is relaxed; without the
+/// fence at the end of `Set::is_over`; if `Set::now` finds no mark.
 #[test]
 fn loom_marks_hold_the_owner_until_the_last_use() {
     model(4, || {
@@ -95,6 +98,31 @@ fn loom_marks_are_counted_before_they_are_set() {
             move || {
                 world.used.store(1, Relaxed); // as `Inner::claim` does
                 world.use_it(seen);
+            }
+        });
+        world.take_back();
+        user.join().unwrap();
+    });
+}
+
+/// A mark that names another key, and then this key: the owner takes a use of this key for a use of
+/// this key.
+///
+/// Fails if `enter` writes the name behind its barrier; if the barrier is not a release; without
+/// the release fence of `enter` and the second look of `Mark::read`.
+#[test]
+fn loom_marks_name_what_is_used() {
+    model(3, || {
+        let world = World::new(1);
+        let (_, seen) = world.entry.read().expect("nobody writes yet");
+        let user = thread::spawn({
+            let world = world.clone();
+            move || {
+                world.marks[0].enter(&OTHER);
+                world.marks[0].leave();
+                world.use_it(seen);
+                world.marks[0].enter(&OTHER);
+                world.marks[0].leave();
             }
         });
         world.take_back();

@@ -14,7 +14,7 @@ use crate::shm::segment::{self, Access, Mapping};
 use crate::sys::{Fd, FdTable};
 
 /// The first word of tables of this version.
-const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x03");
 const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
@@ -50,6 +50,12 @@ struct Head {
     pid: AtomicU64,
     start_time: AtomicU64,
     thread: AtomicU64,
+}
+
+/// The number of the calling thread.
+pub(super) fn thread_number() -> u32 {
+    // SAFETY: no preconditions. By its number, as C libraries have no such function of old.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 pub(super) struct Memory {

@@ -6,11 +6,15 @@
 //!
 //! # Taking back what peers may be using
 //!
-//! A peer's thread marks that it is about to use an entry, looks at the entry, uses the memory, and
-//! takes its mark away. The owner makes the entry invalid, and waits until each mark that it sees
-//! set has changed once. Either the owner sees the mark or the peer sees the invalid entry, as both
-//! put a full barrier between their write and their look. The marks of a process are in its own
-//! segment, so nobody else can set or hold them.
+//! 1. A peer's thread sets its mark, which names the queue pair and the key ([`Use`]).
+//! 2. It looks at the two entries, uses the memory, and takes its mark away.
+//! 3. The owner makes an entry invalid, and reads the marks that name the entry.
+//! 4. The owner waits until each of these marks has changed once, or until it has another proof
+//!    that the thread is out ([`Inside::retain`]).
+//!
+//! Either the owner sees the mark or the peer sees the invalid entry: both put a full barrier
+//! between their write and their look. The marks of a process are in its own segment, so no other
+//! process can set or hold them.
 
 mod entry;
 #[cfg(not(all(test, loom)))]
@@ -31,6 +35,8 @@ mod tests;
 
 #[cfg(not(all(test, loom)))]
 pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
+#[cfg(not(all(test, loom)))]
+pub use marks::{Held, Use};
 #[cfg(not(all(test, loom)))]
 pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]

@@ -1,12 +1,12 @@
 //! A peer's side: looking things up, and waiting until it has let go of what is taken back.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
-use super::marks;
+use super::marks::{self, Held, Use};
 use super::memory::Memory;
 use crate::shm::ShmError;
 use crate::shm::sync::full_barrier;
@@ -18,7 +18,15 @@ const YIELDS: u32 = 64;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Threads that were at work at one moment: see [`PeerTables::inside`].
+#[derive(Default)]
 pub struct Inside(marks::Set);
+
+impl Inside {
+    /// Keeps the threads of which `stays` says so; the others are out by another proof.
+    pub fn retain(&mut self, stays: impl FnMut(&Held) -> bool) {
+        self.0.retain(stays);
+    }
+}
 
 /// What another process publishes.
 pub struct PeerTables {
@@ -102,16 +110,29 @@ impl PeerTables {
         self.memory.sleeping().load(Relaxed)
     }
 
-    /// The threads of that process that are within [`enter`](super::Published::enter) now: for
-    /// whoever waits for several processes at once.
-    pub fn inside(&self) -> Inside {
-        Inside(marks::Set::now(self.memory.used(), self.memory.marks()))
+    /// The threads of that process that are within [`enter`](super::Published::enter) now, for a
+    /// use that is `wanted`.
+    pub fn inside(&self, wanted: impl Fn(&Use) -> bool) -> Inside {
+        Inside(marks::Set::now(self.memory.used(), self.memory.marks(), wanted))
     }
 
-    /// Have they all left it since? With an entry made invalid before they were looked for, nobody
-    /// there uses it then.
+    /// Have they all left it since? If the owner made an entry invalid before it looked for them,
+    /// no thread there uses the entry then.
     pub fn are_out(&self, inside: &mut Inside) -> bool {
         inside.0.is_over(self.memory.marks())
+    }
+
+    /// The sequence word of an entry for a key, and the value it had when the entry was read. The
+    /// entry is unchanged while the word has that value.
+    #[inline]
+    pub fn key_word(&self, seen: &KeySeen) -> (&AtomicU64, u64) {
+        (self.memory.entry(seen.slot).sequence(), seen.sequence)
+    }
+
+    /// The same of an entry for a queue pair.
+    #[inline]
+    pub fn qp_word(&self, seen: &QpSeen) -> (&AtomicU64, u64) {
+        (self.memory.entry(seen.slot).sequence(), seen.sequence)
     }
 
     /// Waits until every thread of that process which was within [`enter`](super::Published::enter)

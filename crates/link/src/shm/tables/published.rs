@@ -3,13 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use adverb_sync::Mutex;
 
 use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
-use super::memory::Memory;
+use super::marks::{Mark, Use};
+use super::memory::{self, Memory};
 use crate::shm::sync::full_barrier;
 use crate::shm::{ShmError, segment};
 
@@ -27,15 +28,9 @@ struct Inner {
     identity: Identity,
     /// Tells these tables from all others this process ever had.
     id: u64,
-    /// How often the thread that has the mark has entered and not left.
-    depths: Box<[Depth; MARKS]>,
     /// Which marks some thread has.
     claimed: Mutex<[bool; MARKS]>,
 }
-
-/// Touched by one thread, so in a line of its own.
-#[repr(align(64))]
-struct Depth(AtomicU32);
 
 impl Published {
     /// Empty tables, and a descriptor for peers. Through it they can read and not write.
@@ -44,13 +39,8 @@ impl Published {
         let identity =
             Identity { pid: std::process::id(), start_time: start_time(), nonce: segment::random() };
         let (memory, fd) = Memory::create(identity)?;
-        let inner = Inner {
-            memory,
-            identity,
-            id: IDS.fetch_add(1, Relaxed),
-            depths: Box::new([const { Depth(AtomicU32::new(0)) }; MARKS]),
-            claimed: Mutex::new([false; MARKS]),
-        };
+        let inner =
+            Inner { memory, identity, id: IDS.fetch_add(1, Relaxed), claimed: Mutex::new([false; MARKS]) };
         Ok((Published { inner: Arc::new(inner) }, fd))
     }
 
@@ -104,12 +94,14 @@ impl Published {
         true
     }
 
-    /// Takes a key back. Who uses it already goes on: see
-    /// [`PeerTables::wait_quiet`](super::PeerTables::wait_quiet).
-    pub fn remove_key(&self, key: u32) {
-        if let Some(slot) = self.find(key, false) {
+    /// Takes a key back; `false` if it was not published. A thread that uses it already goes on:
+    /// see [`PeerTables::inside`](super::PeerTables::inside).
+    pub fn remove_key(&self, key: u32) -> bool {
+        let found = self.find(key, false);
+        if let Some(slot) = found {
             self.inner.memory.entry(slot).write(&VACANT);
         }
+        found.is_some()
     }
 
     /// Where a key is; or, if it is nowhere, a `vacant` place for it.
@@ -167,27 +159,26 @@ impl Published {
         });
     }
 
-    /// Marks that the calling thread uses tables or memory of others until the result is dropped.
-    /// What it looks up behind this stays usable that long. None: as many threads as there are
-    /// marks use them already.
+    /// Marks that the calling thread makes the use `at` of tables or memory of others, until the
+    /// result is dropped. Entries that it looks at behind this, and finds valid, stay usable that
+    /// long. `None`: the thread has its mark set already, or as many threads as there are marks
+    /// have one.
     #[inline]
-    pub fn enter(&self) -> Option<Busy<'_>> {
+    pub fn enter(&self, at: &Use) -> Option<Busy<'_>> {
         let inner = &*self.inner;
         let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
-        let depth = &inner.depths[index].0;
-        let before = depth.load(Relaxed);
-        depth.store(before + 1, Relaxed);
-        if before == 0 {
-            inner.memory.marks()[index].enter();
+        let mark = &inner.memory.marks()[index];
+        if mark.is_set() {
+            return None;
         }
-        Some(Busy { inner, index, thread: PhantomData })
+        mark.enter(at);
+        Some(Busy { mark, thread: PhantomData })
     }
 }
 
 /// A thread that uses what others have published; until it is dropped, they leave it where it is.
 pub struct Busy<'a> {
-    inner: &'a Inner,
-    index: usize,
+    mark: &'a Mark,
     /// The mark is the thread's.
     thread: PhantomData<*const ()>,
 }
@@ -195,12 +186,7 @@ pub struct Busy<'a> {
 impl Drop for Busy<'_> {
     #[inline]
     fn drop(&mut self) {
-        let depth = &self.inner.depths[self.index].0;
-        let left = depth.load(Relaxed) - 1;
-        depth.store(left, Relaxed);
-        if left == 0 {
-            self.inner.memory.marks()[self.index].leave();
-        }
+        self.mark.leave();
     }
 }
 
@@ -212,6 +198,7 @@ impl Inner {
         // Before the mark is set for the first time, and ordered with it by the barrier there.
         let used = self.memory.used();
         used.store(used.load(Relaxed).max(index as u64 + 1), Relaxed);
+        self.memory.marks()[index].belongs_to(memory::thread_number());
         Some(index)
     }
 
@@ -224,7 +211,6 @@ impl Inner {
         if mark.is_set() {
             mark.leave(); // a `Busy` was forgotten
         }
-        self.depths[index].0.store(0, Relaxed);
         self.claimed.lock()[index] = false;
     }
 }

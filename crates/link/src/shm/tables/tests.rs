@@ -178,7 +178,7 @@ fn what_is_read_was_written_at_once() {
         scope.spawn(|| {
             for filler in 1..200_000 {
                 match filler % 16 {
-                    0 => ours.remove_key(0x100),
+                    0 => drop(ours.remove_key(0x100)),
                     _ => assert!(ours.set_key(&key(0x100, filler))),
                 }
             }
@@ -241,28 +241,30 @@ fn marks_are_as_many_as_threads_at_one_time() {
     let (ours, theirs) = tables();
     // One after the other, more threads than marks.
     for _ in 0..MARKS + 10 {
-        thread::scope(|scope| scope.spawn(|| assert!(ours.enter().is_some())).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| assert!(ours.enter(&Use::default()).is_some())).join().unwrap());
     }
     // One that forgets to leave has left when it has ended.
-    thread::scope(|scope| scope.spawn(|| std::mem::forget(ours.enter().unwrap())).join().unwrap());
+    thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(ours.enter(&Use::default()).unwrap())).join().unwrap()
+    });
     assert!(theirs.wait_quiet(Duration::ZERO, || false));
     // All at once.
     let barrier = std::sync::Barrier::new(MARKS + 1);
     thread::scope(|scope| {
         for _ in 0..MARKS {
             scope.spawn(|| {
-                let busy = ours.enter();
+                let busy = ours.enter(&Use::default());
                 barrier.wait();
                 barrier.wait();
                 assert!(busy.is_some());
             });
         }
         barrier.wait();
-        assert!(ours.enter().is_none());
+        assert!(ours.enter(&Use::default()).is_none());
         assert!(!theirs.wait_quiet(SHORT, || false));
         barrier.wait();
     });
-    assert!(ours.enter().is_some());
+    assert!(ours.enter(&Use::default()).is_some());
     assert!(theirs.wait_quiet(Duration::ZERO, || false));
 }
 
@@ -273,9 +275,9 @@ fn marks_of_several_tables() {
     let quiet = |theirs: &PeerTables| theirs.wait_quiet(Duration::ZERO, || false);
     for _ in 0..3 {
         let (b, see_b) = tables();
-        let busy_a = a.enter().unwrap();
+        let busy_a = a.enter(&Use::default()).unwrap();
         assert!(!quiet(&see_a) && quiet(&see_b));
-        let busy_b = b.enter().unwrap();
+        let busy_b = b.enter(&Use::default()).unwrap();
         assert!(!quiet(&see_a) && !quiet(&see_b));
         drop(busy_a);
         assert!(quiet(&see_a) && !quiet(&see_b));
@@ -300,7 +302,7 @@ fn nobody_uses_what_was_taken_back() {
             scope.spawn(|| {
                 let mut cached = None;
                 while !stop.load(Relaxed) {
-                    let _busy = user.enter().unwrap();
+                    let _busy = user.enter(&Use::default()).unwrap();
                     let seen = match cached.filter(|seen| owners.key_unchanged(seen)) {
                         Some(seen) => seen,
                         None => {
@@ -337,7 +339,7 @@ fn nobody_uses_what_was_taken_back() {
 fn a_child_drops_what_it_inherited_unharmed() {
     let (ours, theirs) = tables();
     let (consumer, _fd) = Consumer::create().unwrap();
-    let _busy = ours.enter().unwrap();
+    let _busy = ours.enter(&Use::default()).unwrap();
     let at = ours.memory().any_word(0).as_ptr().cast::<u8>();
     // SAFETY: the child calls nothing but system calls, and drops that do nothing but such and
     // freeing.
@@ -384,7 +386,15 @@ fn sleeping_is_odd() {
 #[test]
 fn every_index_of_a_queue_pair_has_a_place() {
     let (ours, theirs) = tables();
-    let entry = |qpn| QpEntry { qpn, peer_qpn: !qpn, peer_nonce: 9, pd: qpn, access: 1, ready: qpn % 2 == 0 };
+    let entry = |qpn| QpEntry {
+        qpn,
+        peer_qpn: !qpn,
+        peer_nonce: 9,
+        epoch: 3,
+        pd: qpn,
+        access: 1,
+        ready: qpn % 2 == 0,
+    };
     let qpn = |index: usize| 5 << 14 | index as u32;
     for index in (0..QPS).step_by(97) {
         assert!(ours.set_qp(&entry(qpn(index))));
@@ -400,13 +410,13 @@ fn every_index_of_a_queue_pair_has_a_place() {
 #[test]
 fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
     let ((a, see_a), (b, see_b)) = (tables(), tables());
-    let (busy_a, busy_b) = (a.enter().unwrap(), b.enter().unwrap());
-    let (mut in_a, mut in_b) = (see_a.inside(), see_b.inside());
+    let (busy_a, busy_b) = (a.enter(&Use::default()).unwrap(), b.enter(&Use::default()).unwrap());
+    let (mut in_a, mut in_b) = (see_a.inside(|_| true), see_b.inside(|_| true));
     assert!(!see_a.are_out(&mut in_a) && !see_b.are_out(&mut in_b));
     drop(busy_a);
-    let again = a.enter().unwrap();
+    let again = a.enter(&Use::default()).unwrap();
     assert!(see_a.are_out(&mut in_a) && !see_b.are_out(&mut in_b));
-    assert!(!see_a.are_out(&mut see_a.inside()));
+    assert!(!see_a.are_out(&mut see_a.inside(|_| true)));
     drop((again, busy_b));
-    assert!(see_b.are_out(&mut in_b) && see_a.are_out(&mut see_a.inside()));
+    assert!(see_b.are_out(&mut in_b) && see_a.are_out(&mut see_a.inside(|_| true)));
 }

@@ -1,0 +1,86 @@
+//! What a process keeps of a peer, each thing apart from the [`Peer`](super::Peer), so that it can
+//! end before the peer's value does.
+use adverb_engine::{Qpn, Range};
+use adverb_link::shm::Producer;
+use adverb_link::{Bell, PeerFd, Rope};
+use adverb_memory::{KeepsFd, PeerMemory, Window};
+use adverb_sync::MutexGuard;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The descriptors by which this process and a peer wake each other and see each other's end.
+pub(crate) struct Links {
+    /// The bell that the peer rings, and no other process.
+    pub(crate) bell: Bell,
+    /// The peer's bell, and the end of its program.
+    pub(super) rope: Rope,
+    /// Readable when the peer's process has ended; `None` of this process itself.
+    pub(super) end: Option<Arc<PeerFd>>,
+}
+
+impl Links {
+    pub(super) fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.end.as_ref()?.borrow()
+    }
+}
+
+/// A peer's memory, as far as it is mapped here.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// `None` of this process itself, and of a peer that was left.
+    pub(super) file: Option<Arc<PeerMemory>>,
+    /// The file, mapped in pieces, by offset and length.
+    pub(super) chunks: HashMap<(u64, u64), Arc<Window>>,
+}
+
+#[derive(Debug)]
+pub(super) struct File(pub(super) PeerFd);
+
+impl KeepsFd for File {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.borrow()
+    }
+}
+
+/// The ring to a peer, locked.
+pub(crate) struct Lane<'a>(MutexGuard<'a, Option<Producer>>);
+
+impl<'a> Lane<'a> {
+    /// `None`: the peer was left.
+    pub(super) fn new(tx: MutexGuard<'a, Option<Producer>>) -> Option<Self> {
+        tx.is_some().then(|| Lane(tx))
+    }
+}
+
+impl Deref for Lane<'_> {
+    type Target = Producer;
+    fn deref(&self) -> &Producer {
+        self.0.as_ref().expect("a lane is made of one that is there")
+    }
+}
+
+impl DerefMut for Lane<'_> {
+    fn deref_mut(&mut self) -> &mut Producer {
+        self.0.as_mut().expect("a lane is made of one that is there")
+    }
+}
+
+/// A payload that a record in a peer's ring points at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Referred {
+    /// Behind the record.
+    pub(crate) position: u64,
+    /// The queue pair of this process that sent it.
+    pub(crate) qpn: Qpn,
+    pub(crate) memory: Range,
+}
+
+impl Referred {
+    /// Does the payload lie in the range, at least in part?
+    pub(crate) fn overlaps(&self, addr: u64, len: u64) -> bool {
+        let end = self.memory.addr.saturating_add(self.memory.len.into());
+        self.memory.addr < addr.saturating_add(len) && addr < end
+    }
+}

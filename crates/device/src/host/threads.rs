@@ -1,0 +1,154 @@
+//! What the threads of a peer are doing, as the kernel says it.
+use nix::libc;
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// Processor time that no copy of one piece takes, nor the look before it.
+const HONEST: Duration = Duration::from_secs(10);
+/// Looks, a second apart, at which a thread waited for something else than a copy.
+const ASLEEP: u32 = 20;
+
+/// What a thread was doing at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// It is no more.
+    Gone,
+    /// On a processor, or waiting for one.
+    Runs,
+    /// Off the processor, between two instructions of the program: stopped, frozen, or waiting for
+    /// a page.
+    Off,
+    /// Off the processor, in a system call that copies nothing.
+    Calls,
+    /// Off the processor, in a system call that copies.
+    Copies,
+    /// The kernel does not let this process know. The letter is the thread's state.
+    Hidden(char),
+}
+
+impl Doing {
+    pub(super) fn of(pid: i32, thread: u32) -> Self {
+        let path = |file| format!("/proc/{pid}/task/{thread}/{file}");
+        let text = match fs::read_to_string(path("syscall")) {
+            Ok(text) => text,
+            Err(e) if is_no_more(&e) && shows_this_namespace() => return Doing::Gone,
+            Err(_) => return Doing::Hidden(state(pid, thread)),
+        };
+        // The kernel prints the number of a call only if it found the thread switched out before
+        // and after it read the number. The state alone proves less: it changes while the thread is
+        // still on its processor.
+        let Some(number) = text.split_whitespace().next().and_then(|word| word.parse::<i64>().ok()) else {
+            return Doing::Runs;
+        };
+        match number {
+            libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+                // A thread stops and freezes on its way back to the program: the call is over.
+                let stopped = state(pid, thread) == 'T' || is_frozen(pid);
+                if stopped { Doing::Off } else { Doing::Copies }
+            }
+            0.. => Doing::Calls,
+            _ => Doing::Off,
+        }
+    }
+
+    /// Does the thread change nothing any more by what it looked at before this moment?
+    pub(super) fn is_out(self, restarts: bool) -> bool {
+        match self {
+            Doing::Gone => true,
+            Doing::Off | Doing::Calls => restarts,
+            Doing::Runs | Doing::Copies | Doing::Hidden(_) => false,
+        }
+    }
+
+    /// For the log.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Doing::Off | Doing::Hidden('T' | 't') => ", and is stopped",
+            Doing::Runs => ", and waits for a processor",
+            _ => "",
+        }
+    }
+}
+
+/// What was seen of a thread whose mark stands.
+pub(super) struct Thread {
+    pub(super) number: u32,
+    pid: i32,
+    /// Processor time it had used at first.
+    used: Duration,
+    asleep: u32,
+}
+
+impl Thread {
+    pub(super) fn new(pid: i32, number: u32) -> Self {
+        Thread { number, pid, used: used(pid, number), asleep: 0 }
+    }
+
+    /// Is its mark a lie? Called once a second.
+    ///
+    /// A thread that sets its mark looks at two words, copies one piece, and looks again. So it
+    /// lies if it has used [`HONEST`] of processor time meanwhile. A thread that is starved,
+    /// stopped or waits for a page uses none. It lies as well if it slept in another system call at
+    /// each of [`ASLEEP`] looks: there is none in a copy. This is a judgement, and concerns threads
+    /// alone that do not begin again (no `rseq`), or whose calls the kernel hides from this
+    /// process. A signal handler that sleeps for twenty seconds, in the middle of a copy of such a
+    /// thread, is judged wrongly.
+    pub(super) fn lies(&mut self, doing: &Doing) -> bool {
+        let sleeps = matches!(doing, Doing::Calls | Doing::Hidden('S'));
+        self.asleep = if sleeps { self.asleep + 1 } else { 0 };
+        self.asleep >= ASLEEP || used(self.pid, self.number).saturating_sub(self.used) >= HONEST
+    }
+}
+
+fn is_no_more(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// Is `/proc` there, and that of this process's PID namespace?
+fn shows_this_namespace() -> bool {
+    fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// The processor time that a thread has used.
+fn used(pid: i32, thread: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
+}
+
+/// The letter of a thread's state; a blank if the kernel does not say.
+fn state(pid: i32, thread: u32) -> char {
+    state_in(&format!("/proc/{pid}/task/{thread}"))
+}
+
+fn state_in(folder: &str) -> char {
+    let stat = fs::read_to_string(format!("{folder}/stat")).unwrap_or_default();
+    // The name, in parentheses, may have anything in it.
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or(' ')
+}
+
+/// Is the process stopped or frozen?
+pub(super) fn is_stopped(pid: i32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = tasks.map(|task| state_in(&task.path().display().to_string()));
+    states.any(|state| matches!(state, 'T' | 't')) || is_frozen(pid)
+}
+
+/// Does its control group stand still? A thread's state does not say so in version 2.
+fn is_frozen(pid: i32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let says = |file: String, line: &str| {
+        fs::read_to_string(file).is_ok_and(|text| text.lines().any(|found| found == line))
+    };
+    groups.lines().any(|group| {
+        if let Some(path) = group.strip_prefix("0::") {
+            return ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+                .iter()
+                .any(|root| says(format!("{root}{path}/cgroup.events"), "frozen 1"));
+        }
+        let (_, rest) = group.split_once(':').unwrap_or_default();
+        rest.strip_prefix("freezer:")
+            .is_some_and(|path| says(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FROZEN"))
+    })
+}

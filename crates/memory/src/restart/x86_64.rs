@@ -1,0 +1,240 @@
+//! The sequences in instructions of x86-64.
+//!
+//! All have one shape. `2:` is the descriptor that the kernel reads: begin, length, abort handler.
+//! The sequence goes from `3:` to `4:`, behind its last instruction. The four bytes before the
+//! abort handler `5:` are the signature that glibc registers, within an instruction that traps.
+use super::{Look, Outcome, Slot};
+use core::arch::asm;
+
+/// The address that `__rseq_offset` counts from.
+#[inline]
+pub(super) fn thread_pointer() -> *mut u8 {
+    let pointer;
+    // SAFETY: reads the word that the ABI has at the thread pointer: its own address.
+    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
+    pointer
+}
+
+fn outcome(flag: u32) -> Outcome {
+    match flag {
+        0 => Outcome::Done,
+        1 => Outcome::Withdrawn,
+        _ => Outcome::Again,
+    }
+}
+
+/// Enters the sequence and looks: up to the instructions of the access.
+macro_rules! begin {
+    () => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\"\n",
+            ".balign 32\n",
+            "22: .long 0, 0\n",
+            ".quad 33f, 44f - 33f, 55f\n",
+            ".popsection\n",
+            "xor {flag:e}, {flag:e}\n",
+            "lea {t}, [rip + 22b]\n",
+            "mov [{slot}], {t}\n",
+            "33:\n",
+            "mov {t}, [{look}]\n",
+            "mov {t}, [{t}]\n",
+            "cmp {t}, [{look} + 8]\n",
+            "jne 66f\n",
+            "mov {t}, [{look} + 16]\n",
+            "mov {t}, [{t}]\n",
+            "cmp {t}, [{look} + 24]\n",
+            "jne 66f\n",
+        )
+    };
+}
+
+/// Behind the last instruction of the access.
+macro_rules! end {
+    () => {
+        concat!(
+            "44:\n",
+            "jmp 77f\n",
+            ".byte 0x0f, 0xb9, 0x3d\n",
+            ".long 0x53053053\n",
+            "55: mov {flag:e}, 2\n",
+            "jmp 77f\n",
+            "66: mov {flag:e}, 1\n",
+            "77: mov qword ptr [{slot}], 0\n",
+        )
+    };
+}
+
+/// Copies `n` bytes, one at least.
+#[inline]
+pub(super) unsafe fn copy(slot: Slot, look: &Look, to: *mut u8, from: *const u8, n: usize) -> Outcome {
+    let flag: u32;
+    // SAFETY: the caller's: the bytes may be read and written. A copy that begins again, or ends in
+    // the middle, has written bytes of `from` alone.
+    unsafe {
+        asm!(
+            begin!(),
+            "cmp rcx, {few}",
+            "jae 88f",
+            "cmp rcx, 32",
+            "jb 90f",
+            "89:",
+            "movdqu {x}, [rsi]",
+            "movdqu {y}, [rsi + 16]",
+            "movdqu [rdi], {x}",
+            "movdqu [rdi + 16], {y}",
+            "add rsi, 32",
+            "add rdi, 32",
+            "sub rcx, 32",
+            "cmp rcx, 32",
+            "jae 89b",
+            "90:",
+            "cmp rcx, 8",
+            "jb 91f",
+            "mov {t}, [rsi]",
+            "mov [rdi], {t}",
+            "add rsi, 8",
+            "add rdi, 8",
+            "sub rcx, 8",
+            "jmp 90b",
+            "91:",
+            "test rcx, rcx",
+            "jz 44f",
+            "mov {t:l}, [rsi]",
+            "mov [rdi], {t:l}",
+            "inc rsi",
+            "inc rdi",
+            "dec rcx",
+            "jmp 91b",
+            "88: rep movsb",
+            end!(),
+            flag = out(reg) flag,
+            t = out(reg) _,
+            x = out(xmm_reg) _,
+            y = out(xmm_reg) _,
+            slot = in(reg) slot,
+            look = in(reg) look,
+            few = const 512,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            inout("rcx") n => _,
+            options(nostack),
+        );
+    }
+    outcome(flag)
+}
+
+macro_rules! store {
+    ($name:ident, $word:ty, $class:ident, $store:literal) => {
+        /// One store, of what lies at `from` at any alignment.
+        #[inline]
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, to: *mut u8, from: *const u8) -> Outcome {
+            let flag: u32;
+            // SAFETY: the caller's: the bytes may be read and written.
+            unsafe {
+                let value = from.cast::<$word>().read_unaligned();
+                asm!(
+                    begin!(),
+                    $store,
+                    end!(),
+                    flag = out(reg) flag,
+                    t = out(reg) _,
+                    slot = in(reg) slot,
+                    look = in(reg) look,
+                    to = in(reg) to,
+                    value = in($class) value,
+                    options(nostack),
+                );
+            }
+            outcome(flag)
+        }
+    };
+}
+
+store!(store_8, u64, reg, "mov [{to}], {value}");
+store!(store_4, u32, reg, "mov [{to}], {value:e}");
+store!(store_2, u16, reg, "mov [{to}], {value:x}");
+store!(store_1, u8, reg_byte, "mov [{to}], {value}");
+
+/// Stores `swap` if `compare` is there; answers what was there.
+#[inline]
+pub(super) unsafe fn compare_swap(
+    slot: Slot,
+    look: &Look,
+    word: *mut u64,
+    compare: u64,
+    swap: u64,
+) -> (Outcome, u64) {
+    let (flag, old): (u32, u64);
+    // SAFETY: the caller's: eight aligned bytes that may be read and written.
+    unsafe {
+        asm!(
+            begin!(),
+            "lock cmpxchg [{word}], {swap}",
+            end!(),
+            flag = out(reg) flag,
+            t = out(reg) _,
+            slot = in(reg) slot,
+            look = in(reg) look,
+            word = in(reg) word,
+            swap = in(reg) swap,
+            inout("rax") compare => old,
+            options(nostack),
+        );
+    }
+    (outcome(flag), old)
+}
+
+macro_rules! exchange {
+    ($name:ident, $instruction:literal) => {
+        /// One locked instruction; answers what was there.
+        #[inline]
+        pub(super) unsafe fn $name(slot: Slot, look: &Look, word: *mut u64, value: u64) -> (Outcome, u64) {
+            let (flag, old): (u32, u64);
+            // SAFETY: the caller's: eight aligned bytes that may be read and written.
+            unsafe {
+                asm!(
+                    begin!(),
+                    $instruction,
+                    end!(),
+                    flag = out(reg) flag,
+                    t = out(reg) _,
+                    slot = in(reg) slot,
+                    look = in(reg) look,
+                    word = in(reg) word,
+                    value = inout(reg) value => old,
+                    options(nostack),
+                );
+            }
+            (outcome(flag), old)
+        }
+    };
+}
+
+exchange!(fetch_add, "lock xadd [{word}], {value}");
+exchange!(swap, "xchg [{word}], {value}");
+
+/// A system call. Its last instruction enters the kernel: a thread within the call is past the
+/// sequence.
+#[inline]
+pub(super) unsafe fn call(slot: Slot, look: &Look, number: i64, args: &[u64; 6]) -> (Outcome, i64) {
+    let flag: u32;
+    let answer: i64;
+    // SAFETY: the kernel's convention, as in `sys::call`.
+    unsafe {
+        asm!(
+            begin!(),
+            "syscall",
+            end!(),
+            flag = out(reg) flag,
+            t = out(reg) _,
+            slot = in(reg) slot,
+            look = in(reg) look,
+            inlateout("rax") number => answer,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            out("rcx") _, out("r11") _,
+            options(nostack),
+        );
+    }
+    (outcome(flag), answer)
+}
