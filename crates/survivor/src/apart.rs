@@ -8,6 +8,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+/// The name of a survivor's process, by which the reaper spares it.
+pub(crate) const SURVIVOR: &std::ffi::CStr = c"adverb-survivor";
+
 /// Starts the survivor of this process and of what it starts. Answers the environment variable by
 /// which they find it. The survivor is no child of this process, has no terminal, and keeps no file
 /// of this process open.
@@ -70,7 +73,7 @@ pub(crate) fn copy() -> io::Result<Option<nix::unistd::Pid>> {
 
 fn stay(listener: UnixListener, program: OwnedFd) -> ! {
     close_all_but([listener.as_raw_fd(), program.as_raw_fd()]);
-    let _ = nix::sys::prctl::set_name(crate::guard::SURVIVOR);
+    let _ = nix::sys::prctl::set_name(SURVIVOR);
     let _ = std::env::set_current_dir("/");
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdin(&null);

@@ -16,7 +16,7 @@
 //!
 //! The survivor of a run ([`crate::leave_behind`]) is spared: it ends by itself as soon as its
 //! programs have ended and their peers have been told.
-use crate::apart::{copy, one_thread};
+use crate::apart::{SURVIVOR, copy, one_thread};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
@@ -33,8 +33,6 @@ use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// The name of a survivor's process, by which the reaper spares it.
-pub(crate) const SURVIVOR: &std::ffi::CStr = c"adverb-survivor";
 /// What the shell says of a signal.
 const SIGNALLED: i32 = 128;
 /// `si_code` of a signal that the kernel sends, as the terminal does to the whole group.
