@@ -32,7 +32,7 @@ impl File {
     pub unsafe fn find(dir: c_int, name: *const c_char, search: *const c_char) -> Option<File> {
         // SAFETY: the caller's promise.
         let bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-        if search.is_null() || bytes.contains(&b'/') {
+        if search.is_null() || crate::path::has_slash(bytes) {
             return Self::open(dir, name);
         }
         // SAFETY: the caller's promise.
