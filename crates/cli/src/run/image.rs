@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn damaged_files_are_no_programs() {
-        let dir = scratch("elf");
+        let dir = scratch("image");
         let path = dir.join("file");
         let whole = std::fs::read("/bin/sh").unwrap();
         for len in (0..900).step_by(7) {
