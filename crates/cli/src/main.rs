@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 /// What this command starts ends with it, whichever signal ends it.
 fn guard(at_end: adverb_survivor::AtEnd) {
     if let Err(e) = adverb_survivor::guard(at_end) {
-        eprintln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");
+        crate::out::errln!("adverb: warning: programs may outlive this command if a signal ends it: {e}");
     }
 }
 
