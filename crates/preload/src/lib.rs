@@ -207,6 +207,9 @@ pub unsafe extern "C" fn adverb_preload_realpath(path: Path, resolved: *mut c_ch
     unsafe { path::without_root(inner_realpath(path, resolved)) }
 }
 
+/// The name of what is defined by another of these functions.
+pub const BY_ANOTHER: &[&str] = &["canonicalize_file_name"];
+
 /// `canonicalize_file_name`: `realpath` into memory of the C library's.
 ///
 /// # Safety

@@ -150,3 +150,9 @@ fn is_directory(path: *const c_char) -> bool {
     set_errno(before);
     found
 }
+
+/// Is there a slash? A loop: core's own search is compiled apart from this object, and can panic.
+pub(crate) fn has_slash(bytes: &[u8]) -> bool {
+    let is_slash = |byte: &u8| *byte == b'/';
+    bytes.iter().any(is_slash)
+}

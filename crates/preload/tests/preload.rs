@@ -132,6 +132,7 @@ fn exactly_the_listed_names_are_interposed() {
     let mut listed: Vec<&str> = NAMES.split_whitespace().collect();
     let mut defined = [
         adverb_preload::NAMES,
+        adverb_preload::BY_ANOTHER,
         adverb_preload::memory::NAMES,
         adverb_preload::netlink::NAMES,
         adverb_preload::manager::NAMES,
