@@ -22,6 +22,9 @@ done
 "$ADVERB" explain "$esc[31m" || true
 "$ADVERB" run -- "./evil$esc[31m" || true
 "$ADVERB" "evil$esc[31m" || true
+"$ADVERB" run -- env -i "./first$esc[31m" || true
+"$ADVERB" run -- sh -c "cp \"\$(command -v ibv_devinfo)\" \"/tmp/adverb-evil-$$-$esc[31m\"
+    env -i \"/tmp/adverb-evil-$$-$esc[31m\" >/dev/null; rm \"/tmp/adverb-evil-$$-$esc[31m\"" || true
 ADVERB_LOG=trace "$ADVERB" run -- ibv_devinfo -d "adverb_e$esc[31m" >/dev/null
 ADVERB_LOG=trace "$ADVERB" demo >/dev/null
 "#;

@@ -24,7 +24,7 @@ mod memory;
 pub mod nic;
 pub mod node;
 mod objects;
-pub mod printable;
+pub use adverb_printable as printable;
 mod started;
 mod sync;
 mod uses;

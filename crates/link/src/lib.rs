@@ -95,9 +95,8 @@ pub use slot::{
 };
 pub use stats::LinkStats;
 pub use sys::{
-    OwnFd, Transit, Uncancelled, add_byte, add_token, chosen, drop_transit_after_fork, end_connection,
-    has_capabilities, note_transit_before_fork, process_end, short_slices, signals_restart, take_byte,
-    wait_readable,
+    OwnFd, Transit, Uncancelled, add_byte, chosen, drop_transit_after_fork, end_connection, has_capabilities,
+    note_transit_before_fork, process_end, short_slices, signals_restart, take_byte, wait_readable,
 };
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};

@@ -42,7 +42,7 @@ pub use process::{chosen, has_capabilities, process_end, short_slices, signals_r
 pub(crate) use process::{effective_uid, only_uid};
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
 pub(crate) use wait::poll;
-pub use wait::{add_byte, add_token, take_byte};
+pub use wait::{add_byte, take_byte};
 
 use std::io;
 

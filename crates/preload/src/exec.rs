@@ -7,9 +7,16 @@
 //! test runners are such processes.
 
 mod file;
+mod needed;
+mod told;
+mod variadic;
+
+pub use variadic::*;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+use adverb_printable::{first_char, is_obeyed};
 
 use crate::real::{errno, real, reals, set_errno};
 use file::File;
@@ -39,8 +46,19 @@ reals! {
 }
 
 /// The names interposed.
-pub const NAMES: &[&str] =
-    &["execve", "execvpe", "execv", "execvp", "fexecve", "execveat", "posix_spawn", "posix_spawnp"];
+pub const NAMES: &[&str] = &[
+    "execve",
+    "execvpe",
+    "execv",
+    "execvp",
+    "fexecve",
+    "execveat",
+    "posix_spawn",
+    "posix_spawnp",
+    "execl",
+    "execlp",
+    "execle",
+];
 
 type Path = *const c_char;
 type List = *const *const c_char;
@@ -59,6 +77,7 @@ pub fn look_up() {
         let at = libc::getenv(name.as_ptr());
         if at.is_null() { &[][..] } else { CStr::from_ptr(at).to_bytes() }
     };
+    told::look_up(value);
     let quiet = matches!(value(c"ADVERB_LOG"), b"off" | b"error");
     // SAFETY: always possible.
     let own = unsafe { libc::getpid() };
@@ -143,31 +162,41 @@ const LOST: &[u8] = b" is started with an LD_LIBRARY_PATH without the directory 
 const PRIVILEGED: &[u8] = b" is set-user-ID or set-group-ID: the loader ignores LD_LIBRARY_PATH and LD_PRELOAD for it, and it will not see the \
           device; run a copy without these\n";
 
-/// What keeps the program from the device, in words. `open` opens its file.
+/// What keeps the program from the device, in words; `None`: nothing, or it was said before.
+/// `open` opens its file.
 ///
 /// # Safety
 /// A list of strings or null.
-unsafe fn obstacle(list: List, open: impl FnOnce() -> Option<File>) -> Option<&'static [u8]> {
+unsafe fn obstacle(name: &[u8], list: List, open: impl FnOnce() -> Option<File>) -> Option<&'static [u8]> {
     // SAFETY: always possible.
     let is_first = OWN.load(Ordering::Relaxed) == unsafe { libc::getpid() };
     // SAFETY: the caller's promise.
     let (cleared, found) = unsafe { (is_cleared(list), has_drop_ins(list)) };
-    if is_first && cleared {
-        return Some(CLEARED);
-    }
-    if !WANTED.load(Ordering::Relaxed) {
+    let at_any_rate = is_first && cleared;
+    if !at_any_rate && !WANTED.load(Ordering::Relaxed) {
         return None;
     }
-    let file = open()?;
-    let privileged = found && file.is_privileged();
-    if found && !privileged || !file.uses_verbs() {
-        return None;
-    }
-    Some(match (cleared, privileged) {
-        (_, true) => PRIVILEGED,
-        (true, _) => CLEARED,
-        _ => LOST,
-    })
+    let program = open();
+    let identity = program.as_ref().and_then(File::identity);
+    let why = if at_any_rate {
+        CLEARED
+    } else {
+        let file = program?.interpreter();
+        let privileged = found && file.is_privileged();
+        if found && !privileged || !needed::uses_verbs(&file) {
+            return None;
+        }
+        match (cleared, privileged) {
+            (_, true) => PRIVILEGED,
+            (true, _) => CLEARED,
+            _ => LOST,
+        }
+    };
+    let known = match identity {
+        Some([device, number]) => told::before(&[&device.to_ne_bytes(), &number.to_ne_bytes()]),
+        None => told::before(&[name]),
+    };
+    (!known).then_some(why)
 }
 
 /// Says so if the program will not see the device.
@@ -190,17 +219,65 @@ unsafe fn tell(path: Path, list: List, searched: bool) {
 /// A string, and a list of strings or null.
 unsafe fn tell_of(path: Path, list: List, open: impl FnOnce() -> Option<File>) {
     let before = errno();
+    // SAFETY: a string, as the caller promises.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     // SAFETY: the caller's promise.
-    if let Some(why) = unsafe { obstacle(list, open) } {
-        // SAFETY: a string, as the caller promises.
-        let name = unsafe { CStr::from_ptr(path) }.to_bytes();
-        let parts: [&[u8]; 3] = [b"adverb run: warning: ", name, why];
-        let parts =
-            parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-        // SAFETY: three pieces of memory that live through the call.
-        unsafe { libc::syscall(libc::SYS_writev, libc::STDERR_FILENO, parts.as_ptr(), parts.len()) };
+    if let Some(why) = unsafe { obstacle(name, list, open) } {
+        let mut line = Line::new();
+        line.add(b"adverb run: warning: ");
+        line.add_printable(name);
+        line.add(why);
+        // SAFETY: the text lives through the call.
+        unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, line.text.as_ptr(), line.len) };
     }
     set_errno(before);
+}
+
+/// Room for the end of a line, which the name does not get.
+const END: usize = 512;
+
+/// A line for the terminal.
+struct Line {
+    text: [u8; 1536],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line { text: [0; 1536], len: 0 }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(room) = self.text.get_mut(self.len..end) {
+            room.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            self.len = end;
+        }
+    }
+
+    /// Adds a name from outside: what a terminal obeys is written out, as `printable` does. A long
+    /// one is cut.
+    fn add_printable(&mut self, name: &[u8]) {
+        let mut rest = name;
+        while let Some((first, len)) = first_char(rest) {
+            if self.len + END > self.text.len() {
+                return self.add("…".as_bytes());
+            }
+            let (piece, behind) = rest.split_at_checked(len).unwrap_or_default();
+            rest = behind;
+            match first {
+                Some(c) if is_obeyed(c) => {
+                    self.add(b"\\u");
+                    for shift in [12, 8, 4, 0] {
+                        let digit = (u32::from(c) >> shift & 15) as u8;
+                        self.add(&[if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }]);
+                    }
+                }
+                Some(_) => self.add(piece),
+                None => self.add("\u{fffd}".as_bytes()),
+            }
+        }
+    }
 }
 
 fn absent() -> c_int {

@@ -1,7 +1,6 @@
 //! Waiting for descriptors, and what wakes who waits: counts and bytes.
 use super::check_len;
 use std::io;
-use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
@@ -40,13 +39,6 @@ pub(super) fn poll_raw(polls: &mut [libc::pollfd], wait: Duration) -> io::Result
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     let tv_sec = time.as_secs().try_into().unwrap_or(libc::time_t::MAX);
     libc::timespec { tv_sec, tv_nsec: time.subsec_nanos().into() }
-}
-
-/// Adds one to the count of an `eventfd`; no cancellation point.
-pub fn add_token(fd: BorrowedFd<'_>) {
-    let one = 1u64;
-    // SAFETY: eight bytes to read. It cannot fail: the count stays far below 2^64.
-    unsafe { libc::syscall(libc::SYS_write, fd.as_raw_fd(), &raw const one, size_of::<u64>()) };
 }
 
 /// Adds a byte to a pipe that is written without blocking; `false`: there is no room. No

@@ -1,18 +1,23 @@
-//! What the file of a program says: whether the program is linked with a library of verbs, and
-//! whether the loader runs it in secure mode. Nothing here allocates.
+//! The file of a program: which file the kernel runs for it, and whether the loader runs it in
+//! secure mode. Nothing here allocates.
 
 use core::ffi::{CStr, c_char, c_int};
 
-/// Libraries that the drop-ins stand for.
-const LIBRARIES: [&[u8]; 2] = [b"libibverbs.so.1\0", b"librdmacm.so.1\0"];
-const PT_LOAD: u64 = 1;
-const PT_DYNAMIC: u64 = 2;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-/// Program headers, and entries of the dynamic section, that are looked at, at most.
-const HEADERS: u64 = 64;
-const ENTRIES: u64 = 1024;
-const PATH_MAX: usize = 1024;
+/// Room for a path.
+pub(super) const PATH_MAX: usize = 1024;
+
+/// The pieces one behind the other, and a zero; `None` if the room is too small.
+pub(super) fn join<'a>(room: &'a mut [u8; PATH_MAX], pieces: [&[u8]; 3]) -> Option<&'a [u8]> {
+    let mut end = 0_usize;
+    for piece in &pieces {
+        let next = end.checked_add(piece.len())?;
+        // A copy of slices could panic, as far as the compiler sees.
+        room.get_mut(end..next)?.iter_mut().zip(*piece).for_each(|(to, from)| *to = *from);
+        end = next;
+    }
+    *room.get_mut(end)? = 0;
+    room.get(..=end)
+}
 
 /// An open file.
 pub struct File(c_int);
@@ -39,16 +44,12 @@ impl File {
         let search = unsafe { CStr::from_ptr(search) }.to_bytes();
         search.split(|b| *b == b':').find_map(|directory| {
             let mut path = [0_u8; PATH_MAX];
-            let end = directory.len().checked_add(1)?;
-            path.get_mut(..directory.len())?.copy_from_slice(directory);
-            *path.get_mut(directory.len())? = b'/';
-            path.get_mut(end..end.checked_add(bytes.len())?)?.copy_from_slice(bytes);
-            // A zero is left behind the name.
-            if end + bytes.len() >= PATH_MAX { None } else { Self::open(dir, path.as_ptr().cast()) }
+            let path = join(&mut path, [directory, b"/", bytes])?;
+            Self::open(dir, path.as_ptr().cast())
         })
     }
 
-    fn open(dir: c_int, path: *const c_char) -> Option<File> {
+    pub(super) fn open(dir: c_int, path: *const c_char) -> Option<File> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a terminated path.
         let fd = unsafe { libc::syscall(libc::SYS_openat, dir, path, flags) };
@@ -69,7 +70,7 @@ impl File {
     }
 
     /// Numbers of eight bytes, in order.
-    fn words<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
+    pub(super) fn words<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
         let mut words = [0_u64; N];
         for (i, word) in words.iter_mut().enumerate() {
             let mut bytes = [0; 8];
@@ -81,46 +82,72 @@ impl File {
         Some(words)
     }
 
-    /// Is it a program that is linked with a library of verbs?
-    pub fn uses_verbs(&self) -> bool {
-        self.needs_verbs().unwrap_or(false)
+    /// The bytes from there up to a byte that `ends` names, in `room`; `None` if that is too small.
+    pub(super) fn text<'a>(
+        &self,
+        at: u64,
+        room: &'a mut [u8],
+        ends: impl Fn(u8) -> bool,
+    ) -> Option<&'a mut [u8]> {
+        // SAFETY: into the slice.
+        let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, room.as_mut_ptr(), room.len(), at) };
+        let read = room.get_mut(..usize::try_from(n).ok()?)?;
+        let end = read.iter().position(|b| ends(*b))?;
+        read.get_mut(..end)
     }
 
-    fn needs_verbs(&self) -> Option<bool> {
-        // The header of a 64-bit ELF file: its mark, its table of program headers, their size and
-        // number.
-        let [mark, _, _, _, table, _, sizes, _] = self.words(0)?;
-        if mark.to_ne_bytes().get(..5)? != b"\x7fELF\x02" {
-            return None;
+    /// What the kernel runs for the file: for a script (`#!`) the interpreter, else the file.
+    pub fn interpreter(self) -> File {
+        let mut file = self;
+        // The kernel follows so many, too.
+        for _ in 0..4 {
+            let Some(next) = file.named_interpreter() else { break };
+            file = next;
         }
-        let sizes = sizes.to_ne_bytes();
-        let size = u64::from(u16::from_ne_bytes([*sizes.get(6)?, *sizes.get(7)?]));
-        let mut count = [0; 2];
-        if !self.read(56, &mut count) {
-            return None;
+        file
+    }
+
+    fn named_interpreter(&self) -> Option<File> {
+        let mut line = [0; 256];
+        let line = self.text(0, &mut line, |b| matches!(b, b'\n' | 0))?;
+        let line = line.strip_prefix(b"#!")?;
+        let is_blank = |b: &u8| matches!(*b, b' ' | b'\t');
+        let from = line.iter().position(|b| !is_blank(b))?;
+        let name = line.get(from..)?.split(is_blank).next()?;
+        let mut path = [0; PATH_MAX];
+        let path = join(&mut path, [name, b"", b""])?;
+        Self::open(libc::AT_FDCWD, path.as_ptr().cast())
+    }
+
+    /// Device and number of the file.
+    pub fn identity(&self) -> Option<[u64; 2]> {
+        let mut about = core::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+        let about = unsafe {
+            if libc::syscall(libc::SYS_fstat, self.0, about.as_mut_ptr()) != 0 {
+                return None;
+            }
+            about.assume_init()
+        };
+        Some([about.st_dev, about.st_ino])
+    }
+
+    /// Its path, in `room`.
+    pub(super) fn path<'a>(&self, room: &'a mut [u8]) -> Option<&'a [u8]> {
+        let mut link = *b"/proc/self/fd/0000000000\0";
+        let mut rest = self.0.unsigned_abs();
+        for digit in link.iter_mut().rev().skip(1).take(10) {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
         }
-        let count = u64::from(u16::from_ne_bytes(count)).min(HEADERS);
-        let header = |n: u64| self.words::<5>(table.checked_add(n.checked_mul(size)?)?);
-        let headers = || (0..count).filter_map(header);
-        let kind = |first: u64| first & 0xffff_ffff;
-        let [_, dynamic, _, _, len] = headers().find(|h| kind(h[0]) == PT_DYNAMIC)?;
-        let entries = || {
-            let at = |n: u64| self.words::<2>(dynamic.checked_add(16 * n)?);
-            (0..(len / 16).min(ENTRIES)).map_while(at)
+        let from = b"/proc/self/fd/".len();
+        let zeros = link.get(from..)?.iter().take_while(|b| **b == b'0').count().min(9);
+        link.copy_within(from + zeros.., from);
+        // SAFETY: a terminated path; the kernel writes into the slice.
+        let n = unsafe {
+            libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), room.as_mut_ptr(), room.len())
         };
-        let [_, strings] = entries().find(|e| e[0] == DT_STRTAB)?;
-        let [_, offset, address, ..] = headers()
-            .find(|h| kind(h[0]) == PT_LOAD && (h[2]..h[2].saturating_add(h[4])).contains(&strings))?;
-        let strings = (strings - address).checked_add(offset)?;
-        let is_ours = |name: u64| {
-            LIBRARIES.iter().any(|library| {
-                let mut text = [0; 16];
-                let text = text.get_mut(..library.len());
-                let at = strings.checked_add(name);
-                text.zip(at).is_some_and(|(text, at)| self.read(at, text) && *text == **library)
-            })
-        };
-        Some(entries().any(|e| e[0] == DT_NEEDED && is_ours(e[1])))
+        room.get(..usize::try_from(n).ok()?)
     }
 
     /// Does the loader ignore `LD_PRELOAD` and `LD_LIBRARY_PATH` for it, as it gives another user's

@@ -4,8 +4,15 @@
 //! escape sequence among them would steer the terminal that shows the text: colours, titles, text
 //! that hides other text. So all lines of the log and all output of the command pass through here,
 //! at the one place where each is written.
-use std::borrow::Cow;
-use std::fmt::Write;
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use core::fmt::Write;
 
 /// `text` with every character that a terminal obeys written as `\uXXXX`, but for the newline and
 /// the tab. So JSON stays JSON, and says the same.
@@ -38,15 +45,59 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// Control characters (C0, DEL, C1), separators of lines, and those that change the direction of
 /// text (Unicode 15, UAX #9). All are in the basic plane.
-fn is_obeyed(c: char) -> bool {
+#[inline]
+#[must_use]
+pub fn is_obeyed(c: char) -> bool {
     let directs =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-#[cfg(all(test, not(loom)))]
+/// The first character of bytes that should be UTF-8, and how many bytes it has; no character, and
+/// one byte, where they are not. `None` at the end. Neither allocates nor panics, for functions
+/// that must not.
+#[inline]
+#[must_use]
+pub fn first_char(bytes: &[u8]) -> Option<(Option<char>, usize)> {
+    let first = *bytes.first()?;
+    let (len, bits, least) = match first {
+        0..=0x7f => (1, first, 0),
+        0xc2..=0xdf => (2, first & 0x1f, 0x80),
+        0xe0..=0xef => (3, first & 0xf, 0x800),
+        0xf0..=0xf4 => (4, first & 7, 0x1_0000),
+        _ => return Some((None, 1)),
+    };
+    let more = |code: u32, byte: &u8| (byte & 0xc0 == 0x80).then_some(code << 6 | u32::from(byte & 0x3f));
+    let code = bytes.get(1..len).and_then(|rest| rest.iter().try_fold(u32::from(bits), more));
+    let found = code.filter(|code| *code >= least).and_then(char::from_u32);
+    Some((found, if found.is_some() { len } else { 1 }))
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_read_as_characters() {
+        let read = |mut bytes: &[u8]| {
+            let mut all = String::new();
+            while let Some((c, len)) = first_char(bytes) {
+                all.push(c.unwrap_or('\u{fffd}'));
+                bytes = &bytes[len..];
+            }
+            all
+        };
+        for text in ["", "plain", "äöü, 漢字 🦀\u{7f}\u{80}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}"]
+        {
+            assert_eq!(read(text.as_bytes()), text);
+        }
+        // Overlong, half of a pair, too large, cut off, no beginning.
+        for bytes in
+            [&b"\xc0\x80"[..], b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x9b"]
+        {
+            assert_eq!(read(bytes), "\u{fffd}".repeat(bytes.len()));
+        }
+    }
 
     #[test]
     fn tru_6_what_a_terminal_obeys_is_written_out() {

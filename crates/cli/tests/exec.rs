@@ -1,0 +1,182 @@
+//! What a program that will not see the device is told when another program starts it (SYS-3).
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+fn adverb(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+    command.args(args).env_remove("ADVERB_LOG").env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// SYS-3: the drop-in libraries are not there, and no other process's output is written to.
+#[test]
+fn run_says_when_the_environment_is_cleared() {
+    let warned = |args: &[&str]| {
+        let output = adverb(&[&["run"], args].concat());
+        assert_eq!(text(&output.stdout), "here\n", "{args:?}: {}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for args in [
+        &["env", "-i", "echo", "here"][..],
+        &["env", "-i", "/bin/echo", "here"],
+        &["--", "sh", "-c", "exec env -i echo here"],
+    ] {
+        let said = warned(args);
+        assert!(said.contains("echo is started with an environment that was cleared"), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    for args in [
+        &["env", "A=B", "echo", "here"][..],
+        &["env", "-u", "LD_PRELOAD", "echo", "here"],
+        &["--log", "error", "env", "-i", "echo", "here"],
+        &["--", "sh", "-c", "env -i echo here; true"],
+    ] {
+        assert_eq!(warned(args), "", "{args:?}");
+    }
+}
+
+/// Starts `verbs_p` with the functions that take their arguments one by one. With many of them, so
+/// that not all fit in registers.
+const STARTER: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char *none[] = {0};
+    if (!strcmp(argv[1], "le"))
+        execle("./verbs_p", "p", "a", "b", "c", "d", "e", "f", "g", (char *)0, none);
+    unsetenv("LD_LIBRARY_PATH");
+    unsetenv("LD_PRELOAD");
+    if (!strcmp(argv[1], "lp"))
+        execlp("verbs_p", "p", "a", "b", "c", "d", "e", "f", "g", (char *)0);
+    execl("./verbs_p", "p", "a", (char *)0);
+    return 1;
+}
+"#;
+
+/// SYS-3: `execl`, `execlp` and `execle` pass all their arguments on, and return when they fail.
+#[test]
+fn what_takes_its_arguments_one_by_one_passes_them_on() {
+    let dir = std::env::temp_dir().join(format!("adverb-execl-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("p.c"), ONE_BY_ONE).unwrap();
+    let built = Command::new("cc").current_dir(&dir).args(["-O1", "-w", "-o", "p", "p.c"]).status();
+    assert!(built.expect("cc: run scripts/test-deps").success());
+    let program = dir.join("p").display().to_string();
+    for way in ["l", "lp", "le"] {
+        let output = adverb(&["run", "--", &program, way]);
+        let expected = "failed 2 2\n0 1 2 3 4 5 6 7 8 9 ";
+        let kept = if way == "le" { "V" } else { "K" };
+        assert_eq!(text(&output.stdout), format!("{expected}{kept}\n"), "{}", text(&output.stderr));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+const ONE_BY_ONE: &str = r#"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    char *with[] = {"KIND=V", 0};
+    char line[64] = "printf '%s ' \"$@\"; echo $KIND";
+    setenv("KIND", "K", 1);
+    int before = argc + 40;
+    execl("/nowhere/x", "x", (char *)0);
+    int first = errno;
+    execle("/nowhere/x", "x", "1", "2", "3", "4", "5", "6", "7", (char *)0, with);
+    if (before != argc + 40) return 3;
+    printf("failed %d %d\n", first, errno);
+    fflush(stdout);
+#define ARGS "sh", "-c", line, "sh", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", (char *)0
+    if (!strcmp(argv[1], "l")) execl("/bin/sh", ARGS);
+    if (!strcmp(argv[1], "lp")) execlp("sh", ARGS);
+    if (!strcmp(argv[1], "le")) execle("/bin/sh", ARGS, with);
+    return 1;
+}
+"#;
+
+/// SYS-3: one level below a shell, where `make check` and test runners are, programs that use verbs
+/// and will not see the device are named, and no others.
+#[test]
+fn run_names_programs_that_a_program_starts_without_the_device() {
+    let dir = std::env::temp_dir().join(format!("adverb-exec-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (source, program) = (dir.join("p.c"), dir.join("verbs_p"));
+    std::fs::write(
+        &source,
+        "void *ibv_get_device_list(int *); int main(void) { return !ibv_get_device_list; }\n",
+    )
+    .unwrap();
+    let built = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .args(["-Wl,--no-as-needed", "-libverbs"])
+        .status();
+    assert!(built.expect("cc: run scripts/test-deps").success());
+    let write = |name: &str, text: &str| {
+        std::fs::write(dir.join(name), text).unwrap();
+        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("script", &format!("#! {} with an argument\n", program.display()));
+    write("script_of_script", &format!("#!{}/script\n", dir.display()));
+    write("between.c", "int between(void) { return 0; }\n");
+    write("indirect.c", "int between(void); int main(void) { return between(); }\n");
+    write("starter.c", STARTER);
+    let steps = "cc -shared -fPIC -o libbetween.so between.c -Wl,--no-as-needed -libverbs && \
+         cc -o indirect indirect.c -L. -lbetween -Wl,-rpath,'$ORIGIN' && cc -w -o starter starter.c";
+    let built = Command::new("sh").current_dir(&dir).args(["-c", steps]).status();
+    assert!(built.unwrap().success());
+    let said = |line: &str| {
+        let line = format!("cd {} && {line}; true", dir.display());
+        text(&adverb(&["run", "--", "sh", "-c", &line]).stderr)
+    };
+    for (line, why) in [
+        ("env -i ./verbs_p", "an environment that was cleared"),
+        ("env -i PATH=$PWD verbs_p", "an environment that was cleared"),
+        ("env -u LD_LIBRARY_PATH ./verbs_p", "without the directory of the drop-in libraries"),
+    ] {
+        let said = said(line);
+        assert!(
+            said.lines().count() == 1 && said.contains("verbs_p is started") && said.contains(why),
+            "{line}: {said}"
+        );
+    }
+    // Once a run and program, whatever finds it, and however many start at once.
+    for (line, lines) in [
+        ("for i in 1 2 3; do env -i ./verbs_p; done", 1),
+        ("seq 16 | xargs -P 8 -n 1 env -i ./verbs_p", 1),
+        ("cp verbs_p other; for i in 1 2; do env -i ./verbs_p; env -i ./other; done", 2),
+        // A library that needs libibverbs, found by a run path or in the usual places.
+        ("env -i ./indirect", 1),
+        // The kernel runs the interpreter of a script.
+        ("env -i ./script", 1),
+        ("env -i ./script_of_script", 1),
+        ("./starter l; ./starter lp; ./starter le", 1),
+        ("./starter l", 1),
+        ("PATH=$PWD ./starter lp", 1),
+        ("./starter le", 1),
+    ] {
+        let said = said(line);
+        assert_eq!(
+            said.lines().filter(|l| l.contains("adverb run: warning")).count(),
+            lines,
+            "{line}: {said}"
+        );
+    }
+    // Another run says it again.
+    assert_eq!(said("env -i ./verbs_p").lines().count(), 1);
+    for line in
+        ["./verbs_p", "env -u LD_PRELOAD ./verbs_p", "env A=B ./verbs_p", "env -i true", "env -i ./p.c"]
+    {
+        assert!(!said(line).contains("adverb run: warning"), "{line}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
