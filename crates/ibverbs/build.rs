@@ -4,6 +4,9 @@
 //! makes itself. Which symbol belongs to which node is said by the `.symver` lines of
 //! `src/exports/`.
 
+#[path = "../preload/linker.rs"]
+mod linker;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -39,8 +42,5 @@ fn main() {
     arg("-Wl,-soname,libibverbs.so.1");
     // Programs keep pointers to our code in objects and threads of ours may run: never unload.
     arg("-Wl,-z,nodelete");
-    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        // The default linker elsewhere refuses two version scripts.
-        arg("-fuse-ld=lld");
-    }
+    linker::lld();
 }

@@ -14,6 +14,8 @@
 //! libraries that rustc names. So in every profile the link fails where the object needs more, and
 //! the linker names the function.
 
+mod linker;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -37,10 +39,7 @@ fn main() {
     arg("-Wl,-z,defs");
     arg(&format!("-L{}", libraries(&out).display()));
     arg("-Wl,--defsym=rust_eh_personality=adverb_preload_no_unwinding");
-    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        // The default linker elsewhere refuses two version scripts.
-        arg("-fuse-ld=lld");
-    }
+    linker::lld();
 }
 
 /// A directory with a C library of [`NEEDS`] alone, and the other libraries that rustc names,

@@ -9,6 +9,9 @@
 //! cannot be linked with the `cdylib` of another crate, so a library of the same name and nodes is
 //! made here, of functions that do nothing; the loader finds the real one.
 
+#[path = "../preload/linker.rs"]
+mod linker;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -76,10 +79,7 @@ fn main() {
     // The tests call nothing of it.
     println!("cargo:rustc-link-arg-tests={}", verbs.display());
     println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", out.display());
-    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        // The default linker elsewhere refuses two version scripts.
-        arg("-fuse-ld=lld");
-    }
+    linker::lld();
 }
 
 /// A shared object with the name, the nodes and the functions of [`TAKEN`].

@@ -1,6 +1,9 @@
 //! Gives the functions their names, in the shared object only: a program that links the rlib must
 //! not get them in place of the C library's.
 
+#[path = "../preload/linker.rs"]
+mod linker;
+
 use std::path::PathBuf;
 
 const NAMES: &str = include_str!("src/names.txt");
@@ -17,8 +20,5 @@ fn main() {
     std::fs::write(&path, format!("{{ global: {}; }};\n", names.join("; "))).expect("OUT_DIR is writable");
     arg(&format!("-Wl,--version-script={}", path.display()));
     arg("-Wl,-z,nodelete");
-    if std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
-        // The default linker elsewhere refuses two version scripts.
-        arg("-fuse-ld=lld");
-    }
+    linker::lld();
 }

@@ -15,6 +15,7 @@ use adverb_survivor::AtEnd;
 use control::Control;
 use measure::{Latency, Rate};
 use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,9 @@ pub struct Args {
     /// Leave the measurements out
     #[arg(long)]
     no_measure: bool,
+    /// The emulator that runs this command, where the kernel cannot start it by itself
+    #[arg(long, value_name = "PROGRAM", hide = true)]
+    runner: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -62,7 +66,7 @@ pub fn main(args: &Args) -> Result<(), String> {
     let start = Instant::now();
     give_up_after(LIMIT, "adverb demo");
     let device = choose(args.device.as_deref())?;
-    let mut second = start_second(&device, args.no_measure)?;
+    let mut second = start_second(&device, args.no_measure, args.runner.as_deref())?;
     let address =
         device.gids().get(world::gid_index(&device)).map_or_else(String::new, |g| ip_of(g).to_string());
     outln!(
@@ -162,9 +166,12 @@ fn finish(mut second: Child, expect_success: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn start_second(device: &Device, no_measure: bool) -> Result<Child, String> {
+fn start_second(device: &Device, no_measure: bool, runner: Option<&Path>) -> Result<Child, String> {
     let exe = std::env::current_exe().map_err(|e| format!("the path of this command cannot be read: {e}"))?;
-    let mut command = Command::new(exe);
+    let mut command = Command::new(runner.unwrap_or(&exe));
+    if runner.is_some() {
+        command.arg(&exe);
+    }
     command.arg(SECOND).args(["--device", device.name()]);
     if no_measure {
         command.arg("--no-measure");

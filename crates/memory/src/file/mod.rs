@@ -368,8 +368,15 @@ impl SharedFile {
                 let _ = sys::unmap(start, len);
                 return Err(errno);
             }
-            // A child gets a copy, or nothing; never this.
-            sys::advise(start, len, libc::MADV_DONTFORK)?;
+            // A child gets a copy, or nothing; never this. qemu-user does not know the advice
+            // (EINVAL): a child of `fork` gets its copy there too, by the handlers.
+            match sys::advise(start, len, libc::MADV_DONTFORK) {
+                Ok(()) | Err(Errno::EINVAL) => {}
+                Err(errno) => {
+                    let _ = sys::unmap(start, len);
+                    return Err(errno);
+                }
+            }
             Ok(OwnPages { file: self, start, len, offset })
         }
     }
