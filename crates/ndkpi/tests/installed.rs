@@ -25,7 +25,8 @@ fn sh(dir: &Path, script: &str) -> String {
 fn pkg_config_leads_to_the_installed_library() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("installed.{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("writable");
-    // The test is not about the other files. `scripts/check-objects` looks at what two of them need.
+    // The test is not about the other files. `scripts/check-objects` looks at what two of them
+    // need.
     sh(
         &dir,
         "mkdir build
