@@ -44,7 +44,7 @@ cross: ## aarch64 on x86-64: build, and the demo under qemu-user; needs rustup t
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$(CROSS_GCC) CC_aarch64_unknown_linux_gnu=$(CROSS_GCC) \
 		$(CARGO) build --release --workspace $(APART) --target $(CROSS)
 	scripts/check-objects $(TARGET_DIR)/$(CROSS)/release/libadverb_preload.so $(TARGET_DIR)/$(CROSS)/release/libadverb_audit.so
-	QEMU_LD_PREFIX=/usr/aarch64-linux-gnu qemu-aarch64 $(TARGET_DIR)/$(CROSS)/release/adverb demo --runner qemu-aarch64
+	QEMU_LD_PREFIX=/usr/aarch64-linux-gnu qemu-aarch64 $(TARGET_DIR)/$(CROSS)/release/adverb demo --no-measure --runner qemu-aarch64
 
 demo: build ## two processes, every operation, a table of figures
 	$(BUILD)/adverb demo

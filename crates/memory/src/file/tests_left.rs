@@ -80,3 +80,36 @@ fn mem_7_signals_wait_for_the_table() {
     drop(table);
     assert!(CAME.load(Ordering::SeqCst));
 }
+
+/// qemu-user answers `MADV_DONTFORK` with EINVAL. Pages of our own can be had all the same.
+#[test]
+fn an_advice_that_the_kernel_does_not_know_fails_no_pages() {
+    let (file, _one) = file();
+    let refused = std::thread::spawn(|| {
+        let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        // The number of the call, and the lower half of its third argument.
+        let mut rules = [
+            rule(load, 0, 0, 0),
+            rule(equal, 0, 3, libc::SYS_madvise as u32),
+            rule(load, 0, 0, 32),
+            rule(equal, 0, 1, libc::MADV_DONTFORK as u32),
+            rule(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+            rule(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: rules.len() as u16, filter: rules.as_mut_ptr() };
+        // SAFETY: a filter for this thread alone; the program lives through the call.
+        let set = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+                + libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
+        };
+        let asked = crate::Pages::shared(file, 8192, 4096).map(|pages| {
+            // SAFETY: asks about the pages.
+            let told = unsafe { sys::advise(pages.addr(), 4096, libc::MADV_DONTFORK) };
+            (told, pages.offset().is_some())
+        });
+        (set, asked)
+    });
+    assert_eq!(refused.join().unwrap(), (0, Ok((Err(Errno::EINVAL), true))));
+}
