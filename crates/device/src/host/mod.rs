@@ -241,8 +241,8 @@ impl Lanes {
         drop(all);
         let lives = peer.let_go(&self.bells);
         let mut departed = self.departed.lock();
-        // One that comes and leaves all the time has the same tables each time, which are kept once.
-        // A thread that waits for `peer` knows the other, too: that is older.
+        // One that comes and leaves all the time has the same tables each time, which are kept
+        // once. A thread that waits for `peer` knows the other, too: that is older.
         let same = |p: &Arc<Peer>| p.is_of_the_tables_of(peer) && !Arc::ptr_eq(p, peer);
         if !lives || departed.iter().any(same) {
             departed.retain(|p| !Arc::ptr_eq(p, peer));

@@ -194,8 +194,9 @@ impl Peer {
     /// its bell breaks. The caller has taken what the peer wrote to its ring, has set `gone`, and
     /// has the connected queue pairs pumped afterwards.
     ///
-    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end stay
-    /// until [`Peer::bury`], which the caller calls at once of a process that does not live on.
+    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end
+    /// stay until [`Peer::bury`], which the caller calls at once of a process that does not live
+    /// on.
     pub(crate) fn let_go(&self, bells: &Bells) -> bool {
         let lives = !self.own && !self.lied.load(Ordering::Relaxed) && !self.process_has_ended();
         let links = self.links.lock().take();

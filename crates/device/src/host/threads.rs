@@ -94,12 +94,12 @@ impl Thread {
     /// Is its mark a lie? Called once a second for each thread, however many marks name the thread.
     ///
     /// A thread that sets its mark looks at two words, copies one piece, and looks again. So it
-    /// lies if it has used [`Bounds::honest`] of processor time meanwhile. A thread that is starved,
-    /// stopped or waits for a page uses none. It lies as well if it slept in another system call at
-    /// each of [`Bounds::asleep`] looks: there is none in a copy. This is a judgement, and concerns threads
-    /// alone that do not begin again (no `rseq`), or whose calls the kernel hides from this
-    /// process. A signal handler that sleeps for twenty seconds, in the middle of a copy of such a
-    /// thread, is judged wrongly.
+    /// lies if it has used [`Bounds::honest`] of processor time meanwhile. A thread that is
+    /// starved, stopped or waits for a page uses none. It lies as well if it slept in another
+    /// system call at each of [`Bounds::asleep`] looks: there is none in a copy. This is a
+    /// judgement, and concerns threads alone that do not begin again (no `rseq`), or whose calls
+    /// the kernel hides from this process. A signal handler that sleeps for twenty seconds, in the
+    /// middle of a copy of such a thread, is judged wrongly.
     pub(super) fn lies(&mut self, doing: Doing, bounds: Bounds) -> bool {
         let sleeps = matches!(doing, Doing::Calls | Doing::Hidden('S'));
         self.asleep = if sleeps { self.asleep + 1 } else { 0 };
