@@ -344,7 +344,7 @@ mod tests {
         assert!(own.get().is_some());
         // SAFETY: the number is the library's, which does not notice.
         let mut taken = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
-        nix::unistd::dup2(&their_writer, &mut *taken).unwrap();
+        nix::unistd::dup2(&their_writer, &mut taken).unwrap();
         assert!(own.get().is_none() && own.need().is_err());
         drop((own, their_writer));
         nix::unistd::write(&*taken, b"x").unwrap();
