@@ -120,6 +120,10 @@ fn others_are_not_harmed() {
 /// memory that is there.
 const FORGED: usize = 100;
 
+/// A thread that sleeps under its mark is judged after so long at the earliest: twenty looks, a
+/// second apart.
+const JUDGED: Duration = Duration::from_secs(19);
+
 /// TRU-3: records and entries that are right but for what they point at: payloads that are nowhere,
 /// keys beyond the end of the file, marks that are never taken away, announcements of sleep that
 /// come and go.
@@ -165,7 +169,11 @@ fn what_points_nowhere_harms_nobody() {
         // Taking memory back ends as well while the forger lives, of which some marks name the
         // region and the queue pair.
         if pattern == "marks" {
+            let start = Instant::now();
             end.pages.mr().dereg().unwrap();
+            // Some marks name threads that sleep, and say that these do not begin again. Only the
+            // judgement ends that, and it takes its time.
+            assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
         }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
         exchange(&steady, far, round);

@@ -10,8 +10,9 @@ use adverb_device::mapping::Mapping;
 use adverb_memory::{Pages, SharedFile};
 use common::End;
 use common::party::{Party, introduce, listen, parse, tell};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, close};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -152,6 +153,101 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
     let mut now = vec![0; LEN];
     assert!(pages.read_at(0, &mut now) && now.iter().all(|byte| *byte == OWN), "bytes came late");
     mr.dereg().unwrap();
+}
+
+/// Mappings of a file, as its number says, and descriptors of a process: what is held of a peer.
+fn held(inode: u64, pid: i32) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_its = |line: &&str| line.split_whitespace().nth(4) == Some(inode.to_string().as_str());
+    let fds = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    let names_it = |text: &String| text.lines().any(|line| line == format!("Pid:\t{pid}"));
+    let fds = fds.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).filter(names_it);
+    maps.lines().filter(is_its).count() + fds.count()
+}
+
+/// MEM-2: a peer that has closed all its descriptors is no peer any more, but its threads may be in
+/// the middle of a copy. They are waited for; what is held for that goes with the process.
+#[test]
+fn mem_2_a_peer_that_left_writes_nothing_late() {
+    for round in 0..10 {
+        let variables = [("GLIBC_TUNABLES", "glibc.pthread.rseq=0")];
+        let mut party = Party::start("the_leaver", &variables[..usize::from(round % 5 != 0)]);
+        let end = End::new(QpType::Rc);
+        let (qpn, _) = parse(&party.hear());
+        end.connect_to(qpn, PathMtu::Mtu1024);
+        party.say(&introduce(&end));
+        let inode: u64 = party.hear().parse().unwrap();
+        let (pages, mapping) = memory(true);
+        let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), REMOTE).unwrap();
+        party.say(&format!("{} {}", mapping.addr(), mr.key()));
+        // It stops itself, in the middle of something, when it has left.
+        let pid = Pid::from_raw(party.pid());
+        let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
+        std::thread::sleep(Duration::from_millis(50));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                kill(pid, Signal::SIGCONT).unwrap();
+            });
+            mr.dereg().unwrap();
+            assert!(pages.write_at(0, &[OWN; LEN]));
+        });
+        std::thread::sleep(Duration::from_millis(10));
+        let mut now = vec![0; LEN];
+        assert!(pages.read_at(0, &mut now));
+        let late = now.iter().filter(|byte| **byte != OWN).count();
+        assert_eq!(late, 0, "bytes came late in round {round}");
+        // It is not reaped yet.
+        assert!(held(inode, party.pid()) > 0);
+        signal(party.pid(), Signal::SIGKILL);
+        let limit = Instant::now() + LIMIT;
+        while held(inode, party.pid()) > 0 {
+            assert!(Instant::now() < limit, "of a dead process something is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+#[ignore = "a process of mem_2_a_peer_that_left_writes_nothing_late"]
+fn the_leaver() {
+    let end = End::new(QpType::Rc);
+    tell(&introduce(&end));
+    let (qpn, _) = parse(&listen().unwrap());
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    assert!(end.pages.write_at(0, &[7; LEN]));
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    // Its tables: the one shared mapping of the device that is as long.
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let is_tables = number(to)? - number(from)? == 0x50_5000 && words.next()? == "rw-s";
+        is_tables.then(|| words.nth(2).map(str::to_owned))?
+    };
+    tell(&maps.lines().find_map(of_line).expect("tables"));
+    let line = listen().unwrap();
+    let (va, rkey) = line.split_once(' ').unwrap();
+    let remote = Remote { va: va.parse().unwrap(), rkey: rkey.parse().unwrap() };
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(30));
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let numbers: Vec<i32> =
+            fds.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
+        for fd in numbers {
+            let _ = close(fd);
+        }
+        raise(Signal::SIGSTOP).unwrap();
+    });
+    let over = Instant::now() + LIMIT;
+    while Instant::now() < over {
+        end.send(1, SendOp::Write(remote), &[end.sge(0, LEN)]);
+        if end.wait(1)[0].status != WcStatus::Success {
+            break;
+        }
+    }
+    std::thread::sleep(LIMIT);
 }
 
 #[test]

@@ -110,6 +110,12 @@ impl Bells {
         }
     }
 
+    /// What was watched as a peer's end is watched no more. Closing the descriptor is not enough: a
+    /// child of a fork may have it, too, for a moment.
+    pub fn unwatch(&self, end: BorrowedFd<'_>) {
+        sys::unwatch(self.any.own(), end.as_raw_fd());
+    }
+
     /// The tokens of some that are readable now. Those that were left out come first the next time.
     pub fn ready(&self, tokens: &mut [u64; EVENTS]) -> usize {
         sys::wait_any(&self.any, tokens).unwrap_or(0)

@@ -157,7 +157,7 @@ impl Lanes {
         self.departed.lock().retain(|peer| {
             let ended = ids[..n].contains(&peer.id()) && peer.is_to_bury();
             if ended {
-                peer.bury();
+                peer.bury(&self.bells);
             }
             !ended
         });
@@ -241,16 +241,30 @@ impl Lanes {
         drop(all);
         let lives = peer.let_go(&self.bells);
         let mut departed = self.departed.lock();
-        if !lives {
+        // One that comes and leaves all the time has the same tables each time, which are kept
+        // once. A thread that waits for `peer` knows the other, too: that is older.
+        let same = |p: &Arc<Peer>| p.is_of_the_tables_of(peer) && !Arc::ptr_eq(p, peer);
+        if !lives || departed.iter().any(same) {
             departed.retain(|p| !Arc::ptr_eq(p, peer));
+            peer.bury(&self.bells);
             return;
         }
-        // A process that comes and leaves all the time is remembered a few times.
+        // A process has no more tables that are in use than copies of this library. What goes is of
+        // a program that the process was before an `exec`, or of a process that lies.
         let of_process = |p: &Arc<Peer>| p.pid() == peer.pid();
         if departed.iter().filter(|p| of_process(p)).count() > COPIES
             && let Some(oldest) = departed.iter().position(of_process)
         {
-            departed.remove(oldest).bury();
+            departed.remove(oldest).bury(&self.bells);
+        }
+    }
+
+    /// A peer that was left, and is waited for no more: it lied.
+    fn forget_departed(&self, peer: &Arc<Peer>) {
+        let mut departed = self.departed.lock();
+        if departed.iter().any(|p| Arc::ptr_eq(p, peer)) {
+            departed.retain(|p| !Arc::ptr_eq(p, peer));
+            peer.bury(&self.bells);
         }
     }
 

@@ -194,8 +194,9 @@ impl Peer {
     /// its bell breaks. The caller has taken what the peer wrote to its ring, has set `gone`, and
     /// has the connected queue pairs pumped afterwards.
     ///
-    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end are
-    /// kept until [`Peer::bury`].
+    /// `true`: the process lives on, and may be in the middle of a copy. Its tables and its end
+    /// stay until [`Peer::bury`], which the caller calls at once of a process that does not live
+    /// on.
     pub(crate) fn let_go(&self, bells: &Bells) -> bool {
         let lives = !self.own && !self.lied.load(Ordering::Relaxed) && !self.process_has_ended();
         let links = self.links.lock().take();
@@ -208,9 +209,6 @@ impl Peer {
         let rx = std::mem::take(&mut *self.rx.lock());
         // Outside of the locks: it takes time to unmap much.
         drop((links, memory, tx, rx));
-        if !lives {
-            self.tables.let_go();
-        }
         lives
     }
 
@@ -220,9 +218,18 @@ impl Peer {
     }
 
     /// Nothing of a peer that was let go is kept any more.
-    pub(crate) fn bury(&self) {
-        drop(self.end.lock().take());
+    pub(crate) fn bury(&self, bells: &Bells) {
+        let end = self.end.lock().take();
+        if let Some(end) = end.as_ref().and_then(|end| end.borrow()) {
+            bells.unwatch(end);
+        }
+        drop(end);
         self.tables.let_go();
+    }
+
+    /// Do both values stand for one copy of the library in one process?
+    pub(crate) fn is_of_the_tables_of(&self, other: &Peer) -> bool {
+        self.pid == other.pid && self.nonce == other.nonce
     }
 
     /// Its marks prove nothing: it was caught in a lie.

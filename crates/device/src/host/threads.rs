@@ -4,10 +4,16 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Processor time that no copy of one piece takes, nor the look before it.
-const HONEST: Duration = Duration::from_secs(10);
-/// Looks, a second apart, at which a thread waited for something else than a copy.
-const ASLEEP: u32 = 20;
+/// What a thread may do while its mark stands.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Processor time that no copy of one piece takes, nor the look before it.
+    pub(super) honest: Duration,
+    /// Looks, a second apart, at which a thread waited for something else than a copy.
+    pub(super) asleep: u32,
+}
+
+pub(super) const BOUNDS: Bounds = Bounds { honest: Duration::from_secs(10), asleep: 20 };
 
 /// What a thread was doing at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,19 +91,19 @@ impl Thread {
         Thread { number, pid, used: used(pid, number), asleep: 0 }
     }
 
-    /// Is its mark a lie? Called once a second.
+    /// Is its mark a lie? Called once a second for each thread, however many marks name the thread.
     ///
     /// A thread that sets its mark looks at two words, copies one piece, and looks again. So it
-    /// lies if it has used [`HONEST`] of processor time meanwhile. A thread that is starved,
-    /// stopped or waits for a page uses none. It lies as well if it slept in another system call at
-    /// each of [`ASLEEP`] looks: there is none in a copy. This is a judgement, and concerns threads
-    /// alone that do not begin again (no `rseq`), or whose calls the kernel hides from this
-    /// process. A signal handler that sleeps for twenty seconds, in the middle of a copy of such a
-    /// thread, is judged wrongly.
-    pub(super) fn lies(&mut self, doing: &Doing) -> bool {
+    /// lies if it has used [`Bounds::honest`] of processor time meanwhile. A thread that is
+    /// starved, stopped or waits for a page uses none. It lies as well if it slept in another
+    /// system call at each of [`Bounds::asleep`] looks: there is none in a copy. This is a
+    /// judgement, and concerns threads alone that do not begin again (no `rseq`), or whose calls
+    /// the kernel hides from this process. A signal handler that sleeps for twenty seconds, in the
+    /// middle of a copy of such a thread, is judged wrongly.
+    pub(super) fn lies(&mut self, doing: Doing, bounds: Bounds) -> bool {
         let sleeps = matches!(doing, Doing::Calls | Doing::Hidden('S'));
         self.asleep = if sleeps { self.asleep + 1 } else { 0 };
-        self.asleep >= ASLEEP || used(self.pid, self.number).saturating_sub(self.used) >= HONEST
+        self.asleep >= bounds.asleep || used(self.pid, self.number).saturating_sub(self.used) >= bounds.honest
     }
 }
 
@@ -151,4 +157,59 @@ fn is_frozen(pid: i32) -> bool {
         rest.strip_prefix("freezer:")
             .is_some_and(|path| says(format!("/sys/fs/cgroup/freezer{path}/freezer.state"), "FROZEN"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::gettid;
+    use std::sync::mpsc::channel;
+
+    const SMALL: Bounds = Bounds { honest: Duration::from_millis(20), asleep: 3 };
+
+    fn own_pid() -> i32 {
+        std::process::id().cast_signed()
+    }
+
+    /// TRU-3: a thread that sleeps in a system call at each look lies; one that was seen otherwise
+    /// meanwhile does not yet.
+    #[test]
+    fn tru_3_a_mark_of_a_sleeper_is_a_lie() {
+        for asleep in [Doing::Calls, Doing::Hidden('S')] {
+            let mut thread = Thread::new(own_pid(), 0);
+            assert!(!thread.lies(asleep, SMALL) && !thread.lies(asleep, SMALL));
+            for honest in [Doing::Runs, Doing::Off, Doing::Copies, Doing::Hidden('T')] {
+                assert!(!thread.lies(honest, SMALL));
+            }
+            assert!(!thread.lies(asleep, SMALL) && !thread.lies(asleep, SMALL) && thread.lies(asleep, SMALL));
+        }
+    }
+
+    /// MEM-2: a thread that uses no processor time is never judged a liar, however long it takes.
+    #[test]
+    fn mem_2_a_starved_thread_does_not_lie() {
+        let (sender, receiver) = channel();
+        let (end, ended) = channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            sender.send(gettid().as_raw().cast_unsigned()).unwrap();
+            let _ = ended.recv();
+        });
+        let mut thread = Thread::new(own_pid(), receiver.recv().unwrap());
+        let starved = [Doing::Runs, Doing::Off, Doing::Copies];
+        assert!(!starved.iter().cycle().take(3000).any(|doing| thread.lies(*doing, SMALL)));
+        drop(end);
+        sleeper.join().unwrap();
+    }
+
+    /// TRU-3: a thread that uses more processor time than a piece takes lies.
+    #[test]
+    fn tru_3_a_mark_of_a_spinner_is_a_lie() {
+        let number = gettid().as_raw().cast_unsigned();
+        let mut thread = Thread::new(own_pid(), number);
+        let limit = std::time::Instant::now() + Duration::from_secs(60);
+        while !thread.lies(Doing::Runs, SMALL) {
+            assert!(std::time::Instant::now() < limit, "it spins and is believed");
+        }
+        assert!(used(own_pid(), number).saturating_sub(thread.used) >= SMALL.honest);
+    }
 }

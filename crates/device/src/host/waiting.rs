@@ -14,7 +14,7 @@
 //!
 //! Until then the owner waits, without a limit in time: a thread that is starved of processor time
 //! is in the middle of a copy, however long that takes.
-use super::threads::{Doing, Thread};
+use super::threads::{BOUNDS, Doing, Thread};
 use super::{Lanes, Peer};
 use adverb_engine::{Key, Qpn};
 use adverb_link::shm::{Inside, Use};
@@ -75,18 +75,25 @@ impl Wait<'_> {
     /// Says what is waited for; `true`: the peer lies.
     fn judge(&mut self) -> bool {
         let pid = self.peer.pid();
-        let (threads, mut lies, mut how) = (&mut self.threads, false, "");
+        // Each thread once: a lying process may name one in many marks.
+        let mut numbers = Vec::new();
         self.inside.retain(|held| {
-            let known = threads.iter().position(|thread| thread.number == held.thread);
-            let at = known.unwrap_or_else(|| {
-                threads.push(Thread::new(pid, held.thread));
-                threads.len() - 1
-            });
-            let doing = Doing::of(pid, held.thread);
-            how = doing.words();
-            lies |= threads[at].lies(&doing);
+            numbers.push(held.thread);
             true
         });
+        numbers.sort_unstable();
+        numbers.dedup();
+        let (threads, mut lies, mut how) = (&mut self.threads, false, "");
+        for number in numbers {
+            let known = threads.iter().position(|thread| thread.number == number);
+            let at = known.unwrap_or_else(|| {
+                threads.push(Thread::new(pid, number));
+                threads.len() - 1
+            });
+            let doing = Doing::of(pid, number);
+            how = doing.words();
+            lies |= threads[at].lies(doing, BOUNDS);
+        }
         if !lies && !std::mem::replace(&mut self.said, true) {
             log::warn!(
                 "the end of a region or queue pair waits for process {pid}, which is in the middle of a copy{how}: it returns when that process \
@@ -136,6 +143,7 @@ impl Lanes {
                     if lies {
                         wait.peer.lies();
                         leave(wait.peer, "marks itself at work in memory of this one and does nothing");
+                        self.forget_departed(wait.peer);
                     }
                     !lies
                 });
