@@ -42,5 +42,9 @@ fn main() {
     arg("-Wl,-soname,libibverbs.so.1");
     // Programs keep pointers to our code in objects and threads of ours may run: never unload.
     arg("-Wl,-z,nodelete");
+    // glibc ends the process when it has no memory to note a destructor of a thread-local variable.
+    // The standard library notes destructors itself where the C library's function is missing, in
+    // memory of the global allocator, and runs them by a key of pthreads.
+    arg("-Wl,--defsym=__cxa_thread_atexit_impl=0");
     linker::lld();
 }

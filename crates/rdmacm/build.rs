@@ -76,6 +76,10 @@ fn main() {
     arg(&verbs.display().to_string());
     // Programs keep pointers to our code in objects: never unload.
     arg("-Wl,-z,nodelete");
+    // glibc ends the process when it has no memory to note a destructor of a thread-local variable.
+    // The standard library notes destructors itself where the C library's function is missing, in
+    // memory of the global allocator, and runs them by a key of pthreads.
+    arg("-Wl,--defsym=__cxa_thread_atexit_impl=0");
     // The tests call nothing of it.
     println!("cargo:rustc-link-arg-tests={}", verbs.display());
     println!("cargo:rustc-link-arg-tests=-Wl,-rpath,{}", out.display());
