@@ -58,7 +58,7 @@ impl Descriptor {
         };
         // Only what the user's pipes may hold together grows if this fails.
         let _ = fcntl(&own, FcntlArg::F_SETPIPE_SZ(ROOM));
-        let (program, own, second) = (program.into(), own.into(), second.map(OwnFd::from));
+        let (program, own, second) = (program.into(), OwnFd::aside(own), second.map(OwnFd::aside));
         let new = Descriptor { program, own, second, owed: AtomicUsize::new(0) };
         // The pipe keeps the page of its first byte: to give one takes no memory from now on, and
         // cannot fail.
@@ -83,14 +83,14 @@ impl Descriptor {
     /// has closed it.
     #[must_use]
     pub fn waits(&self) -> Option<BorrowedFd<'_>> {
-        self.second.as_ref().unwrap_or(&self.own).get()
+        self.second.as_ref().unwrap_or(&self.own).get_lately()
     }
 }
 
 impl Tokens for Descriptor {
     fn give(&self) {
         // A program that has closed all its descriptors may have a file of its own there by now.
-        if self.own.get().is_some_and(|fd| !adverb_link::add_byte(fd)) {
+        if self.own.get_lately().is_some_and(|fd| !adverb_link::add_byte(fd)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
     }

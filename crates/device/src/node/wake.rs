@@ -17,19 +17,19 @@ impl Wake {
     /// No descriptors.
     pub(super) fn new() -> nix::Result<Self> {
         let (reads, writes) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        Ok(Wake { reads: reads.into(), writes: writes.into() })
+        Ok(Wake { reads: OwnFd::aside(reads), writes: OwnFd::aside(writes) })
     }
 
     /// Makes it readable. A full pipe is readable already.
     pub(super) fn wake(&self) {
-        if let Some(fd) = self.writes.get() {
+        if let Some(fd) = self.writes.get_lately() {
             let _ = add_byte(fd);
         }
     }
 
     /// What to wait on; `None` if the program has closed it.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.reads.get()
+        self.reads.get_lately()
     }
 
     /// Takes what made it readable.

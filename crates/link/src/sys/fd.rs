@@ -3,7 +3,7 @@ use super::ending::end_connection;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -83,10 +83,12 @@ impl FdTable {
     }
 
     fn register_as(self: &Arc<Self>, fd: RawFd, kind: Kind) -> io::Result<Fd> {
+        let (fd, is_aside) = set_aside(fd);
         let new = Entry::of(fd);
         for (index, entry) in self.entries.iter().enumerate() {
             if entry.compare_exchange(Entry::FREE.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Ok(Fd { table: self.clone(), index, kind, seen: AtomicU64::new(0) });
+                let seen = Seen::new(is_aside);
+                return Ok(Fd { table: self.clone(), index, kind, seen });
             }
         }
         if kind == Kind::Connection {
@@ -151,8 +153,7 @@ pub(crate) struct Fd {
     table: Arc<FdTable>,
     index: usize,
     kind: Kind,
-    /// When it was last seen to be the table's, by the kernel's tick.
-    seen: AtomicU64,
+    seen: Seen,
 }
 
 impl Fd {
@@ -165,18 +166,16 @@ impl Fd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
     }
 
-    /// The same for what is done with each packet: the kernel is asked once a tick (4 ms at most),
-    /// and a look at the tick is no system call.
+    /// The same for what is done with each packet or event: see [`Seen`].
     pub(crate) fn own_lately(&self) -> RawFd {
-        let now = tick();
-        if self.seen.load(Ordering::Relaxed) == now {
-            return self.raw();
-        }
-        let fd = self.own();
-        if fd >= 0 {
-            self.seen.store(now, Ordering::Relaxed);
-        }
-        fd
+        if self.seen.is_recent(|| self.own() >= 0) { self.raw() } else { -1 }
+    }
+
+    /// [`Fd::own_lately`], borrowed.
+    pub(crate) fn borrow_lately(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.own_lately();
+        // SAFETY: as in `borrow`.
+        (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
@@ -219,16 +218,36 @@ impl Drop for Fd {
 pub struct OwnFd {
     fd: ManuallyDrop<OwnedFd>,
     is: Entry,
+    seen: Seen,
 }
 
 impl From<OwnedFd> for OwnFd {
     fn from(fd: OwnedFd) -> Self {
-        let is = Entry::of(fd.as_raw_fd());
-        OwnFd { fd: ManuallyDrop::new(fd), is }
+        Self::numbered(fd, false)
     }
 }
 
 impl OwnFd {
+    /// A descriptor that the program never sees. The library uses it often, so it gets another
+    /// number: see [`set_aside`].
+    #[must_use]
+    pub fn aside(fd: OwnedFd) -> Self {
+        let (fd, is_aside) = set_aside(fd.into_raw_fd());
+        // SAFETY: the number is new, or the one that was given up above.
+        Self::numbered(unsafe { OwnedFd::from_raw_fd(fd) }, is_aside)
+    }
+
+    fn numbered(fd: OwnedFd, is_aside: bool) -> Self {
+        let is = Entry::of(fd.as_raw_fd());
+        OwnFd { fd: ManuallyDrop::new(fd), is, seen: Seen::new(is_aside) }
+    }
+
+    /// The same as [`OwnFd::get`], for what is done with each event: see [`Seen`].
+    #[must_use]
+    pub fn get_lately(&self) -> Option<BorrowedFd<'_>> {
+        self.seen.is_recent(|| self.is.own().is_some()).then(|| self.fd.as_fd())
+    }
+
     /// The descriptor, unless the program has closed it. One system call.
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
@@ -276,6 +295,65 @@ impl Drop for OwnFd {
     }
 }
 
+/// The lowest number of a descriptor that is set aside, at most.
+const ASIDE: u64 = 4096;
+
+/// Gives a descriptor a high number, if the limit of the process leaves room for one. Answers the
+/// number, and whether it is high.
+///
+/// A program that closes all descriptors gets the lowest numbers for its next files. So it does not
+/// get the numbers of the library, unless it opens hundreds of files. A call of the library with
+/// such a number then fails with EBADF, and touches no file of the program's.
+fn set_aside(fd: RawFd) -> (RawFd, bool) {
+    let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+    // SAFETY: the kernel writes the structure, of which all zeroes is a value too.
+    let limit = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr());
+        limit.assume_init().rlim_cur
+    };
+    let first = (limit / 4).saturating_mul(3).min(ASIDE) as RawFd;
+    if fd >= first {
+        return (fd, first > 0);
+    }
+    // SAFETY: plain integers; the caller gave the old number up.
+    let high = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, first) };
+    if high < 0 {
+        return (fd, false);
+    }
+    close(fd);
+    (high, true)
+}
+
+/// When a descriptor was last seen to be the library's.
+///
+/// A descriptor that is [set aside](set_aside) is looked at once a tick of the kernel (4 ms at
+/// most), by one system call. The tick itself is read without one. A descriptor with a low number
+/// is looked at before each use.
+#[derive(Debug)]
+struct Seen {
+    is_aside: bool,
+    tick: AtomicU64,
+}
+
+impl Seen {
+    fn new(is_aside: bool) -> Self {
+        Seen { is_aside, tick: AtomicU64::new(0) }
+    }
+
+    /// Is it the library's? `look` asks the kernel.
+    fn is_recent(&self, look: impl FnOnce() -> bool) -> bool {
+        let now = tick();
+        if self.is_aside && self.tick.load(Ordering::Relaxed) == now {
+            return true;
+        }
+        let found = look();
+        if found {
+            self.tick.store(now, Ordering::Relaxed);
+        }
+        found
+    }
+}
+
 /// The kernel's tick, in nanoseconds; never 0.
 fn tick() -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::zeroed();
@@ -307,7 +385,6 @@ pub(super) fn close(fd: RawFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::IntoRawFd;
 
     /// Descriptors that come and go in two threads are closed, each by its owner: entries are used
     /// again at once.
@@ -332,6 +409,38 @@ mod tests {
             (0..3).for_each(|_| _ = scope.spawn(rounds));
         });
         assert!(!table.has_lost_one());
+    }
+
+    /// A program that closes all descriptors does not get a number of ours for its next files.
+    #[test]
+    fn a_number_set_aside_is_not_the_next_one() {
+        let (_, writer) = nix::unistd::pipe().unwrap();
+        let low = writer.as_raw_fd();
+        let own = OwnFd::aside(writer);
+        assert!(own.number() >= 256, "{} of a limit of 1024 at least", own.number());
+        assert!(own.get_lately().is_some() && own.seen.is_aside);
+        let table = FdTable::new();
+        let (_, other) = nix::unistd::pipe().unwrap();
+        let fd = table.register(other.into_raw_fd()).unwrap();
+        assert!(fd.raw() >= 256 && fd.raw() != own.number());
+        // The program's files get numbers from the lowest on.
+        let next = nix::unistd::dup(std::io::stdin()).unwrap();
+        assert!(next.as_raw_fd() < 256, "{low} was free again");
+    }
+
+    /// Without room for high numbers each use is looked at.
+    #[test]
+    fn a_low_number_is_looked_at_each_time() {
+        let low = Seen::new(false);
+        let mut looks = 0;
+        (0..10).for_each(|_| {
+            assert!(low.is_recent(|| {
+                looks += 1;
+                true
+            }))
+        });
+        assert_eq!(looks, 10);
+        assert!(!Seen::new(true).is_recent(|| false), "a high one is looked at first");
     }
 
     /// What the program has put under a number of ours is neither used nor closed.
@@ -359,8 +468,8 @@ mod tests {
         let table = FdTable::new();
         let (_, ours) = nix::unistd::pipe().unwrap();
         let (theirs, writer) = nix::unistd::pipe().unwrap();
-        let number = ours.into_raw_fd();
-        let fd = table.register(number).unwrap();
+        let fd = table.register(ours.into_raw_fd()).unwrap();
+        let number = fd.raw();
         assert!(!table.has_lost_one());
         // SAFETY: the number is the table's, which does not notice.
         let mut taken = unsafe { OwnedFd::from_raw_fd(number) };

@@ -217,7 +217,7 @@ pub(crate) fn take_bytes(fd: &Fd) -> Option<usize> {
     let n = unsafe {
         libc::syscall(
             libc::SYS_recvfrom,
-            fd.own(),
+            fd.own_lately(),
             at,
             len,
             libc::MSG_DONTWAIT,
