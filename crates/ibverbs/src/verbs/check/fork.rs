@@ -1,7 +1,7 @@
 //! Forks of a process that is checked.
 //!
-//! Nothing here allocates or frees: allocators have handlers of forks, too, and may hold their locks
-//! meanwhile. A fork is noted in fixed fields, and told with the next reports of the parent.
+//! Nothing here allocates or frees: allocators have handlers of forks, too, and may hold their
+//! locks meanwhile. A fork is noted in fixed fields, and told with the next reports of the parent.
 use super::report::{Stack, stack};
 use super::{Check, Known, check};
 use adverb_check::{Ledger, Report, Shared};
@@ -121,8 +121,8 @@ fn range_of(line: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// Calls `each` with the lines of a file: of each the first [`LINE`] bytes, as far as they are text.
-/// The buffers are small, as a thread that forks may have a small stack.
+/// Calls `each` with the lines of a file: of each the first [`LINE`] bytes, as far as they are
+/// text. The buffers are small, as a thread that forks may have a small stack.
 fn for_each_line(mut file: impl Read, mut each: impl FnMut(&str)) {
     let (mut read, mut line, mut len) = ([0_u8; 1024], [0_u8; LINE], 0);
     loop {
