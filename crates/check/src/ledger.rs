@@ -3,7 +3,7 @@ use crate::edges::{Descriptor, Edges, Left, Reads};
 use crate::events::Events;
 use crate::objects::Objects;
 use crate::queues::{Qp, Request};
-use crate::regions::{Region, Regions};
+use crate::regions::{Region, Regions, Shared};
 use crate::report::{Reporter, count};
 use crate::values::{Completed, Piece, QueuePair};
 use crate::{Code, Kind, Made, Place, Report, Source};
@@ -309,21 +309,34 @@ impl Ledger {
         self.regions.remove(lkey);
     }
 
-    /// The process is about to fork; `shared` says whether the child will have pages of a region.
-    pub fn forking(&mut self, shared: impl Fn(u64, u64) -> bool, place: Place) {
-        let with_child =
-            |r: &&Region| r.length > 0 && r.memory.is_some_and(|memory| shared(memory, r.length));
-        let mut all: Vec<_> = self.regions.all().filter(with_child).collect();
-        all.sort_by_key(|region| region.lkey);
-        let Some(first) = all.first() else { return };
-        let places = [("fork", place), ("registered", first.place)];
+    /// The process is about to fork, and the child gets copies of these bytes. Called for each
+    /// mapping, in the order of addresses. Allocates nothing.
+    pub fn share(&self, shared: &mut Shared, start: u64, end: u64) {
+        for region in self.regions.all() {
+            let Some(at) = region.memory.filter(|at| start < at + region.length && *at < end) else {
+                continue;
+            };
+            // A region that begins below the end of the last mapping was counted there.
+            if region.length > 0 && at >= shared.end {
+                shared.regions += 1;
+                let first = shared.first.filter(|(lkey, _)| *lkey < region.lkey);
+                shared.first = first.or(Some((region.lkey, region.place)));
+            }
+        }
+        shared.end = end;
+    }
+
+    /// The process forked there, and the child shared this.
+    pub fn forked(&mut self, shared: Shared, place: Place) {
+        let Shared { regions, first: Some((_, registered)), .. } = shared else { return };
+        let places = [("fork", place), ("registered", registered)];
         self.reporter.say(Code::RegisteredMemoryForked, &places, || {
             format!(
                 "the process forks while {} it registered {} shared with the child: whoever writes first afterwards gets \
                  another page, and a NIC keeps the old one; call ibv_fork_init before anything is registered, or keep the memory \
                  out of the child by madvise(MADV_DONTFORK)",
-                count(all.len(), "region"),
-                if all.len() == 1 { "is" } else { "are" }
+                count(regions, "region"),
+                if regions == 1 { "is" } else { "are" }
             )
         });
     }

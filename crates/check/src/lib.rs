@@ -28,7 +28,7 @@ pub use events::Source;
 pub use ledger::Ledger;
 pub use objects::{Kind, Made};
 pub use queues::Request;
-pub use regions::Region;
+pub use regions::{Region, Shared};
 pub use report::{Place, Report};
 pub use suppress::{Bad, Suppressions};
 pub use told::Told;

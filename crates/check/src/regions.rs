@@ -26,6 +26,24 @@ impl Region {
     }
 }
 
+/// The registered regions that the child of a fork shares. Of a fixed size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    pub(crate) regions: usize,
+    /// The lowest local key, and the call that registered its region.
+    pub(crate) first: Option<(u32, Place)>,
+    /// The end of the last mapping.
+    pub(crate) end: u64,
+}
+
+impl Shared {
+    /// Is there any?
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.regions > 0
+    }
+}
+
 /// The regions by key.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {

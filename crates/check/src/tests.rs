@@ -292,10 +292,19 @@ fn memory_that_the_device_writes_is_not_compared() {
 #[test]
 fn a_fork_shares_what_is_not_kept_from_the_child() {
     let mut l = ledger(8, 64);
-    l.forking(|_, _| false, 60);
-    assert_eq!(codes(&mut l), []);
-    l.forking(|at, len| (at, len) == (0x1000, 0x1000), 60);
-    assert_eq!(codes(&mut l), [Code::RegisteredMemoryForked]);
+    let fork = |l: &mut Ledger, copied: &[(u64, u64)]| {
+        let mut shared = Shared::default();
+        copied.iter().for_each(|(start, end)| l.share(&mut shared, *start, *end));
+        l.forked(shared, 60);
+        l.reports()
+    };
+    assert_eq!(fork(&mut l, &[]), []);
+    assert_eq!(fork(&mut l, &[(0, 0x1000), (0x2000, 0x3000)]), []);
+    // In two mappings of the three a region is counted once.
+    let reports = fork(&mut l, &[(0, 0x1000), (0x1000, 0x1800), (0x1800, 0x3000)]);
+    assert_eq!(reports[0].code, Code::RegisteredMemoryForked);
+    assert!(reports[0].text.contains("while 1 region it registered is shared"), "{}", reports[0].text);
+    assert_eq!(reports.len(), 1);
 }
 
 /// CHK-6: the code 0 is the longest time.

@@ -16,9 +16,35 @@ use adverb_foreign::{Verdict, require};
 /// A fork that waits for the allocator, which its thread is inside of, takes for ever.
 const LIMIT: Duration = Duration::from_secs(60);
 const CASES: [&str; 5] = ["every_way", "spawned", "on_a_block", "in_a_handler", "refused"];
+/// A checked program's blocks are not shared, so no fork of such a program is refused.
+const CHECKED: [&str; 4] = ["every_way", "spawned", "on_a_block", "in_a_handler"];
+/// The check's report of the function `fork`, the only way to fork that calls handlers.
+const REPORT: &str =
+    "check: registered-memory-forked: the process forks while 1 region it registered is shared";
 
 fn main() -> ExitCode {
-    run("forks", CASES.map(|name| case(name, move || one(name))).into())
+    let plain = CASES.map(|name| case(name, move || one(name)));
+    let checked = CHECKED.map(|name| case(format!("check/{name}"), move || checked(name)));
+    run("forks", plain.into_iter().chain(checked).collect())
+}
+
+/// Under `adverb run --check` the same holds, and the report comes after the fork, from the parent.
+fn checked(name: &str) -> Verdict {
+    let lo = loopback()?;
+    let out = Program::new(program()?.display().to_string(), &[name])
+        .flag("--check")
+        .env("RIG_DEV", lo.dev)
+        .env("RIG_GID", lo.gid)
+        .run(LIMIT)?;
+    out.require_ok()?;
+    require!(out.text.contains(&format!("ok {name}")), "{}", out.describe());
+    let reports = out.text.matches(REPORT).count();
+    require!(reports == usize::from(name == "every_way"), "{reports} reports: {}", out.describe());
+    let named = out.text.lines().filter(|l| l.contains(REPORT)).all(|l| {
+        l.contains(" in by_fork, forks.c:") && l.contains(" from ") && l.contains("in touch_blocks, forks.c:")
+    });
+    require!(named, "{}", out.describe());
+    Ok(())
 }
 
 fn one(name: &str) -> Verdict {

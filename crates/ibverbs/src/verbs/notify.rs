@@ -3,7 +3,7 @@ use crate::abi::*;
 use crate::handles::hot;
 use adverb_device::ArmSite;
 use adverb_device::engine::cq::arm::ArmKind;
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 
 /// Slot `req_notify_cq`: hands its return address on, which is the place in the program that arms,
 /// so that the report of a lost wake-up can name it (EXT-4).
@@ -70,14 +70,24 @@ fn describe(address: usize, whole: bool) -> String {
 
 /// The file that an address was loaded from, and the offset in it.
 pub fn module_of(address: usize) -> String {
+    match file_of(address) {
+        Some((file, base)) => format!("{}+{:#x}", file.to_string_lossy(), address.wrapping_sub(base)),
+        None => format!("{address:#x}"),
+    }
+}
+
+/// The name of the file that an address was loaded from, and where the file begins in memory.
+/// Allocates nothing.
+pub fn file_of(address: usize) -> Option<(&'static CStr, usize)> {
     // SAFETY: all zeros are a valid value of the struct, which the call fills.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: any address may be asked about; the struct is ours.
     if unsafe { libc::dladdr(address as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return format!("{address:#x}");
+        return None;
     }
     // SAFETY: the loader's own string, which lives as long as the module.
-    let path = unsafe { core::ffi::CStr::from_ptr(info.dli_fname) }.to_string_lossy();
-    let file = path.rsplit('/').next().unwrap_or(&path);
-    format!("{file}+{:#x}", address.wrapping_sub(info.dli_fbase as usize))
+    let path = unsafe { CStr::from_ptr(info.dli_fname) };
+    let bytes = path.to_bytes_with_nul();
+    let name = bytes.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+    Some((CStr::from_bytes_with_nul(&bytes[name..]).unwrap_or(path), info.dli_fbase as usize))
 }

@@ -4,19 +4,23 @@
 //! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
 //! these look at one word. The calls of the data path are in [`super::checked`].
 mod edge;
+mod fork;
 mod objects;
 mod process;
 mod report;
 
 pub use edge::looked;
+pub use fork::asked_for_fork;
 pub use objects::*;
-pub use process::{asked_for_fork, at_end, finish};
+pub use process::{at_end, finish};
 pub use report::place;
 
 use crate::abi::{ibv_cq_ex, ibv_qp_ex};
 use crate::verbs::failure;
-use adverb_check::{Ledger, Suppressions};
+use adverb_check::{Ledger, Report, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
+use fork::Forks;
+use report::{Stack, stack};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
@@ -34,9 +38,31 @@ pub const REPORTS: &str = "ADVERB_CHECK_REPORTS";
 /// Locks under which a queue pair is posted to, so that the ledger has requests in their order.
 const LOCKS: usize = 64;
 
+/// What the check knows of the process.
+struct Known {
+    /// None until the first call that the check sees.
+    ledger: Option<Ledger>,
+    forks: Forks,
+}
+
+impl Known {
+    /// The child of a fork begins with this, which is written without an allocation.
+    const NOTHING: Known = Known { ledger: None, forks: Forks::NONE };
+
+    /// Calls `f`, and answers the reports that follow, those of earlier forks first. A fork's
+    /// report has the stack of the fork.
+    fn reports<R>(&mut self, f: impl FnOnce(&mut Ledger) -> R) -> (R, Vec<(Report, Option<Stack>)>) {
+        let ledger = self.ledger.get_or_insert_default();
+        let mut all = self.forks.take(ledger);
+        let result = f(ledger);
+        all.extend(ledger.reports().into_iter().map(|report| (report, None)));
+        (result, all)
+    }
+}
+
 /// What a process that is checked has.
 pub struct Check {
-    ledger: Mutex<Ledger>,
+    known: Mutex<Known>,
     posting: [Mutex<()>; LOCKS],
     suppressions: Suppressions,
     reports: Option<PathBuf>,
@@ -108,7 +134,7 @@ impl Check {
             )
         });
         Check {
-            ledger: Mutex::default(),
+            known: Mutex::new(Known::NOTHING),
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
             reports: adverb_link::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
@@ -127,11 +153,14 @@ impl Check {
 
     /// Tells the ledger something, and the log what follows.
     pub(super) fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
-        let mut ledger = self.ledger.lock();
-        let result = f(&mut ledger);
-        let reports = ledger.reports();
-        drop(ledger);
-        reports.iter().for_each(|report| self.report(report));
+        let (result, reports) = self.known.lock().reports(f);
+        self.report_all(&reports);
         result
+    }
+
+    fn report_all(&self, reports: &[(Report, Option<Stack>)]) {
+        for (report, of) in reports {
+            self.report(report, &of.unwrap_or_else(stack));
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Where the program's calls come from, and reports in words.
 use super::Check;
-use crate::verbs::notify::{module_of, name_code, name_code_with_path};
+use crate::verbs::notify::{file_of, name_code, name_code_with_path};
 use adverb_check::{Place, Report, Told};
 use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 /// Modules of the device and of the C library: the place that matters is behind them.
@@ -15,29 +16,53 @@ const CALLERS: usize = 2;
 const DEPTH: usize = 12;
 
 fn is_ours(address: Place) -> bool {
-    let module = module_of(address);
-    OURS.iter().any(|ours| module.starts_with(ours))
+    let file = file_of(address).map_or(&[][..], |(file, _)| file.to_bytes());
+    OURS.iter().any(|ours| file.starts_with(ours.as_bytes()))
 }
 
-/// The calls of the program that led here, the last one first.
-fn stack() -> Vec<Place> {
-    let mut all = Vec::with_capacity(DEPTH);
-    backtrace::trace(|frame| {
+/// The calls of the program that led to a point, the last one first. Of a fixed size, as a fork
+/// allocates nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Stack {
+    calls: [Place; DEPTH],
+    len: usize,
+}
+
+impl Deref for Stack {
+    type Target = [Place];
+
+    fn deref(&self) -> &[Place] {
+        &self.calls[..self.len]
+    }
+}
+
+impl Stack {
+    /// The call of the program; 0 is not known.
+    pub fn place(&self) -> Place {
+        self.first().copied().unwrap_or(0)
+    }
+}
+
+/// The calls of the program that led here.
+pub(super) fn stack() -> Stack {
+    let mut all = Stack { calls: [0; DEPTH], len: 0 };
+    let each = |frame: &backtrace::Frame| {
         let address = (frame.ip() as usize).wrapping_sub(1);
-        if !all.is_empty() || !is_ours(address) {
-            all.push(address);
+        if all.len > 0 || !is_ours(address) {
+            all.calls[all.len] = address;
+            all.len += 1;
         }
-        all.len() < DEPTH
-    });
+        all.len < DEPTH
+    };
+    // SAFETY: the unwinder of this system may be used by several threads at once. The lock of
+    // `backtrace::trace` would stay taken in the child of a fork, and has a thread-local word.
+    unsafe { backtrace::trace_unsynchronized(each) };
     all
 }
 
 /// The call of the program that led here, and its callers as far as reports name them.
 pub(super) fn callers() -> Vec<Place> {
-    let mut all = stack();
-    all.truncate(1 + CALLERS);
-    all.retain(|address| !is_ours(*address));
-    all
+    stack().iter().take(1 + CALLERS).copied().filter(|address| !is_ours(*address)).collect()
 }
 
 /// The call of the program that led here, and a number of the calls that led there.
@@ -45,7 +70,7 @@ pub fn way() -> (Place, u64) {
     let stack = stack();
     let mut hash = DefaultHasher::new();
     stack.iter().for_each(|address| hash.write_usize(*address));
-    (stack.first().copied().unwrap_or(0), hash.finish())
+    (stack.place(), hash.finish())
 }
 
 /// The call of the program that led here.
@@ -55,10 +80,9 @@ pub fn place() -> Place {
 }
 
 impl Check {
-    /// Says it, unless it is suppressed.
-    pub(super) fn report(&self, report: &Report) {
-        let stack = stack();
-        // Of the call that the report is made in its callers are known.
+    /// Says it, unless it is suppressed. `stack` led to the call that the report is of.
+    pub(super) fn report(&self, report: &Report, stack: &Stack) {
+        // Of that call its callers are known.
         let callers = |at: Place| {
             let of = stack.split_first().filter(|(first, _)| **first == at);
             of.into_iter().flat_map(|(_, rest)| rest.iter().take(CALLERS).copied())

@@ -1,0 +1,145 @@
+//! Forks of a process that is checked.
+//!
+//! Nothing here allocates or frees: allocators have handlers of forks, too, and may hold their
+//! locks meanwhile. A fork is noted in fixed fields, and told with the next reports of the parent.
+use super::report::{Stack, stack};
+use super::{Check, Known, check};
+use adverb_check::{Ledger, Report, Shared};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The program cares for what its children share.
+static FORK_SAFE: AtomicBool = AtomicBool::new(false);
+/// So many places that fork are noted. A place that finds no room is noted at its next fork.
+const PLACES: usize = 16;
+/// Bytes of a line of the kernel's that matter: the range or the flags of a mapping.
+const LINE: usize = 256;
+
+/// The program asked for protection of its memory at forks.
+pub fn asked_for_fork() {
+    FORK_SAFE.store(true, Ordering::Relaxed);
+}
+
+/// Forks that were not told yet, one for each place, the first ones first.
+pub(super) struct Forks([Option<(Shared, Stack)>; PLACES]);
+
+impl Forks {
+    pub const NONE: Forks = Forks([None; PLACES]);
+
+    /// Notes a fork, unless one of the same place waits. Allocates nothing.
+    fn note(&mut self, shared: Shared, stack: Stack) {
+        let same = |(_, other): &(Shared, Stack)| other.place() == stack.place();
+        if let Some(slot) = self.0.iter_mut().find(|slot| slot.as_ref().is_none_or(same)) {
+            slot.get_or_insert((shared, stack));
+        }
+    }
+
+    /// Tells the ledger of the forks: the reports that follow, each with the stack of its fork.
+    pub fn take(&mut self, ledger: &mut Ledger) -> Vec<(Report, Option<Stack>)> {
+        let mut all = Vec::new();
+        for (shared, stack) in self.0.iter_mut().map_while(Option::take) {
+            ledger.forked(shared, stack.place());
+            all.extend(ledger.reports().into_iter().map(|report| (report, Some(stack))));
+        }
+        all
+    }
+}
+
+pub(super) unsafe extern "C" fn before() {
+    let Some(check) = check() else { return };
+    check.posting.iter().for_each(|lock| core::mem::forget(lock.lock()));
+    let mut known = check.known.lock();
+    if !FORK_SAFE.load(Ordering::Relaxed) {
+        let Known { ledger, forks } = &mut *known;
+        let mut shared = Shared::default();
+        if let Some(ledger) = ledger {
+            for_each_copied(|start, end| ledger.share(&mut shared, start, end));
+        }
+        if shared.any() {
+            forks.note(shared, stack());
+        }
+    }
+    core::mem::forget(known);
+}
+
+pub(super) unsafe extern "C" fn after_in_parent() {
+    if let Some(check) = check() {
+        // SAFETY: locked before the fork, by this thread.
+        unsafe { check.unlock() };
+    }
+}
+
+pub(super) unsafe extern "C" fn after_in_child() {
+    if let Some(check) = check() {
+        // SAFETY: locked before the fork, by this thread, which is the only one.
+        unsafe {
+            // The parent's ledger is not the child's. The ledger is left as it is: its destructors
+            // may need locks of the parent's other threads.
+            check.known.data_ptr().write(Known::NOTHING);
+            check.unlock();
+        }
+        check.told.store(0, Ordering::Relaxed);
+        // Only this thread is in the child.
+        check.watches.store(false, Ordering::Relaxed);
+        // SAFETY: asks.
+        check.process.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    }
+}
+
+impl Check {
+    /// # Safety
+    /// All are locked, by this thread.
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.known.force_unlock();
+            self.posting.iter().for_each(|lock| lock.force_unlock());
+        }
+    }
+}
+
+/// Calls `each` with the mappings that a child gets copies of, on write, in the order of addresses.
+fn for_each_copied(mut each: impl FnMut(u64, u64)) {
+    let Ok(file) = File::open("/proc/self/smaps") else { return };
+    let mut range = None;
+    for_each_line(file, |line| {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            // Neither shared nor kept from children.
+            let copied = !flags.split_whitespace().any(|flag| flag == "sh" || flag == "dc");
+            if let Some((start, end)) = range.take().filter(|_| copied) {
+                each(start, end);
+            }
+        } else if let Some(found) = range_of(line) {
+            range = Some(found);
+        }
+    });
+}
+
+fn range_of(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+/// Calls `each` with the lines of a file: of each the first [`LINE`] bytes, as far as they are
+/// text. The buffers are small, as a thread that forks may have a small stack.
+fn for_each_line(mut file: impl Read, mut each: impl FnMut(&str)) {
+    let (mut read, mut line, mut len) = ([0_u8; 1024], [0_u8; LINE], 0);
+    loop {
+        let n = match file.read(&mut read) {
+            Ok(0) => return,
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        for byte in &read[..n] {
+            if *byte == b'\n' {
+                each(line[..len].utf8_chunks().next().map_or("", |text| text.valid()));
+                len = 0;
+            } else if let Some(place) = line.get_mut(len) {
+                *place = *byte;
+                len += 1;
+            }
+        }
+    }
+}
