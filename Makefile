@@ -196,6 +196,6 @@ causes: ## docs/causes.md from the list in the source
 	$(CARGO) run --quiet --package adverb-cli -- explain --page >$(TARGET_DIR)/causes.md
 	mv $(TARGET_DIR)/causes.md docs/causes.md
 
-goodput: ## goodput over loss and round trip in the simulator: crates/sim/tests/goodput.md
+goodput: ## goodput over loss and round trip in the simulator: tests/sim/tests/goodput.md
 	$(CARGO) run --quiet --profile sim --package adverb-sim -- --goodput 4 >$(TARGET_DIR)/goodput.md
-	mv $(TARGET_DIR)/goodput.md crates/sim/tests/goodput.md
+	mv $(TARGET_DIR)/goodput.md tests/sim/tests/goodput.md

@@ -3,7 +3,7 @@
  * breaks because a request fails in line.
  *
  *     make
- *     cc -o ndk_deferred examples/c/ndk_deferred.c -I crates/ndkpi/include -L target/release -lndkpi
+ *     cc -o ndk_deferred examples/c/ndk_deferred.c -I crates/ndkpi/ndkpi/include -L target/release -lndkpi
  *     LD_LIBRARY_PATH=target/release ./ndk_deferred
  */
 #include <adverb_ndk.h>

@@ -3,7 +3,7 @@ use adverb_device::catalogue;
 
 #[test]
 fn the_page_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/causes.md");
     let there = std::fs::read_to_string(path).unwrap_or_default();
     assert!(there == page::page(), "docs/causes.md is not what the catalogue says: run `make causes`");
 }

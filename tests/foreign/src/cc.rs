@@ -54,7 +54,7 @@ pub fn compile_with(cc: &str, flags: &[&str], source: &Path, name: &str) -> Resu
         .arg(&fresh)
         .arg(source)
         .arg("-I")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../ibverbs/include"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/faces/ibverbs/include"))
         .args(["-libverbs", "-ldl"])
         .output()
         .map_err(|e| format!("{cc}: {e}: run scripts/test-deps"))?;

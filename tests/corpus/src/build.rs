@@ -33,7 +33,7 @@ pub fn wrong(mistake: &Mistake) -> Result<PathBuf, String> {
 }
 
 fn compile(program: &str, name: &str, defines: &[&str]) -> Result<PathBuf, String> {
-    // The helpers of crates/foreign, rig.h, which corpus.h builds on.
+    // The helpers of tests/foreign, rig.h, which corpus.h builds on.
     let include = format!("-I{}", source_dir().display());
     let mut flags = vec!["-O2", include.as_str()];
     flags.extend(defines);

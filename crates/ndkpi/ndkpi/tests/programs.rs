@@ -26,7 +26,7 @@ fn def_7_def_8_deferred_chains() {
 /// The example in the tree does what its output says (DEF-7).
 #[test]
 fn def_7_the_example() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c/ndk_deferred.c");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/c/ndk_deferred.c");
     let said = run(&build("ndk_deferred", &[file]), &[]);
     let results: Vec<&str> = said.lines().filter(|l| l.contains("completion")).map(str::trim).collect();
     let good = |of: &str| format!("completion of the {of}: STATUS_SUCCESS");
