@@ -134,7 +134,7 @@ pub fn datagram(data: &[u8]) {
         let slot = slot_of_qpn(packet.dest_qpn());
         assert!(slot.is_none_or(|slot| link.owns(slot)), "{packet:?}");
         // A packet that was held may have come to the other address.
-        assert!(packet.dst == dst && !packet.handed_on || flags & 1 != 0, "{packet:?}");
+        assert!(packet.dst == dst && !packet.proof.is_handed_on() || flags & 1 != 0, "{packet:?}");
     });
     assert_eq!(given, got);
     if flags & 1 == 0 {
@@ -170,7 +170,7 @@ pub fn hand_over(data: &[u8]) {
     let mut given = 0;
     let got = end.fed.message(&bytes, &mut |packet| {
         given += 1;
-        assert!(packet.bytes.len() >= 12 && packet.handed_on, "{packet:?}");
+        assert!(packet.bytes.len() >= 12 && packet.proof.is_handed_on(), "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
         let shared = match packet.dest_qpn() {
             MAD_QPN => true,

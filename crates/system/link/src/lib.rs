@@ -87,7 +87,7 @@ pub use interfaces::{InterfaceNews, interface_mtus};
 pub use message::{Greeting, Hello, MAX_FRAME};
 pub use neighbour::{ask_neighbour, neighbour_is_known};
 pub use owner::users_can_be_told_apart;
-pub use packet::{OwnedPacket, RxPacket};
+pub use packet::{OwnedPacket, Proof, RxPacket};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
     MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,

@@ -24,17 +24,43 @@ pub struct RxPacket<'a> {
     pub traffic_class: u8,
     /// TTL or hop limit as received.
     pub hop_limit: u8,
-    /// Whether it came from another process of this user: its sender, or one that received it and
-    /// passed it on.
-    pub handed_on: bool,
-    /// Whether that process was its sender, so that it was never on a network.
-    pub direct: bool,
-    /// Whether its source is an address of this machine at which this process has no socket, so
-    /// that any user may have sent it. Only packets for queue pair 1 are handed out then: for a
-    /// process that can tell.
-    pub unproven: bool,
+    /// What vouches for its source.
+    pub proof: Proof,
     /// BTH through the pad bytes, without the ICRC; at least 12 bytes.
     pub bytes: &'a [u8],
+}
+
+/// What vouches for the source of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The packet came over UDP. Its source is another host, or the port at an address of this
+    /// machine where this process has a socket, so that only this user can have sent it.
+    Wire,
+    /// The packet came over UDP. Its source is an address of this machine at which this process has
+    /// no socket: any user may have sent it. Only packets for queue pair 1 are handed out, for a
+    /// process that can tell.
+    Unproven,
+    /// Another process of this user received the packet and passed it on.
+    Relayed,
+    /// As [`Proof::Relayed`], of a packet that is [`Proof::Unproven`] in both processes.
+    RelayedUnproven,
+    /// A process of this user sent the packet over a connection to this one. It was never on a
+    /// network.
+    Process,
+}
+
+impl Proof {
+    /// Another process of this user gave it to this one: its sender, or one that received it.
+    #[must_use]
+    pub fn is_handed_on(self) -> bool {
+        matches!(self, Proof::Relayed | Proof::RelayedUnproven | Proof::Process)
+    }
+
+    /// Any user of this machine may have sent it.
+    #[must_use]
+    pub fn is_missing(self) -> bool {
+        matches!(self, Proof::Unproven | Proof::RelayedUnproven)
+    }
 }
 
 impl RxPacket<'_> {
@@ -74,9 +100,7 @@ impl Envelope {
 pub struct OwnedPacket {
     envelope: Envelope,
     local: Option<AddrIndex>,
-    handed_on: bool,
-    direct: bool,
-    unproven: bool,
+    proof: Proof,
     bytes: Vec<u8>,
 }
 
@@ -87,9 +111,7 @@ impl OwnedPacket {
         OwnedPacket {
             envelope: Envelope::of(packet),
             local: packet.local,
-            handed_on: packet.handed_on,
-            direct: packet.direct,
-            unproven: packet.unproven,
+            proof: packet.proof,
             bytes: packet.bytes.to_vec(),
         }
     }
@@ -103,9 +125,7 @@ impl OwnedPacket {
             local: self.local,
             traffic_class: self.envelope.traffic_class,
             hop_limit: self.envelope.hop_limit,
-            handed_on: self.handed_on,
-            direct: self.direct,
-            unproven: self.unproven,
+            proof: self.proof,
             bytes: &self.bytes,
         }
     }

@@ -15,7 +15,7 @@ use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
 use crate::message::{self, Greeting, MAX_MESSAGE, Message};
 use crate::own_addresses::Origin;
-use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, RxPacket, Sink, dest_qpn};
+use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;
 use crate::sys::{self, Received};
@@ -195,9 +195,7 @@ impl UdpLink {
             local: Some(socket.index),
             traffic_class: meta.traffic_class,
             hop_limit: meta.hop_limit,
-            handed_on: false,
-            direct: false,
-            unproven: origin == Origin::Unproven,
+            proof: if origin == Origin::Unproven { Proof::Unproven } else { Proof::Wire },
             bytes: &[],
         };
         if bytes.is_empty() {
@@ -318,9 +316,13 @@ impl UdpLink {
         };
         let local =
             sockets.addresses.iter().flatten().find(|s| s.local.ip() == envelope.dst).map(|s| s.index);
-        let unproven = !direct && self.origin_of(sockets, envelope.src) != Origin::Good;
+        let proof = match direct {
+            true => Proof::Process,
+            false if self.origin_of(sockets, envelope.src) == Origin::Good => Proof::Relayed,
+            false => Proof::RelayedUnproven,
+        };
         let is_mad = |packet: &[u8]| packet.len() >= BTH_LEN && dest_qpn(packet) == MAD_QPN;
-        if unproven && !message::packets(packets).flatten().all(is_mad) {
+        if proof.is_missing() && !message::packets(packets).flatten().all(is_mad) {
             // Who received it had no socket at its source, nor has this process.
             self.drop_local(envelope.src, message::packets(packets).count() as u64);
             return 0;
@@ -347,9 +349,7 @@ impl UdpLink {
                 local,
                 traffic_class: envelope.traffic_class,
                 hop_limit: envelope.hop_limit,
-                handed_on: true,
-                direct,
-                unproven,
+                proof,
                 bytes,
             };
             let given = self.admit(packet, 0, sink);

@@ -13,7 +13,7 @@ use crate::LinkError;
 use crate::connection::{SERVICE, Untold};
 use crate::message;
 use crate::owner;
-use crate::packet::{Envelope, RxPacket};
+use crate::packet::{Envelope, Proof, RxPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
 use crate::sys::{self, Fd, RawAddr};
@@ -238,16 +238,14 @@ impl UdpLink {
             local: None,
             traffic_class: route.traffic_class,
             hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
-            handed_on: true,
-            direct: true,
-            unproven: false,
+            proof: Proof::Process,
             bytes,
         })
     }
 }
 
 fn message_of(packet: &RxPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = message::packets_header(&Envelope::of(packet), packet.direct);
+    let header = message::packets_header(&Envelope::of(packet), packet.proof == Proof::Process);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

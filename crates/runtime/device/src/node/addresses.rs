@@ -8,6 +8,7 @@ use super::{Node, quiet_from_link};
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
 use adverb_link::{AddrIndex, Detection, InterfaceNews, LinkError, unusable_addresses};
+use adverb_sync::Mutex;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::IpAddr;
@@ -18,42 +19,57 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The kernel is asked anew after this time, if it does not tell of a change before.
 const PACE: u16 = 100;
 
-impl Node {
+/// Addresses opened so far, each with its interface if it is a link-local one.
+#[derive(Default)]
+pub(crate) struct Addresses(Mutex<Vec<(IpAddr, u32, AddrIndex)>>);
+
+impl Addresses {
+    /// The interface of an address that is open.
+    pub(super) fn scope_of(&self, ip: IpAddr) -> Option<u32> {
+        self.0.lock().iter().find(|(of, ..)| *of == ip).map(|(_, scope, _)| *scope)
+    }
+
     /// Opens port 4791 at a local address (once), so that packets for it arrive here.
-    pub(crate) fn open_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        self.open_address_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    pub(crate) fn open(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        self.open_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
     }
 
     /// The same; what goes wrong is the caller's to say.
-    pub(crate) fn open_address_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
-        self.try_open_address(ip, scope_id)?.map_err(quiet_from_link)
+    pub(crate) fn open_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
+        self.try_open(node, ip, scope_id)?.map_err(quiet_from_link)
     }
 
     /// The same where the address can be used. `None` while IPv6 duplicate address detection is
     /// under way for the address: it is opened when the kernel tells of its end.
-    pub(crate) fn open_address_if_usable(
+    pub(crate) fn open_if_usable(
         &self,
+        node: &Node,
         ip: IpAddr,
         scope_id: u32,
     ) -> Result<Option<AddrIndex>, Error> {
-        match self.try_open_address(ip, scope_id)? {
+        match self.try_open(node, ip, scope_id)? {
             Ok(index) => Ok(Some(index)),
             Err(LinkError::Tentative { .. }) => Ok(None),
             Err(e) => Err(quiet_from_link(e)),
         }
     }
 
-    fn try_open_address(&self, ip: IpAddr, scope_id: u32) -> Result<Result<AddrIndex, LinkError>, Error> {
-        if !self.mads.has_handler()
-            && let Err(e) = self.qps.before_first(|| self.link.follow_user())
+    fn try_open(
+        &self,
+        node: &Node,
+        ip: IpAddr,
+        scope_id: u32,
+    ) -> Result<Result<AddrIndex, LinkError>, Error> {
+        if !node.mads.has_handler()
+            && let Err(e) = node.registry.qps.before_first(|| node.link.follow_user())
         {
             return Ok(Err(e));
         }
-        let mut open = self.addresses.lock();
+        let mut open = self.0.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {
             return Ok(Ok(*index));
         }
-        let index = match self.link.add_address(ip, scope_id) {
+        let index = match node.link.add_address(ip, scope_id) {
             Ok(index) => index,
             Err(e) => return Ok(Err(e)),
         };
@@ -63,10 +79,10 @@ impl Node {
             // No route says by which interface a group is reached; IPv4 goes by the source address.
             let has = |i: &Interface| i.addresses.contains(&ip) && (scope_id == 0 || i.index == scope_id);
             if let Some(interface) = interfaces::usable()?.into_iter().find(has) {
-                self.link.multicast_from(index, interface.index);
+                node.link.multicast_from(index, interface.index);
             }
         }
-        self.watch()?;
+        node.watch()?;
         Ok(Ok(index))
     }
 
@@ -76,16 +92,16 @@ impl Node {
     ///
     /// # Errors
     /// EADDRINUSE if another user has the port there: then nobody of this user can be the peer.
-    pub(crate) fn hear(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
-        self.hear_quietly(ip, scope_id).inspect_err(|error| log::error!("{error}"))
+    pub(crate) fn hear(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        self.hear_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))
     }
 
     /// The same; what goes wrong is the caller's to say.
-    pub(crate) fn hear_quietly(&self, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
-        if !self.is_own_address(ip) {
+    pub(crate) fn hear_quietly(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<(), Error> {
+        if !node.is_own_address(ip) {
             return Ok(());
         }
-        let opened = self.try_open_address(ip, scope_id);
+        let opened = self.try_open(node, ip, scope_id);
         let failed: &dyn std::fmt::Display = match &opened {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(e @ LinkError::PortTaken { .. })) => {
@@ -102,8 +118,8 @@ impl Node {
     /// Waits while detection is under way for one of these addresses of this machine, at an
     /// interface that is up and has a carrier. Without a carrier detection does not begin. The
     /// caller holds no lock.
-    pub(crate) fn await_usable(&self, addresses: &[IpAddr]) {
-        if !addresses.iter().any(|ip| self.link.is_tentative_address(*ip)) {
+    pub(crate) fn await_usable(&self, node: &Node, addresses: &[IpAddr]) {
+        if !addresses.iter().any(|ip| node.link.is_tentative_address(*ip)) {
             return;
         }
         log::info!("a call waits for the end of IPv6 duplicate address detection for one of {addresses:?}");
@@ -121,7 +137,7 @@ impl Node {
                 None => std::thread::sleep(Duration::from_millis(PACE.into())),
             }
         }
-        self.link.own_addresses_changed();
+        node.link.own_addresses_changed();
     }
 }
 

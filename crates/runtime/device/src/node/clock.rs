@@ -29,19 +29,17 @@ fn coarse() -> Duration {
     ClockId::CLOCK_MONOTONIC_COARSE.now().map_or(Duration::ZERO, Duration::from)
 }
 
-impl Node {
+impl Clocks {
     /// The time as the engine counts it.
-    #[must_use]
     #[inline]
-    pub fn now(&self) -> Time {
-        Time(u64::try_from(self.clocks.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    pub(super) fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
-    /// which may be a little late. Costs a fraction of the exact time.
+    /// A time that is not before [`Clocks::now`], and little after it.
     #[inline]
-    pub(crate) fn at_latest(&self) -> Time {
-        let passed = coarse().saturating_sub(self.clocks.started_coarsely);
+    pub(super) fn at_latest(&self) -> Time {
+        let passed = coarse().saturating_sub(self.started_coarsely);
         Time(u64::try_from((passed + TICK).as_nanos()).unwrap_or(u64::MAX))
     }
 }

@@ -13,7 +13,7 @@ const COUNT_WAIT: Duration = Duration::from_millis(20);
 
 /// What the node counts; packets of the link are counted there.
 #[derive(Debug, Default)]
-pub struct NodeCounters {
+pub struct Counted {
     /// Packets whose headers could not be parsed.
     pub malformed: AtomicU64,
     /// Packets for a queue pair number of ours that does not exist.
@@ -37,9 +37,18 @@ pub struct NodeCounters {
     pub lane_received: AtomicU64,
     /// Registrations that peers reach by system calls, by the reason.
     pub(crate) private: Mutex<BTreeMap<&'static str, u64>>,
+    /// What queue pairs counted that are gone.
+    gone: Mutex<Counters>,
 }
 
-impl NodeCounters {
+impl Counted {
+    /// A queue pair ends: what it counted stays.
+    pub(crate) fn keep(&self, inner: &QpInner) {
+        self.gone.lock().add(inner.engine.counters());
+        self.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
+        self.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
+    }
+
     /// A registration's memory does not lie where peers map it.
     pub(crate) fn count_private(&self, why: Private) {
         *self.private.lock().entry(why.word()).or_default() += 1;
@@ -70,20 +79,13 @@ pub struct Stats {
 }
 
 impl Node {
-    /// A queue pair ends: what it counted stays.
-    pub(crate) fn keep_counters(&self, inner: &QpInner) {
-        self.gone.lock().add(inner.engine.counters());
-        self.counters.handovers.fetch_add(inner.handovers.0, Ordering::Relaxed);
-        self.counters.handed_over.fetch_add(inner.handovers.1, Ordering::Relaxed);
-    }
-
     /// Chains handed over and requests in them, of all queue pairs as [`Node::qp_counters`].
     fn handovers(&self) -> (u64, u64) {
         let mut sum = (
             self.counters.handovers.load(Ordering::Relaxed),
             self.counters.handed_over.load(Ordering::Relaxed),
         );
-        self.qps.for_each(|qp: &AnyQp| {
+        self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.0 += inner.handovers.0;
                 sum.1 += inner.handovers.1;
@@ -96,8 +98,8 @@ impl Node {
     /// is locked for long is left out.
     #[must_use]
     pub fn qp_counters(&self) -> Counters {
-        let mut sum = *self.gone.lock();
-        self.qps.for_each(|qp: &AnyQp| {
+        let mut sum = *self.counters.gone.lock();
+        self.registry.qps.for_each(|qp: &AnyQp| {
             if let Some(inner) = qp.inner.try_lock_for(COUNT_WAIT) {
                 sum.add(inner.engine.counters());
             }

@@ -1,5 +1,7 @@
 //! From the engine's effects to the completion queues, the events and the timers.
+use super::carriers::ring::Rings;
 use super::queue_pair::{AnyQp, QpInner};
+use super::rendezvous;
 use crate::node::{Node, Timed};
 use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
@@ -8,7 +10,7 @@ impl Node {
     /// Moves completions to their queues and events to the context, in order. A queue that
     /// overflows fails the queue pair.
     pub(crate) fn deliver(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
-        self.publish_failure(qp, inner);
+        Rings::publish_failure(self, qp, inner);
         while !effects.is_empty() {
             if let Some(op) = effects.key_op.take() {
                 // Checked by the engine under the read lock; a race with another invalidate of the
@@ -39,15 +41,15 @@ impl Node {
                 && inner.engine.state() != QpState::Err
             {
                 inner.engine.fail(cause, effects);
-                self.publish_failure(qp, inner);
+                Rings::publish_failure(self, qp, inner);
             }
             if !inner.rendezvous.is_empty() {
-                self.begin_rendezvous(qp, inner, effects);
+                rendezvous::begin(self, qp, inner, effects);
             }
         }
         // Room in the send queue comes without any effect.
         if !inner.rendezvous.is_empty() {
-            self.begin_rendezvous(qp, inner, effects);
+            rendezvous::begin(self, qp, inner, effects);
         }
     }
 

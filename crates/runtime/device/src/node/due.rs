@@ -1,6 +1,8 @@
 //! Deadlines that have come.
+use super::carriers::Carrier;
+use super::carriers::ring::Rings;
+use super::carriers::udp::Udp;
 use super::queue_pair::AnyQp;
-use crate::host::Peer;
 use crate::node::{NEVER, Node, Timed};
 use adverb_engine::Time;
 use adverb_link::RxFrom;
@@ -11,13 +13,8 @@ use std::time::Duration;
 /// and the pace of looking.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_millis(2);
-impl Node {
-    /// Has a peer on this host something to read of ours, or we of its? Then silence does not mean
-    /// that a packet was lost.
-    fn is_behind(&self, peer: &Peer) -> bool {
-        peer.is_behind() || !self.rx.try_lock().is_some_and(|rx| rx.rings.are_empty())
-    }
 
+impl Node {
     /// Runs the timers that are due.
     pub(super) fn run_timers(&self) -> bool {
         if self.timers.next() > self.at_latest().0 {
@@ -30,7 +27,7 @@ impl Node {
             let qp = match due {
                 Timed::Qp(qpn) => self.qp(qpn),
                 Timed::Cq(id) => {
-                    if let Some(cq) = self.cq_timer(id) {
+                    if let Some(cq) = self.registry.timed_cq(id) {
                         cq.timer_due(at, now);
                     }
                     None
@@ -38,7 +35,7 @@ impl Node {
                 // In a queue of their own.
                 Timed::Watch(_) => None,
                 Timed::Mad => {
-                    self.mad_timer_due(at);
+                    self.mads.timer_due(self, at);
                     None
                 }
                 Timed::Held => {
@@ -46,7 +43,7 @@ impl Node {
                     let held = &self.held_at;
                     if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                         self.receive(RxFrom::Every, false);
-                        self.keep_held_timer();
+                        Udp(self).keep_held_timer();
                     }
                     None
                 }
@@ -70,7 +67,7 @@ impl Node {
         let now = self.now();
         while let Some((_, due)) = self.watches.pop_due(now) {
             if let Timed::Watch(id) = due
-                && let Some(cq) = self.cq_timer(id)
+                && let Some(cq) = self.registry.timed_cq(id)
             {
                 cq.watch_due(now);
             }
@@ -88,15 +85,16 @@ impl Node {
             }
             let overdue =
                 inner.engine.ack_timeout().is_some_and(|at| at <= now && now.since(at) < LONGEST_WAIT);
-            if overdue && !looked && inner.peer.is_none() {
+            let near = inner.carried.ring.is_near();
+            if overdue && !looked && !near {
                 return false;
             }
             qp.timer_at.store(NEVER, Ordering::Relaxed);
             // What is missing lies unread in one of two rings, or another thread is reading just
             // now and was held up: nothing was lost.
-            let late = || match &inner.peer {
-                Some(peer) => !peer.is_gone() && self.is_behind(peer),
-                None => self.rx.is_locked(),
+            let late = || match Rings::of(self).filter(|_| near) {
+                Some(rings) => rings.is_behind(&inner),
+                None => Udp(self).is_behind(&inner),
             };
             if overdue && late() {
                 let again = now + WAIT;

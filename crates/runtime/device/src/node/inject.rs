@@ -1,67 +1,64 @@
 //! Where faults on request meet queue pairs: their end after so many messages, receives that look
 //! absent.
-use super::local::takes_receive;
+use super::carriers::relay::takes_receive;
 use super::queue_pair::{AnyQp, QpInner};
 use crate::faults::QpFaults;
 use crate::node::Node;
 use adverb_engine::{Effects, QpState};
 use adverb_wire::Headers;
 
-impl Node {
-    /// What is to befall a queue pair that is being created.
-    pub(crate) fn qp_faults(&self, number: u32) -> Option<QpFaults> {
-        let faults = self.faults.as_ref()?.new_qp();
-        self.link.add_qp(number, faults.nth);
-        Some(faults)
-    }
+/// What is to befall a queue pair that is being created.
+pub(crate) fn of_qp(node: &Node, number: u32) -> Option<QpFaults> {
+    let faults = node.faults.as_ref()?.new_qp();
+    node.link.add_qp(number, faults.nth);
+    Some(faults)
+}
 
-    /// Before a queue pair takes a packet. `true` if it ended instead.
-    pub(super) fn inject(
-        &self,
-        qp: &AnyQp,
-        inner: &mut QpInner,
-        headers: &Headers,
-        effects: &mut Effects,
-    ) -> bool {
-        let opcode = headers.bth.opcode;
-        let begins = opcode.is_request() && opcode.starts_message();
-        if self.inject_messages(qp, inner, begins.into(), effects) {
-            return true;
-        }
-        let (Some(injector), Some(faults)) = (&self.faults, &mut inner.faults) else { return false };
-        let hide = qp.qp_type().is_reliable()
-            && takes_receive(opcode)
-            && injector.hides_receives(faults, self.now());
-        inner.engine.hide_receives(hide);
-        false
+/// Before a queue pair takes a packet. `true` if it ended instead.
+pub(super) fn packet(
+    node: &Node,
+    qp: &AnyQp,
+    inner: &mut QpInner,
+    headers: &Headers,
+    effects: &mut Effects,
+) -> bool {
+    let opcode = headers.bth.opcode;
+    let begins = opcode.is_request() && opcode.starts_message();
+    if messages(node, qp, inner, begins.into(), effects) {
+        return true;
     }
+    let (Some(injector), Some(faults)) = (&node.faults, &mut inner.faults) else { return false };
+    let hide =
+        qp.qp_type().is_reliable() && takes_receive(opcode) && injector.hides_receives(faults, node.now());
+    inner.engine.hide_receives(hide);
+    false
+}
 
-    /// Before a queue pair carries messages. `true` if it ended instead.
-    pub(crate) fn inject_messages(
-        &self,
-        qp: &AnyQp,
-        inner: &mut QpInner,
-        messages: u64,
-        effects: &mut Effects,
-    ) -> bool {
-        let (Some(injector), Some(faults)) = (&self.faults, &mut inner.faults) else { return false };
-        if matches!(inner.engine.state(), QpState::Reset | QpState::Init | QpState::Err) {
-            return false;
+/// Before a queue pair carries messages. `true` if it ended instead.
+pub(crate) fn messages(
+    node: &Node,
+    qp: &AnyQp,
+    inner: &mut QpInner,
+    begun: u64,
+    effects: &mut Effects,
+) -> bool {
+    let (Some(injector), Some(faults)) = (&node.faults, &mut inner.faults) else { return false };
+    if matches!(inner.engine.state(), QpState::Reset | QpState::Init | QpState::Err) {
+        return false;
+    }
+    let end = injector.carry(faults, qp.number(), begun);
+    for event in injector.events(faults) {
+        qp.own.raise_injected(event);
+    }
+    match end {
+        Some((cause, None)) => {
+            inner.engine.fail(cause, effects);
+            true
         }
-        let end = injector.carry(faults, qp.number(), messages);
-        for event in injector.events(faults) {
-            qp.own.raise_injected(event);
+        Some((cause, Some(status))) => {
+            inner.engine.fail_oldest_send(status, cause, effects);
+            true
         }
-        match end {
-            Some((cause, None)) => {
-                inner.engine.fail(cause, effects);
-                true
-            }
-            Some((cause, Some(status))) => {
-                inner.engine.fail_oldest_send(status, cause, effects);
-                true
-            }
-            None => false,
-        }
+        None => false,
     }
 }

@@ -8,10 +8,9 @@ use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::host::{Lanes, PathChoice};
 use crate::interfaces::Interface;
-use adverb_engine::qp::Counters;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable, Time};
-use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, Transit, UdpLink};
+use adverb_link::{Config, InterfaceNews, LinkError, Transit, UdpLink};
 use adverb_memory::Life;
 use adverb_sync::{Mutex, RwLock};
 use nix::errno::Errno;
@@ -21,36 +20,27 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 mod addresses;
-mod backlog;
+pub(crate) mod carriers;
 mod clock;
 mod counters;
 mod deliver;
 mod due;
-mod early;
-mod frames;
+mod exit;
 mod groups;
-mod handshake;
-mod inject;
-mod leave;
-mod local;
+pub(crate) mod inject;
 mod mad_handler;
 mod mads;
-mod network;
 mod numbers;
-mod placing;
 mod policy;
 pub(crate) mod ports;
-mod progress;
-mod publish;
 mod pump;
 mod queue_pair;
-mod receives;
+mod receive;
 mod registry;
 mod rendezvous;
-mod ring;
-mod road;
 mod sleep;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -58,25 +48,28 @@ mod thread;
 mod timers;
 mod wake;
 
-use backlog::Backlog;
+use addresses::Addresses;
+use carriers::ring::Rings;
+pub use carriers::ring::{PlainData, PlainPost};
+use carriers::udp::Udp;
+pub(crate) use carriers::udp::scope_of;
+use carriers::{Carrier, relay};
 use clock::Clocks;
-pub use counters::{NodeCounters, Stats};
+pub use counters::{Counted, Stats};
 use groups::Groups;
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
 pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 use mads::Mads;
-pub(crate) use network::scope_of;
-use numbers::Numbers;
 use policy::Policy;
 pub use ports::PortState;
 use ports::Ports;
-use progress::Rx;
 pub(crate) use pump::Tx;
 pub use queue_pair::QueuePair;
 pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
+use receive::Receiver;
 use registry::Registry;
 pub(crate) use rendezvous::make_room;
-pub use ring::{PlainData, PlainPost};
+pub(crate) use sleep::Asleep;
 use timers::Timers;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};
 use wake::Wake;
@@ -90,42 +83,33 @@ pub struct Node {
     epoll: Epoll,
     /// Wakes the background thread.
     wake: Wake,
-    qps: Numbers,
-    registry: Registry,
+    pub(crate) registry: Registry,
     pub(crate) keys: RwLock<KeyTable>,
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
     timers: Timers,
     /// Looks at completion queues, for the background thread alone.
     watches: Timers,
-    rx: Mutex<Rx>,
-    /// Addresses opened so far, with the descriptors that epoll watches.
-    addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
+    receiver: Mutex<Receiver>,
+    pub(crate) addresses: Addresses,
     /// Who drives.
-    policy: Policy,
+    pub(crate) policy: Policy,
     /// Queue pairs to be pumped at the next poll.
     pending: Mutex<Vec<Arc<AnyQp>>>,
     any_pending: AtomicBool,
-    /// Queue pairs with packets that wait for a receive.
-    stashed: Mutex<Vec<Arc<AnyQp>>>,
-    any_stashed: AtomicBool,
-    /// What queue pairs that have ended left for other processes.
-    leaving: Mutex<Vec<Backlog>>,
-    any_leaving: AtomicBool,
+    relay: relay::Kept,
     /// ACKs are held back for the program's next poll.
     any_delayed: AtomicBool,
-    pub(crate) counters: NodeCounters,
+    pub(crate) counters: Counted,
     /// Processes of this host that need no network; `None`: everything goes over it.
     pub(crate) lanes: Option<Lanes>,
-    /// What queue pairs counted that are gone.
-    gone: Mutex<Counters>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
     held_at: AtomicU64,
     /// Queue pair 1.
-    mads: Mads,
-    groups: Groups,
+    pub(crate) mads: Mads,
+    pub(crate) groups: Groups,
     pub(crate) ports: Ports,
     /// Says when interfaces change; `None` where the kernel does not.
     news: Option<InterfaceNews>,
@@ -140,6 +124,9 @@ pub struct Node {
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
 /// held at the fork.
 static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
+
+/// How long a program that arms a queue waits for a thread that receives.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
@@ -175,7 +162,7 @@ extern "C" fn at_exit() {
     if let Some(place) = NODES[place_of(Life::current())].try_lock()
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
     {
-        node.send_at_last();
+        exit::send_at_last(node);
         node.log_counters();
     }
 }
@@ -264,25 +251,20 @@ impl Node {
             link,
             epoll,
             wake,
-            qps: Numbers::new(random_u64()),
-            registry: Registry::default(),
+            registry: Registry::new(random_u64()),
             keys: RwLock::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),
             watches: Timers::new(),
-            rx: Mutex::new(Rx::new()),
-            addresses: Mutex::default(),
+            receiver: Mutex::new(Receiver::new()),
+            addresses: Addresses::default(),
             pending: Mutex::default(),
             any_pending: AtomicBool::new(false),
-            stashed: Mutex::default(),
-            any_stashed: AtomicBool::new(false),
-            leaving: Mutex::default(),
-            any_leaving: AtomicBool::new(false),
+            relay: relay::Kept::default(),
             any_delayed: AtomicBool::new(false),
             policy: Policy::new(),
-            counters: NodeCounters::default(),
+            counters: Counted::default(),
             lanes,
-            gone: Mutex::default(),
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
@@ -337,6 +319,45 @@ impl Node {
         if self.is_stale() { Err(inherited()) } else { Ok(()) }
     }
 
+    /// The time as the engine counts it.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.clocks.now()
+    }
+
+    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
+    /// which may be a little late. Costs a fraction of the exact time.
+    #[inline]
+    pub(crate) fn at_latest(&self) -> Time {
+        self.clocks.at_latest()
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<AnyQp>> {
+        self.registry.qps.get(qpn)
+    }
+
+    /// The program asked for an event, so it is about to sleep: what was held back for its next
+    /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
+    /// get-event call needs the background thread at the sockets.
+    pub(crate) fn about_to_sleep(&self) {
+        if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
+            self.send_what_waits(PATIENCE);
+        }
+        if self.policy.arms() {
+            self.wake_thread();
+        }
+    }
+
+    /// A task of the program waits for an event without a thread of its own: only the background
+    /// thread looks.
+    pub(crate) fn sleeps_without_us(&self) {
+        if self.policy.task_waits() {
+            self.wake_thread();
+        }
+    }
+
     /// Is it an address of this machine?
     pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
         self.link.is_own_address(ip)
@@ -354,25 +375,23 @@ impl Node {
         &self.link
     }
 
-    /// Has epoll watch every descriptor of the link.
+    /// Has epoll watch the sources of every carrier.
     fn watch(&self) -> Result<(), Error> {
         // An epoll of the program's own may be under the number of ours.
         if self.wake.fd().is_none() {
             return Err(Error::new(Errno::EBADF, "the program has closed the descriptors of an open device"));
         }
         let mut result = Ok(());
-        self.link.for_each_fd(&mut |_: FdKind, fd: BorrowedFd<'_>| {
+        let mut add = |fd: BorrowedFd<'_>| {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
             match self.epoll.add(fd, event) {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(e) => result = Err(Error::from(e)),
             }
-        });
-        if let Some(fd) = self.lanes.as_ref().and_then(Lanes::control_fd) {
-            match self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64)) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(e) => result = Err(Error::from(e)),
-            }
+        };
+        Udp(self).sources(&mut add);
+        if let Some(rings) = Rings::of(self) {
+            rings.sources(&mut add);
         }
         result
     }

@@ -161,7 +161,7 @@ impl Thread {
 /// Shared by the program's threads and the background thread. Not exact where several threads of
 /// the program do different things, nor need it be.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     /// Calls of the program that drove progress; the thread watches the number move.
     looks: AtomicU64,
     /// A [`Program`].
@@ -207,7 +207,7 @@ impl Policy {
 
     /// The program looks into a queue.
     #[inline]
-    pub(super) fn looks_at_queue(&self, now: impl Fn() -> Time) {
+    pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
         if self.program.load(Ordering::Relaxed) & 3 == GIVEN_STATE {
             self.change(|program| program.looks(now()));
         }
@@ -225,19 +225,19 @@ impl Policy {
     }
 
     /// A thread of the program sleeps in a get-event call.
-    pub(super) fn waits(&self) {
+    pub(crate) fn waits(&self) {
         self.change(Program::waits);
     }
 
     /// The program was given an event.
-    pub(super) fn given(&self, now: Time) {
+    pub(crate) fn given(&self, now: Time) {
         self.change(|program| program.given(now));
     }
 
     /// Does the thread stay away from the sockets, and look again within [`LONGEST_AWAY`] by
     /// itself? Then the program polls.
     #[inline]
-    pub(super) fn thread_is_away(&self) -> bool {
+    pub(crate) fn thread_is_away(&self) -> bool {
         self.thread.load(Ordering::Relaxed) & 1 == 1
     }
 

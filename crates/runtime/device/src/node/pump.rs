@@ -1,5 +1,10 @@
 //! Who is to be pumped, and with what.
-use super::queue_pair::AnyQp;
+use super::carriers::frames::Ethernet;
+use super::carriers::relay::Relay;
+use super::carriers::ring::Rings;
+use super::carriers::udp::Udp;
+use super::carriers::{Carrier, End, Room};
+use super::queue_pair::{AnyQp, QpInner};
 use crate::node::Node;
 use adverb_engine::Effects;
 use adverb_link::TxBatch;
@@ -43,7 +48,7 @@ impl Node {
             self.any_pending.store(true, Ordering::Release);
             // Awake, the thread looks again by itself; asleep it may not know that there is
             // something to do.
-            if self.thread_sleeps() && !self.program_polls() {
+            if self.thread_sleeps() && !self.policy.thread_is_away() {
                 self.wake_thread();
             }
         }
@@ -54,6 +59,38 @@ impl Node {
     pub(crate) fn pump_pending(&self) -> bool {
         // In a child of `fork` they are its parent's to pump.
         self.any_pending.load(Ordering::Acquire) && !self.is_stale() && self.pump_all_pending()
+    }
+
+    /// Does everything a queue pair wants done: sends its packets, performs its key operations,
+    /// delivers what came of it, and keeps its timer.
+    pub(crate) fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
+        inner.waiting = (0, 0);
+        let rings = if inner.carried.ring.is_near() { Rings::of(self) } else { None };
+        let end = match &rings {
+            _ if qp.port.is_some() => Ethernet(self).pump(qp, inner, tx),
+            Some(rings) => rings.pump(qp, inner, tx),
+            None => Udp(self).pump(qp, inner, tx),
+        };
+        if end == Room::Later {
+            self.pump_soon(qp);
+        }
+        self.deliver(qp, inner, &mut tx.effects);
+        self.keep_timer(qp, inner);
+        if end == Room::Broken
+            && let Some(rings) = rings
+        {
+            rings.leave_broken(inner);
+        }
+    }
+
+    /// The queue pair keeps nothing of an earlier connection.
+    pub(crate) fn disconnect(&self, inner: &mut QpInner, end: End) {
+        Udp(self).disconnect(inner, end);
+        Relay(self).disconnect(inner, end);
+        Ethernet(self).disconnect(inner, end);
+        if let Some(rings) = Rings::of(self) {
+            rings.disconnect(inner, end);
+        }
     }
 
     fn pump_all_pending(&self) -> bool {

@@ -1,18 +1,13 @@
 //! A queue pair as the node knows it: its engine, how far its packets have come, and by a trait
 //! whatever the object above does with what the engine says.
 use super::Node;
-use super::backlog::Backlog;
-use super::early::{KeptFrames, Stash};
+use super::carriers::Carried;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
-use crate::host::{Peer, Seen};
 use adverb_engine::qp::NoRecv;
-use adverb_engine::{
-    AddressVector, Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
-};
-use adverb_link::shm::QpEntry;
-use adverb_link::{RawFrame, Route};
+use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous};
+use adverb_link::RawFrame;
 use adverb_steering::Frame;
 use adverb_sync::Mutex;
 use std::any::Any;
@@ -78,40 +73,12 @@ pub(crate) trait FramePort: Any + Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct QpInner {
     pub(crate) engine: adverb_engine::Qp,
-    /// The route of the address vector used last.
-    pub(super) route: Option<(AddressVector, Route)>,
-    /// Packets for other processes of this host that wait for these to take earlier ones (UC, UD).
-    pub(crate) backlog: Backlog,
-    /// Packets of other processes of this host that came before their receive (UC, UD).
-    pub(super) stash: Stash,
-    /// Frames that came before their receive.
-    pub(super) frames: KeptFrames,
-    /// The last request came from its process directly: the answer goes the same way.
-    pub(super) direct: bool,
+    /// Of what carries its packets.
+    pub(crate) carried: Carried,
     /// Requests committed and not yet looked at, and their bytes.
     pub(crate) waiting: (usize, usize),
     /// Chains of requests committed, and requests in them (DEF-8).
     pub(crate) handovers: (u64, u64),
-    /// When it was pumped last.
-    pub(crate) pumped: Time,
-    /// The process of its peer, if that needs no network.
-    pub(crate) peer: Option<Arc<Peer>>,
-    /// A packet of its peer came through a ring.
-    pub(super) heard: bool,
-    /// Its messages are cut by the MTU of that ring.
-    pub(super) long: bool,
-    /// As what peers on this host see it; they may use it then, and payloads that it only points
-    /// at.
-    pub(super) shown: Option<QpEntry>,
-    /// Peers on this host may be at work in it, by what they saw of it since the last wait for
-    /// them.
-    pub(super) unsettled: bool,
-    /// Payloads are copied into the peer's ring for now.
-    pub(crate) copies: bool,
-    /// [`QpEntry::epoch`].
-    pub(crate) epoch: u32,
-    /// What it saw of the peer's tables.
-    pub(super) seen: Seen,
     /// What is to befall it on request.
     pub(crate) faults: Option<QpFaults>,
     /// Its completion counters.
@@ -131,22 +98,9 @@ impl<O> QueuePair<O> {
         let (number, qp_type) = (engine.config().qpn, engine.config().qp_type);
         let inner = QpInner {
             engine,
-            route: None,
-            backlog: Backlog::default(),
-            stash: Stash::default(),
-            frames: KeptFrames::default(),
-            direct: false,
+            carried: Carried::default(),
             waiting: (0, 0),
             handovers: (0, 0),
-            pumped: Time::ZERO,
-            peer: None,
-            heard: false,
-            long: false,
-            shown: None,
-            unsettled: false,
-            copies: false,
-            epoch: 0,
-            seen: Seen::default(),
             faults,
             attached: None,
             rendezvous: VecDeque::new(),
@@ -174,30 +128,5 @@ impl<O: ?Sized> QueuePair<O> {
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
-    }
-}
-
-impl QpInner {
-    /// Peers on this host see it.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.shown.is_some()
-    }
-
-    /// Its packets go through the rings of a peer from now on.
-    pub(crate) fn meet(&mut self, peer: Arc<Peer>) {
-        self.engine.leave_network(peer.mtu());
-        self.long = true;
-        self.peer = Some(peer);
-    }
-
-    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
-    /// one's may number alike, nor packets that came before their receive.
-    pub(crate) fn part(&mut self) {
-        self.stash.clear();
-        self.frames.clear();
-        self.peer = None;
-        self.heard = false;
-        self.long = false;
-        self.seen = Seen::default();
     }
 }

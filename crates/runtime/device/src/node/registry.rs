@@ -1,5 +1,6 @@
 //! The objects of a process by their numbers.
-use super::queue_pair::{AnyQp, Owner, QueuePair};
+use super::numbers::Numbers;
+use super::queue_pair::{Owner, QueuePair};
 use super::timers::TimedQueue;
 use super::{Node, quiet_from_link};
 use crate::error::Error;
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Objects other than queue pairs, and the next number of each kind.
-pub(super) struct Registry {
+pub(crate) struct Registry {
+    pub(super) qps: Numbers,
     next_pd: AtomicU32,
     next_cq: AtomicU32,
     next_srq: AtomicU32,
@@ -21,9 +23,11 @@ pub(super) struct Registry {
     timed_cqs: Mutex<HashMap<u32, Weak<dyn TimedQueue>>>,
 }
 
-impl Default for Registry {
-    fn default() -> Self {
+impl Registry {
+    /// `seed`: where the numbers of queue pairs begin.
+    pub(super) fn new(seed: u64) -> Self {
         Registry {
+            qps: Numbers::new(seed),
             next_pd: AtomicU32::new(1),
             next_cq: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),
@@ -33,28 +37,29 @@ impl Default for Registry {
     }
 }
 
-impl Node {
+impl Registry {
     pub(crate) fn new_pd(&self) -> PdId {
-        PdId(self.registry.next_pd.fetch_add(1, Ordering::Relaxed))
+        PdId(self.next_pd.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn new_cq(&self) -> u32 {
-        self.registry.next_cq.fetch_add(1, Ordering::Relaxed)
+        self.next_cq.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Enters the queue pair that `make` makes for a free number.
     pub(crate) fn add_qp<O: Owner>(
         &self,
+        node: &Node,
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
-        if !self.mads.has_handler() {
-            self.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_link)?;
+        if !node.mads.has_handler() {
+            self.qps.before_first(|| node.link.follow_user()).map_err(quiet_from_link)?;
         }
-        let (qp, claimed) = self.qps.insert(&self.link, make).inspect_err(|_| {
+        let (qp, claimed) = self.qps.insert(&node.link, make).inspect_err(|_| {
             // A slot may have been claimed for it.
-            let _ = self.watch();
+            let _ = node.watch();
         })?;
-        if claimed && let Err(e) = self.watch() {
+        if claimed && let Err(e) = node.watch() {
             self.qps.remove(qp.number());
             return Err(e);
         }
@@ -71,14 +76,9 @@ impl Node {
         self.qps.release(qpn);
     }
 
-    pub(crate) fn remove_qp(&self, qpn: u32) {
-        self.link.remove_qp(qpn);
+    pub(crate) fn remove_qp(&self, node: &Node, qpn: u32) {
+        node.link.remove_qp(qpn);
         self.qps.remove(qpn);
-    }
-
-    /// The queue pair with this number.
-    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<AnyQp>> {
-        self.qps.get(qpn)
     }
 
     /// Enters the shared receive queue that `make` makes for a free number.
@@ -89,8 +89,8 @@ impl Node {
         &self,
         make: impl FnOnce(u32) -> Arc<T>,
     ) -> Result<Arc<T>, Error> {
-        let number = self.registry.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
-        let mut srqs = self.registry.srqs.write();
+        let number = self.next_srq.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+        let mut srqs = self.srqs.write();
         srqs.try_reserve(1).map_err(adverb_engine::OutOfMemory::from)?;
         let srq = make(number);
         srqs.insert(number, srq.clone());
@@ -98,24 +98,24 @@ impl Node {
     }
 
     pub(crate) fn remove_srq(&self, number: u32) {
-        self.registry.srqs.write().remove(&number);
+        self.srqs.write().remove(&number);
     }
 
     /// The shared receive queue with this number.
     pub(crate) fn srq<T: Any + Send + Sync>(&self, number: u32) -> Option<Arc<T>> {
-        let srq = self.registry.srqs.read().get(&number).cloned()?;
+        let srq = self.srqs.read().get(&number).cloned()?;
         srq.downcast().ok()
     }
 
-    pub(crate) fn add_cq_timer(&self, number: u32, cq: Weak<dyn TimedQueue>) {
-        self.registry.timed_cqs.lock().insert(number, cq);
+    pub(crate) fn add_timed_cq(&self, number: u32, cq: Weak<dyn TimedQueue>) {
+        self.timed_cqs.lock().insert(number, cq);
     }
 
-    pub(crate) fn remove_cq_timer(&self, number: u32) {
-        self.registry.timed_cqs.lock().remove(&number);
+    pub(crate) fn remove_timed_cq(&self, number: u32) {
+        self.timed_cqs.lock().remove(&number);
     }
 
-    pub(super) fn cq_timer(&self, number: u32) -> Option<Arc<dyn TimedQueue>> {
-        self.registry.timed_cqs.lock().get(&number).and_then(Weak::upgrade)
+    pub(super) fn timed_cq(&self, number: u32) -> Option<Arc<dyn TimedQueue>> {
+        self.timed_cqs.lock().get(&number).and_then(Weak::upgrade)
     }
 }

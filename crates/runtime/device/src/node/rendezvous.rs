@@ -32,51 +32,48 @@ pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     Ok(())
 }
 
-impl Node {
-    /// Posts what waits, as far as there is room; in ERR it fails.
-    #[cold]
-    pub(super) fn begin_rendezvous(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
-        let mut posted = false;
-        while let Some(next) = inner.rendezvous.front() {
-            match inner.engine.state() {
-                QpState::Rts if inner.engine.free_sends() >= REQUESTS => {}
-                QpState::Err => {
-                    let cause = inner.engine.first_error().cloned().unwrap_or_else(|| {
-                        let (op, state) = ("a rendezvous", QpState::Err);
-                        Arc::new(Cause::WrongState { op, state })
-                    });
-                    let status = WcStatus::WrFlushErr;
-                    let failed =
-                        Completion::failure(next.wr_id, qp.number(), WcOpcode::TmRecv, status, cause);
-                    effects.completions.push((CqRef::Recv, failed));
-                    inner.rendezvous.pop_front();
-                    continue;
-                }
-                _ => break,
+/// Posts what waits, as far as there is room; in ERR it fails.
+#[cold]
+pub(super) fn begin(node: &Node, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
+    let mut posted = false;
+    while let Some(next) = inner.rendezvous.front() {
+        match inner.engine.state() {
+            QpState::Rts if inner.engine.free_sends() >= REQUESTS => {}
+            QpState::Err => {
+                let cause = inner.engine.first_error().cloned().unwrap_or_else(|| {
+                    let (op, state) = ("a rendezvous", QpState::Err);
+                    Arc::new(Cause::WrongState { op, state })
+                });
+                let status = WcStatus::WrFlushErr;
+                let failed = Completion::failure(next.wr_id, qp.number(), WcOpcode::TmRecv, status, cause);
+                effects.completions.push((CqRef::Recv, failed));
+                inner.rendezvous.pop_front();
+                continue;
             }
-            let read = SendWr {
-                wr_id: next.wr_id,
-                flags: SendFlags::RENDEZVOUS | SendFlags::SIGNALED,
-                op: SendOp::Read(next.from),
-                data: Payload::Sges(&next.sges),
-                ud: None,
-                xrc_srqn: 0,
-            };
-            let fin = SendWr {
-                flags: SendFlags::RENDEZVOUS | SendFlags::FENCE | SendFlags::INLINE,
-                op: SendOp::Send,
-                data: Payload::Inline(&[&next.fin]),
-                ..read
-            };
-            // There is room and the state is right: both are taken.
-            let taken = inner.engine.stage_send(&read).and_then(|()| inner.engine.stage_send(&fin));
-            debug_assert!(taken.is_ok(), "{taken:?}");
-            inner.rendezvous.pop_front();
-            posted = true;
+            _ => break,
         }
-        if posted {
-            inner.engine.commit_sends(effects);
-            self.pump_soon(qp);
-        }
+        let read = SendWr {
+            wr_id: next.wr_id,
+            flags: SendFlags::RENDEZVOUS | SendFlags::SIGNALED,
+            op: SendOp::Read(next.from),
+            data: Payload::Sges(&next.sges),
+            ud: None,
+            xrc_srqn: 0,
+        };
+        let fin = SendWr {
+            flags: SendFlags::RENDEZVOUS | SendFlags::FENCE | SendFlags::INLINE,
+            op: SendOp::Send,
+            data: Payload::Inline(&[&next.fin]),
+            ..read
+        };
+        // There is room and the state is right: both are taken.
+        let taken = inner.engine.stage_send(&read).and_then(|()| inner.engine.stage_send(&fin));
+        debug_assert!(taken.is_ok(), "{taken:?}");
+        inner.rendezvous.pop_front();
+        posted = true;
+    }
+    if posted {
+        inner.engine.commit_sends(effects);
+        node.pump_soon(qp);
     }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs of one process, where only the node sees what becomes of them.
-use crate::node::{AnyQp, Timed};
+use crate::node::carriers::relay::Relay;
+use crate::node::{AnyQp, Timed, exit};
 use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
 use std::sync::Arc;
@@ -107,9 +108,9 @@ fn the_end_of_the_process_waits_for_no_lock_without_end() {
     let interrupted = a.inner.lock();
     // The background thread may have taken it from the list: then it is the one that waits.
     node.pump_soon(&*a);
-    node.with_tx(|_| node.send_at_last());
+    node.with_tx(|_| exit::send_at_last(node));
     let keys = node.keys.write();
-    node.send_at_last();
+    exit::send_at_last(node);
     drop((keys, interrupted));
     a.destroy().unwrap();
     b.destroy().unwrap();
@@ -131,16 +132,14 @@ fn what_waits_for_a_receive_is_forgotten_with_a_reset() {
         local: None,
         traffic_class: 0,
         hop_limit: 64,
-        handed_on: true,
-        direct: true,
-        unproven: false,
+        proof: adverb_link::Proof::Process,
         bytes: &bytes,
     };
     let any: Arc<AnyQp> = qp.clone();
-    assert!(context.node().stash(&any, &mut qp.inner.lock(), &packet, opcode));
-    assert!(!qp.inner.lock().stash.is_empty());
+    assert!(Relay(context.node()).stash(&any, &mut qp.inner.lock(), &packet, opcode));
+    assert!(qp.inner.lock().carried.relay.has_stash());
     qp.modify(&QpAttr { state: QpState::Reset, ..QpAttr::default() }, AttrMask::STATE).unwrap();
-    assert!(qp.inner.lock().stash.is_empty());
+    assert!(!qp.inner.lock().carried.relay.has_stash());
     for qp in [a, b, qp] {
         qp.destroy().unwrap();
     }

@@ -7,7 +7,12 @@
 //! their descriptors by itself it never stays away.
 use crate::error::Error;
 use crate::node::Node;
+use crate::node::carriers::relay::Relay;
+use crate::node::carriers::ring::Rings;
+use crate::node::carriers::udp::Udp;
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
+use crate::node::receive::Ask;
+use crate::node::sleep::Asleep;
 use adverb_engine::Time;
 use adverb_link::{InterfaceNews, RxFrom};
 use nix::errno::Errno;
@@ -70,17 +75,17 @@ fn run(node: &Weak<Node>) {
         let Some(node) = node.upgrade() else { return };
         let Some(news) = sleep(&node, pace.away()) else { return };
         if news || node.ports.any.load(Ordering::SeqCst) {
-            node.hear_of_interfaces();
+            hear_of_interfaces(&node);
         }
-        node.run_mads();
-        node.send_leaving();
+        node.mads.run(&node);
+        Relay(&node).send_leaving();
         node.run_watches();
         let looks = node.policy.looks();
         let turn = pace.wakes(looks, node.policy.program(), || node.now());
         if turn == Turn::Aside {
-            node.look_for_ends();
+            look_for_ends(&node);
             node.run_timers();
-            node.maintain();
+            Udp(&node).maintain();
             continue;
         }
         let pumped = node.pump_pending();
@@ -88,31 +93,36 @@ fn run(node: &Weak<Node>) {
             node.run_timers();
             continue;
         };
-        let received = node.receive_all(RxFrom::Every, false, rings);
-        node.run_mads();
-        node.look_for_ends();
+        let received = node.receive_as(Ask { from: RxFrom::Every, hold: false, rings });
+        node.mads.run(&node);
+        look_for_ends(&node);
         if received && pace.spins() {
             spin(&node).inspect(|found| pace.spun(*found));
         }
         let timed = node.run_timers();
-        node.maintain();
+        Udp(&node).maintain();
         let policy = &node.policy;
         pace.received(received || timed || pumped, [looks, policy.looks()], policy.program());
     }
 }
 
-impl Node {
-    /// Interfaces have changed: contexts are told of it, and the connection manager.
-    fn hear_of_interfaces(&self) {
-        if self.news.as_ref().is_some_and(InterfaceNews::take)
-            && let Err(e) = self.ports.look()
-        {
-            log::info!("the network interfaces cannot be listed: {e}");
-        }
-        self.link.own_addresses_changed();
-        self.ports.tell();
-        self.open_what_came_for_mads();
-        self.with_mad_handler(|handler, now| handler.interfaces_changed(now));
+/// Interfaces have changed: contexts are told of it, and the connection manager.
+fn hear_of_interfaces(node: &Node) {
+    if node.news.as_ref().is_some_and(InterfaceNews::take)
+        && let Err(e) = node.ports.look()
+    {
+        log::info!("the network interfaces cannot be listed: {e}");
+    }
+    node.link.own_addresses_changed();
+    node.ports.tell();
+    node.mads.open_what_came(node);
+    node.mads.with_handler(node, |handler, now| handler.interfaces_changed(now));
+}
+
+/// Leaves peers that have ended.
+fn look_for_ends(node: &Node) {
+    if let Some(rings) = Rings::with_peers(node) {
+        rings.look_for_ends();
     }
 }
 
@@ -127,7 +137,7 @@ fn spin(node: &Node) -> Option<bool> {
         || {
             let policy = &node.policy;
             let others = policy.looks() != looks || policy.program().has_sockets(node.now());
-            (!others).then(|| node.receive(RxFrom::All, false) | node.run_mads())
+            (!others).then(|| node.receive(RxFrom::All, false) | node.mads.run(node))
         },
     )
 }
@@ -149,11 +159,10 @@ fn spin_by(now: impl Fn() -> Time, mut look: impl FnMut() -> Option<bool>) -> Op
 
 /// How soon the thread looks again for the sake of what waits for the next poll.
 fn waits(node: &Node) -> Option<Duration> {
-    if node.mads_wait() {
+    if node.mads.wait() {
         return Some(Duration::ZERO);
     }
-    let kept = [&node.any_pending, &node.any_stashed, &node.any_leaving];
-    if kept.iter().any(|any| any.load(Ordering::Acquire)) {
+    if node.any_pending.load(Ordering::Acquire) || node.relay.is_waiting() {
         // A queue pair, or what one left, waits for another process to take packets, or packets
         // wait for a receive.
         return Some(RETRY);
@@ -192,7 +201,7 @@ fn sleep(node: &Node, away: Duration) -> Option<bool> {
     // this, or is seen here.
     fence(Ordering::SeqCst);
     limit = sooner(limit, waits(node));
-    let asleep = away.is_zero().then(|| node.sleeps());
+    let asleep = away.is_zero().then(|| Asleep::begin(node));
     if asleep.as_ref().is_some_and(|a| a.needless) {
         node.policy.set_thread(Thread::Awake);
         return Some(false);

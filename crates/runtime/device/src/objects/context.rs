@@ -194,7 +194,9 @@ impl Context {
             ));
         }
         // Packets leave from the one and, on one host, come from the other.
-        self.node.await_usable(&[crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)]);
+        self.node
+            .addresses
+            .await_usable(&self.node, &[crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)]);
         Ok(AddressVector {
             sgid,
             dgid,
@@ -218,7 +220,7 @@ impl Context {
         let mut opened = 0;
         for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
             let (ip, scope) = self.address_of(gid);
-            match self.node.open_address_if_usable(ip, scope) {
+            match self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 Ok(Some(_)) => opened += 1,
                 // `open_what_came` opens it.
                 Ok(None) => {}
@@ -236,7 +238,7 @@ impl Context {
     /// Opens port 4791 at one GID.
     pub(crate) fn open_gid(&self, gid: &Gid) -> Result<(), Error> {
         let (ip, scope) = self.address_of(gid);
-        self.node.open_address(ip, scope).map(drop)
+        self.node.addresses.open(&self.node, ip, scope).map(drop)
     }
     /// The address of a GID, and the interface that it needs.
     fn address_of(&self, gid: &Gid) -> (IpAddr, u32) {
@@ -289,7 +291,7 @@ impl Follower for Context {
         }
         for gid in self.gids().iter().filter(|gid| !gid.is_zero()) {
             let (ip, scope) = self.address_of(gid);
-            if let Err(e) = self.node.open_address_if_usable(ip, scope) {
+            if let Err(e) = self.node.addresses.open_if_usable(&self.node, ip, scope) {
                 log::info!("{}: {e}", self.device.name());
             }
         }

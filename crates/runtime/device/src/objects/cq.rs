@@ -111,7 +111,7 @@ impl Cq {
         }
         let cq = Arc::new(Cq {
             context: context.clone(),
-            number: context.node().new_cq(),
+            number: context.node().registry.new_cq(),
             sink,
             core: NotifyCore::new(cqe)?,
             unread: AtomicUsize::new(0),
@@ -243,7 +243,7 @@ impl Cq {
     pub fn poll(self: &Arc<Self>, max: usize, take: impl FnMut(Completion)) -> Result<usize, Cause> {
         let node = self.context.node();
         node.fault_call(Call::PollCq).map_err(|_| Cause::Injected)?;
-        node.program_looks();
+        node.policy.looks_at_queue(|| node.now());
         self.note_poll();
         if self.is_empty() {
             node.progress_polling();
@@ -293,7 +293,7 @@ impl Cq {
     /// many. An empty queue makes the device progress first.
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {
         let node = self.context.node();
-        node.program_looks();
+        node.policy.looks_at_queue(|| node.now());
         self.note_poll();
         if self.is_empty() {
             node.progress_polling();
@@ -400,7 +400,7 @@ impl Cq {
     fn enter_timed(self: &Arc<Self>) {
         self.timed.get_or_init(|| {
             let queue: Weak<Cq> = Arc::downgrade(self);
-            self.context.node().add_cq_timer(self.number, queue);
+            self.context.node().registry.add_timed_cq(self.number, queue);
         });
     }
 
@@ -458,7 +458,7 @@ impl Cq {
             channel.remove(self);
         }
         if self.timed.get().is_some() {
-            self.context.node().remove_cq_timer(self.number);
+            self.context.node().registry.remove_timed_cq(self.number);
         }
         self.context.forget(&**self);
         let name = || format!("CQ {} ({} entries)", self.number, self.core.capacity());

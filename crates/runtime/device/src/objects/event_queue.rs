@@ -5,7 +5,7 @@
 //! event gives an edge of its own.
 use crate::descriptor::Descriptor;
 use crate::event_list::{EventList, Tokens};
-use crate::node::Node;
+use crate::node::{Asleep, Node};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -147,7 +147,7 @@ impl<T> EventQueue<T> {
             node.progress();
             self.list.try_pop(&read)
         })?;
-        node.program_has_an_event();
+        node.policy.given(node.now());
         Some(event)
     }
 
@@ -197,7 +197,7 @@ impl<T> EventQueue<T> {
         before_sleep: impl FnMut(),
     ) -> nix::Result<T> {
         let event = self.wait(Some(node), cutoff, read, before_sleep)?;
-        node.program_has_an_event();
+        node.policy.given(node.now());
         Ok(event)
     }
 
@@ -232,7 +232,7 @@ impl<T> EventQueue<T> {
             return Err(Errno::EAGAIN);
         }
         if let Some(node) = node {
-            node.waits_itself();
+            node.policy.waits();
         }
         let started = Instant::now();
         let mut slept = false;
@@ -269,7 +269,7 @@ impl<T> EventQueue<T> {
                     Some(left)
                 }
             };
-            let asleep = node.map(Node::sleeps);
+            let asleep = node.map(Asleep::begin);
             // The program has closed all its descriptors: no event comes by them any more.
             let own = self.list.tokens.waits().ok_or(Errno::EBADF)?;
             let fds = [own, node.map_or(own, Node::packets_fd)];

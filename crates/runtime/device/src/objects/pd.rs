@@ -4,6 +4,7 @@ use crate::faults::Call;
 use crate::host::{Listed, Place};
 use crate::mapping::Mapping;
 use crate::nic::{Has, Locked};
+use crate::node::carriers::ring;
 use crate::node::{Node, random_u32};
 use crate::objects::context::Context;
 use crate::uses::Uses;
@@ -40,7 +41,7 @@ impl Pd {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         context.node().check_alive()?;
         context.node().fault_call(Call::AllocPd)?;
-        let id = context.node().new_pd();
+        let id = context.node().registry.new_pd();
         Ok(Arc::new(Pd { context: context.clone(), id, uses: Uses::new("the protection domain") }))
     }
     /// The context.
@@ -406,9 +407,9 @@ impl Mr {
         node.fault_call(Call::ReregMr)?;
         let locked = new_pd.lock_pages(&region, &self.backing)?;
         let placement = Placement::of(node, region, &self.backing);
-        node.withdraw_payloads(&inner.placement.region);
+        ring::withdraw_payloads(node, &inner.placement.region);
         node.keys.write().reregister(self.key, placement.region)?;
-        node.withdraw_key(self.key);
+        ring::withdraw_key(node, self.key);
         if let Some(lanes) = &node.lanes {
             lanes.publish_key(self.key, &placement.region, placement.place);
         }
@@ -446,12 +447,12 @@ impl Mr {
         if node.is_stale() {
             return Ok(());
         }
-        node.withdraw_payloads(&inner.placement.region);
+        ring::withdraw_payloads(node, &inner.placement.region);
         let mut keys = node.keys.write();
         prepare(&mut keys);
         keys.deregister(self.key)?;
         drop(keys);
-        node.withdraw_key(self.key);
+        ring::withdraw_key(node, self.key);
         inner.placement.listed = None;
         inner.placement.hold = None;
         inner.locked = None;

@@ -3,7 +3,7 @@ use crate::acks::Acks;
 use crate::async_event::Subject;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::QueuePair;
+use crate::node::{QueuePair, inject};
 use crate::objects::comp_counter::CompCounter;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -97,7 +97,7 @@ impl Qp {
         };
         let longest = Port::longest(context);
         let port = role.as_ref().and_then(Role::sends_by);
-        let qp = context.node().add_qp(|qpn| {
+        let qp = context.node().registry.add_qp(context.node(), |qpn| {
             let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
                 .with_frames(longest);
@@ -117,7 +117,7 @@ impl Qp {
                 role,
                 flows: AtomicUsize::new(0),
             };
-            let faults = context.node().qp_faults(qpn);
+            let faults = inject::of_qp(context.node(), qpn);
             Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());

@@ -98,7 +98,7 @@ impl Srq {
         if let Some((_, max_tags)) = tags {
             inner = inner.with_tags(max_tags);
         }
-        let srq = context.node().add_srq(|number| {
+        let srq = context.node().registry.add_srq(|number| {
             Arc::new(Srq {
                 context: context.clone(),
                 pd: pd.clone(),
@@ -273,7 +273,7 @@ impl Srq {
         if self.destroyed.swap(true, Ordering::SeqCst) {
             return Err(Error::invalid("srq", "the shared receive queue was destroyed already"));
         }
-        self.context.node().remove_srq(self.number);
+        self.context.node().registry.remove_srq(self.number);
         self.context.forget(&**self);
         self.async_acks.wait_all(|| format!("shared receive queue {}", self.number));
         self.pd.uses.remove();

@@ -17,9 +17,7 @@ fn packet(bytes: &[u8]) -> RxPacket<'_> {
         local: None,
         traffic_class: 0,
         hop_limit: 64,
-        handed_on: false,
-        direct: false,
-        unproven: false,
+        proof: crate::packet::Proof::Wire,
         bytes,
     }
 }

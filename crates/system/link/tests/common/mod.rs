@@ -70,7 +70,7 @@ impl Node {
                         dst: p.dst,
                         traffic_class: p.traffic_class,
                         hop_limit: p.hop_limit,
-                        handed_on: p.handed_on,
+                        handed_on: p.proof.is_handed_on(),
                         bytes: p.bytes.to_vec(),
                     })
                 };

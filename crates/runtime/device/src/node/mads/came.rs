@@ -2,7 +2,7 @@
 use super::{QKEY, SEND_ONLY};
 use crate::node::MAD_LEN;
 use adverb_cm::Path;
-use adverb_link::{MAD_QPN, RxPacket};
+use adverb_link::{MAD_QPN, Proof, RxPacket};
 use adverb_wire::Headers;
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,9 +12,7 @@ pub(super) struct Came {
     pub(super) dst: IpAddr,
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
-    pub(super) handed_on: bool,
-    pub(super) direct: bool,
-    pub(super) unproven: bool,
+    pub(super) proof: Proof,
     pub(super) bytes: Box<[u8]>,
 }
 
@@ -25,11 +23,14 @@ impl Came {
             dst: p.dst,
             traffic_class: p.traffic_class,
             hop_limit: p.hop_limit,
-            handed_on: p.handed_on,
-            direct: p.direct,
-            unproven: p.unproven,
+            proof: p.proof,
             bytes: p.bytes.into(),
         }
+    }
+
+    /// Another process of this user gave it to this one.
+    pub(super) fn is_handed_on(&self) -> bool {
+        self.proof.is_handed_on()
     }
 
     pub(super) fn packet(&self) -> RxPacket<'_> {
@@ -39,9 +40,7 @@ impl Came {
             local: None,
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
-            handed_on: self.handed_on,
-            direct: self.direct,
-            unproven: self.unproven,
+            proof: self.proof,
             bytes: &self.bytes,
         }
     }

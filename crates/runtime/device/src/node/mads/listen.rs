@@ -1,4 +1,5 @@
 //! The UDP port at the addresses where requests may come.
+use super::Mads;
 use crate::error::Error;
 use crate::interfaces::{self, is_link_local};
 use crate::node::Node;
@@ -6,16 +7,16 @@ use nix::errno::Errno;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-impl Node {
+impl Mads {
     /// Opens the UDP port at a local address, or at all of them, so that requests arrive. At all of
     /// them, addresses that come later are opened as they come: see
-    /// [`Node::open_what_came_for_mads`].
+    /// [`Mads::open_what_came`].
     ///
     /// # Errors
     /// EADDRNOTAVAIL: no interface that is up has the address, or duplicate address detection is
     /// under way. ENODEV: there is no address at all. What opening a socket meets.
-    pub(crate) fn open_for_mads(&self, local: Option<IpAddr>) -> Result<(), Error> {
-        let (open, refused) = self.open_ports(local)?;
+    pub(crate) fn open(&self, node: &Node, local: Option<IpAddr>) -> Result<(), Error> {
+        let (open, refused) = self.open_ports(node, local)?;
         // Several addresses are refused for one reason.
         if let Some(e) = &refused {
             log::error!("{e}");
@@ -36,9 +37,9 @@ impl Node {
 
     /// Answers whether the port is open at one of the addresses at least, or will be soon, and the
     /// first error.
-    fn open_ports(&self, local: Option<IpAddr>) -> Result<(bool, Option<Error>), Error> {
+    fn open_ports(&self, node: &Node, local: Option<IpAddr>) -> Result<(bool, Option<Error>), Error> {
         if local.is_none() {
-            self.mads.everywhere.store(true, Ordering::Relaxed);
+            self.everywhere.store(true, Ordering::Relaxed);
         }
         let scope = |ip: &IpAddr, index| match ip {
             IpAddr::V6(v6) if is_link_local(v6) => index,
@@ -49,8 +50,8 @@ impl Node {
             for ip in interface.addresses.iter().filter(|ip| local.is_none_or(|local| local == **ip)) {
                 let scope = scope(ip, interface.index);
                 let opened = match local {
-                    Some(_) => self.open_address_quietly(*ip, scope).map(drop),
-                    None => self.open_address_if_usable(*ip, scope).map(drop),
+                    Some(_) => node.addresses.open_quietly(node, *ip, scope).map(drop),
+                    None => node.addresses.open_if_usable(node, *ip, scope).map(drop),
                 };
                 match opened {
                     Ok(()) => open = true,
@@ -63,9 +64,9 @@ impl Node {
 
     /// Interfaces have changed: opens the port at addresses that have come, where requests are to
     /// arrive at all of them.
-    pub(crate) fn open_what_came_for_mads(&self) {
-        if self.mads.everywhere.load(Ordering::Relaxed)
-            && let Some(e) = self.open_ports(None).map_or_else(Some, |(_, refused)| refused)
+    pub(crate) fn open_what_came(&self, node: &Node) {
+        if self.everywhere.load(Ordering::Relaxed)
+            && let Some(e) = self.open_ports(node, None).map_or_else(Some, |(_, refused)| refused)
         {
             log::info!("no requests arrive at an address that has come: {e}");
         }

@@ -41,7 +41,7 @@ impl MadDoor {
     /// EBUSY if the process has one open; what the kernel refused of sockets and threads.
     pub fn open(handler: Arc<dyn MadHandler>) -> Result<MadDoor, Error> {
         let node = Node::get()?;
-        node.set_mad_handler(handler)?;
+        node.mads.set_handler(&node, handler)?;
         Ok(MadDoor { node })
     }
 
@@ -67,7 +67,7 @@ impl MadDoor {
     #[must_use]
     pub fn config(&self) -> adverb_cm::Config {
         adverb_cm::Config {
-            prefix: self.node.mad_prefix(),
+            prefix: self.node.mads.prefix(&self.node),
             prefix_bits: PREFIX_BITS,
             first: crate::node::random_u32(),
             transaction: crate::node::random_u32(),
@@ -86,9 +86,9 @@ impl MadDoor {
         }
         // An answer from an address of this machine counts where this process has a socket there.
         if self.node.is_own_address(path.remote) {
-            self.node.hear_mads_from(path)?;
+            self.node.mads.hear_from(&self.node, path)?;
         }
-        self.node.send_mad(path, mad)
+        self.node.mads.send(&self.node, path, mad)
     }
 
     /// A request for a connection has come: why it is refused, if a fault on request says so.
@@ -100,7 +100,7 @@ impl MadDoor {
     /// Has [`MadHandler::timeout`] called at this time, or little later.
     pub fn wake_at(&self, at: Time) {
         if !self.is_stale() {
-            self.node.mad_deadline(at);
+            self.node.mads.keep_deadline(&self.node, at);
         }
     }
 
@@ -113,11 +113,11 @@ impl MadDoor {
     /// EADDRNOTAVAIL if the address is not this machine's.
     pub fn claim(&self, service_id: u64, local: Option<IpAddr>, shared: bool) -> Result<Claim, Error> {
         self.node.check_alive()?;
-        self.node.open_for_mads(local)?;
+        self.node.mads.open(&self.node, local)?;
         if local.is_some() {
             // Requests may come from any address of this machine; one that cannot be had is another
             // user's.
-            let _ = self.node.open_for_mads(None);
+            let _ = self.node.mads.open(&self.node, None);
         }
         let bound = self
             .node
@@ -131,7 +131,7 @@ impl MadDoor {
     /// communication id. `false`: no process of this user has it.
     #[must_use]
     pub fn watch_peer(&self, remote_id: u32) -> bool {
-        !self.is_stale() && self.node.watch_mad_peer(remote_id)
+        !self.is_stale() && self.node.mads.watch_peer(&self.node, remote_id)
     }
 
     /// Is it an address of this machine?
@@ -144,7 +144,7 @@ impl MadDoor {
     /// packets of the old connection may still be on their way.
     #[must_use]
     pub fn hold_qpn(&self, qpn: u32) -> QpnHold {
-        self.node.reserve_qpn(qpn);
+        self.node.registry.reserve_qpn(qpn);
         QpnHold { node: self.node.clone(), qpn }
     }
 }
@@ -152,7 +152,7 @@ impl MadDoor {
 impl Drop for MadDoor {
     fn drop(&mut self) {
         if !self.is_stale() {
-            self.node.unset_mad_handler();
+            self.node.mads.unset_handler();
         }
     }
 }
@@ -174,7 +174,7 @@ impl Claim {
         self.node.check_alive()?;
         let mut listening = self.listening.lock();
         if listening.is_none() {
-            *listening = Some(self.node.listen_for_mads(&self.bound)?);
+            *listening = Some(self.node.mads.listen(&self.node, &self.bound)?);
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Drop for Claim {
         if let Some(index) = self.listening.get_mut().take()
             && !self.node.is_stale()
         {
-            self.node.stop_listening_for_mads(index);
+            self.node.mads.stop_listening(&self.node, index);
         }
     }
 }
@@ -220,7 +220,7 @@ impl QpnHold {
 impl Drop for QpnHold {
     fn drop(&mut self) {
         if !self.node.is_stale() {
-            self.node.release_qpn(self.qpn);
+            self.node.registry.release_qpn(self.qpn);
         }
     }
 }

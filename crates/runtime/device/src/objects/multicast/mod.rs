@@ -35,7 +35,7 @@ const HOP_LIMIT: u8 = 64;
 fn join_all(node: &Node, gid: &Gid, interface: u32) -> Result<Vec<AddrIndex>, Error> {
     let (mut joined, mut refused) = (Vec::new(), None);
     for group in groups_of(gid) {
-        match node.join_group(group, interface) {
+        match node.groups.join(node, group, interface) {
             Ok(index) => joined.push(index),
             Err(e) => refused = refused.or(Some(e)),
         }
@@ -69,9 +69,9 @@ impl Qp {
         for (n, index) in groups.iter().enumerate() {
             // Another GID may mean the same group: the queue pair is given one copy all the same.
             let already = attachments.iter().any(|a| a.groups.contains(index));
-            if !already && let Err(e) = node.attach(*index, self) {
-                groups[..n].iter().for_each(|index| node.detach(*index, self));
-                groups.iter().for_each(|index| node.leave_group(*index));
+            if !already && let Err(e) = node.groups.attach(*index, self) {
+                groups[..n].iter().for_each(|index| node.groups.detach(*index, self));
+                groups.iter().for_each(|index| node.groups.leave(node, *index));
                 return Err(e);
             }
         }
@@ -113,9 +113,9 @@ impl Qp {
         let node = self.context().node();
         for index in &ended.groups {
             if !left.iter().any(|a| a.groups.contains(index)) {
-                node.detach(*index, self);
+                node.groups.detach(*index, self);
             }
-            node.leave_group(*index);
+            node.groups.leave(node, *index);
         }
     }
 
@@ -196,7 +196,7 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let node = self.context.node();
         if !node.is_stale() {
-            self.groups.iter().for_each(|index| node.leave_group(*index));
+            self.groups.iter().for_each(|index| node.groups.leave(node, *index));
         }
     }
 }

@@ -4,7 +4,9 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::host::Peer;
 use crate::interfaces::ip_of;
-use crate::node::scope_of;
+use crate::node::carriers::End;
+use crate::node::carriers::ring::{self, Handshake, Rings};
+use crate::node::{QpInner, scope_of};
 use crate::objects::cuts;
 use crate::objects::raw::Role;
 use adverb_engine::{AttrMask, QpAttr, QpState, QpType};
@@ -36,7 +38,7 @@ impl Qp {
             self.own.context.open_gid(&attr.av.sgid)?;
             if self.qp_type() != QpType::Ud {
                 let scope = scope_of(&attr.av.dgid, self.own.context.device().interface().index);
-                node.hear(ip_of(&attr.av.dgid), scope)?;
+                node.addresses.hear(node, ip_of(&attr.av.dgid), scope)?;
             }
         }
         if self.qp_type() == QpType::Ud && mask.contains(AttrMask::STATE) && attr.state == QpState::Init {
@@ -55,15 +57,15 @@ impl Qp {
             inner.engine.modify(attr, mask, &limits, node.now(), &mut tx.effects)?;
             if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
                 self.purge();
-                inner.part();
                 // What of its earlier life still waits to leave does not leave in the next one.
-                inner.backlog.clear();
+                node.disconnect(&mut inner, End::Reset);
                 inner.rendezvous.clear();
             }
             if let Some(peer) = peer {
-                inner.meet(peer);
+                let QpInner { engine, carried, .. } = &mut *inner;
+                carried.ring.meet(engine, peer);
             }
-            node.publish(self, &mut inner);
+            ring::publish(node, self, &mut inner);
             node.pump(self, &mut inner, tx);
             Ok(())
         });
@@ -82,7 +84,8 @@ impl Qp {
         if !connects {
             return Ok(None);
         }
-        let peer = self.own.context.node().peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
+        let node = self.own.context.node();
+        let peer = Handshake(node).peer_of(ip_of(&attr.av.dgid), attr.dest_qpn)?;
         if let Some(peer) = &peer {
             peer.connect(self.number());
         }
@@ -97,11 +100,11 @@ impl Qp {
         let peer = node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             node.pump(self, &mut inner, tx);
-            inner.peer.clone().filter(|_| inner.is_shown())
+            inner.carried.ring.fetching_peer()
         });
         if let Some(peer) = peer.filter(|peer| !crate::host::let_fetch(peer, self.number(), MOMENT)) {
             // What the peer has not fetched by then is sent once more, as bytes.
-            if !node.send_as_bytes(self) {
+            if Rings::of(node).is_some_and(|rings| !rings.send_as_bytes(self)) {
                 crate::host::let_fetch(&peer, self.number(), Duration::MAX);
             }
         }
@@ -115,7 +118,7 @@ impl Qp {
         // Nobody is at work through a queue pair that has just begun to be connected.
         let begins = matches!(state, Some(QpState::Init | QpState::Rtr));
         if ends || mask.contains(AttrMask::ACCESS_FLAGS) && !begins {
-            self.own.context.node().settle_qp(self);
+            ring::settle(self.own.context.node(), self);
         }
     }
 
@@ -157,14 +160,16 @@ impl Qp {
         self.detach_all();
         // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now,
         // and said so.
-        node.take_what_came();
+        if let Some(rings) = Rings::of(node) {
+            rings.take_what_came();
+        }
         self.part_in_peace();
-        node.remove_qp(self.number());
+        node.registry.remove_qp(node, self.number());
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             node.pump(self, &mut inner, tx);
             log::debug!("queue pair {:#08x} ends: {:?}", self.number(), inner.engine.counters());
-            node.keep_counters(&inner);
+            node.counters.keep(&inner);
             let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
             // Any state may go to RESET.
             let _ = inner.engine.modify(
@@ -180,11 +185,10 @@ impl Qp {
             tx.effects.rendezvous.clear();
             inner.rendezvous.clear();
             inner.attached = None;
-            node.publish(self, &mut inner);
-            inner.part();
-            node.keep_leaving(std::mem::take(&mut inner.backlog));
+            ring::publish(node, self, &mut inner);
+            node.disconnect(&mut inner, End::Destroyed);
         });
-        node.settle_qp(self);
+        ring::settle(node, self);
         clean();
         node.keys.write().release_qp(self.number());
         self.own.context.forget(self);

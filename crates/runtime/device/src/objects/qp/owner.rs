@@ -26,7 +26,7 @@ impl Owner for QpObject {
             CqRef::Send => self.push(self.send_cq.as_ref(), completion),
             CqRef::Recv => self.push(self.recv_cq.as_ref(), completion),
             CqRef::XrcSrq(number) => {
-                let srq: Option<Arc<Srq>> = self.context.node().srq(number);
+                let srq: Option<Arc<Srq>> = self.context.node().registry.srq(number);
                 self.push(srq.as_ref().and_then(|srq| srq.xrc_cq()), completion)
             }
         }
@@ -103,7 +103,7 @@ impl QpObject {
 
     /// The SRQ with this number, if it is of the target QP's own XRC domain (IBTA 9.7.4.1.4).
     fn xrc_srq(&self, number: u32) -> Option<Arc<Srq>> {
-        let srq: Arc<Srq> = self.context.node().srq(number)?;
+        let srq: Arc<Srq> = self.context.node().registry.srq(number)?;
         match (srq.xrcd(), &self.xrcd) {
             (Some(a), Some(b)) if Xrcd::same(a, b) => Some(srq),
             _ => None,

@@ -2,7 +2,9 @@
 use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
-use crate::node::{Owner, PlainPost, QpInner};
+use crate::node::carriers::frames::Ethernet;
+use crate::node::carriers::ring::Rings;
+use crate::node::{Owner, PlainPost, QpInner, inject};
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
 use adverb_sync::MutexGuard;
 use std::time::Duration;
@@ -90,13 +92,13 @@ impl Qp {
             inner.handovers.1 += n as u64;
             inner.waiting.0 += n;
             if inner.faults.is_some() {
-                node.inject_messages(self, inner, n as u64, &mut tx.effects);
+                inject::messages(node, self, inner, n as u64, &mut tx.effects);
             }
             let small = inner.waiting.0 < BATCH && inner.waiting.1 < BATCH_BYTES;
             if small
-                && inner.peer.is_none()
+                && !inner.carried.ring.is_near()
                 && tx.effects.is_empty()
-                && node.program_polls()
+                && node.policy.thread_is_away()
                 && self.in_burst(inner, node.now())
             {
                 node.pump_soon(self);
@@ -121,7 +123,7 @@ impl Qp {
         if self.qp_type().is_reliable() {
             inner.engine.has_unacknowledged()
         } else {
-            now.since(inner.pumped) < BURST
+            now.since(inner.carried.udp.pumped()) < BURST
         }
     }
 
@@ -140,7 +142,7 @@ impl Qp {
             inner.engine.post_recv(wr, &mut tx.effects)?;
             node.deliver(self, &mut inner, &mut tx.effects);
             if self.own.role.is_some() {
-                node.give_kept_frames(self, &mut inner, tx);
+                Ethernet(node).give_kept(self, &mut inner, tx);
             }
             Ok(())
         })
@@ -217,7 +219,8 @@ impl SendChain<'_> {
         if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
             return false;
         }
-        if !own.context.node().perform_post(qp.number(), inner, request) {
+        let rings = Rings::of(own.context.node());
+        if !rings.is_some_and(|rings| rings.perform_post(qp.number(), inner, request)) {
             return false;
         }
         self.performed += 1;

@@ -1,15 +1,15 @@
 //! What peers on this host see of a queue pair.
-use super::Node;
-use super::queue_pair::{AnyQp, QpInner};
+use super::Rings;
+use crate::node::Node;
+use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{QpState, QpType};
 use adverb_link::shm::QpEntry;
 
-impl Node {
+impl Rings<'_> {
     /// Lets peers on this host see what they may do with it.
     pub(crate) fn publish(&self, qp: &AnyQp, inner: &mut QpInner) {
-        let Some(lanes) = &self.lanes else { return };
         let attr = inner.engine.attr();
-        let peer = inner.peer.as_ref().filter(|peer| {
+        let peer = inner.carried.ring.peer.as_ref().filter(|peer| {
             matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
                 && qp.qp_type().is_reliable()
                 && !peer.is_gone()
@@ -23,36 +23,41 @@ impl Node {
             qpn: qp.number(),
             peer_qpn: attr.dest_qpn,
             peer_nonce: peer.nonce(),
-            epoch: inner.epoch,
+            epoch: inner.carried.ring.epoch,
             pd: inner.engine.config().pd.0,
             access,
             ready: true,
         };
         // Whoever looks while it is rewritten finds none.
-        if inner.shown.as_ref() == Some(&entry) {
+        let state = &mut inner.carried.ring;
+        if state.shown.as_ref() == Some(&entry) {
             return;
         }
-        let _turn = lanes.publishing.lock();
-        inner.shown = lanes.published.set_qp(&entry).then_some(entry);
-        inner.unsettled |= inner.is_shown();
+        let _turn = self.lanes.publishing.lock();
+        state.shown = self.lanes.published.set_qp(&entry).then_some(entry);
+        state.unsettled |= state.shown.is_some();
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by
     /// [`Lanes::settle`](crate::host::Lanes::settle).
     pub(super) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
-        if let Some(lanes) = self.lanes.as_ref().filter(|_| inner.is_shown()) {
-            let _turn = lanes.publishing.lock();
-            lanes.published.remove_qp(qp.number());
-            inner.shown = None;
+        let shown = &mut inner.carried.ring.shown;
+        if shown.is_some() {
+            let _turn = self.lanes.publishing.lock();
+            self.lanes.published.remove_qp(qp.number());
+            *shown = None;
         }
     }
 
     /// Takes it back if the queue pair has failed. Before its program hears of that and uses its
     /// memory for something else.
     #[inline]
-    pub(super) fn publish_failure(&self, qp: &AnyQp, inner: &mut QpInner) {
-        if inner.is_shown() && inner.engine.state() == QpState::Err {
-            self.unpublish(qp, inner);
+    pub(crate) fn publish_failure(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
+        if inner.carried.ring.shown.is_some()
+            && inner.engine.state() == QpState::Err
+            && let Some(rings) = Rings::of(node)
+        {
+            rings.unpublish(qp, inner);
         }
     }
 }

@@ -4,9 +4,10 @@
 //! that one peer, and given again whenever the peer is greeted again: as long as the giver keeps
 //! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
 //! count of which the kernel says the same, so that no process is taken for another (TRU-3).
-use super::Node;
+use super::Rings;
 use crate::error::Error;
 use crate::host::{COPIES, Given, HandshakeFds, Lanes, MTU, Peer};
+use crate::node::Node;
 use adverb_link::shm::Consumer;
 use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot, Transit};
 use nix::errno::Errno;
@@ -26,7 +27,15 @@ const UNANSWERED: usize = 16;
 /// greeted at.
 const ASKED: usize = 64;
 
-impl Node {
+/// Greetings of a node. They are answered, by a refusal, also where the node shares no memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Handshake<'a>(pub(crate) &'a Node);
+
+impl<'a> Handshake<'a> {
+    fn rings(&self, lanes: &'a Lanes) -> Rings<'a> {
+        Rings { node: self.0, lanes }
+    }
+
     /// The peer that owns the queue pair `qpn` at `ip`, if packets to it need no network. Greets it
     /// if it is not known yet, and waits for its answer.
     ///
@@ -34,21 +43,21 @@ impl Node {
     /// EPERM if the queue pair is of another process of this host, and this process or that one has
     /// changed its user: no new connection can be made between them.
     pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
-        let Some(slot) = adverb_link::slot_of_qpn(qpn).filter(|_| self.is_own_address(ip)) else {
+        let Some(slot) = adverb_link::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
             return Ok(None);
         };
-        let lanes = self.lanes.as_ref();
+        let lanes = self.0.lanes.as_ref();
         if let Some(peer) = lanes.and_then(|lanes| self.known_peer(lanes, slot)) {
             return Ok(Some(peer));
         }
-        if self.link().owns(slot) {
+        if self.0.link.owns(slot) {
             return Ok(lanes.and_then(|lanes| self.own_peer(lanes)));
         }
-        if let Some(changed) = self.link().changed_user() {
+        if let Some(changed) = self.0.link.changed_user() {
             return Err(Error::new(Errno::EPERM, changed.to_string()));
         }
         let peer = lanes.and_then(|lanes| self.meet(lanes, slot));
-        match self.link().changed_owner(slot).filter(|_| peer.is_none()) {
+        match self.0.link.changed_owner(slot).filter(|_| peer.is_none()) {
             Some(changed) => {
                 log::error!("{changed}");
                 Err(Error::new(Errno::EPERM, changed.to_string()))
@@ -57,19 +66,19 @@ impl Node {
         }
     }
 
-    fn known_peer(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+    fn known_peer(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         let peer = lanes.known(slot).filter(|p| !p.is_gone())?;
         if peer.has_ended() {
             // Its slot may be another's by now, before the background thread has come to see its
             // end.
-            self.see_end(&peer);
+            self.rings(lanes).see_end(&peer);
             return None;
         }
         Some(peer)
     }
 
     /// Greets the process of a slot, unless it has refused, and waits for its answer.
-    fn meet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+    fn meet(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         if lanes.refuses(slot) {
             return None;
         }
@@ -81,10 +90,10 @@ impl Node {
     }
 
     /// This process as its own peer.
-    fn own_peer(&self, lanes: &Lanes) -> Option<Arc<Peer>> {
+    fn own_peer(&self, lanes: &'a Lanes) -> Option<Arc<Peer>> {
         let _one = lanes.greeting.lock();
         let _transit = Transit::begin();
-        let slots = self.link().slots();
+        let slots = self.0.link.slots();
         let known = slots.iter().find_map(|slot| lanes.known(*slot).filter(|p| p.is_own()));
         let peer = match known {
             Some(peer) => peer,
@@ -97,14 +106,14 @@ impl Node {
         Some(peer)
     }
 
-    fn hello(&self, lanes: &Lanes, wants_answer: bool) -> Hello {
-        Hello { nonce: lanes.nonce, wants_answer, mtu: MTU, slots: self.link().slots() }
+    fn hello(&self, lanes: &'a Lanes, wants_answer: bool) -> Hello {
+        Hello { nonce: lanes.nonce, wants_answer, mtu: MTU, slots: self.0.link.slots() }
     }
 
     /// Makes a ring for a process and gives it to the process, with all the rest.
     fn send_hello(
         &self,
-        lanes: &Lanes,
+        lanes: &'a Lanes,
         slot: Slot,
         wants_answer: bool,
         bell: &Bell,
@@ -114,11 +123,11 @@ impl Node {
         let rope = bell.to_give().ok_or(io::ErrorKind::NotConnected)?;
         let tables = lanes.tables.borrow().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [fd.as_fd(), rope, tables, lanes.file.fd()?];
-        let connection = self.link().greet(slot, &self.hello(lanes, wants_answer), &fds)?;
+        let connection = self.0.link.greet(slot, &self.hello(lanes, wants_answer), &fds)?;
         Ok((connection, ring))
     }
 
-    fn greet(&self, lanes: &Lanes, slot: Slot) -> Option<Arc<Peer>> {
+    fn greet(&self, lanes: &'a Lanes, slot: Slot) -> Option<Arc<Peer>> {
         {
             // Locked until the ring is entered: the answer, or the peer's own greeting, may be here
             // before.
@@ -147,7 +156,7 @@ impl Node {
         }
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         loop {
-            self.receive(RxFrom::HandOver, false);
+            self.0.receive(RxFrom::HandOver, false);
             self.take_greetings();
             if let Some(peer) = lanes.known(slot).filter(|p| !p.is_gone()) {
                 lanes.greeted.lock().remove(&slot);
@@ -159,10 +168,10 @@ impl Node {
                 return lanes.known(slot).filter(|p| !p.is_gone());
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || lanes.refuses(slot) || self.link().changed_owner(slot).is_some() {
+            if left.is_zero() || lanes.refuses(slot) || self.0.link.changed_owner(slot).is_some() {
                 break;
             }
-            let mut fds = [PollFd::new(self.packets_fd(), PollFlags::POLLIN)];
+            let mut fds = [PollFd::new(self.0.packets_fd(), PollFlags::POLLIN)];
             let wait = left.min(Duration::from_millis(1));
             let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
         }
@@ -182,14 +191,14 @@ impl Node {
 
     /// Answers greetings and enters those who sent them.
     pub(crate) fn take_greetings(&self) -> bool {
-        let ended = self.link().ended();
+        let ended = self.0.link.ended();
         let slots: Vec<Slot> = ended.iter().map(ConnectionId::slot).collect();
-        self.mad_peers_ended(&slots);
-        if let Some(lanes) = self.lanes.as_ref().filter(|_| !ended.is_empty()) {
+        self.0.mads.peers_ended(self.0, &slots);
+        if let Some(lanes) = self.0.lanes.as_ref().filter(|_| !ended.is_empty()) {
             // What they were given nobody has.
             lanes.greeted.lock().retain(|_, given| !ended.contains(&given.connection));
         }
-        let greetings = self.link().greetings();
+        let greetings = self.0.link.greetings();
         let any = !greetings.is_empty();
         for Greeting { mut hello, pid, fds, transit: _transit } in greetings {
             hello.slots = self.held_slots(&hello.slots, pid);
@@ -199,7 +208,7 @@ impl Node {
             };
             let Err(e) = self.take_greeting(&hello, pid, fds) else { continue };
             log::info!("process {pid} is reached over the network: {e}");
-            let Some(lanes) = &self.lanes else { continue };
+            let Some(lanes) = &self.0.lanes else { continue };
             hello.slots.iter().for_each(|slot| lanes.refuse(*slot));
             // It may count on this process by now, which will read nothing of what it writes.
             if !lanes.all.read().iter().any(|p| p.nonce() == hello.nonce) {
@@ -211,11 +220,11 @@ impl Node {
 
     /// Those of the slots that the process holds, as the kernel says.
     fn held_slots(&self, slots: &[Slot], pid: i32) -> Vec<Slot> {
-        let lanes = self.lanes.as_ref();
+        let lanes = self.0.lanes.as_ref();
         let mut left = ASKED;
         let is_held = |slot: &Slot| {
             // Nobody has a slot of ours.
-            if self.link().owns(*slot) {
+            if self.0.link.owns(*slot) {
                 return false;
             }
             // Asked for before.
@@ -228,7 +237,7 @@ impl Node {
                 }
                 left -= 1;
             }
-            self.link().is_held_by(*slot, pid)
+            self.0.link.is_held_by(*slot, pid)
         };
         let mut held = slots.to_vec();
         held.retain(is_held);
@@ -237,13 +246,13 @@ impl Node {
 
     /// Tells the process of a slot that this one shares no memory with it.
     fn decline(&self, slot: Slot) -> io::Result<()> {
-        let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots: self.link().slots() };
-        self.link().greet(slot, &no, &[]).map(drop)
+        let no = Hello { nonce: 0, wants_answer: false, mtu: 0, slots: self.0.link.slots() };
+        self.0.link.greet(slot, &no, &[]).map(drop)
     }
 
     fn take_greeting(&self, hello: &Hello, pid: i32, fds: Vec<OwnedFd>) -> io::Result<()> {
         let first = hello.slots[0];
-        let Some(lanes) = &self.lanes else {
+        let Some(lanes) = &self.0.lanes else {
             // Said once: then it need not wait for an answer that never comes.
             return if hello.wants_answer { self.decline(first) } else { Ok(()) };
         };
@@ -251,7 +260,7 @@ impl Node {
             for slot in &hello.slots {
                 lanes.refuse(*slot);
                 if let Some(peer) = lanes.known(*slot).filter(|p| p.pid() == pid) {
-                    self.leave(&peer, "shares no memory with this one after all");
+                    self.rings(lanes).leave(&peer, "shares no memory with this one after all");
                 }
             }
             return Ok(());
@@ -266,7 +275,7 @@ impl Node {
         let known = lanes.all.read().iter().find(|p| p.nonce() == hello.nonce).cloned();
         match known {
             // It left, and comes back.
-            Some(peer) if peer.pid() == pid && peer.has_left() => self.leave(&peer, "has left"),
+            Some(peer) if peer.pid() == pid && peer.has_left() => self.rings(lanes).leave(&peer, "has left"),
             Some(peer) => {
                 // None are needed; those that come have to be right.
                 let given_fds =
@@ -304,7 +313,7 @@ impl Node {
     /// rings is still read.
     fn greeted_again(
         &self,
-        lanes: &Lanes,
+        lanes: &'a Lanes,
         peer: &Arc<Peer>,
         hello: &Hello,
         pid: i32,
@@ -329,7 +338,7 @@ impl Node {
                 let links = peer.links().ok_or(io::ErrorKind::NotConnected)?;
                 lanes.add_ring(peer, self.send_hello(lanes, first, false, &links.bell)?.1);
             }
-            true => drop(self.link().greet(first, &self.hello(lanes, false), &[])?),
+            true => drop(self.0.link.greet(first, &self.hello(lanes, false), &[])?),
             false => {}
         }
         Ok(())

@@ -3,18 +3,18 @@ use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
 use adverb_memory::{Guard, HostMemory};
 
-/// Whether a packet came through a ring.
+/// Where the payload of a packet is that came through a ring.
 #[derive(Clone, Copy)]
-pub(super) enum Near<'a> {
-    No,
-    Yes,
-    /// And its payload lies in the sender's memory, which is open while the guard holds.
+pub(crate) enum Near<'a> {
+    /// In the ring.
+    Copied,
+    /// In the sender's memory, which is open while the guard holds.
     Fetched(&'a Guard<'a>),
 }
 
 /// This process's memory. A payload that was copied out of a peer's memory counts if the guard
 /// still holds behind the copy.
-pub(super) struct Placing<'a>(pub(super) Option<&'a Guard<'a>>);
+pub(crate) struct Placing<'a>(pub(crate) Option<&'a Guard<'a>>);
 
 impl Memory for Placing<'_> {
     #[inline]

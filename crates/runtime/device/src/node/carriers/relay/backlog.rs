@@ -91,10 +91,10 @@ const ALL_MESSAGES: usize = 64;
 const PACKET: usize = 2 + MAX_HEADER_LEN + 4096;
 
 impl Backlog {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(in crate::node) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
-    pub(crate) fn clear(&mut self) {
+    pub(in crate::node) fn clear(&mut self) {
         *self = Backlog { spare: std::mem::take(&mut self.spare), ..Backlog::default() };
     }
     /// Should what waits leave before more is added?
@@ -105,7 +105,7 @@ impl Backlog {
         self.messages >= ALL_MESSAGES || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
     }
     /// Adds a packet for the owner of `slot`.
-    pub(super) fn add(
+    pub(in crate::node) fn add(
         &mut self,
         slot: Slot,
         route: &Route,

@@ -1,26 +1,45 @@
-//! The road over the network: UDP port 4791, and between processes of one host the hand-over
-//! connections for what a network would lose (see [`local`](super::local)).
-use super::backlog::Backlog;
-use super::clock::StepClock;
-use super::queue_pair::{AnyQp, QpInner};
-use super::road::{Road, Room, Unsent};
+//! The carrier over the network: UDP port 4791. Between processes of one host it gives to
+//! [`relay`](super::relay) what a network would lose.
+use super::relay::{Backlog, Relay};
+use super::{Carrier, End, Road, Room, Unsent, drain};
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
-use crate::node::{Node, Tx};
+use crate::node::clock::StepClock;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::receive::{Ask, BUDGET, Receiver};
+use crate::node::{Node, Timed, Tx};
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
-use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Transmit};
-use adverb_link::{Route, Slot, TxBatch, slot_of_qpn};
+use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Time, Transmit};
+use adverb_link::{Route, RxFrom, Slot, TxBatch, slot_of_qpn};
 use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
 use nix::errno::Errno;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 
 /// Which packets to another process of this host go to it over a hand-over connection.
 #[derive(Clone, Copy)]
 struct HandOver {
     requests: bool,
     responses: bool,
+}
+
+/// What a queue pair keeps for this carrier.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    /// The route of the address vector used last.
+    route: Option<(AddressVector, Route)>,
+    /// When it was pumped last; of UC and UD alone.
+    pumped: Time,
+}
+
+impl Sending {
+    /// When it was pumped last; of UC and UD alone.
+    pub(crate) fn pumped(&self) -> Time {
+        self.pumped
+    }
 }
 
 /// What a queue pair needs to send on the network.
@@ -40,7 +59,7 @@ impl Network<'_> {
         let route = match self.route {
             Some((av, route)) if av == t.path => *route,
             _ => {
-                let route = self.node.route(t.path)?;
+                let route = Udp(self.node).route(t.path)?;
                 *self.route = Some((*t.path, route));
                 route
             }
@@ -65,7 +84,11 @@ impl Road for Network<'_> {
 
     fn room(&mut self) -> Room {
         let (node, qp) = (self.node, self.qp);
-        if qp.qp_type().is_reliable() || node.has_room(qp, self.backlog) { Room::Yes } else { Room::Later }
+        if qp.qp_type().is_reliable() || Relay(node).has_room(qp, self.backlog) {
+            Room::Yes
+        } else {
+            Room::Later
+        }
     }
 
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
@@ -80,8 +103,8 @@ impl Road for Network<'_> {
             fault = copy_payload(t.payload, keys, out);
             fault.is_ok()
         };
-        if node.is_looped(&route, t.path) {
-            node.send_looped(&route, headers, size, pad, fill);
+        if is_looped(&route, t.path) {
+            node.groups.send_looped(node, &route, headers, size, pad, fill);
         } else if let Some(slot) = self.other_process(t, &route) {
             self.backlog.add(slot, &route, headers, size, pad, fill);
         } else {
@@ -93,7 +116,7 @@ impl Road for Network<'_> {
     fn flush(&mut self) -> Room {
         self.batch.flush(&self.node.link);
         let drops = self.qp.qp_type() == QpType::Ud;
-        if self.backlog.is_empty() || self.node.flush_backlog(drops, self.backlog) {
+        if self.backlog.is_empty() || Relay(self.node).flush_backlog(drops, self.backlog) {
             return Room::Yes;
         }
         if self.qp.qp_type().is_reliable() {
@@ -105,39 +128,65 @@ impl Road for Network<'_> {
     }
 }
 
-impl Node {
-    /// Sends what a queue pair has for the network.
-    pub(super) fn pump_network(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
-        let clock = StepClock::new(self, false);
+/// The carrier over the network.
+#[derive(Clone, Copy)]
+pub(crate) struct Udp<'a>(pub(crate) &'a Node);
+
+impl Carrier for Udp<'_> {
+    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+        let node = self.0;
+        let clock = StepClock::new(node, false);
+        let QpInner { engine, carried, .. } = inner;
+        let (sending, waiting) = (&mut carried.udp, &mut carried.relay);
         // Only reliable transports recover from a receiver that is outrun, or from packets gone
-        // astray: see `local`.
+        // astray: see `relay`.
         let reliable = qp.qp_type().is_reliable();
         if !reliable {
-            inner.pumped = clock.now();
+            sending.pumped = clock.now();
         }
         let hand_over = HandOver {
-            requests: !reliable || inner.engine.is_retrying(),
-            responses: !reliable || inner.direct,
+            requests: !reliable || engine.is_retrying(),
+            responses: !reliable || waiting.answers_directly,
         };
-        let QpInner { engine, route, backlog, .. } = inner;
         let Tx { batch, effects } = tx;
-        let mut network = Network { node: self, qp, hand_over, route, backlog, batch };
-        self.drain(engine, &mut network, &clock, effects, self.keys.read())
+        let (route, backlog) = (&mut sending.route, &mut waiting.backlog);
+        let mut network = Network { node, qp, hand_over, route, backlog, batch };
+        drain(node, engine, &mut network, &clock, effects, node.keys.read())
     }
 
+    fn receive(&self, rx: &mut Receiver, ask: &Ask) -> bool {
+        let node = self.0;
+        let Receiver { buffers, batch, .. } = rx;
+        node.link.recv(ask.from, buffers, BUDGET, &mut |p| node.dispatch(batch, &p)) > 0
+    }
+
+    fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.0.link.for_each_fd(&mut |_, fd| each(fd));
+    }
+
+    fn is_behind(&self, _: &QpInner) -> bool {
+        // Another thread reads just now, and was held up.
+        self.0.receiver.is_locked()
+    }
+
+    fn disconnect(&self, _: &mut QpInner, _: End) {}
+}
+
+impl Udp<'_> {
     /// Sends one packet that belongs to no queue pair.
     ///
     /// # Errors
     /// What the kernel said of the packet. One that a full socket had no room for is lost, as on a
     /// network.
-    pub(super) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) -> Result<(), Error> {
-        self.with_tx(|tx| {
+    pub(crate) fn send_packet(&self, route: &Route, headers: &[u8], payload: &[u8]) -> Result<(), Error> {
+        let node = self.0;
+        node.with_tx(|tx| {
             let fill = |out: &mut [u8]| {
                 out.copy_from_slice(payload);
                 true
             };
-            tx.batch.push(&self.link, route, headers, payload.len(), 0, fill);
-            let Err(e) = tx.batch.try_flush(&self.link) else { return Ok(()) };
+            tx.batch.push(&node.link, route, headers, payload.len(), 0, fill);
+            let Err(e) = tx.batch.try_flush(&node.link) else { return Ok(()) };
             match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
                 Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
                 errno => {
@@ -149,20 +198,49 @@ impl Node {
 
     /// How packets to an address leave; `None` (a drop) if the local address could not be opened.
     pub(crate) fn route(&self, av: &AddressVector) -> Option<Route> {
-        let local = self.open_address(ip_of(&av.sgid), scope_of(&av.sgid, av.scope_id)).ok()?;
-        let port = self.link.port();
+        let node = self.0;
+        let scope = scope_of(&av.sgid, av.scope_id);
+        let local = node.addresses.open(node, ip_of(&av.sgid), scope).ok()?;
+        let port = node.link.port();
         let dst = match ip_of(&av.dgid) {
-            group if group.is_multicast() => self.link.group_address(group, av.scope_id),
+            group if group.is_multicast() => node.link.group_address(group, av.scope_id),
             IpAddr::V4(a) => SocketAddr::from((a, port)),
             IpAddr::V6(a) => SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope_of(&av.dgid, av.scope_id))),
         };
         Some(Route { local, dst, traffic_class: av.traffic_class, hop_limit: av.hop_limit })
     }
+
+    /// Link upkeep (steering); rare, from the background thread.
+    pub(crate) fn maintain(&self) {
+        let node = self.0;
+        if node.link.maintenance_due() {
+            node.link.maintain(&mut || _ = node.receive(RxFrom::Every, false));
+        }
+    }
+
+    /// Enters when the first packet is due that a fault holds, unless an earlier entry stands
+    /// already.
+    pub(crate) fn keep_held_timer(&self) {
+        let node = self.0;
+        let Some(left) = node.link.held_for() else { return };
+        let at = node.now() + left;
+        let old = node.held_at.fetch_min(at.0, Ordering::Relaxed);
+        if at.0 < old {
+            node.enter_timer(at, Timed::Held, old);
+        }
+    }
+}
+
+/// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the loopback
+/// interface.
+fn is_looped(route: &Route, path: &AddressVector) -> bool {
+    matches!(route.dst.ip(), IpAddr::V6(group) if group.is_multicast())
+        && Ipv6Addr::from(path.sgid.0).is_loopback()
 }
 
 /// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is
 /// not given bytes that were never there.
-pub(super) fn copy_payload(
+pub(crate) fn copy_payload(
     payload: Data<'_>,
     keys: &KeyTable,
     mut out: &mut [u8],

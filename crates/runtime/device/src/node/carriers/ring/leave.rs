@@ -1,18 +1,16 @@
 //! The end of what is shared with a peer: a key, or all of it.
-use super::Node;
-use super::queue_pair::AnyQp;
+use super::Rings;
 use crate::host::{Peer, Withdrawn};
+use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::Key;
 use adverb_engine::keys::Region;
 use std::sync::Arc;
 
-impl Node {
+impl Rings<'_> {
     /// Takes a key back from peers, and waits until none uses it. A key that was not published has
     /// no users.
     pub(crate) fn withdraw_key(&self, key: Key) {
-        if let Some(lanes) = &self.lanes
-            && lanes.remove_key(key)
-        {
+        if self.lanes.remove_key(key) {
             self.settle(Withdrawn::Key(key));
         }
     }
@@ -20,11 +18,16 @@ impl Node {
     /// Before memory is taken back: payloads that lie in it, and that peers have still to fetch,
     /// are sent once more as bytes. The records that point at them are void from here on.
     pub(crate) fn withdraw_payloads(&self, region: &Region) {
-        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
-        for qp in lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.qp(qpn)) {
+        if !self.lanes.any() {
+            return;
+        }
+        for qp in
+            self.lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
+        {
             {
                 let mut inner = qp.inner.lock();
-                inner.epoch = inner.epoch.wrapping_add(1);
+                let epoch = &mut inner.carried.ring.epoch;
+                *epoch = epoch.wrapping_add(1);
                 self.publish(&qp, &mut inner);
             }
             self.send_as_bytes(&qp);
@@ -34,12 +37,12 @@ impl Node {
     /// Sends again what is not acknowledged, as bytes instead of references. `false`: the peer's
     /// ring has no room for all of it now.
     pub(crate) fn send_as_bytes(&self, qp: &AnyQp) -> bool {
-        self.with_tx(|tx| {
+        self.node.with_tx(|tx| {
             let mut inner = qp.inner.lock();
-            inner.copies = true;
+            inner.carried.ring.copies = true;
             inner.engine.send_again();
-            self.pump(qp, &mut inner, tx);
-            inner.copies = false;
+            self.node.pump(qp, &mut inner, tx);
+            inner.carried.ring.copies = false;
             !inner.engine.wants_output()
         })
     }
@@ -49,8 +52,8 @@ impl Node {
     pub(crate) fn settle_qp(&self, qp: &AnyQp) {
         let unsettled = {
             let mut inner = qp.inner.lock();
-            let shown = inner.is_shown();
-            std::mem::replace(&mut inner.unsettled, shown)
+            let state = &mut inner.carried.ring;
+            std::mem::replace(&mut state.unsettled, state.shown.is_some())
         };
         if unsettled {
             self.settle(Withdrawn::Qp(qp.number()));
@@ -58,22 +61,26 @@ impl Node {
     }
 
     fn settle(&self, what: Withdrawn) {
-        if let Some(lanes) = &self.lanes {
-            lanes.settle(what, |peer, why| self.leave(peer, why));
-        }
+        self.lanes.settle(what, |peer, why| self.leave(peer, why));
     }
 
     /// Leaves peers that have ended; rare, from the background thread.
-    pub(super) fn look_for_ends(&self) {
-        let Some(lanes) = self.lanes.as_ref().filter(|lanes| lanes.any()) else { return };
-        lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
+    pub(crate) fn look_for_ends(&self) {
+        self.lanes.ready().iter().filter(|peer| peer.has_ended()).for_each(|peer| self.see_end(peer));
     }
 
     /// Leaves a peer that has ended.
     pub(crate) fn see_end(&self, peer: &Arc<Peer>) {
         // What it wrote before it ended counts.
-        self.receive_ring(peer);
+        self.receive_all_of(peer);
         self.leave(peer, "has ended");
+    }
+
+    /// Leaves the peer of a queue pair, which has written to what is not its.
+    pub(crate) fn leave_broken(&self, inner: &QpInner) {
+        if let Some(peer) = inner.carried.ring.peer.clone() {
+            self.leave(&peer, "broke its ring");
+        }
     }
 
     /// A peer is used no more: it has ended, or cannot be trusted. Its partners' requests fail.
@@ -82,12 +89,10 @@ impl Node {
             return;
         }
         log::info!("process {} {why}", peer.pid());
-        if let Some(lanes) = &self.lanes {
-            lanes.remove(peer);
+        self.lanes.remove(peer);
+        for qp in peer.take_connected().into_iter().filter_map(|qpn| self.node.qp(qpn)) {
+            self.node.pump_soon(&qp);
         }
-        for qp in peer.take_connected().into_iter().filter_map(|qpn| self.qp(qpn)) {
-            self.pump_soon(&qp);
-        }
-        self.wake_thread();
+        self.node.wake_thread();
     }
 }

@@ -1,0 +1,147 @@
+//! The carrier of raw packet queue pairs: Ethernet frames, from their requests to the port of an
+//! interface, and from the port into their receives.
+use super::udp::copy_payload;
+use super::{Carrier, End, Road, Room, Unsent, drain};
+use crate::node::clock::StepClock;
+use crate::node::queue_pair::{AnyQp, FramePort, QpInner};
+use crate::node::receive::{Ask, Receiver, Receives};
+use crate::node::{Node, Tx};
+use adverb_engine::keys::PagedMemory;
+use adverb_engine::qp::Env;
+use adverb_engine::{AckOrder, KeyTable, Time, Transmit};
+use adverb_memory::HostMemory;
+use std::collections::VecDeque;
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The road to an interface's port.
+struct Frames<'a> {
+    node: &'a Node,
+    port: &'a dyn FramePort,
+    taken: Vec<Vec<u8>>,
+}
+
+impl Road for Frames<'_> {
+    // Frames have none.
+    const ACK: AckOrder = AckOrder::Behind;
+
+    fn room(&mut self) -> Room {
+        Room::Yes
+    }
+
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        let mut frame = vec![0; t.payload.len()];
+        copy_payload(t.payload, keys, &mut frame).map_err(Unsent::Fault)?;
+        self.taken.push(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Room {
+        if !self.taken.is_empty() {
+            self.port.send(self.node, std::mem::take(&mut self.taken));
+        }
+        Room::Yes
+    }
+}
+
+/// The carrier of frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Ethernet<'a>(pub(crate) &'a Node);
+
+impl Carrier for Ethernet<'_> {
+    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+        let (node, Some(port)) = (self.0, &qp.port) else { return Room::Yes };
+        let mut road = Frames { node, port: &**port, taken: Vec::new() };
+        let clock = StepClock::new(node, false);
+        drain(node, &mut inner.engine, &mut road, &clock, &mut tx.effects, node.keys.read())
+    }
+
+    /// Gives frames that came to the queue pairs that are to have them.
+    fn receive(&self, _: &mut Receiver, _: &Ask) -> bool {
+        let node = self.0;
+        let frames = node.link.frames();
+        for raw in &frames {
+            let port = node.frame_ports.lock().get(&raw.interface).and_then(Weak::upgrade);
+            let Some(port) = port else { continue };
+            let takers = port.takers(raw);
+            if takers.is_empty() {
+                node.counters.frame_for_nobody.fetch_add(1, Ordering::Relaxed);
+            }
+            for qp in takers {
+                node.with_tx(|tx| self.give(&qp, &raw.bytes, tx));
+            }
+        }
+        !frames.is_empty()
+    }
+
+    fn is_behind(&self, _: &QpInner) -> bool {
+        false
+    }
+
+    fn disconnect(&self, inner: &mut QpInner, _: End) {
+        inner.carried.frames.0.clear();
+    }
+}
+
+impl Ethernet<'_> {
+    /// Puts a frame into a queue pair's next receive.
+    pub(crate) fn give(&self, qp: &AnyQp, frame: &[u8], tx: &mut Tx) {
+        let mut inner = qp.inner.lock();
+        let kept = &mut inner.carried.frames;
+        if !kept.0.is_empty() || inner.engine.lacks_receive() {
+            inner.carried.frames.keep(frame, self.0.now());
+            return;
+        }
+        self.place(qp, &mut inner, frame, tx);
+    }
+
+    /// Gives a queue pair, which has a receive now, frames that came shortly before.
+    pub(crate) fn give_kept(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) {
+        while !inner.engine.lacks_receive()
+            && let Some(frame) = inner.carried.frames.next(self.0.now())
+        {
+            self.place(qp, inner, &frame, tx);
+        }
+    }
+
+    fn place(&self, qp: &AnyQp, inner: &mut QpInner, frame: &[u8], tx: &mut Tx) {
+        let node = self.0;
+        {
+            let keys = node.keys.read();
+            let mut source = Receives(&qp.own);
+            let memory = PagedMemory { keys: &keys, memory: HostMemory };
+            let effects = &mut tx.effects;
+            let mut env = Env { clock: &Time::ZERO, keys: &keys, memory: &memory, srq: &mut source, effects };
+            inner.engine.take_frame(&mut env, frame);
+        }
+        node.deliver(qp, inner, &mut tx.effects);
+    }
+}
+
+/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not
+/// give a program so many at once, either.
+const MOST_KEPT: usize = 4096;
+const KEPT_FOR: Duration = Duration::from_millis(100);
+
+/// Frames that came before their receive, each with the time.
+#[derive(Debug, Default)]
+pub(crate) struct KeptFrames(VecDeque<(Time, Vec<u8>)>);
+
+impl KeptFrames {
+    /// Keeps one; the oldest, and those that waited too long, make room.
+    fn keep(&mut self, frame: &[u8], now: Time) {
+        while self.0.len() >= MOST_KEPT || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR) {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, frame.to_vec()));
+    }
+    fn next(&mut self, now: Time) -> Option<Vec<u8>> {
+        loop {
+            let (at, frame) = self.0.pop_front()?;
+            if now.since(at) <= KEPT_FOR {
+                return Some(frame);
+            }
+        }
+    }
+}

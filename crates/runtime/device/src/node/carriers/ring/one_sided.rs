@@ -1,0 +1,108 @@
+//! One-sided requests, performed in the peer's memory: no packet leaves.
+use super::Rings;
+use crate::host::{Ends, MTU, Peer};
+use crate::node::queue_pair::{AnyQp, QpInner};
+use adverb_engine::memory::RangeKind;
+use adverb_engine::wr::Remote;
+use adverb_engine::{Access, Effects, KeyTable, Qpn, Range, SendFlags, Sge};
+use adverb_sync::RwLockReadGuard;
+
+/// A WRITE or READ of one entry that is being posted.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainPost<'a> {
+    /// The consumer's id.
+    pub wr_id: u64,
+    /// Flags.
+    pub flags: SendFlags,
+    /// It is a READ.
+    pub read: bool,
+    /// The peer's memory.
+    pub remote: Remote,
+    /// This side's.
+    pub data: PlainData<'a>,
+}
+
+impl PlainPost<'_> {
+    /// Bytes of its message.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        match self.data {
+            PlainData::Entry(entry) => entry.length,
+            PlainData::Inline(bytes) => bytes.len() as u32,
+        }
+    }
+}
+
+/// What a [`PlainPost`] writes, or where it reads to.
+#[derive(Clone, Copy, Debug)]
+pub enum PlainData<'a> {
+    /// Registered memory.
+    Entry(Sge),
+    /// Bytes of a WRITE, wherever they are.
+    Inline(&'a [u8]),
+}
+
+impl<'a> Rings<'a> {
+    /// One-sided requests that nothing is ahead of are performed here and now.
+    #[inline]
+    pub(super) fn perform(
+        &self,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        effects: &mut Effects,
+        peer: &Peer,
+    ) -> RwLockReadGuard<'a, KeyTable> {
+        let mut keys = self.node.keys.read();
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        let QpInner { engine, carried, .. } = inner;
+        let seen = &mut carried.ring.seen;
+        while let Some(request) = engine.poll_direct(&keys) {
+            let len = request.len;
+            if !self.lanes.perform(peer, seen, ends, &keys, &request) {
+                break;
+            }
+            engine.direct_done(effects);
+            if len > u64::from(MTU) {
+                // Who wants to change a key, and all who wait behind that, do not wait for a queue
+                // full of these.
+                RwLockReadGuard::bump(&mut keys);
+            }
+        }
+        keys
+    }
+
+    /// Performs a WRITE or READ that is being posted, if it need not wait and both memories are
+    /// mapped: as [`Node::perform`], without its way through the queue. `false`: nothing has
+    /// happened.
+    #[inline]
+    pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
+        let PlainPost { read, remote, data, .. } = *request;
+        let QpInner { engine, carried, .. } = inner;
+        let super::Connected { peer, seen, .. } = &mut carried.ring;
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
+        let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
+        // The local memory stays registered while the keys are held.
+        let keys = self.node.keys.read();
+        match data {
+            PlainData::Inline(bytes) => {
+                let takes = !read && engine.direct_post_inline(bytes.len());
+                takes
+                    && self.lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, guard, off| {
+                        window.write(guard, off, bytes).is_ok()
+                    })
+            }
+            PlainData::Entry(entry) => {
+                let Some(addr) = engine.direct_post(&keys, read, &entry) else { return false };
+                let local = Range { addr, len: entry.length, kind: RangeKind::Mapped };
+                self.lanes.transfer(peer, seen, ends, at, u64::from(entry.length), |window, guard, off| {
+                    if read {
+                        window.read_to(guard, off, local).is_ok()
+                    } else {
+                        window.write_from(guard, off, local).is_ok()
+                    }
+                })
+            }
+        }
+    }
+}

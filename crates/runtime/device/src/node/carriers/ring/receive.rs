@@ -1,0 +1,225 @@
+//! From the rings of peers to the queue pairs.
+use super::placing::Near;
+use super::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Rings};
+use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
+use crate::interfaces::ip_of;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::receive::{Batch, Receiver};
+use adverb_engine::{Gid, Packet, QpState};
+use adverb_link::RxFrom;
+use adverb_link::shm::{Broken, Consumer};
+use adverb_wire::{Headers, MAX_HEADER_LEN};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Tries at a payload whose sender rewrites its entry meanwhile.
+const FETCHES: u32 = 4;
+/// Rounds of [`BUDGET`] records after which a full ring is read, and more.
+const FULL_RINGS: usize = 128;
+/// Receives at most before a queue pair ends.
+const ROUNDS: usize = 64;
+
+impl Rings<'_> {
+    /// Takes what peers have written. `true` if there was anything.
+    pub(super) fn receive_from(&self, rings: &mut [(Arc<Peer>, Consumer)], batch: &mut Batch) -> bool {
+        let mut any = false;
+        for (peer, ring) in rings {
+            let mut broken = false;
+            {
+                if ring.is_empty() {
+                    // Idle: the peer may have all the room.
+                    ring.release();
+                    continue;
+                }
+                for _ in 0..BUDGET {
+                    match ring.take(|tag, body| self.take_record(batch, peer, tag, body)) {
+                        Ok(Some(())) => any = true,
+                        Ok(None) => {
+                            ring.release();
+                            break;
+                        }
+                        Err(Broken) => {
+                            broken = true;
+                            break;
+                        }
+                    }
+                }
+            }
+            self.node.answer(batch);
+            if broken {
+                self.leave(peer, "broke its ring");
+            }
+        }
+        any
+    }
+
+    fn take_record(&self, batch: &mut Batch, peer: &Arc<Peer>, tag: u32, body: &[u8]) {
+        if tag == NO_REFERENCES {
+            let how = if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
+            how.store(true, Ordering::Relaxed);
+            return;
+        }
+        // Read once: the ring is the peer's to write to, whatever it promised.
+        let mut head = [0; MAX_HEADER_LEN + REFERENCE];
+        let n = body.len().min(head.len());
+        head[..n].copy_from_slice(&body[..n]);
+        let Ok((headers, rest)) = Headers::parse_front(&head[..n]) else {
+            self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let at = n - rest.len();
+        let qpn = headers.bth.dest_qpn;
+        let Some(qp) = batch.last(qpn).or_else(|| self.node.qp(qpn)) else {
+            self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut inner = qp.inner.lock();
+        let theirs = self.is_from(peer, &qp, &mut inner);
+        inner.carried.ring.heard |= theirs;
+        let attr = inner.engine.attr();
+        let packet = Packet {
+            // Of another process than its partner's: the engine drops it, and says why.
+            src: if theirs { attr.av.dgid } else { Gid::default() },
+            dst: attr.av.sgid,
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: (tag & LONG != 0).then(|| peer.mtu()),
+            headers,
+            payload: &body[at.min(body.len())..],
+        };
+        self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        if tag & BY_REFERENCE == 0 || !theirs {
+            self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
+        } else {
+            let Some(reference) = Reference::parse(rest) else {
+                self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            self.take_reference(batch, peer, &qp, &mut inner, &packet, &reference);
+        }
+        drop(inner);
+        batch.touch(qp);
+    }
+
+    /// A packet whose payload is still where its sender has it.
+    fn take_reference(
+        &self,
+        batch: &mut Batch,
+        peer: &Peer,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        packet: &Packet<'_>,
+        reference: &Reference,
+    ) {
+        let Batch { tx, scratch, .. } = batch;
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        let mut seen = std::mem::take(&mut inner.carried.ring.seen);
+        let Reference { addr, len, epoch, how } = *reference;
+        let mut reached = true;
+        // A sender whose queue pair has ended may use that memory for something else by now. What
+        // was fetched while the queue pair was connected counts, and nothing else. An entry that
+        // was only rewritten opens the memory again.
+        for _ in 0..FETCHES {
+            let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
+            reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
+                let packet: Packet<'_> = *packet;
+                let packet = Packet { payload: bytes, ..packet };
+                self.node.handle(tx, qp, inner, &packet, Some(Near::Fetched(&guard)));
+            });
+            if guard.holds() {
+                break;
+            }
+            reached = true;
+        }
+        inner.carried.ring.seen = seen;
+        if !reached && let Some(mut lane) = peer.lane() {
+            // Dropped; it comes again by another way.
+            let _ = lane.push(NO_REFERENCES, 1, |body| {
+                body[0] = reference.how;
+                true
+            });
+            drop(lane);
+            peer.ring_bell();
+        }
+    }
+
+    /// Do both directions of a connection have a lane? Then nothing that came over the network is
+    /// from the peer.
+    #[inline]
+    pub(crate) fn has_both_lanes(&self, qp: &AnyQp, inner: &QpInner) -> bool {
+        let Some(peer) = &inner.carried.ring.peer else { return false };
+        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
+        inner.carried.ring.heard || self.lanes.is_answered(peer, ends)
+    }
+
+    /// Is the queue pair connected to one of the peer's? Then its answers go the same way.
+    fn is_from(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner) -> bool {
+        if inner.carried.ring.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
+            return true;
+        }
+        let attr = inner.engine.attr();
+        let slot = adverb_link::slot_of_qpn(attr.dest_qpn);
+        // One of another host may have the same number as one of theirs.
+        let theirs = qp.qp_type().is_reliable()
+            && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+            && self.node.is_own_address(ip_of(&attr.av.dgid))
+            && slot.and_then(|slot| self.lanes.known(slot)).is_some_and(|known| Arc::ptr_eq(&known, peer));
+        if theirs {
+            peer.connect(qp.number());
+            inner.carried.ring.peer = Some(peer.clone());
+            inner.carried.ring.seen = Seen::default();
+        }
+        theirs
+    }
+
+    /// Takes everything that a peer has written.
+    pub(super) fn receive_all_of(&self, peer: &Arc<Peer>) {
+        let mut rx = self.node.receiver.lock();
+        let Receiver { batch, rings, .. } = &mut *rx;
+        batch.answer_at_once();
+        self.lanes.refresh(rings);
+        for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
+            // A ring holds so much and no more; who goes on writing to that of a process that has
+            // ended is not heard.
+            for _ in 0..FULL_RINGS {
+                if !self.receive_from(std::slice::from_mut(ring), batch) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes what peers on this host had written by now, as far as that ends.
+    pub(crate) fn take_what_came(&self) {
+        if self.lanes.any() {
+            (0..ROUNDS).take_while(|_| self.node.receive(RxFrom::All, false)).for_each(drop);
+        }
+    }
+
+    /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may
+    /// be old.
+    pub(super) fn hold(&self) -> bool {
+        let mut rx = self.node.receiver.lock();
+        self.lanes.refresh(&mut rx.rings);
+        !rx.rings.are_empty()
+    }
+}
+
+/// Where a payload is, in the sender's terms.
+struct Reference {
+    addr: u64,
+    len: u32,
+    epoch: u32,
+    how: u8,
+}
+
+impl Reference {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; REFERENCE] = bytes.get(..REFERENCE)?.try_into().ok()?;
+        let (addr, rest) = bytes.split_first_chunk::<8>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (epoch, rest) = rest.split_first_chunk::<4>()?;
+        let (addr, len) = (u64::from_le_bytes(*addr), u32::from_le_bytes(*len));
+        Some(Reference { addr, len, epoch: u32::from_le_bytes(*epoch), how: rest[0] })
+    }
+}

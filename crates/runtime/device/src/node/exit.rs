@@ -1,0 +1,60 @@
+//! The end of the process: what was held back to leave with something else leaves before.
+use super::carriers::relay::Relay;
+use super::{Node, receive::Receiver};
+use adverb_sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+/// How long a process that ends waits for a thread that receives.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// A process that ends waits so long for others of this host to take what it has sent them over
+/// transports that send nothing again.
+const LAST_DELIVERY: Duration = Duration::from_millis(500);
+/// Its pace of trying again.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Sends what was held back. The process may end in a signal handler that interrupted a call of the
+/// device. Such a call gives back no locks. What these guard is left as it is.
+pub(super) fn send_at_last(node: &Node) {
+    if node.is_stale() || !keys_can_be_read(node) {
+        return;
+    }
+    let waiting = node.pending.try_lock_for(PATIENCE).map(|mut pending| std::mem::take(&mut *pending));
+    let mut waiting = waiting.unwrap_or_default();
+    let until = Instant::now() + LAST_DELIVERY;
+    loop {
+        waiting.retain(|qp| {
+            qp.inner.try_lock_for(PATIENCE).is_some_and(|mut inner| {
+                node.with_tx(|tx| node.pump(qp, &mut inner, tx));
+                !inner.carried.relay.is_sent()
+            })
+        });
+        let leaves = Relay(node).send_leaving();
+        if !leaves && waiting.is_empty() || Instant::now() >= until {
+            break;
+        }
+        std::thread::sleep(NAP);
+    }
+    let Some(mut rx) = node.receiver.try_lock_for(PATIENCE) else { return };
+    answer_all(node, &mut rx);
+}
+
+fn answer_all(node: &Node, rx: &mut MutexGuard<'_, Receiver>) {
+    let batch = &mut rx.batch;
+    for qp in batch.take_owing() {
+        if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {
+            node.pump(&qp, &mut inner, &mut batch.tx);
+        }
+    }
+}
+
+/// Can the keys be read within [`PATIENCE`]?
+fn keys_can_be_read(node: &Node) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while node.keys.try_read().is_none() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(NAP);
+    }
+    true
+}
