@@ -4,11 +4,12 @@
 //! A new IPv6 address of this machine is in the GID table at once, as in the kernel's. No socket
 //! can be bound to the address until the kernel has asked the link whether another host has it.
 //! That takes one to two seconds. A call that needs the address waits here.
-use super::{Node, quiet_from_link};
+use super::address_table::Addresses;
+use super::core::Node;
+use super::link_error::quiet_from_link;
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
 use adverb_link::{AddrIndex, Detection, InterfaceNews, LinkError, unusable_addresses};
-use adverb_sync::Mutex;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::IpAddr;
@@ -19,16 +20,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The kernel is asked anew after this time, if it does not tell of a change before.
 const PACE: u16 = 100;
 
-/// Addresses opened so far, each with its interface if it is a link-local one.
-#[derive(Default)]
-pub(crate) struct Addresses(Mutex<Vec<(IpAddr, u32, AddrIndex)>>);
-
 impl Addresses {
-    /// The interface of an address that is open.
-    pub(super) fn scope_of(&self, ip: IpAddr) -> Option<u32> {
-        self.0.lock().iter().find(|(of, ..)| *of == ip).map(|(_, scope, _)| *scope)
-    }
-
     /// Opens port 4791 at a local address (once), so that packets for it arrive here.
     pub(crate) fn open(&self, node: &Node, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, Error> {
         self.open_quietly(node, ip, scope_id).inspect_err(|error| log::error!("{error}"))

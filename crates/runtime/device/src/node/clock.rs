@@ -1,5 +1,4 @@
 //! Clocks of a step of the engine: each is read when the step first needs it, and once.
-use super::Node;
 use adverb_engine::{Clock, Time};
 use nix::time::ClockId;
 use std::cell::Cell;
@@ -44,18 +43,18 @@ impl Clocks {
     }
 }
 
-/// The clock of one step. On a ring, where nothing is lost, [`Node::at_latest`] will do for all but
-/// the wait for a receiver that is not ready.
+/// The clock of one step. On a ring, where nothing is lost, [`Clocks::at_latest`] will do for all
+/// but the wait for a receiver that is not ready.
 pub(super) struct StepClock<'a> {
-    node: &'a Node,
+    clocks: &'a Clocks,
     near: bool,
     read: Cell<Option<Time>>,
 }
 
 impl<'a> StepClock<'a> {
     /// `near`: for packets of a ring.
-    pub(super) fn new(node: &'a Node, near: bool) -> Self {
-        StepClock { node, near, read: Cell::new(None) }
+    pub(super) fn new(clocks: &'a Clocks, near: bool) -> Self {
+        StepClock { clocks, near, read: Cell::new(None) }
     }
 }
 
@@ -65,11 +64,11 @@ impl Clock for StepClock<'_> {
         let now = self
             .read
             .get()
-            .unwrap_or_else(|| if self.near { self.node.at_latest() } else { self.node.now() });
+            .unwrap_or_else(|| if self.near { self.clocks.at_latest() } else { self.clocks.now() });
         self.read.set(Some(now));
         now
     }
     fn exact(&self) -> Time {
-        if self.near { self.node.now() } else { self.now() }
+        if self.near { self.clocks.now() } else { self.now() }
     }
 }

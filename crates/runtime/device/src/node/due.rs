@@ -1,9 +1,8 @@
 //! Deadlines that have come.
-use super::carriers::Carrier;
-use super::carriers::ring::Rings;
-use super::carriers::udp::Udp;
+use super::carriers::{Carrier, Rings, Udp};
+use super::core::Node;
 use super::queue_pair::AnyQp;
-use crate::node::{NEVER, Node, Timed};
+use super::timers::{NEVER, Timed};
 use adverb_engine::Time;
 use adverb_link::RxFrom;
 use std::sync::atomic::Ordering;

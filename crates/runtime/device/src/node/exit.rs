@@ -1,6 +1,7 @@
 //! The end of the process: what was held back to leave with something else leaves before.
-use super::carriers::relay::Relay;
-use super::{Node, receive::Receiver};
+use super::batch::Receiver;
+use super::carriers::Relay;
+use super::core::Node;
 use adverb_sync::MutexGuard;
 use std::time::{Duration, Instant};
 

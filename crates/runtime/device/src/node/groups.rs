@@ -1,15 +1,11 @@
-//! Multicast groups that queue pairs of this process are attached to, and who gets their packets.
+//! Multicast groups that queue pairs of this process are attached to.
 use super::queue_pair::AnyQp;
-use super::receive::Batch;
-use super::{Node, from_link};
 use crate::error::Error;
-use adverb_link::{AddrIndex, Route, RxPacket};
+use adverb_link::AddrIndex;
 use adverb_sync::RwLock;
-use adverb_wire::Headers;
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// Groups a process is a member of at most.
@@ -19,55 +15,17 @@ pub(crate) const MOST_ATTACHED: usize = 256;
 
 /// The groups, by the link's index of their sockets.
 #[derive(Default)]
-pub(crate) struct Groups(RwLock<HashMap<AddrIndex, Group>>);
+pub(crate) struct Groups(pub(super) RwLock<HashMap<AddrIndex, Group>>);
 
-struct Group {
-    address: IpAddr,
-    interface: u32,
+pub(super) struct Group {
+    pub(super) address: IpAddr,
+    pub(super) interface: u32,
     /// Memberships without a queue pair, and those of attached ones.
-    uses: usize,
-    attached: Vec<Weak<AnyQp>>,
+    pub(super) uses: usize,
+    pub(super) attached: Vec<Weak<AnyQp>>,
 }
 
 impl Groups {
-    /// Becomes a member of a group on an interface, once more.
-    ///
-    /// # Errors
-    /// ENOMEM beyond [`MOST_GROUPS`]; what the kernel says.
-    pub(crate) fn join(&self, node: &Node, address: IpAddr, interface: u32) -> Result<AddrIndex, Error> {
-        let mut groups = self.0.write();
-        let known = groups.iter_mut().find(|(_, g)| g.address == address && g.interface == interface);
-        if let Some((index, group)) = known {
-            group.uses += 1;
-            return Ok(*index);
-        }
-        if groups.len() >= MOST_GROUPS {
-            return Err(Error::new(
-                Errno::ENOMEM,
-                format!("this process is a member of {MOST_GROUPS} multicast groups already, the most"),
-            ));
-        }
-        let index = node.link.join_group(address, interface).map_err(|e| match from_link(e) {
-            e if e.errno() == Errno::EMFILE as i32 => Error::new(Errno::ENOMEM, e.to_string()),
-            e => e,
-        })?;
-        groups.insert(index, Group { address, interface, uses: 1, attached: Vec::new() });
-        drop(groups);
-        node.watch().inspect_err(|_| self.leave(node, index))?;
-        Ok(index)
-    }
-
-    /// Ends one membership.
-    pub(crate) fn leave(&self, node: &Node, index: AddrIndex) {
-        let mut groups = self.0.write();
-        let Some(group) = groups.get_mut(&index) else { return };
-        group.uses -= 1;
-        if group.uses == 0 {
-            groups.remove(&index);
-            node.link.leave_group(index);
-        }
-    }
-
     /// Gives a queue pair what comes to a group that it has become a member of.
     ///
     /// # Errors
@@ -93,66 +51,6 @@ impl Groups {
             if let Some(at) = group.attached.iter().position(|of| of.as_ptr().cast::<()>() == me) {
                 group.attached.swap_remove(at);
             }
-        }
-    }
-
-    /// Sends a packet that no kernel brings anywhere to every process of this user, this one
-    /// included.
-    pub(super) fn send_looped(
-        &self,
-        node: &Node,
-        route: &Route,
-        headers: &[u8],
-        payload_len: usize,
-        pad: u8,
-        fill: impl FnOnce(&mut [u8]) -> bool,
-    ) {
-        let mut bytes = headers.to_vec();
-        bytes.resize(headers.len() + payload_len + usize::from(pad), 0);
-        if !fill(&mut bytes[headers.len()..][..payload_len]) {
-            return;
-        }
-        let Some(packet) = node.link.packet_by(route, &bytes) else { return };
-        node.link.tell_everybody(&packet);
-        let here = self.0.read();
-        let index = here.iter().find(|(_, group)| group.address == packet.dst).map(|(index, _)| *index);
-        drop(here);
-        if index.is_some() {
-            node.link.loop_back(&RxPacket { local: index, ..packet });
-            if node.thread_sleeps() {
-                node.wake_thread();
-            }
-        }
-    }
-
-    /// Gives a packet of a group to each queue pair that is attached; each checks it by itself.
-    pub(super) fn dispatch(
-        &self,
-        node: &Node,
-        batch: &mut Batch,
-        p: &RxPacket<'_>,
-        headers: Headers,
-        payload: &[u8],
-    ) {
-        let attached: Vec<Arc<AnyQp>> = {
-            let groups = self.0.read();
-            let group = p.local.and_then(|index| groups.get(&index));
-            group.iter().flat_map(|group| &group.attached).filter_map(Weak::upgrade).collect()
-        };
-        if attached.is_empty() {
-            node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
-        }
-        let packet = super::receive::packet_of(p, headers, payload);
-        let src_qpn = headers.deth.map_or(0, |deth| deth.src_qpn);
-        for qp in attached {
-            if qp.own.blocks_own(qp.number(), &packet.src, src_qpn) {
-                continue;
-            }
-            let mut inner = qp.inner.lock();
-            inner.carried.relay.was_asked(false);
-            node.handle(&mut batch.tx, &qp, &mut inner, &packet, None);
-            drop(inner);
-            batch.touch(qp);
         }
     }
 }

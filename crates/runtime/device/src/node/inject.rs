@@ -1,9 +1,9 @@
 //! Where faults on request meet queue pairs: their end after so many messages, receives that look
 //! absent.
 use super::carriers::relay::takes_receive;
+use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use crate::faults::QpFaults;
-use crate::node::Node;
 use adverb_engine::{Effects, QpState};
 use adverb_wire::Headers;
 

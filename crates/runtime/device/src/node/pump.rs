@@ -1,59 +1,15 @@
-//! Who is to be pumped, and with what.
-use super::carriers::frames::Ethernet;
-use super::carriers::relay::Relay;
-use super::carriers::ring::Rings;
-use super::carriers::udp::Udp;
-use super::carriers::{Carrier, End, Room};
+//! What queue pairs want done: their packets leave, and what came of a step reaches the completion
+//! queues, the events and the timers.
+use super::carriers::{Carrier, End, Ethernet, Relay, Rings, Room, Udp};
+use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
-use crate::node::Node;
-use adverb_engine::Effects;
-use adverb_link::TxBatch;
-use std::cell::RefCell;
+use super::rendezvous;
+use super::timers::Timed;
+use super::tx::Tx;
+use adverb_engine::{Cause, Completion, Effects, QpEvent, QpState, WcStatus};
 use std::sync::atomic::Ordering;
 
-/// Scratch of a thread that drives queue pairs: the staging buffer of the link and a place for
-/// effects.
-pub(crate) struct Tx {
-    pub(super) batch: TxBatch,
-    pub(crate) effects: Effects,
-}
-
-impl Tx {
-    pub(crate) fn new() -> Self {
-        Tx { batch: TxBatch::new(), effects: Effects::default() }
-    }
-}
-
-thread_local! {
-    static TX: RefCell<Tx> = RefCell::new(Tx::new());
-}
-
 impl Node {
-    /// Lends the calling thread's scratch.
-    pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
-        let mut f = Some(f);
-        let mut run = |tx: &mut Tx| f.take().map(|f| f(tx));
-        match TX.try_with(|tx| tx.try_borrow_mut().ok().and_then(|mut tx| run(&mut tx))) {
-            Ok(Some(result)) => result,
-            // A process that exits has taken its thread's scratch down already when what was held
-            // back is sent, or does so in a signal handler that interrupted its use.
-            _ => run(&mut Tx::new()).expect("not run above"),
-        }
-    }
-
-    /// Has a queue pair pumped by the next poll of the program, or by the background thread.
-    pub(crate) fn pump_soon(&self, qp: &AnyQp) {
-        if !qp.pending.swap(true, Ordering::Relaxed) {
-            self.pending.lock().extend(qp.own.me());
-            self.any_pending.store(true, Ordering::Release);
-            // Awake, the thread looks again by itself; asleep it may not know that there is
-            // something to do.
-            if self.thread_sleeps() && !self.policy.thread_is_away() {
-                self.wake_thread();
-            }
-        }
-    }
-
     /// Pumps the queue pairs that wait for it.
     #[inline]
     pub(crate) fn pump_pending(&self) -> bool {
@@ -105,4 +61,72 @@ impl Node {
         }
         !waiting.is_empty()
     }
+
+    /// Moves completions to their queues and events to the context, in order. A queue that
+    /// overflows fails the queue pair.
+    pub(crate) fn deliver(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
+        Rings::publish_failure(self, qp, inner);
+        while !effects.is_empty() {
+            if let Some(op) = effects.key_op.take() {
+                // Checked by the engine under the read lock; a race with another invalidate of the
+                // same key is the same outcome for the peer.
+                let _ = self.keys.write().apply(&op);
+            }
+            inner.rendezvous.extend(effects.rendezvous.drain(..));
+            if let Some(attached) = &inner.attached {
+                // Counted before its completion can be polled.
+                attached.add(&effects.counted);
+                effects.counted.clear();
+            }
+            let mut overflow = None;
+            for (target, completion) in effects.completions.drain(..) {
+                if let Some(cause) = &completion.cause {
+                    log_failure(qp, &completion, cause);
+                }
+                let added = qp.own.complete(target, completion);
+                overflow = overflow.or(added.err());
+            }
+            for event in effects.events.drain(..) {
+                if let QpEvent::Fatal(c) | QpEvent::ReqErr(c) | QpEvent::AccessErr(c) = &event {
+                    log::info!("queue pair {:#08x}: {c}", qp.number());
+                }
+                qp.own.raise(event);
+            }
+            if let Some(cause) = overflow
+                && inner.engine.state() != QpState::Err
+            {
+                inner.engine.fail(cause, effects);
+                Rings::publish_failure(self, qp, inner);
+            }
+            if !inner.rendezvous.is_empty() {
+                rendezvous::begin(self, qp, inner, effects);
+            }
+        }
+        // Room in the send queue comes without any effect.
+        if !inner.rendezvous.is_empty() {
+            rendezvous::begin(self, qp, inner, effects);
+        }
+    }
+
+    /// Enters the queue pair's deadline unless an earlier entry stands already.
+    pub(crate) fn keep_timer(&self, qp: &AnyQp, inner: &QpInner) {
+        let Some(at) = inner.engine.poll_timeout() else { return };
+        let old = qp.timer_at.load(Ordering::Relaxed);
+        if at.0 < old {
+            qp.timer_at.store(at.0, Ordering::Relaxed);
+            self.enter_timer(at, Timed::Qp(qp.number()), old);
+        }
+    }
+}
+
+fn log_failure(qp: &AnyQp, completion: &Completion, cause: &Cause) {
+    let level = if completion.status == WcStatus::WrFlushErr { log::Level::Debug } else { log::Level::Warn };
+    log::log!(
+        level,
+        "queue pair {:#08x}: {:?} completes with {:?} (wr_id {:#x}): {cause}",
+        qp.number(),
+        completion.opcode,
+        completion.status,
+        completion.wr_id
+    );
 }

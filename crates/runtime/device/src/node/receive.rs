@@ -1,143 +1,22 @@
 //! Receiving: the one loop over the carriers, and from an arrival to its queue pair.
-use super::carriers::Carrier;
-use super::carriers::frames::Ethernet;
-use super::carriers::relay::Relay;
-use super::carriers::ring::{Handshake, Near, Placing, Rings};
-use super::carriers::udp::Udp;
+use super::batch::{Ask, Batch, packet_of};
+use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings, Udp};
 use super::clock::StepClock;
-use super::queue_pair::{AnyQp, Owner, QpInner};
-use crate::host;
-use crate::node::{Node, Tx, inject};
+use super::core::Node;
+use super::inject;
+use super::queue_pair::{AnyQp, QpInner};
+use super::receives::Receives;
+use super::tx::Tx;
 use adverb_engine::keys::PagedMemory;
-use adverb_engine::qp::{Env, NoRecv, RecvSource};
-use adverb_engine::{Clock, Effects, Gid, Packet, PdId, RecvWqe, Time};
-use adverb_link::{MAD_QPN, MULTICAST_QPN, Proof, RxBuffers, RxFrom, RxPacket};
+use adverb_engine::qp::Env;
+use adverb_engine::{Clock, Effects, Packet};
+use adverb_link::{MAD_QPN, MULTICAST_QPN, Proof, RxFrom, RxPacket};
 use adverb_memory::Guard;
 use adverb_wire::{Headers, Operation};
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Datagrams received with one call: each may be a run of 64 KiB.
-const DATAGRAMS: usize = 8;
-
-/// Packets handled before the queue pairs they touched may answer, so that acknowledgements
-/// coalesce but a sender's window does not starve.
-pub(super) const BUDGET: usize = 64;
-
-/// Empty looks at the sockets after which, with peers on this host, they are looked at less often.
-const QUIET: u32 = 1024;
-/// Namely every so many receives, or when the coarse clock moved since the last look, which is
-/// looked at every few receives.
-const LOOK_EVERY: u32 = 1024;
-const CLOCK_EVERY: u32 = 16;
 
 /// Polls between two looks at the timers.
 const TIMERS_EVERY: u64 = 16;
-
-/// What is to be received.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
-    /// [`RxFrom::All`] in a spin, which looks at the socket that was busy last, and
-    /// [`RxFrom::Every`] after a wake-up.
-    pub(super) from: RxFrom,
-    /// Plain ACKs are held until the program's next poll.
-    pub(super) hold: bool,
-    /// What peers on this host have written is received, too.
-    pub(super) rings: bool,
-}
-
-/// State of the one thread that receives at a time.
-pub(super) struct Receiver {
-    pub(super) buffers: RxBuffers,
-    pub(super) batch: Batch,
-    /// What peers on this host write to.
-    pub(super) rings: host::Rings,
-    sockets: Sockets,
-}
-
-/// How often the sockets are looked at while peers on this host write to rings. A look at a socket
-/// costs a system call, many times what a look at a ring does.
-struct Sockets {
-    /// Receives in a row that found nothing on them.
-    quiet: u32,
-    /// When they were looked at last.
-    looked: Time,
-}
-
-/// What one batch of packets touched.
-pub(super) struct Batch {
-    pub(super) tx: Tx,
-    touched: Vec<Arc<AnyQp>>,
-    /// Room for a payload fetched from another process.
-    pub(super) scratch: Vec<u8>,
-    /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
-    delayed: Vec<Arc<AnyQp>>,
-    /// May ACKs be delayed now?
-    delay: bool,
-}
-
-impl Batch {
-    /// The queue pair of the last packet, if it has this number: packets come in runs.
-    #[inline]
-    pub(super) fn last(&self, qpn: u32) -> Option<Arc<AnyQp>> {
-        self.touched.last().filter(|last| last.number() == qpn).cloned()
-    }
-
-    /// A packet of the queue pair was handled: it answers at the end of the batch.
-    #[inline]
-    pub(super) fn touch(&mut self, qp: Arc<AnyQp>) {
-        if !qp.touched.swap(true, Ordering::Relaxed) {
-            self.touched.push(qp);
-        }
-    }
-
-    /// No ACK is held from here on.
-    pub(super) fn answer_at_once(&mut self) {
-        self.delay = false;
-    }
-
-    /// All queue pairs that owe an answer.
-    pub(super) fn take_owing(&mut self) -> impl Iterator<Item = Arc<AnyQp>> + use<> {
-        std::mem::take(&mut self.delayed).into_iter().chain(std::mem::take(&mut self.touched))
-    }
-}
-
-impl Receiver {
-    pub(super) fn new() -> Self {
-        Receiver {
-            buffers: RxBuffers::new(DATAGRAMS),
-            batch: Batch {
-                tx: Tx::new(),
-                touched: Vec::with_capacity(BUDGET),
-                scratch: Vec::new(),
-                delayed: Vec::new(),
-                delay: false,
-            },
-            rings: host::Rings::default(),
-            sockets: Sockets { quiet: 0, looked: Time::ZERO },
-        }
-    }
-}
-
-impl Sockets {
-    /// How the sockets are looked at in this receive; `None`: not at all.
-    #[inline]
-    fn look(&mut self, ask: Ask, now: impl Fn() -> Time) -> Option<Ask> {
-        self.quiet = self.quiet.checked_add(1).unwrap_or(QUIET + 1);
-        if ask.from != RxFrom::All || self.quiet <= QUIET {
-            return Some(ask);
-        }
-        let moved = self.quiet.is_multiple_of(CLOCK_EVERY) && now() != self.looked;
-        if !moved && !self.quiet.is_multiple_of(LOOK_EVERY) {
-            return None;
-        }
-        self.looked = now();
-        // At all of them: the link counts its looks, too, and every so many of every so many would
-        // be none.
-        Some(Ask { from: RxFrom::Every, ..ask })
-    }
-}
 
 impl Node {
     /// Receives what has arrived, answers it, and runs the timers that are due. `true` if there was
@@ -176,17 +55,17 @@ impl Node {
         self.receive_as(Ask { from, hold, rings: true })
     }
 
-    /// The receive loop: what has arrived by each carrier is given to its queue pairs, which answer.
+    /// The receive loop: what has arrived by each carrier is given to its queue pairs, which
+    /// answer.
     pub(super) fn receive_as(&self, mut ask: Ask) -> bool {
         let Some(mut rx) = self.receiver.try_lock() else { return false };
         let rx = &mut *rx;
-        rx.batch.delay = false;
-        if !rx.batch.delayed.is_empty() {
+        rx.batch.hold(false);
+        if rx.batch.take_delayed() {
             self.any_delayed.store(false, Ordering::Relaxed);
-            std::mem::swap(&mut rx.batch.delayed, &mut rx.batch.touched);
             self.answer(&mut rx.batch);
         }
-        rx.batch.delay = ask.hold;
+        rx.batch.hold(ask.hold);
         Relay(self).receive(rx, &ask);
         let mut any = false;
         if ask.rings
@@ -199,7 +78,7 @@ impl Node {
             }
         }
         if Udp(self).receive(rx, &ask) {
-            rx.sockets.quiet = 0;
+            rx.sockets.busy();
             any = true;
         }
         self.answer(&mut rx.batch);
@@ -212,19 +91,19 @@ impl Node {
         self.pump_pending();
         if let Some(mut rx) = self.receiver.try_lock_for(patience) {
             let batch = &mut rx.batch;
-            batch.delay = false;
+            batch.hold(false);
             self.any_delayed.store(false, Ordering::Relaxed);
-            batch.touched.append(&mut batch.delayed);
+            batch.take_delayed();
             self.answer(batch);
         }
     }
 
     /// Lets the queue pairs that a batch touched send their answers.
     pub(super) fn answer(&self, batch: &mut Batch) {
-        while let Some(qp) = batch.touched.pop() {
+        while let Some(qp) = batch.next_touched() {
             qp.touched.store(false, Ordering::Relaxed);
             let mut inner = qp.inner.lock();
-            inner.engine.delay_ack(batch.delay);
+            inner.engine.delay_ack(batch.holds());
             // What has nothing but an ACK that waits is done.
             if !inner.engine.delays_ack() || inner.engine.wants_output() {
                 self.pump(&qp, &mut inner, &mut batch.tx);
@@ -233,7 +112,7 @@ impl Node {
             inner.engine.delay_ack(false);
             drop(inner);
             if delayed {
-                batch.delayed.push(qp);
+                batch.delay(qp);
                 self.any_delayed.store(true, Ordering::Relaxed);
             }
         }
@@ -284,8 +163,8 @@ impl Node {
         batch.touch(qp);
     }
 
-    /// Gives a packet to a queue pair; `near`: from a ring, where nothing but a receiver that is not
-    /// ready has to be timed to the microsecond.
+    /// Gives a packet to a queue pair; `near`: from a ring, where nothing but a receiver that is
+    /// not ready has to be timed to the microsecond.
     pub(super) fn handle(
         &self,
         tx: &mut Tx,
@@ -306,7 +185,7 @@ impl Node {
             Some(Near::Fetched(guard)) => Some(guard),
             _ => None,
         };
-        self.step(qp, inner, &mut tx.effects, &StepClock::new(self, near.is_some()), packet, guard);
+        self.step(qp, inner, &mut tx.effects, &StepClock::new(&self.clocks, near.is_some()), packet, guard);
         self.deliver(qp, inner, &mut tx.effects);
         if inner.engine.has_kept() {
             self.handle_kept(tx, qp, inner);
@@ -339,38 +218,5 @@ impl Node {
             self.step(qp, inner, &mut tx.effects, &now, &kept.packet(), None);
             self.deliver(qp, inner, &mut tx.effects);
         }
-    }
-}
-
-pub(super) fn packet_of<'a>(p: &RxPacket<'_>, headers: Headers, payload: &'a [u8]) -> Packet<'a> {
-    Packet {
-        src: gid_of(p.src.ip()),
-        dst: gid_of(p.dst),
-        traffic_class: p.traffic_class,
-        hop_limit: p.hop_limit,
-        mtu: None,
-        headers,
-        payload,
-    }
-}
-
-fn gid_of(ip: IpAddr) -> Gid {
-    crate::interfaces::gid_of(&ip)
-}
-
-/// The shared receive queues that an object knows.
-pub(super) struct Receives<'a>(pub(super) &'a dyn Owner);
-
-impl RecvSource for Receives<'_> {
-    fn pop(&mut self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {
-        self.0.take_receive(xrc_srqn)
-    }
-
-    fn pop_message(&mut self, first: &[u8]) -> Result<RecvWqe, NoRecv> {
-        self.0.take_matching(first)
-    }
-
-    fn pd(&mut self, xrc_srqn: u32) -> Option<PdId> {
-        self.0.xrc_pd(xrc_srqn)
     }
 }

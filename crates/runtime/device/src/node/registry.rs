@@ -1,8 +1,6 @@
 //! The objects of a process by their numbers.
 use super::numbers::Numbers;
-use super::queue_pair::{Owner, QueuePair};
 use super::timers::TimedQueue;
-use super::{Node, quiet_from_link};
 use crate::error::Error;
 use adverb_engine::PdId;
 use adverb_sync::{Mutex, RwLock};
@@ -46,26 +44,6 @@ impl Registry {
         self.next_cq.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Enters the queue pair that `make` makes for a free number.
-    pub(crate) fn add_qp<O: Owner>(
-        &self,
-        node: &Node,
-        make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
-    ) -> Result<Arc<QueuePair<O>>, Error> {
-        if !node.mads.has_handler() {
-            self.qps.before_first(|| node.link.follow_user()).map_err(quiet_from_link)?;
-        }
-        let (qp, claimed) = self.qps.insert(&node.link, make).inspect_err(|_| {
-            // A slot may have been claimed for it.
-            let _ = node.watch();
-        })?;
-        if claimed && let Err(e) = node.watch() {
-            self.qps.remove(qp.number());
-            return Err(e);
-        }
-        Ok(qp)
-    }
-
     /// Keeps a queue pair number from being given again.
     pub(crate) fn reserve_qpn(&self, qpn: u32) {
         self.qps.reserve(qpn);
@@ -74,11 +52,6 @@ impl Registry {
     /// Ends one reservation of it.
     pub(crate) fn release_qpn(&self, qpn: u32) {
         self.qps.release(qpn);
-    }
-
-    pub(crate) fn remove_qp(&self, node: &Node, qpn: u32) {
-        node.link.remove_qp(qpn);
-        self.qps.remove(qpn);
     }
 
     /// Enters the shared receive queue that `make` makes for a free number.

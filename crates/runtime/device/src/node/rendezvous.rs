@@ -1,7 +1,7 @@
 //! What a tag matching SRQ does for peers that ask for a rendezvous: a READ of their data and a
 //! message that it was read, both through the send queue of the queue pair, which is the SRQ's to
 //! use for that.
-use super::Node;
+use super::core::Node;
 use super::queue_pair::{AnyQp, QpInner};
 use crate::error::Error;
 use adverb_engine::tags::MAX_TAG_SGE;

@@ -1,7 +1,6 @@
 //! Going to sleep where peers on this host see it: they ring a bell then.
-use super::Node;
-use super::carriers::Carrier;
-use super::carriers::ring::Rings;
+use super::carriers::{Carrier, Rings};
+use super::core::Node;
 
 /// While it lives the thread counts as asleep.
 pub(crate) struct Asleep<'a> {

@@ -1,6 +1,7 @@
 //! Queue pairs of one process, where only the node sees what becomes of them.
-use crate::node::carriers::relay::Relay;
-use crate::node::{AnyQp, Timed, exit};
+use crate::node::carriers::Relay;
+use crate::node::timers::Timed;
+use crate::node::{AnyQp, exit};
 use crate::{Context, Cq, Pd, Qp, QpInit, device};
 use adverb_engine::{AttrMask, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, SendFlags, SendOp, SendWr};
 use std::sync::Arc;

@@ -5,13 +5,11 @@
 //! while, longer each time (up to `LONGEST_AWAY`), so that a polling program keeps its core; as
 //! soon as it finds work of its own it comes back. For a program that arms its queues and sleeps on
 //! their descriptors by itself it never stays away.
+use super::core::Node;
 use crate::error::Error;
-use crate::node::Node;
-use crate::node::carriers::relay::Relay;
-use crate::node::carriers::ring::Rings;
-use crate::node::carriers::udp::Udp;
+use crate::node::batch::Ask;
+use crate::node::carriers::{Relay, Rings, Udp};
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
-use crate::node::receive::Ask;
 use crate::node::sleep::Asleep;
 use adverb_engine::Time;
 use adverb_link::{InterfaceNews, RxFrom};

@@ -194,9 +194,8 @@ impl Context {
             ));
         }
         // Packets leave from the one and, on one host, come from the other.
-        self.node
-            .addresses
-            .await_usable(&self.node, &[crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)]);
+        let ends = [crate::interfaces::ip_of(&sgid), crate::interfaces::ip_of(&dgid)];
+        self.node.addresses.await_usable(&self.node, &ends);
         Ok(AddressVector {
             sgid,
             dgid,

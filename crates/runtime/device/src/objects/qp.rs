@@ -97,7 +97,7 @@ impl Qp {
         };
         let longest = Port::longest(context);
         let port = role.as_ref().and_then(Role::sends_by);
-        let qp = context.node().registry.add_qp(context.node(), |qpn| {
+        let qp = context.node().add_qp(|qpn| {
             let engine = adverb_engine::Qp::new(QpConfig { qpn, ..config })?
                 .with_reorder_memory(&context.node().early)
                 .with_frames(longest);

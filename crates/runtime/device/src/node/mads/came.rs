@@ -1,23 +1,29 @@
 //! MADs as they come.
-use super::{QKEY, SEND_ONLY};
-use crate::node::MAD_LEN;
+use crate::node::mad_handler::MAD_LEN;
 use adverb_cm::Path;
 use adverb_link::{MAD_QPN, Proof, RxPacket};
-use adverb_wire::Headers;
+use adverb_wire::{Headers, Opcode, Operation, Transport};
 use std::net::{IpAddr, SocketAddr};
 
+/// Q_Key of queue pair 1 (IBTA 3.5.3).
+pub(in crate::node) const QKEY: u32 = 0x8001_0000;
+pub(in crate::node) const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) {
+    Some(opcode) => opcode,
+    None => panic!("UD has SEND Only"),
+};
+
 /// A MAD that came, with its headers.
-pub(super) struct Came {
-    pub(super) src: SocketAddr,
-    pub(super) dst: IpAddr,
-    pub(super) traffic_class: u8,
-    pub(super) hop_limit: u8,
-    pub(super) proof: Proof,
-    pub(super) bytes: Box<[u8]>,
+pub(in crate::node) struct Came {
+    pub(in crate::node) src: SocketAddr,
+    pub(in crate::node) dst: IpAddr,
+    pub(in crate::node) traffic_class: u8,
+    pub(in crate::node) hop_limit: u8,
+    pub(in crate::node) proof: Proof,
+    pub(in crate::node) bytes: Box<[u8]>,
 }
 
 impl Came {
-    pub(super) fn of(p: &RxPacket<'_>) -> Self {
+    pub(in crate::node) fn of(p: &RxPacket<'_>) -> Self {
         Came {
             src: p.src,
             dst: p.dst,
@@ -29,11 +35,11 @@ impl Came {
     }
 
     /// Another process of this user gave it to this one.
-    pub(super) fn is_handed_on(&self) -> bool {
+    pub(in crate::node) fn is_handed_on(&self) -> bool {
         self.proof.is_handed_on()
     }
 
-    pub(super) fn packet(&self) -> RxPacket<'_> {
+    pub(in crate::node) fn packet(&self) -> RxPacket<'_> {
         RxPacket {
             src: self.src,
             dst: self.dst,
@@ -45,24 +51,24 @@ impl Came {
         }
     }
 
-    pub(super) fn path(&self) -> Path {
+    pub(in crate::node) fn path(&self) -> Path {
         Path { local: self.dst, remote: self.src.ip() }
     }
 
-    pub(super) fn scope_id(&self) -> u32 {
+    pub(in crate::node) fn scope_id(&self) -> u32 {
         match self.src {
             SocketAddr::V6(v6) => v6.scope_id(),
             SocketAddr::V4(_) => 0,
         }
     }
 
-    pub(super) fn mad(&self) -> Option<&[u8; MAD_LEN]> {
+    pub(in crate::node) fn mad(&self) -> Option<&[u8; MAD_LEN]> {
         self.bytes.last_chunk()
     }
 }
 
 /// Is it a MAD as queue pair 1 takes it? All else changes nothing.
-pub(super) fn is_taken(p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) -> bool {
+pub(in crate::node) fn is_taken(p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) -> bool {
     headers.bth.opcode == SEND_ONLY
         && headers.bth.pkey & 0x7fff == 0x7fff
         && headers.deth.is_some_and(|deth| deth.qkey == QKEY && deth.src_qpn == MAD_QPN)

@@ -1,8 +1,8 @@
 //! The UDP port at the addresses where requests may come.
-use super::Mads;
+use super::state::Mads;
 use crate::error::Error;
 use crate::interfaces::{self, is_link_local};
-use crate::node::Node;
+use crate::node::core::Node;
 use nix::errno::Errno;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;

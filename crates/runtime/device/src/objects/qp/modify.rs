@@ -164,7 +164,7 @@ impl Qp {
             rings.take_what_came();
         }
         self.part_in_peace();
-        node.registry.remove_qp(node, self.number());
+        node.remove_qp(self.number());
         node.with_tx(|tx| {
             let mut inner = self.inner.lock();
             node.pump(self, &mut inner, tx);

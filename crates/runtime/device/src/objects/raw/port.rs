@@ -1,8 +1,8 @@
 //! An interface as raw packet queue pairs of this process see it.
 use crate::error::Error;
-use crate::node::{AnyQp, FramePort, Node, quiet_from_link};
+use crate::node::{AnyQp, FramePort, quiet_from_link};
 use crate::objects::context::Context;
-use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame};
+use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame, UdpLink};
 use adverb_steering::{Frame, HEADER, Heard, Table};
 use adverb_sync::RwLock;
 use nix::errno::Errno;
@@ -70,13 +70,13 @@ impl Port {
 }
 
 impl FramePort for Port {
-    fn send(&self, node: &Node, frames: Vec<Vec<u8>>) {
-        let takers = if self.loopback { node.link().frame_takers(self.interface) } else { Vec::new() };
+    fn send(&self, link: &UdpLink, frames: Vec<Vec<u8>>) -> bool {
+        let takers = if self.loopback { link.frame_takers(self.interface) } else { Vec::new() };
         let mut looped = false;
         for bytes in frames {
-            takers.iter().for_each(|slot| node.link().tell_frame(*slot, self.interface, &bytes));
+            takers.iter().for_each(|slot| link.tell_frame(*slot, self.interface, &bytes));
             if !self.loopback
-                && let Err(e) = node.link().send_frame(&self.link, &bytes)
+                && let Err(e) = link.send_frame(&self.link, &bytes)
             {
                 log::debug!("a frame of {} bytes did not leave: {e}", bytes.len());
             }
@@ -84,14 +84,11 @@ impl FramePort for Port {
             let leaving = !self.loopback && !self.comes_back(&frame);
             let heard = if leaving { Heard::Leaving } else { Heard::Arrived };
             if self.rules.read().choose(&frame, heard).next().is_some() {
-                node.link().keep_frame(RawFrame { interface: self.interface, leaving, bytes });
+                link.keep_frame(RawFrame { interface: self.interface, leaving, bytes });
                 looped = true;
             }
         }
-        if looped {
-            // It may have looked for frames already, and be about to sleep.
-            node.wake_thread();
-        }
+        looped
     }
 
     fn takers(&self, raw: &RawFrame) -> Vec<Arc<AnyQp>> {

@@ -8,31 +8,31 @@ use std::time::Duration;
 /// Packets of a queue pair on their way to other processes of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    pub(super) peers: Vec<Peer>,
+    pub(in crate::node) peers: Vec<Peer>,
     /// Messages of all of them.
-    pub(super) messages: usize,
+    pub(in crate::node) messages: usize,
     /// Messages begun since the owners were given what waits, and whether the last one takes
     /// another packet.
-    pub(super) begun: usize,
+    pub(in crate::node) begun: usize,
     fits: bool,
     /// A buffer to use again.
-    pub(super) spare: Vec<u8>,
-    pub(super) deaf: Deaf,
+    pub(in crate::node) spare: Vec<u8>,
+    pub(in crate::node) deaf: Deaf,
 }
 
 /// What waits for one process.
 #[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) slot: Slot,
-    pub(super) messages: VecDeque<Message>,
+pub(in crate::node) struct Peer {
+    pub(in crate::node) slot: Slot,
+    pub(in crate::node) messages: VecDeque<Message>,
 }
 
 /// At most [`PACKETS`] packets and [`DELIVERY`] bytes.
 #[derive(Debug)]
-pub(super) struct Message {
-    pub(super) route: Route,
+pub(in crate::node) struct Message {
+    pub(in crate::node) route: Route,
     packets: usize,
-    pub(super) bytes: Vec<u8>,
+    pub(in crate::node) bytes: Vec<u8>,
 }
 
 impl Message {
@@ -43,7 +43,7 @@ impl Message {
 
 /// Processes whose sockets are full.
 #[derive(Debug, Default)]
-pub(super) struct Deaf(Vec<Full>);
+pub(in crate::node) struct Deaf(Vec<Full>);
 
 #[derive(Clone, Copy, Debug)]
 struct Full {
@@ -58,7 +58,7 @@ const DEAF: Duration = Duration::from_secs(2);
 
 impl Deaf {
     /// The socket of `slot` is full, and was for long?
-    pub(super) fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
+    pub(in crate::node) fn is_long(&mut self, slot: Slot, now: Time, what: &str) -> bool {
         let Some(full) = self.0.iter_mut().find(|full| full.slot == slot) else {
             self.0.push(Full { slot, since: now, said: false });
             return false;
@@ -75,7 +75,7 @@ impl Deaf {
         true
     }
     /// The process takes messages again, or is gone.
-    pub(super) fn serves(&mut self, slot: Slot) {
+    pub(in crate::node) fn serves(&mut self, slot: Slot) {
         self.0.retain(|full| full.slot != slot);
     }
 }
@@ -98,10 +98,10 @@ impl Backlog {
         *self = Backlog { spare: std::mem::take(&mut self.spare), ..Backlog::default() };
     }
     /// Should what waits leave before more is added?
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::node) fn is_due(&self) -> bool {
         self.begun >= MESSAGES || self.begun > 0 && !self.fits || self.is_full()
     }
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::node) fn is_full(&self) -> bool {
         self.messages >= ALL_MESSAGES || self.peers.iter().any(|peer| peer.messages.len() >= MESSAGES)
     }
     /// Adds a packet for the owner of `slot`.

@@ -4,10 +4,10 @@
 //! that one peer, and given again whenever the peer is greeted again: as long as the giver keeps
 //! its end, it lives in the eyes of the peer. A greeting says which slots its sender has; those
 //! count of which the kernel says the same, so that no process is taken for another (TRU-3).
-use super::Rings;
+use super::rings::Rings;
 use crate::error::Error;
 use crate::host::{COPIES, Given, HandshakeFds, Lanes, MTU, Peer};
-use crate::node::Node;
+use crate::node::core::Node;
 use adverb_link::shm::Consumer;
 use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot, Transit};
 use nix::errno::Errno;

@@ -1,5 +1,5 @@
 //! The end of what is shared with a peer: a key, or all of it.
-use super::Rings;
+use super::rings::Rings;
 use crate::host::{Peer, Withdrawn};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::Key;

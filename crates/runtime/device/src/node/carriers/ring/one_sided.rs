@@ -1,5 +1,5 @@
 //! One-sided requests, performed in the peer's memory: no packet leaves.
-use super::Rings;
+use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::memory::RangeKind;
@@ -45,7 +45,7 @@ pub enum PlainData<'a> {
 impl<'a> Rings<'a> {
     /// One-sided requests that nothing is ahead of are performed here and now.
     #[inline]
-    pub(super) fn perform(
+    pub(in crate::node) fn perform(
         &self,
         qp: &AnyQp,
         inner: &mut QpInner,
@@ -78,7 +78,7 @@ impl<'a> Rings<'a> {
     pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
         let PlainPost { read, remote, data, .. } = *request;
         let QpInner { engine, carried, .. } = inner;
-        let super::Connected { peer, seen, .. } = &mut carried.ring;
+        let super::state::Connected { peer, seen, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });

@@ -1,6 +1,6 @@
 //! What peers on this host see of a queue pair.
-use super::Rings;
-use crate::node::Node;
+use super::rings::Rings;
+use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{QpState, QpType};
 use adverb_link::shm::QpEntry;
@@ -40,7 +40,7 @@ impl Rings<'_> {
 
     /// Peers do nothing with it any more; those who do it now are waited for by
     /// [`Lanes::settle`](crate::host::Lanes::settle).
-    pub(super) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
+    pub(in crate::node) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let shown = &mut inner.carried.ring.shown;
         if shown.is_some() {
             let _turn = self.lanes.publishing.lock();

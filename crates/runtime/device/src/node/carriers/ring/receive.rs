@@ -1,10 +1,11 @@
 //! From the rings of peers to the queue pairs.
 use super::placing::Near;
-use super::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Rings};
+use super::record::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Reference};
+use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::interfaces::ip_of;
+use crate::node::batch::{Batch, Receiver};
 use crate::node::queue_pair::{AnyQp, QpInner};
-use crate::node::receive::{Batch, Receiver};
 use adverb_engine::{Gid, Packet, QpState};
 use adverb_link::RxFrom;
 use adverb_link::shm::{Broken, Consumer};
@@ -21,7 +22,11 @@ const ROUNDS: usize = 64;
 
 impl Rings<'_> {
     /// Takes what peers have written. `true` if there was anything.
-    pub(super) fn receive_from(&self, rings: &mut [(Arc<Peer>, Consumer)], batch: &mut Batch) -> bool {
+    pub(in crate::node) fn receive_from(
+        &self,
+        rings: &mut [(Arc<Peer>, Consumer)],
+        batch: &mut Batch,
+    ) -> bool {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
@@ -173,10 +178,10 @@ impl Rings<'_> {
     }
 
     /// Takes everything that a peer has written.
-    pub(super) fn receive_all_of(&self, peer: &Arc<Peer>) {
+    pub(in crate::node) fn receive_all_of(&self, peer: &Arc<Peer>) {
         let mut rx = self.node.receiver.lock();
         let Receiver { batch, rings, .. } = &mut *rx;
-        batch.answer_at_once();
+        batch.hold(false);
         self.lanes.refresh(rings);
         for ring in rings.list.iter_mut().filter(|(p, _)| Arc::ptr_eq(p, peer)) {
             // A ring holds so much and no more; who goes on writing to that of a process that has
@@ -198,28 +203,9 @@ impl Rings<'_> {
 
     /// Does some peer's ring hold a record? Waits for who receives, as what that one has seen may
     /// be old.
-    pub(super) fn hold(&self) -> bool {
+    pub(in crate::node) fn hold(&self) -> bool {
         let mut rx = self.node.receiver.lock();
         self.lanes.refresh(&mut rx.rings);
         !rx.rings.are_empty()
-    }
-}
-
-/// Where a payload is, in the sender's terms.
-struct Reference {
-    addr: u64,
-    len: u32,
-    epoch: u32,
-    how: u8,
-}
-
-impl Reference {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; REFERENCE] = bytes.get(..REFERENCE)?.try_into().ok()?;
-        let (addr, rest) = bytes.split_first_chunk::<8>()?;
-        let (len, rest) = rest.split_first_chunk::<4>()?;
-        let (epoch, rest) = rest.split_first_chunk::<4>()?;
-        let (addr, len) = (u64::from_le_bytes(*addr), u32::from_le_bytes(*len));
-        Some(Reference { addr, len, epoch: u32::from_le_bytes(*epoch), how: rest[0] })
     }
 }

@@ -1,19 +1,18 @@
-//! The carrier of raw packet queue pairs: Ethernet frames, from their requests to the port of an
-//! interface, and from the port into their receives.
-use super::udp::copy_payload;
-use super::{Carrier, End, Road, Room, Unsent, drain};
+//! Sends and receives of the carrier: see the folder's page.
+use crate::node::batch::{Ask, Receiver};
+use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
+use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, FramePort, QpInner};
-use crate::node::receive::{Ask, Receiver, Receives};
-use crate::node::{Node, Tx};
+use crate::node::receives::Receives;
+use crate::node::tx::Tx;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::qp::Env;
 use adverb_engine::{AckOrder, KeyTable, Time, Transmit};
 use adverb_memory::HostMemory;
-use std::collections::VecDeque;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// The road to an interface's port.
 struct Frames<'a> {
@@ -39,7 +38,11 @@ impl Road for Frames<'_> {
 
     fn flush(&mut self) -> Room {
         if !self.taken.is_empty() {
-            self.port.send(self.node, std::mem::take(&mut self.taken));
+            let heard = self.port.send(&self.node.link, std::mem::take(&mut self.taken));
+            if heard {
+                // The background thread may have looked for frames already, and be about to sleep.
+                self.node.wake_thread();
+            }
         }
         Room::Yes
     }
@@ -53,7 +56,7 @@ impl Carrier for Ethernet<'_> {
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let (node, Some(port)) = (self.0, &qp.port) else { return Room::Yes };
         let mut road = Frames { node, port: &**port, taken: Vec::new() };
-        let clock = StepClock::new(node, false);
+        let clock = StepClock::new(&node.clocks, false);
         drain(node, &mut inner.engine, &mut road, &clock, &mut tx.effects, node.keys.read())
     }
 
@@ -80,7 +83,7 @@ impl Carrier for Ethernet<'_> {
     }
 
     fn disconnect(&self, inner: &mut QpInner, _: End) {
-        inner.carried.frames.0.clear();
+        inner.carried.frames.clear();
     }
 }
 
@@ -89,7 +92,7 @@ impl Ethernet<'_> {
     pub(crate) fn give(&self, qp: &AnyQp, frame: &[u8], tx: &mut Tx) {
         let mut inner = qp.inner.lock();
         let kept = &mut inner.carried.frames;
-        if !kept.0.is_empty() || inner.engine.lacks_receive() {
+        if !kept.is_empty() || inner.engine.lacks_receive() {
             inner.carried.frames.keep(frame, self.0.now());
             return;
         }
@@ -116,32 +119,5 @@ impl Ethernet<'_> {
             inner.engine.take_frame(&mut env, frame);
         }
         node.deliver(qp, inner, &mut tx.effects);
-    }
-}
-
-/// Frames that wait for a receive, at most, and for how long. A NIC drops them; but it does not
-/// give a program so many at once, either.
-const MOST_KEPT: usize = 4096;
-const KEPT_FOR: Duration = Duration::from_millis(100);
-
-/// Frames that came before their receive, each with the time.
-#[derive(Debug, Default)]
-pub(crate) struct KeptFrames(VecDeque<(Time, Vec<u8>)>);
-
-impl KeptFrames {
-    /// Keeps one; the oldest, and those that waited too long, make room.
-    fn keep(&mut self, frame: &[u8], now: Time) {
-        while self.0.len() >= MOST_KEPT || self.0.front().is_some_and(|(at, _)| now.since(*at) > KEPT_FOR) {
-            self.0.pop_front();
-        }
-        self.0.push_back((now, frame.to_vec()));
-    }
-    fn next(&mut self, now: Time) -> Option<Vec<u8>> {
-        loop {
-            let (at, frame) = self.0.pop_front()?;
-            if now.since(at) <= KEPT_FOR {
-                return Some(frame);
-            }
-        }
     }
 }

@@ -1,18 +1,18 @@
 //! The carrier over the network: UDP port 4791. Between processes of one host it gives to
-//! [`relay`](super::relay) what a network would lose.
-use super::relay::{Backlog, Relay};
-use super::{Carrier, End, Road, Room, Unsent, drain};
+//! [`relay`](crate::node::carriers::relay) what a network would lose.
 use crate::error::Error;
 use crate::interfaces::{ip_of, is_link_local};
+use crate::node::batch::{Ask, BUDGET, Receiver};
+use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::relay::{Backlog, Relay};
+use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
+use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
-use crate::node::receive::{Ask, BUDGET, Receiver};
-use crate::node::{Node, Timed, Tx};
-use adverb_engine::keys::PagedMemory;
-use adverb_engine::packet::Data;
-use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, Memory, MemoryFault, QpType, Time, Transmit};
+use crate::node::timers::Timed;
+use crate::node::tx::Tx;
+use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, QpType, Transmit};
 use adverb_link::{Route, RxFrom, Slot, TxBatch, slot_of_qpn};
-use adverb_memory::HostMemory;
 use adverb_wire::MAX_HEADER_LEN;
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -24,22 +24,6 @@ use std::sync::atomic::Ordering;
 struct HandOver {
     requests: bool,
     responses: bool,
-}
-
-/// What a queue pair keeps for this carrier.
-#[derive(Debug, Default)]
-pub(crate) struct Sending {
-    /// The route of the address vector used last.
-    route: Option<(AddressVector, Route)>,
-    /// When it was pumped last; of UC and UD alone.
-    pumped: Time,
-}
-
-impl Sending {
-    /// When it was pumped last; of UC and UD alone.
-    pub(crate) fn pumped(&self) -> Time {
-        self.pumped
-    }
 }
 
 /// What a queue pair needs to send on the network.
@@ -135,7 +119,7 @@ pub(crate) struct Udp<'a>(pub(crate) &'a Node);
 impl Carrier for Udp<'_> {
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let node = self.0;
-        let clock = StepClock::new(node, false);
+        let clock = StepClock::new(&node.clocks, false);
         let QpInner { engine, carried, .. } = inner;
         let (sending, waiting) = (&mut carried.udp, &mut carried.relay);
         // Only reliable transports recover from a receiver that is outrun, or from packets gone
@@ -231,38 +215,17 @@ impl Udp<'_> {
     }
 }
 
-/// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the loopback
-/// interface.
-fn is_looped(route: &Route, path: &AddressVector) -> bool {
-    matches!(route.dst.ip(), IpAddr::V6(group) if group.is_multicast())
-        && Ipv6Addr::from(path.sgid.0).is_loopback()
-}
-
-/// Copies a packet's payload. On a fault the packet is not sent: its request fails, and the peer is
-/// not given bytes that were never there.
-pub(crate) fn copy_payload(
-    payload: Data<'_>,
-    keys: &KeyTable,
-    mut out: &mut [u8],
-) -> Result<(), MemoryFault> {
-    let memory = PagedMemory { keys, memory: HostMemory };
-    match payload {
-        Data::Bytes(b) => out.copy_from_slice(b),
-        Data::Gather(ranges) => {
-            for r in ranges {
-                let (now, rest) = out.split_at_mut(r.len as usize);
-                memory.read(*r, now)?;
-                out = rest;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The scope of an address: the interface of a link-local one, else 0.
 pub(crate) fn scope_of(gid: &adverb_engine::Gid, scope_id: u32) -> u32 {
     match ip_of(gid) {
         IpAddr::V6(a) if is_link_local(&a) => scope_id,
         _ => 0,
     }
+}
+
+/// Is it a packet that no kernel brings anywhere? There is no route to IPv6 groups on the loopback
+/// interface.
+fn is_looped(route: &Route, path: &AddressVector) -> bool {
+    matches!(route.dst.ip(), IpAddr::V6(group) if group.is_multicast())
+        && Ipv6Addr::from(path.sgid.0).is_loopback()
 }

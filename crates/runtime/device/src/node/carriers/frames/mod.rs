@@ -1,0 +1,7 @@
+//! The carrier of raw packet queue pairs: Ethernet frames, from their requests to the port of an
+//! interface, and from the port into their receives.
+mod carrier;
+mod kept;
+
+pub(crate) use carrier::Ethernet;
+pub(crate) use kept::KeptFrames;

@@ -1,0 +1,197 @@
+//! Sends and receives of the carrier: see the folder's page.
+use super::backlog::Backlog;
+use super::state::takes_receive;
+use crate::node::batch::{Ask, Receiver, packet_of};
+use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::road::Room;
+use crate::node::core::Node;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::tx::Tx;
+use adverb_engine::QpType;
+use adverb_link::{Delivery, OwnedPacket, RxPacket};
+use adverb_wire::{Headers, Opcode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The carrier between processes of one user.
+#[derive(Clone, Copy)]
+pub(crate) struct Relay<'a>(pub(crate) &'a Node);
+
+impl Carrier for Relay<'_> {
+    /// What waits leaves with what the queue pair sends by [`udp`](super::udp), which fills the
+    /// backlog.
+    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, _: &mut Tx) -> Room {
+        let backlog = &mut inner.carried.relay.backlog;
+        if self.flush_backlog(qp.qp_type() == QpType::Ud, backlog) { Room::Yes } else { Room::Later }
+    }
+
+    /// Packets that waited for a receive.
+    fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
+        let batch = &mut rx.batch;
+        self.unstash(|qp, inner, p| {
+            if let Ok((headers, payload)) = Headers::parse(p.bytes) {
+                inner.carried.relay.was_asked(true);
+                let packet = packet_of(p, headers, payload);
+                self.0.handle(&mut batch.tx, qp, inner, &packet, None);
+            }
+        });
+        false
+    }
+
+    fn is_behind(&self, inner: &QpInner) -> bool {
+        !inner.carried.relay.stash.is_empty()
+    }
+
+    fn disconnect(&self, inner: &mut QpInner, end: End) {
+        let waiting = &mut inner.carried.relay;
+        waiting.stash.clear();
+        match end {
+            End::Reset => waiting.backlog.clear(),
+            End::Destroyed => self.keep_leaving(std::mem::take(&mut waiting.backlog)),
+        }
+    }
+}
+
+impl Relay<'_> {
+    /// Makes room in the backlog; `false` while an owner has not taken earlier messages.
+    pub(in crate::node) fn has_room(&self, qp: &AnyQp, backlog: &mut Backlog) -> bool {
+        if backlog.is_due() {
+            self.flush_backlog(qp.qp_type() == QpType::Ud, backlog);
+        }
+        !backlog.is_full()
+    }
+
+    /// Gives the owners what waits; `false` if something still does. `drops`: not what waits for a
+    /// process that takes nothing for long.
+    pub(in crate::node) fn flush_backlog(&self, drops: bool, backlog: &mut Backlog) -> bool {
+        let what = if drops {
+            "datagrams for it are dropped"
+        } else {
+            "what is sent to it waits until it goes on or ends"
+        };
+        let Backlog { peers, messages, begun, spare, deaf, .. } = backlog;
+        *begun = 0;
+        peers.retain_mut(|peer| {
+            while let Some(message) = peer.messages.front() {
+                match self.0.link.deliver(peer.slot, &message.route, &message.bytes) {
+                    Delivery::Full if !deaf.is_long(peer.slot, self.0.now(), what) || !drops => return true,
+                    Delivery::Full => self.0.link.gave_up(&message.bytes),
+                    // Nobody there: lost, as on a network.
+                    Delivery::Done | Delivery::NoOwner => deaf.serves(peer.slot),
+                }
+                *messages -= 1;
+                if let Some(message) = peer.messages.pop_front() {
+                    *spare = message.bytes;
+                }
+            }
+            false
+        });
+        peers.is_empty()
+    }
+
+    /// Keeps what a queue pair that ends has for other processes.
+    fn keep_leaving(&self, backlog: Backlog) {
+        if backlog.is_empty() {
+            return;
+        }
+        let mut leaving = self.0.relay.leaving.lock();
+        if leaving.len() >= LEAVING {
+            let lost = backlog.peers.iter().flat_map(|peer| &peer.messages);
+            lost.for_each(|message| self.0.link.gave_up(&message.bytes));
+            return;
+        }
+        leaving.push(backlog);
+        self.0.relay.any_leaving.store(true, Ordering::Release);
+        drop(leaving);
+        self.0.wake_thread();
+    }
+
+    /// Gives the owners what queue pairs left that have ended; `true` if something still waits.
+    pub(crate) fn send_leaving(&self) -> bool {
+        if !self.0.relay.any_leaving.load(Ordering::Acquire) || self.0.is_stale() {
+            return false;
+        }
+        // Whoever has the lock is at it, or was interrupted by the handler in which the process
+        // ends.
+        let Some(mut leaving) = self.0.relay.leaving.try_lock() else { return true };
+        leaving.retain_mut(|backlog| !self.flush_backlog(true, backlog));
+        self.0.relay.any_leaving.store(!leaving.is_empty(), Ordering::Release);
+        !leaving.is_empty()
+    }
+
+    /// Keeps a packet whose receive is not posted yet, or that follows one that waits; `false` if
+    /// it need not wait.
+    pub(crate) fn stash(
+        &self,
+        qp: &Arc<AnyQp>,
+        inner: &mut QpInner,
+        p: &RxPacket<'_>,
+        opcode: Opcode,
+    ) -> bool {
+        if !p.proof.is_handed_on() || qp.qp_type().is_reliable() {
+            return false;
+        }
+        let has_receive =
+            qp.own.shared_receives().map_or_else(|| inner.engine.receives_posted() > 0, |n| n > 0);
+        if inner.carried.relay.stash.is_empty() && (has_receive || !takes_receive(opcode)) {
+            return false;
+        }
+        let stash = &mut inner.carried.relay.stash;
+        if stash.len() >= STASHED {
+            return false;
+        }
+        stash.push_back((self.0.now(), OwnedPacket::keep(p)));
+        if stash.len() == 1 {
+            self.0.relay.stashed.lock().push(qp.clone());
+            self.0.relay.any_stashed.store(true, Ordering::Release);
+            // The program may post the receive and sleep without a look at the sockets: the thread
+            // looks again.
+            if self.0.thread_sleeps() {
+                self.0.wake_thread();
+            }
+        }
+        true
+    }
+
+    /// Gives packets that waited to their queue pairs where receives are posted by now, or their
+    /// time is up.
+    fn unstash(&self, mut give: impl FnMut(&Arc<AnyQp>, &mut QpInner, &RxPacket<'_>)) {
+        if !self.0.relay.any_stashed.load(Ordering::Acquire) {
+            return;
+        }
+        let now = self.0.now();
+        let waiting = std::mem::take(&mut *self.0.relay.stashed.lock());
+        let mut left = Vec::new();
+        for qp in waiting {
+            let mut inner = qp.inner.lock();
+            while let Some((since, first)) = inner.carried.relay.stash.front() {
+                // Only packets whose headers parse are kept.
+                let opcode = Opcode::from_u8(first.packet().bytes[0]);
+                let receives =
+                    qp.own.shared_receives().map_or_else(|| inner.engine.receives_posted(), |n| n as u32);
+                if receives == 0 && takes_receive(opcode) && now.since(*since) < LATE_RECEIVE {
+                    break;
+                }
+                if let Some((_, packet)) = inner.carried.relay.stash.pop_front() {
+                    give(&qp, &mut inner, &packet.packet());
+                }
+            }
+            if !inner.carried.relay.stash.is_empty() {
+                drop(inner);
+                left.push(qp);
+            }
+        }
+        let mut stashed = self.0.relay.stashed.lock();
+        stashed.append(&mut left);
+        self.0.relay.any_stashed.store(!stashed.is_empty(), Ordering::Release);
+    }
+}
+
+/// Ended queue pairs whose packets are kept.
+const LEAVING: usize = 64;
+
+/// Packets a queue pair keeps at most; what comes beyond is dropped as if none were kept.
+const STASHED: usize = 4096;
+/// How long a packet waits for its receive.
+const LATE_RECEIVE: Duration = Duration::from_millis(100);

@@ -1,0 +1,43 @@
+//! What a queue pair keeps for this carrier.
+use super::backlog::Backlog;
+use adverb_engine::Time;
+use adverb_link::OwnedPacket;
+use adverb_wire::{Opcode, Operation};
+use std::collections::VecDeque;
+
+/// What a queue pair keeps for this carrier.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Packets for other processes of this host that wait for these to take earlier ones (UC, UD).
+    pub(in crate::node::carriers) backlog: Backlog,
+    /// Packets of other processes that came before their receive, each with its time (UC, UD).
+    pub(in crate::node) stash: VecDeque<(Time, OwnedPacket)>,
+    /// The last request came from its process directly: the answer goes the same way.
+    pub(in crate::node::carriers) answers_directly: bool,
+}
+
+impl Waiting {
+    /// The last request came as `directly` says.
+    pub(crate) fn was_asked(&mut self, directly: bool) {
+        self.answers_directly = directly;
+    }
+    /// Does nothing wait for other processes?
+    pub(crate) fn is_sent(&self) -> bool {
+        self.backlog.is_empty()
+    }
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn has_stash(&self) -> bool {
+        !self.stash.is_empty()
+    }
+}
+
+/// Does the packet need a receive that was posted?
+pub(crate) fn takes_receive(opcode: impl Into<Option<Opcode>>) -> bool {
+    use Operation::*;
+    opcode.into().is_some_and(|o| {
+        matches!(
+            o.operation(),
+            SendFirst | SendOnly | SendOnlyImm | SendOnlyInv | WriteLastImm | WriteOnlyImm
+        )
+    })
+}

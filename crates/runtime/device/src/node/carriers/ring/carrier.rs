@@ -1,0 +1,217 @@
+//! Sends of the carrier, and its other ends: see the folder's page.
+use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
+use super::rings::Rings;
+use super::state::Connected;
+use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
+use crate::mapping::dma_buf_was_registered;
+use crate::node::batch::{Ask, Receiver};
+use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
+use crate::node::clock::StepClock;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::tx::Tx;
+use adverb_engine::memory::RangeKind;
+use adverb_engine::packet::Data;
+use adverb_engine::{AckOrder, KeyTable, Qpn, Range, Transmit};
+use adverb_link::shm::{Broken, Pushed};
+use adverb_wire::MAX_HEADER_LEN;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A payload of so many bytes is not copied into the ring if the peer shares the memory it is in.
+const SHARED_FROM: u32 = 4 << 10;
+/// The same for private memory, which the peer reads by a system call.
+const PRIVATE_FROM: u32 = 16 << 10;
+/// The road through a peer's ring.
+struct Ring<'a> {
+    rings: Rings<'a>,
+    peer: &'a Peer,
+    /// The ring, from the first packet on.
+    lane: Option<Lane<'a>>,
+    /// [`LONG`] or 0.
+    long: u32,
+    /// The peer may fetch payloads that a packet only points at.
+    by_reference: bool,
+    pushed: bool,
+    qpn: Qpn,
+    /// [`QpEntry::epoch`](adverb_link::shm::QpEntry::epoch) of the queue pair.
+    epoch: u32,
+}
+
+impl Road for Ring<'_> {
+    // The peer takes one record after the other.
+    const ACK: AckOrder = AckOrder::Ahead;
+
+    #[inline]
+    fn room(&mut self) -> Room {
+        if self.lane.is_none() {
+            // Whoever holds the ring may have lost the processor: nobody waits for it, least of all
+            // who receives for all.
+            self.lane = self.peer.lane();
+        }
+        let Some(lane) = &mut self.lane else { return Room::Later };
+        match lane.has_room(LONGEST) {
+            Ok(true) => Room::Yes,
+            Ok(false) => Room::Later,
+            Err(Broken) => Room::Broken,
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        let Some(lane) = &mut self.lane else { return Err(Unsent::Broken) };
+        let mut head = [0; MAX_HEADER_LEN];
+        let head_len = t.headers.emit_unpadded(&mut head);
+        let head = &head[..head_len];
+        let mut fault = None;
+        // The memory of a READ's answer is its owner's to take back at any time, as no request of
+        // the owner's names it. So an answer is copied here.
+        let by_reference = self.by_reference && t.headers.bth.opcode.is_request();
+        let reference = if by_reference { self.rings.reference(self.peer, t.payload) } else { None };
+        let pushed = match reference {
+            Some((range, how)) => lane.push(PACKET | BY_REFERENCE | self.long, head_len + REFERENCE, |out| {
+                out[..head_len].copy_from_slice(head);
+                let at = &mut out[head_len..];
+                at[..8].copy_from_slice(&range.addr.to_le_bytes());
+                at[8..12].copy_from_slice(&range.len.to_le_bytes());
+                at[12..16].copy_from_slice(&self.epoch.to_le_bytes());
+                at[16] = how;
+                true
+            }),
+            None => lane.push(PACKET | self.long, head_len + t.payload.len(), |out| {
+                let (first, rest) = out.split_at_mut(head_len);
+                first.copy_from_slice(head);
+                fault = copy_payload(t.payload, keys, rest).err();
+                fault.is_none()
+            }),
+        };
+        match (pushed, fault) {
+            (Ok(Pushed::Done), _) => {
+                if reference.is_some()
+                    && let Data::Gather(&[memory]) = t.payload
+                {
+                    let position = lane.position();
+                    self.peer.refers(lane, Referred { position, qpn: self.qpn, memory });
+                }
+                self.pushed = true;
+                self.rings.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            (_, Some(fault)) => Err(Unsent::Fault(fault)),
+            // There was room; whoever says otherwise wrote to what is ours.
+            (Ok(Pushed::Full | Pushed::Refused) | Err(Broken), None) => Err(Unsent::Broken),
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Room {
+        self.lane = None;
+        if self.pushed {
+            self.peer.ring_bell();
+        }
+        Room::Yes
+    }
+}
+
+impl Carrier for Rings<'_> {
+    /// Performs what may be performed in the peer's memory, and sends the rest through its ring.
+    fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+        let Some(peer) = inner.carried.ring.peer.take() else { return Room::Yes };
+        let end = self.pump_to(&peer, qp, inner, tx);
+        inner.carried.ring.peer.get_or_insert(peer);
+        end
+    }
+
+    fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
+        let Receiver { batch, rings, .. } = rx;
+        self.lanes.refresh(rings);
+        self.receive_from(&mut rings.list, batch)
+    }
+
+    fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.lanes.control_fd().into_iter().for_each(each);
+    }
+
+    fn before_sleep(&self) -> bool {
+        self.lanes.sleeps();
+        self.lanes.any() && self.hold()
+    }
+
+    fn after_sleep(&self) {
+        self.lanes.awake();
+    }
+
+    /// The peer has something to read of ours, or we of its.
+    fn is_behind(&self, inner: &QpInner) -> bool {
+        let Some(peer) = &inner.carried.ring.peer else { return false };
+        let read = || self.node.receiver.try_lock().is_some_and(|rx| rx.rings.are_empty());
+        !peer.is_gone() && (peer.is_behind() || !read())
+    }
+
+    /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
+    /// one's may number alike.
+    fn disconnect(&self, inner: &mut QpInner, _: End) {
+        let Connected { peer, heard, long, seen, .. } = &mut inner.carried.ring;
+        (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
+    }
+}
+
+impl<'a> Rings<'a> {
+    fn pump_to(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
+        let effects = &mut tx.effects;
+        if peer.is_gone() {
+            self.unpublish(qp, inner);
+            // Windows on its memory among it, which are unmapped with their last user.
+            inner.carried.ring.seen = Seen::default();
+            inner.engine.peer_gone(effects);
+            return Room::Yes;
+        }
+        if !inner.engine.wants_output() {
+            return Room::Yes;
+        }
+        let keys = self.perform(qp, inner, effects, peer);
+        if !inner.engine.wants_output() {
+            return Room::Yes;
+        }
+        let state = &inner.carried.ring;
+        let mut road = Ring {
+            rings: *self,
+            peer,
+            lane: None,
+            long: if state.long { LONG } else { 0 },
+            by_reference: state.shown.is_some() && !state.copies,
+            pushed: false,
+            qpn: qp.number(),
+            epoch: state.epoch,
+        };
+        drain(
+            self.node,
+            &mut inner.engine,
+            &mut road,
+            &StepClock::new(&self.node.clocks, true),
+            effects,
+            keys,
+        )
+    }
+
+    /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
+    fn reference(&self, peer: &Peer, payload: Data<'_>) -> Option<(Range, u8)> {
+        let Data::Gather(&[range]) = payload else { return None };
+        let mapped = range.kind == RangeKind::Mapped;
+        if range.len < SHARED_FROM || peer.is_own() || !(mapped || range.kind == RangeKind::OnDemand) {
+            return None;
+        }
+        if mapped
+            && !peer.no_windows.load(Ordering::Relaxed)
+            && let Some(offset) = self.lanes.reached.offset_of(range.addr, u64::from(range.len))
+        {
+            return Some((Range { addr: offset, ..range }, SHARED));
+        }
+        // It may be a DMA-BUF, which no call of the peer's reaches.
+        if mapped && dma_buf_was_registered() {
+            return None;
+        }
+        (range.len >= PRIVATE_FROM && peer.may_read_us()).then_some((range, PRIVATE))
+    }
+}

@@ -1,0 +1,46 @@
+//! What a queue pair keeps for this carrier.
+use crate::host::{Peer, Seen};
+use adverb_link::shm::QpEntry;
+use std::sync::Arc;
+
+/// What a queue pair keeps for this carrier.
+#[derive(Debug, Default)]
+pub(crate) struct Connected {
+    /// The process of its peer, if that needs no network.
+    pub(in crate::node) peer: Option<Arc<Peer>>,
+    /// A packet of its peer came through a ring.
+    pub(in crate::node) heard: bool,
+    /// Its messages are cut by the MTU of that ring.
+    pub(in crate::node) long: bool,
+    /// As what peers on this host see it; they may use it then, and payloads that it only points
+    /// at.
+    pub(in crate::node) shown: Option<QpEntry>,
+    /// Peers on this host may be at work in it, by what they saw of it since the last wait for
+    /// them.
+    pub(in crate::node) unsettled: bool,
+    /// Payloads are copied into the peer's ring for now.
+    pub(in crate::node) copies: bool,
+    /// [`QpEntry::epoch`].
+    pub(in crate::node) epoch: u32,
+    /// What it saw of the peer's tables.
+    pub(in crate::node) seen: Seen,
+}
+
+impl Connected {
+    /// Do its packets go through the rings of a peer?
+    pub(crate) fn is_near(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// The peer, if it may point at payloads in this process.
+    pub(crate) fn fetching_peer(&self) -> Option<Arc<Peer>> {
+        self.peer.clone().filter(|_| self.shown.is_some())
+    }
+
+    /// Packets go through the rings of a peer from now on, which `engine` is told.
+    pub(crate) fn meet(&mut self, engine: &mut adverb_engine::Qp, peer: Arc<Peer>) {
+        engine.leave_network(peer.mtu());
+        self.long = true;
+        self.peer = Some(peer);
+    }
+}

@@ -1,0 +1,36 @@
+//! What objects ask of the carrier, where a node may have none.
+use super::rings::Rings;
+use crate::node::core::Node;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use adverb_engine::Key;
+use adverb_engine::keys::Region;
+
+/// Lets peers see what they may do with a queue pair.
+pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
+    if let Some(rings) = Rings::of(node) {
+        rings.publish(qp, inner);
+    }
+}
+
+/// After a change of what peers may do with a queue pair: waits until none is at work by what was
+/// allowed before.
+pub(crate) fn settle(node: &Node, qp: &AnyQp) {
+    if let Some(rings) = Rings::of(node) {
+        rings.settle_qp(qp);
+    }
+}
+
+/// Takes a key back from peers, and waits until none uses it.
+pub(crate) fn withdraw_key(node: &Node, key: Key) {
+    if let Some(rings) = Rings::of(node) {
+        rings.withdraw_key(key);
+    }
+}
+
+/// Before memory is taken back: payloads that lie in it, and that peers have still to fetch, are
+/// sent once more as bytes.
+pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
+    if let Some(rings) = Rings::of(node) {
+        rings.withdraw_payloads(region);
+    }
+}

@@ -1,0 +1,244 @@
+//! What a process shares: queue pairs by number, keys, timers, carriers, and who drives them.
+use super::address_table::Addresses;
+use super::batch::Receiver;
+use super::carriers::relay::Kept;
+use super::clock::Clocks;
+use super::counters::Counted;
+use super::groups::Groups;
+use super::mads::Mads;
+use super::policy::Policy;
+use super::ports::Ports;
+use super::queue_pair::{AnyQp, FramePort};
+use super::registry::Registry;
+use super::timers::{Timed, Timers};
+use super::tx::{self, Tx};
+use super::wake::Wake;
+use crate::error::Error;
+use crate::faults::{Call, Injector};
+use crate::host::Lanes;
+use adverb_engine::qp::ReorderMemory;
+use adverb_engine::{KeyTable, Time};
+use adverb_link::{InterfaceNews, UdpLink};
+use adverb_memory::Life;
+use adverb_sync::{Mutex, RwLock};
+use nix::errno::Errno;
+use nix::sys::epoll::Epoll;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a program that arms a queue waits for a thread that receives.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The engine of a process.
+pub struct Node {
+    /// The process that it was made in.
+    pub(super) life: Life,
+    pub(super) clocks: Clocks,
+    pub(super) link: UdpLink,
+    pub(super) epoll: Epoll,
+    /// Wakes the background thread.
+    pub(super) wake: Wake,
+    pub(crate) registry: Registry,
+    pub(crate) keys: RwLock<KeyTable>,
+    /// What the queue pairs may keep of packets that come before earlier ones.
+    pub(crate) early: Arc<ReorderMemory>,
+    pub(super) timers: Timers,
+    /// Looks at completion queues, for the background thread alone.
+    pub(super) watches: Timers,
+    pub(super) receiver: Mutex<Receiver>,
+    pub(crate) addresses: Addresses,
+    /// Who drives.
+    pub(crate) policy: Policy,
+    /// Queue pairs to be pumped at the next poll.
+    pub(super) pending: Mutex<Vec<Arc<AnyQp>>>,
+    pub(super) any_pending: AtomicBool,
+    pub(super) relay: Kept,
+    /// ACKs are held back for the program's next poll.
+    pub(super) any_delayed: AtomicBool,
+    pub(crate) counters: Counted,
+    /// Processes of this host that need no network; `None`: everything goes over it.
+    pub(crate) lanes: Option<Lanes>,
+    /// Faults on request, other than those of packets.
+    pub(crate) faults: Option<Injector>,
+    /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
+    pub(super) held_at: AtomicU64,
+    /// Queue pair 1.
+    pub(crate) mads: Mads,
+    pub(crate) groups: Groups,
+    pub(crate) ports: Ports,
+    /// Says when interfaces change; `None` where the kernel does not.
+    pub(super) news: Option<InterfaceNews>,
+    /// Contexts that are open.
+    pub(crate) open: AtomicUsize,
+    /// The program has closed the node's descriptors when nothing was open.
+    pub(super) lost: AtomicBool,
+    /// Interfaces with raw packet queue pairs, by index.
+    pub(crate) frame_ports: Mutex<HashMap<u32, Weak<dyn FramePort>>>,
+}
+
+impl Node {
+    /// Does this node belong to a parent process? Its objects are dead here: nothing may be locked
+    /// or sent.
+    #[must_use]
+    #[inline]
+    pub fn is_stale(&self) -> bool {
+        self.life.is_over()
+    }
+
+    /// Can something be opened here? Not in a child, and not if the program has closed all
+    /// descriptors, as those do that become daemons: with a NIC none is open when no device is.
+    pub(super) fn is_of_use(&self) -> bool {
+        !self.is_stale() && !self.is_lost()
+    }
+
+    /// Has the program closed the node's descriptors while nothing was open? Then under their
+    /// numbers are the program's own.
+    pub(crate) fn is_lost(&self) -> bool {
+        if self.lost.load(Ordering::Acquire) {
+            return true;
+        }
+        let used = self.open.load(Ordering::Acquire) > 0 || self.mads.has_handler();
+        if used || !self.link.has_lost_a_descriptor() {
+            return false;
+        }
+        log::debug!("the program has closed the device's descriptors; the next open makes new ones");
+        self.lost.store(true, Ordering::Release);
+        true
+    }
+
+    /// EIO with the reason if the object was inherited over a `fork`.
+    #[inline]
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        if self.is_stale() { Err(inherited()) } else { Ok(()) }
+    }
+
+    /// The time as the engine counts it.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.clocks.now()
+    }
+
+    /// A time that is not before [`Node::now`], and little after it: for deadlines of milliseconds,
+    /// which may be a little late. Costs a fraction of the exact time.
+    #[inline]
+    pub(crate) fn at_latest(&self) -> Time {
+        self.clocks.at_latest()
+    }
+
+    /// The queue pair with this number.
+    pub(crate) fn qp(&self, qpn: u32) -> Option<Arc<AnyQp>> {
+        self.registry.qps.get(qpn)
+    }
+
+    /// The program asked for an event, so it is about to sleep: what was held back for its next
+    /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
+    /// get-event call needs the background thread at the sockets.
+    pub(crate) fn about_to_sleep(&self) {
+        if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
+            self.send_what_waits(PATIENCE);
+        }
+        if self.policy.arms() {
+            self.wake_thread();
+        }
+    }
+
+    /// A task of the program waits for an event without a thread of its own: only the background
+    /// thread looks.
+    pub(crate) fn sleeps_without_us(&self) {
+        if self.policy.task_waits() {
+            self.wake_thread();
+        }
+    }
+
+    /// Is it an address of this machine?
+    pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
+        self.link.is_own_address(ip)
+    }
+
+    /// Counts a call; the error that a fault on request makes of it.
+    #[inline]
+    pub(crate) fn fault_call(&self, call: Call) -> Result<(), Error> {
+        self.faults.as_ref().map_or(Ok(()), |faults| faults.call(call))
+    }
+
+    /// The link, for its counters.
+    #[must_use]
+    pub fn link(&self) -> &UdpLink {
+        &self.link
+    }
+
+    /// Enters a deadline in place of the entry at `old`, and sees to it that the background thread
+    /// wakes in time.
+    pub(crate) fn enter_timer(&self, at: Time, who: Timed, old: u64) {
+        if self.timers.add(at, who, old) && self.policy.thread_sleeps_past(at) {
+            self.wake_thread();
+        }
+    }
+
+    /// As [`Node::enter_timer`], for a look at the completion queue `number`, which the background
+    /// thread has at `at`.
+    pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
+        if self.watches.add(at, Timed::Watch(number), old) && self.policy.thread_sleeps_past(at) {
+            self.wake_thread();
+        }
+    }
+
+    /// The background thread's next deadline.
+    pub(super) fn next_deadline(&self) -> u64 {
+        self.timers.next().min(self.watches.next())
+    }
+
+    /// Is the background thread asleep, or about to be? If not, it will still see what the caller
+    /// has set before.
+    pub(crate) fn thread_sleeps(&self) -> bool {
+        self.policy.thread_sleeps()
+    }
+
+    /// Wakes the background thread, so that it looks at the timers again.
+    pub(crate) fn wake_thread(&self) {
+        self.wake.wake();
+    }
+
+    /// Readable when packets have arrived: for a thread that waits for an event and drives progress
+    /// itself.
+    pub(crate) fn packets_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+
+    /// Lends the calling thread's scratch.
+    pub(crate) fn with_tx<R>(&self, f: impl FnOnce(&mut Tx) -> R) -> R {
+        tx::with(f)
+    }
+
+    /// Has a queue pair pumped by the next poll of the program, or by the background thread.
+    pub(crate) fn pump_soon(&self, qp: &AnyQp) {
+        if !qp.pending.swap(true, Ordering::Relaxed) {
+            self.pending.lock().extend(qp.own.me());
+            self.any_pending.store(true, Ordering::Release);
+            // Awake, the thread looks again by itself; asleep it may not know that there is
+            // something to do.
+            if self.thread_sleeps() && !self.policy.thread_is_away() {
+                self.wake_thread();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn inherited() -> Error {
+    Error::new(
+        Errno::EIO,
+        "the object was made before fork() and belongs to the parent; the child opens its own context",
+    )
+}

@@ -1,0 +1,27 @@
+//! Errors of the link, as programs get them.
+use crate::error::Error;
+use adverb_link::LinkError;
+use nix::errno::Errno;
+
+/// The error, which the log has.
+pub(super) fn from_link(e: LinkError) -> Error {
+    let error = quiet_from_link(e);
+    log::error!("{error}");
+    error
+}
+
+/// As [`from_link`], for what a program may try until it succeeds.
+pub(crate) fn quiet_from_link(e: LinkError) -> Error {
+    let errno = match &e {
+        LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
+        LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
+        LinkError::PermissionDenied { .. } | LinkError::UserChanged(_) => Errno::EPERM,
+        LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
+        LinkError::OutOfMemory { .. } => Errno::ENOMEM,
+        LinkError::NoFreeSlot { .. } => Errno::EUSERS,
+        LinkError::FamilyUnsupported { .. } => Errno::EAFNOSUPPORT,
+        LinkError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+        _ => Errno::EIO,
+    };
+    Error::new(errno, e.to_string())
+}

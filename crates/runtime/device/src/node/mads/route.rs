@@ -1,0 +1,429 @@
+//! MADs on queue pair 1: from the link to the connection manager's handler, on the background
+//! thread; and back.
+use super::came::{Came, QKEY, SEND_ONLY, is_taken};
+use super::state::Mads;
+use crate::error::Error;
+use crate::interfaces;
+use crate::node::carriers::Udp;
+use crate::node::core::Node;
+use crate::node::link_error::quiet_from_link;
+use crate::node::mad_handler::{Arrival, MAD_LEN, MadHandler};
+use crate::node::timers::{NEVER, Timed};
+use adverb_cm::{Path, Route as Owner};
+use adverb_engine::Time;
+use adverb_link::{
+    Delivery, MAD_QPN, Proof, Route, RxFrom, RxPacket, SLOT_BITS, ServiceClaim, ServiceIndex, Slot,
+};
+use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Psn};
+use nix::errno::Errno;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// MADs that wait for the background thread at most; what comes beyond is dropped and comes again.
+const WAITING: usize = 4096;
+/// MADs handled before other work of the thread has its turn.
+const AT_ONCE: usize = 64;
+/// A MAD that may be for anybody is given to everybody at this pace at most.
+const SPREAD: Duration = Duration::from_millis(5);
+/// How long a request waits for somebody to listen before it is answered for nobody. A client of
+/// this device has its queue pair and its route in microseconds, where a NIC takes milliseconds,
+/// and programs (perftest's `-R`) ask their server to listen without waiting until it does.
+const GRACE: Duration = Duration::from_millis(20);
+/// What became of a MAD.
+#[derive(PartialEq, Eq)]
+enum Routed {
+    /// Whatever there was to do has been done.
+    Done,
+    /// It asks for a service that nobody listens for.
+    Early,
+}
+
+/// Whose a MAD is, as this process sees it.
+enum Whose {
+    /// This process's.
+    Ours,
+    /// The process's that owns the slot.
+    Slot(Slot),
+    /// The process's that listens for the service.
+    Service(u64),
+    /// Any process's.
+    Anybody,
+    /// No MAD of the connection manager.
+    Nobody,
+}
+
+impl Mads {
+    pub(crate) fn set_handler(&self, node: &Node, handler: Arc<dyn MadHandler>) -> Result<(), Error> {
+        let mut place = self.handler.write();
+        if place.is_some() {
+            return Err(Error::new(
+                Errno::EBUSY,
+                "this process has a connection manager at queue pair 1 already".to_owned(),
+            ));
+        }
+        *place = Some(handler);
+        // Faults on request befall MADs, too.
+        node.link.add_qp(MAD_QPN, 0);
+        Ok(())
+    }
+
+    pub(crate) fn unset_handler(&self) {
+        // It is dropped when the lock is free again: it may call the device.
+        let handler = self.handler.write().take();
+        drop(handler);
+    }
+
+    /// The upper bits of this process's communication ids: its first slot.
+    pub(crate) fn prefix(&self, node: &Node) -> u32 {
+        node.link.slots().first().copied().map_or(0, u32::from)
+    }
+
+    pub(crate) fn listen(&self, node: &Node, claim: &ServiceClaim) -> Result<ServiceIndex, Error> {
+        // Whoever finds the name finds the entry.
+        let mut services = self.services.write();
+        let index = node.link.listen_for(claim).map_err(quiet_from_link)?;
+        services.push((claim.service(), claim.at(), index));
+        Ok(index)
+    }
+
+    pub(crate) fn stop_listening(&self, node: &Node, index: ServiceIndex) {
+        self.services.write().retain(|(.., of)| *of != index);
+        node.link.stop_listening(index);
+    }
+
+    /// Has the handler's timeout called by then.
+    pub(crate) fn keep_deadline(&self, node: &Node, at: Time) {
+        let old = self.at.0.fetch_min(at.0, Ordering::SeqCst);
+        if at.0 < old {
+            node.enter_timer(at, Timed::Mad, old);
+        }
+    }
+
+    /// The deadline's entry at `at` has come.
+    pub(in crate::node) fn timer_due(&self, node: &Node, at: Time) {
+        let place = &self.at.0;
+        if place.compare_exchange(at.0, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.due.store(true, Ordering::SeqCst);
+            self.stir(node);
+        }
+    }
+
+    /// Processes of this host have ended.
+    pub(crate) fn peers_ended(&self, node: &Node, slots: &[Slot]) {
+        if !slots.is_empty() && self.handler.read().is_some() {
+            self.gone.lock().extend_from_slice(slots);
+            self.stir(node);
+        }
+    }
+
+    pub(crate) fn watch_peer(&self, node: &Node, remote_id: u32) -> bool {
+        let slot = slot_of_id(remote_id);
+        if node.link.owns(slot) {
+            return true;
+        }
+        match node.link.watch_owner(slot) {
+            Delivery::Done => true,
+            Delivery::Full => false,
+            Delivery::NoOwner => {
+                self.peers_ended(node, &[slot]);
+                false
+            }
+        }
+    }
+
+    /// Takes in a packet for queue pair 1. What it leads to is the background thread's to do, which
+    /// holds no lock then.
+    pub(in crate::node) fn take(&self, node: &Node, p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) {
+        if !is_taken(p, headers, payload) {
+            node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
+            log::debug!("dropped a packet from {} for queue pair 1: no MAD of a connection manager", p.src);
+            return;
+        }
+        self.keep(node, Came::of(p));
+    }
+
+    fn keep(&self, node: &Node, came: Came) {
+        let mut inbox = self.inbox.lock();
+        if inbox.len() >= WAITING {
+            drop(inbox);
+            node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        inbox.push_back(came);
+        drop(inbox);
+        self.stir(node);
+    }
+
+    fn stir(&self, node: &Node) {
+        self.any.store(true, Ordering::SeqCst);
+        if node.thread_sleeps() {
+            node.wake_thread();
+        }
+    }
+
+    /// Does something wait for [`Node::run_mads`]?
+    pub(in crate::node) fn wait(&self) -> bool {
+        self.any.load(Ordering::SeqCst)
+    }
+
+    /// Does what waits: only from the background thread, with no lock held.
+    pub(in crate::node) fn run(&self, node: &Node) -> bool {
+        if !self.any.swap(false, Ordering::SeqCst) {
+            return false;
+        }
+        if !self.empty_inbox(node) {
+            return true;
+        }
+        let gone = std::mem::take(&mut *self.gone.lock());
+        if !gone.is_empty() {
+            // What they sent before they ended counts.
+            node.receive(RxFrom::Every, false);
+            self.empty_inbox(node);
+            for slot in gone {
+                self.with_handler(node, |handler, now| handler.peer_gone(now, u32::from(slot)));
+            }
+        }
+        if self.due.swap(false, Ordering::SeqCst) {
+            self.with_handler(node, |handler, now| handler.timeout(now));
+            self.route_early(node);
+        }
+        true
+    }
+
+    /// Handles MADs that came; `false` if some are left.
+    fn empty_inbox(&self, node: &Node) -> bool {
+        for _ in 0..AT_ONCE {
+            let Some(came) = self.inbox.lock().pop_front() else { return true };
+            if self.route_one(node, &came) == Routed::Early {
+                self.keep_early(node, came);
+            }
+        }
+        self.any.store(true, Ordering::SeqCst);
+        false
+    }
+
+    /// A request for whom nobody listens is looked at once more after [`GRACE`].
+    fn keep_early(&self, node: &Node, came: Came) {
+        let until = node.now() + GRACE;
+        let mut early = self.early.lock();
+        if early.len() < WAITING {
+            early.push_back((until, came));
+            drop(early);
+            self.keep_deadline(node, until);
+        } else if let Some(mad) = came.mad() {
+            self.answer_for_nobody(node, &came.path(), mad);
+        }
+    }
+
+    /// Looks once more at requests that came too early.
+    fn route_early(&self, node: &Node) {
+        let now = node.now();
+        loop {
+            let mut early = self.early.lock();
+            let Some((until, came)) = early.pop_front() else { return };
+            if until > now {
+                early.push_front((until, came));
+                drop(early);
+                self.keep_deadline(node, until);
+                return;
+            }
+            drop(early);
+            if self.route_one(node, &came) == Routed::Early
+                && let Some(mad) = came.mad()
+            {
+                self.answer_for_nobody(node, &came.path(), mad);
+            }
+        }
+    }
+
+    pub(in crate::node) fn with_handler(
+        &self,
+        node: &Node,
+        call: impl FnOnce(&dyn MadHandler, Time) -> Option<Time>,
+    ) -> bool {
+        let handler = self.handler.read().clone();
+        let Some(handler) = handler else { return false };
+        if let Some(next) = call(&*handler, node.now()) {
+            self.keep_deadline(node, next);
+        }
+        true
+    }
+
+    fn whose(&self, node: &Node, mad: &[u8], local: IpAddr) -> Whose {
+        match adverb_cm::route(mad) {
+            Err(_) => Whose::Nobody,
+            Ok(Owner::All) => Whose::Anybody,
+            Ok(Owner::Id(id)) => {
+                let slot = slot_of_id(id.0);
+                if node.link.owns(slot) { Whose::Ours } else { Whose::Slot(slot) }
+            }
+            Ok(Owner::Service(service)) => {
+                let here = |(of, at, _): &(u64, Option<IpAddr>, ServiceIndex)| {
+                    *of == service && at.is_none_or(|at| at == local)
+                };
+                let ours = self.services.read().iter().any(here);
+                if ours { Whose::Ours } else { Whose::Service(service) }
+            }
+        }
+    }
+
+    /// Brings a MAD to its process, or answers it.
+    fn route_one(&self, node: &Node, came: &Came) -> Routed {
+        let Some(mad) = came.mad() else { return Routed::Done };
+        let packet = came.packet();
+        let whose = self.whose(node, mad, came.dst);
+        let told = match whose {
+            Whose::Ours => self.give(node, came, mad),
+            // Never handed on twice: a MAD must not travel in circles.
+            Whose::Slot(_) | Whose::Service(_) if came.is_handed_on() => Delivery::NoOwner,
+            Whose::Slot(slot) => node.link.tell_owner(slot, &packet),
+            Whose::Service(service) => node.link.tell_service(service, came.dst, &packet),
+            Whose::Anybody => {
+                self.give(node, came, mad);
+                if !came.is_handed_on() && self.may_spread(node) {
+                    node.link.tell_everybody(&packet);
+                }
+                Delivery::Done
+            }
+            Whose::Nobody => Delivery::Done,
+        };
+        if told == Delivery::NoOwner {
+            if matches!(whose, Whose::Service(_)) && !came.is_handed_on() {
+                return Routed::Early;
+            }
+            self.answer_for_nobody(node, &came.path(), mad);
+        }
+        Routed::Done
+    }
+
+    /// Gives a MAD to the handler of this process.
+    fn give(&self, node: &Node, came: &Came, mad: &[u8; MAD_LEN]) -> Delivery {
+        if came.proof.is_missing() {
+            // Any user of this machine may have sent it. The own user's send from where a socket
+            // is: those of the interfaces are open where somebody listens, and those of peers where
+            // somebody connects.
+            log::debug!("a MAD from {} is dropped: this process has no socket there", came.src);
+            node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
+            return Delivery::Done;
+        }
+        let arrival = Arrival { path: came.path(), scope_id: came.scope_id(), mad };
+        let given = self.with_handler(node, |handler, now| handler.mad(now, &arrival));
+        if given { Delivery::Done } else { Delivery::NoOwner }
+    }
+
+    fn may_spread(&self, node: &Node) -> bool {
+        let now = node.now();
+        let mut last = self.spread.lock();
+        let may = last.is_none_or(|last| now.since(last) >= SPREAD);
+        if may {
+            *last = Some(now);
+        }
+        may
+    }
+
+    /// `path` as its receiver sees it: from here to who sent it.
+    fn answer_for_nobody(&self, node: &Node, path: &Path, mad: &[u8; MAD_LEN]) {
+        if let Some(answer) = adverb_cm::answer_for_nobody(mad) {
+            node.counters.mad_for_nobody.fetch_add(1, Ordering::Relaxed);
+            if let Err(e) = self.send(node, path, &answer) {
+                log::debug!("a MAD from {} for nobody is not answered: {e}", path.remote);
+            }
+        }
+    }
+
+    /// Opens the port at the address that a path leads to, which is this machine's.
+    pub(crate) fn hear_from(&self, node: &Node, path: &Path) -> Result<(), Error> {
+        let scope = self.scope_of(node, path.remote)?;
+        node.addresses.hear_quietly(node, path.remote, scope)
+    }
+
+    /// Sends a MAD.
+    pub(crate) fn send(&self, node: &Node, path: &Path, mad: &[u8; MAD_LEN]) -> Result<(), Error> {
+        let route = self.route_of(node, path)?;
+        let psn = Psn::new(self.psn.fetch_add(1, Ordering::Relaxed));
+        let mut headers = Headers::new(Bth { ack_req: true, ..Bth::new(SEND_ONLY, MAD_QPN, psn) });
+        headers.deth = Some(Deth { qkey: QKEY, src_qpn: MAD_QPN });
+        let mut out = [0; MAX_HEADER_LEN];
+        let len = headers.emit(&mut out);
+        if node.lanes.is_some() && node.is_own_address(path.remote) {
+            let bytes = [&out[..len], mad].concat();
+            if let Some(packet) = node.link.packet_by(&route, &bytes) {
+                self.send_here(node, path, &packet, mad);
+            }
+            return Ok(());
+        }
+        Udp(node).send_packet(&route, &out[..len], mad)
+    }
+
+    /// Brings a MAD to a process of this host.
+    fn send_here(&self, node: &Node, path: &Path, packet: &RxPacket<'_>, mad: &[u8; MAD_LEN]) {
+        let whose = self.whose(node, mad, path.remote);
+        let told = match whose {
+            Whose::Ours => {
+                self.keep(node, Came::of(packet));
+                Delivery::Done
+            }
+            Whose::Slot(slot) => node.link.tell_owner(slot, packet),
+            Whose::Service(service) => node.link.tell_service(service, path.remote, packet),
+            Whose::Anybody => {
+                self.keep(node, Came::of(packet));
+                node.link.tell_everybody(packet);
+                Delivery::Done
+            }
+            Whose::Nobody => Delivery::Done,
+        };
+        match (told, whose) {
+            // It has not been handed on to anybody yet.
+            (Delivery::NoOwner, Whose::Service(_)) => {
+                self.keep_early(node, Came::of(&RxPacket { proof: Proof::Wire, ..*packet }));
+            }
+            (Delivery::NoOwner, _) => self.answer_for_nobody(node, &path.reversed(), mad),
+            _ => {}
+        }
+    }
+
+    fn route_of(&self, node: &Node, path: &Path) -> Result<Route, Error> {
+        if path.local.is_ipv4() != path.remote.is_ipv4() {
+            return Err(Error::invalid(
+                format!("MAD from {} to {}", path.local, path.remote),
+                "both addresses must be of one family",
+            ));
+        }
+        let scope = self.scope_of(node, path.local)?;
+        let local = node.addresses.open_quietly(node, path.local, scope)?;
+        let port = node.link.port();
+        let dst = match path.remote {
+            IpAddr::V4(v4) => SocketAddr::from((v4, port)),
+            IpAddr::V6(v6) => {
+                let scope = if interfaces::is_link_local(&v6) { scope } else { 0 };
+                SocketAddrV6::new(v6, port, 0, scope).into()
+            }
+        };
+        Ok(Route::new(local, dst))
+    }
+
+    /// The interface of a link-local address, which may be anywhere; 0 for others.
+    fn scope_of(&self, node: &Node, ip: IpAddr) -> Result<u32, Error> {
+        match ip {
+            IpAddr::V6(v6) if interfaces::is_link_local(&v6) => {
+                let open = node.addresses.scope_of(ip);
+                open.map_or_else(|| interface_of(ip), Ok)
+            }
+            _ => Ok(0),
+        }
+    }
+}
+
+/// The interface that has an address.
+fn interface_of(ip: IpAddr) -> Result<u32, Error> {
+    let interface = interfaces::usable()?.into_iter().find(|i| i.addresses.contains(&ip));
+    interface.map(|interface| interface.index).ok_or_else(|| {
+        Error::new(Errno::EADDRNOTAVAIL, format!("no device has the address {ip} (is its interface up?)"))
+    })
+}
+
+fn slot_of_id(id: u32) -> Slot {
+    (id >> (32 - SLOT_BITS)) as Slot
+}

@@ -1,0 +1,48 @@
+//! What a node keeps for MADs.
+use super::came::Came;
+use crate::node::mad_handler::MadHandler;
+use crate::node::timers::NEVER;
+use adverb_engine::Time;
+use adverb_link::{ServiceIndex, Slot};
+use adverb_sync::{Mutex, RwLock};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// What a node has for MADs.
+#[derive(Default)]
+pub(crate) struct Mads {
+    pub(in crate::node) handler: RwLock<Option<Arc<dyn MadHandler>>>,
+    pub(in crate::node) inbox: Mutex<VecDeque<Came>>,
+    /// The background thread has something to do here.
+    pub(in crate::node) any: AtomicBool,
+    /// The handler's deadline has come.
+    pub(in crate::node) due: AtomicBool,
+    /// Its entry in the timer queue.
+    pub(in crate::node) at: Deadline,
+    /// Slots whose processes have ended.
+    pub(in crate::node) gone: Mutex<Vec<Slot>>,
+    /// Services that this process listens for.
+    pub(in crate::node) services: RwLock<Vec<(u64, Option<IpAddr>, ServiceIndex)>>,
+    pub(in crate::node) psn: AtomicU32,
+    pub(in crate::node) spread: Mutex<Option<Time>>,
+    /// Requests are to arrive at all addresses, those that come later included.
+    pub(in crate::node) everywhere: AtomicBool,
+    /// Requests for whom nobody listens yet, until when, oldest first.
+    pub(in crate::node) early: Mutex<VecDeque<(Time, Came)>>,
+}
+
+impl Mads {
+    pub(in crate::node) fn has_handler(&self) -> bool {
+        self.handler.read().is_some()
+    }
+}
+
+pub(in crate::node) struct Deadline(pub(in crate::node) AtomicU64);
+
+impl Default for Deadline {
+    fn default() -> Self {
+        Deadline(AtomicU64::new(NEVER))
+    }
+}

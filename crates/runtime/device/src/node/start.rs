@@ -1,0 +1,239 @@
+//! The node of a process: its beginning, forks and its end.
+use super::address_table::Addresses;
+use super::batch::Receiver;
+use super::carriers::{Carrier, Rings, Udp, relay};
+use super::clock::Clocks;
+use super::core::Node;
+use super::counters::Counted;
+use super::groups::Groups;
+use super::link_error::{from_link, quiet_from_link};
+use super::mads::Mads;
+use super::policy::Policy;
+use super::ports::Ports;
+use super::queue_pair::{Owner, QueuePair};
+use super::random::random_u64;
+use super::registry::Registry;
+use super::timers::Timers;
+use super::wake::Wake;
+use super::{exit, thread};
+use crate::error::Error;
+use crate::faults::Injector;
+use crate::host::{Lanes, PathChoice};
+use crate::interfaces::Interface;
+use adverb_engine::qp::ReorderMemory;
+use adverb_engine::{Gid, KeyTable};
+use adverb_link::{Config, InterfaceNews, Transit, UdpLink};
+use adverb_memory::Life;
+use adverb_sync::{Mutex, RwLock};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// One place per process of a line, so that a child never meets a lock that a thread of its parent
+/// held at the fork.
+static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
+
+/// How often a process may close the descriptors of its node while nothing is open.
+const MOST_LOST: usize = 16;
+
+/// The nodes of each process, for the child handler, which may only load and close.
+static CHILD_CLOSES: [[OnceLock<Arc<Node>>; MOST_LOST]; 64] =
+    [const { [const { OnceLock::new() }; MOST_LOST] }; 64];
+
+fn place_of(life: Life) -> usize {
+    life.number() as usize % NODES.len()
+}
+
+extern "C" fn before_fork() {
+    adverb_link::note_transit_before_fork();
+}
+
+extern "C" fn in_child_after_fork() {
+    // The parent's sockets must not live on here: they would keep the port's steering pointing at a
+    // process that does not read. Nor is memory of the parent or its peers to live on. Only system
+    // calls are made.
+    let all = CHILD_CLOSES.iter().flatten();
+    for node in all.filter_map(OnceLock::get).filter(|node| node.is_stale()) {
+        node.link.close_after_fork();
+        if let Some(lanes) = &node.lanes {
+            lanes.close_after_fork();
+        }
+    }
+    adverb_link::drop_transit_after_fork();
+}
+
+/// What was held back to leave with something else leaves before the process does.
+extern "C" fn at_exit() {
+    if let Some(place) = NODES[place_of(Life::current())].try_lock()
+        && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
+    {
+        exit::send_at_last(node);
+        node.log_counters();
+    }
+}
+
+impl Node {
+    /// The node of this process, made on first use and again in a child after `fork`.
+    ///
+    /// # Errors
+    /// What the link or the kernel refused: descriptors, slots, threads.
+    pub fn get() -> Result<Arc<Node>, Error> {
+        static AT_FORK: OnceLock<()> = OnceLock::new();
+        AT_FORK.get_or_init(|| {
+            adverb_memory::at_fork(before_fork, in_child_after_fork);
+            adverb_memory::at_exit(at_exit);
+        });
+        let life = Life::current();
+        let mut place = NODES[place_of(life)].lock();
+        if let Some(node) = place.as_ref().filter(|node| node.is_of_use()) {
+            return Ok(node.clone());
+        }
+        let mut closes = CHILD_CLOSES[place_of(life)].iter();
+        let free = closes.find(|place| place.get().is_none_or(|node| node.life.number() != life.number()));
+        let Some(free) = free else {
+            let text = "the program has closed the device's descriptors too often while nothing was open";
+            return Err(Error::new(Errno::EMFILE, text));
+        };
+        let node = Node::start(life)?;
+        crate::started::set_started(life);
+        // A node is never dropped: in a child of a child its descriptors would be somebody else's
+        // by then.
+        if let Some(old) = place.replace(node.clone()) {
+            std::mem::forget(old);
+        }
+        let _ = free.set(node.clone());
+        Ok(node)
+    }
+
+    /// That of this process, if it has one.
+    pub(crate) fn existing() -> Option<Arc<Node>> {
+        let place = NODES[place_of(Life::current())].lock();
+        place.as_ref().filter(|node| node.is_of_use()).cloned()
+    }
+
+    /// The interfaces of this moment, with their GID tables. What has changed at open devices they
+    /// are told of soon.
+    pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+        let found = self.ports.look()?;
+        if self.ports.any.load(Ordering::SeqCst) {
+            self.wake_thread();
+        }
+        Ok(found)
+    }
+
+    /// Does the kernel say when interfaces change?
+    pub(crate) fn hears_of_interfaces(&self) -> bool {
+        self.news.is_some()
+    }
+
+    fn start(life: Life) -> Result<Arc<Node>, Error> {
+        let faults = crate::faults::asked()?;
+        let config = Config {
+            seed: random_u64(),
+            faults: faults.packets.clone(),
+            capture: crate::capture::begin(),
+            ..Config::default()
+        };
+        // Faults of packets and captures want a network.
+        let local = crate::host::path_choice()? == PathChoice::Local
+            && faults.packets.is_none()
+            && config.capture.is_none();
+        let _transit = Transit::begin();
+        crate::memory::share_allocations()?;
+        // Whoever cannot be told from a stranger is given nothing; the link says so.
+        let local = local && adverb_link::users_can_be_told_apart();
+        let lanes = local.then(Lanes::new).transpose();
+        let lanes = lanes.unwrap_or_else(|e| {
+            log::warn!("no memory is shared with other processes of this host: {e}");
+            None
+        });
+        let link = UdpLink::new(config).map_err(from_link)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let wake = Wake::new()?;
+        let node = Arc::new(Node {
+            life,
+            clocks: Clocks::start(),
+            link,
+            epoll,
+            wake,
+            registry: Registry::new(random_u64()),
+            keys: RwLock::new(KeyTable::new()),
+            early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
+            timers: Timers::new(),
+            watches: Timers::new(),
+            receiver: Mutex::new(Receiver::new()),
+            addresses: Addresses::default(),
+            pending: Mutex::default(),
+            any_pending: AtomicBool::new(false),
+            relay: relay::Kept::default(),
+            any_delayed: AtomicBool::new(false),
+            policy: Policy::new(),
+            counters: Counted::default(),
+            lanes,
+            faults: Injector::new(faults),
+            held_at: AtomicU64::new(u64::MAX),
+            mads: Mads::default(),
+            groups: Groups::default(),
+            ports: Ports::default(),
+            open: AtomicUsize::new(0),
+            lost: AtomicBool::new(false),
+            frame_ports: Mutex::default(),
+            news: InterfaceNews::new()
+                .inspect_err(|e| {
+                    log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
+                })
+                .ok(),
+        });
+        node.watch()?;
+        thread::spawn(&node)?;
+        Ok(node)
+    }
+
+    /// Enters the queue pair that `make` makes for a free number.
+    pub(crate) fn add_qp<O: Owner>(
+        &self,
+        make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
+    ) -> Result<Arc<QueuePair<O>>, Error> {
+        if !self.mads.has_handler() {
+            self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_link)?;
+        }
+        let (qp, claimed) = self.registry.qps.insert(&self.link, make).inspect_err(|_| {
+            // A slot may have been claimed for it.
+            let _ = self.watch();
+        })?;
+        if claimed && let Err(e) = self.watch() {
+            self.registry.qps.remove(qp.number());
+            return Err(e);
+        }
+        Ok(qp)
+    }
+
+    /// The queue pair is no more: its number may be given again.
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        self.link.remove_qp(qpn);
+        self.registry.qps.remove(qpn);
+    }
+
+    /// Has epoll watch the sources of every carrier.
+    pub(super) fn watch(&self) -> Result<(), Error> {
+        // An epoll of the program's own may be under the number of ours.
+        if self.wake.fd().is_none() {
+            return Err(Error::new(Errno::EBADF, "the program has closed the descriptors of an open device"));
+        }
+        let mut result = Ok(());
+        let mut add = |fd: BorrowedFd<'_>| {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
+            match self.epoll.add(fd, event) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => result = Err(Error::from(e)),
+            }
+        };
+        Udp(self).sources(&mut add);
+        if let Some(rings) = Rings::of(self) {
+            rings.sources(&mut add);
+        }
+        result
+    }
+}
