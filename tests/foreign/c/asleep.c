@@ -132,6 +132,16 @@ static void sleep_for_a_while(void)
 	nap(HANDLER_MS);
 }
 
+// The poller waits for the armed queue of the channel, too, and long enough to be no pause.
+static void wait_for_the_other_queue(void)
+{
+	struct epoll_event e;
+	int epoll = new_epoll(channel->fd, EPOLLIN);
+
+	CHECK(epoll_wait(epoll, &e, 1, HANDLER_MS) == 0, "an event of a queue that is empty");
+	close(epoll);
+}
+
 static void *finish_work(void *unused)
 {
 	nap(HANDLER_MS);
@@ -526,7 +536,8 @@ static const struct {
 	{"right_waits_in_another_epoll_beside_a_thread", beside_epoll, wait_in_other_epoll, NULL},
 	{"right_hands_over_and_computes", handed_over, compute, NULL},
 	{"right_hands_over_and_waits_for_a_condition", handed_over, wait_for_condition, NULL},
-	{"right_polls_now_and_then", polled_now_and_then, sleep_for_a_while, NULL},
+	{"right_polls_now_and_then", polled_now_and_then, wait_for_the_other_queue, NULL},
+	{"right_polls_and_sleeps_beside_a_thread", polled_now_and_then, sleep_for_a_while, NULL},
 	{"right_leaves_unsolicited_messages", solicited, compute, NULL},
 	{"wrong_in_get_event", oversleep, in_get, "\"consumer\" waits in ibv_get_cq_event\n"},
 	{"wrong_in_read", oversleep, in_read, "\"consumer\" waits in read("},

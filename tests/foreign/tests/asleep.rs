@@ -35,6 +35,7 @@ const RIGHT: &[&str] = &[
     "hands_over_and_computes",
     "hands_over_and_waits_for_a_condition",
     "polls_now_and_then",
+    "polls_and_sleeps_beside_a_thread",
     "leaves_unsolicited_messages",
 ];
 

@@ -99,6 +99,62 @@ mod tests {
         }
     }
 
+    /// Every pair of bytes, and three and four bytes from both sides of each limit, against the
+    /// standard library.
+    #[test]
+    fn bytes_are_characters_where_they_are_utf_8() {
+        let first =
+            [0, 0x7f, 0x80, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xed, 0xef, 0xf0, 0xf4, 0xf5, 0xff];
+        let next = [0, 0x3f, 0x40, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff];
+        let agrees = |bytes: &[u8]| {
+            let whole = (1..=bytes.len()).find_map(|len| core::str::from_utf8(&bytes[..len]).ok());
+            let expected = match whole {
+                Some(text) => (text.chars().next(), text.len()),
+                None => (None, 1),
+            };
+            assert_eq!(first_char(bytes), Some(expected), "{bytes:x?}");
+        };
+        for a in 0..=255 {
+            (0..=255).for_each(|b| agrees(&[a, b]));
+        }
+        for a in first {
+            for (b, c) in next.iter().flat_map(|b| next.map(|c| (*b, c))) {
+                agrees(&[a, b, c]);
+                next.iter().for_each(|d| agrees(&[a, b, c, *d]));
+            }
+        }
+    }
+
+    /// What a terminal obeys, by number: C0, DEL and C1, the marks and the embeddings of direction,
+    /// the separators, the isolates, the byte order mark.
+    const OBEYED: [(u32, u32); 7] = [
+        (0, 0x1f),
+        (0x7f, 0x9f),
+        (0x61c, 0x61c),
+        (0x200e, 0x200f),
+        (0x2028, 0x202e),
+        (0x2066, 0x2069),
+        (0xfeff, 0xfeff),
+    ];
+
+    /// TRU-6: each character of the set is written out, and no other one.
+    #[test]
+    fn tru_6_the_set_has_each_of_its_members_and_no_other() {
+        for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+            let obeyed = OBEYED.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)));
+            assert_eq!(is_obeyed(c), obeyed, "{:x}", u32::from(c));
+            let text = String::from(c);
+            let line = printable_line(&text);
+            let stays = !obeyed || c == '\t';
+            if stays {
+                assert_eq!(line, text);
+            } else {
+                assert_eq!(line, alloc::format!("\\u{:04x}", u32::from(c)));
+            }
+            assert_eq!(printable(&text), if c == '\n' { "\n" } else { &line });
+        }
+    }
+
     #[test]
     fn tru_6_what_a_terminal_obeys_is_written_out() {
         for (raw, shown) in [

@@ -3,6 +3,7 @@ use adverb::testing::{End, HANG_LIMIT, pair, pair_with};
 use adverb::{
     Cause, Completion, Error, MwType, PathMtu, Placement, QpState, Rights, WcOpcode, WcStatus, WindowRights,
 };
+use std::ops::Bound;
 
 const fn is_send_sync<T: Send + Sync>() {}
 const _: () = {
@@ -106,6 +107,46 @@ fn words_are_written_and_flushed() {
     let not_granted = b.pd.create_buffer(64).remote_write().build().unwrap();
     a.qp.flush(not_granted.remote(), Placement::Persistent).post().unwrap();
     assert_eq!(failed(&a).status, WcStatus::RemAccessErr);
+}
+
+/// A part of a peer's memory is named by indices of a program, and is no larger than the memory.
+#[test]
+fn a_part_of_remote_memory_is_named_by_usize() {
+    let (a, b) = pair().unwrap();
+    let ours = a.pd.create_buffer(8).build().unwrap();
+    let theirs = b.pd.create_buffer(64).remote_write().build().unwrap();
+    let whole = theirs.remote();
+    let (first, size): (usize, usize) = (16, 8);
+    for part in [
+        whole.slice(first..first + size),
+        whole.slice(first..=first + size - 1),
+        whole.slice(first..).slice(..size),
+        whole.slice(..first + size).slice(first..),
+        whole.try_slice((Bound::Excluded(first - 1), Bound::Excluded(first + size))).unwrap(),
+    ] {
+        assert_eq!(part, theirs.slice(first..first + size).remote());
+    }
+    assert_eq!(whole.slice(..), whole);
+    assert_eq!(whole.slice(whole.len as usize..).len, 0);
+    ours.write(0, &[7; 8]).unwrap();
+    a.qp.write(&ours, whole.slice(first..first + size)).post().unwrap();
+    assert_eq!(a.completion().unwrap().status(), WcStatus::Success);
+    let mut bytes = [0; 64];
+    theirs.read(0, &mut bytes).unwrap();
+    let is_written = |at: usize| (first..first + size).contains(&at);
+    assert!(bytes.iter().enumerate().all(|(at, byte)| (*byte == 7) == is_written(at)), "{bytes:?}");
+    let refused = |range: (Bound<usize>, Bound<usize>), start, end| {
+        let error = whole.try_slice(range).unwrap_err();
+        assert_eq!(error.to_string(), format!("bytes {start}..{end} are not inside of 64 bytes"));
+    };
+    refused((Bound::Included(60), Bound::Excluded(65)), 60, 65);
+    refused((Bound::Included(60), Bound::Included(64)), 60, 65);
+    refused((Bound::Included(65), Bound::Unbounded), 65, 64);
+    refused((Bound::Included(9), Bound::Excluded(8)), 9, 8);
+    refused((Bound::Unbounded, Bound::Included(usize::MAX)), 0, u64::MAX);
+    let part = whole.slice(first..first + size);
+    assert!(matches!(part.try_slice(..=size), Err(Error::OutOfRange { start: 0, end: 9, len: 8 })));
+    assert!(std::panic::catch_unwind(|| part.slice(..=size)).is_err());
 }
 
 #[test]

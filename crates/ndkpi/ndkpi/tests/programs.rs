@@ -1,6 +1,7 @@
 //! C programs on the headers and the library: `tests/c` and `examples/c`.
 
 use std::path::Path;
+use std::process::Command;
 
 mod common;
 use common::c::{build, library, run, source};
@@ -44,6 +45,24 @@ fn ndk_6_ndk_7_ping_pong() {
     for mode in MODES {
         run(&program, &[mode]);
     }
+}
+
+/// TRU-6: the library's log writes out what a terminal would obey. The name of the capture has an
+/// escape sequence and a newline.
+#[test]
+fn tru_6_a_name_in_the_log_does_not_steer_the_terminal() {
+    let program = build("deferred_logged", &[source("deferred")]);
+    let capture =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("evil-{}\u{1b}[31m\nforged", std::process::id()));
+    let mut command = Command::new(program);
+    command.env("ADVERB_LOG", "info").env("ADVERB_CAPTURE", &capture);
+    command.env("LD_LIBRARY_PATH", library().parent().expect("a directory"));
+    let output = command.output().expect("the program starts");
+    std::fs::remove_file(&capture).expect("a capture");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    let line = said.lines().find(|line| line.starts_with("adverb: info: packets are captured in "));
+    assert!(line.is_some_and(|line| line.ends_with("\\u001b[31m\\u000aforged")), "{said:?}");
+    assert!(!said.contains(|c: char| c.is_control() && !"\n\t".contains(c)), "{said:?}");
 }
 
 /// Refused connections, and those over a shared endpoint (NDK-7).

@@ -16,6 +16,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Bytes of a message to and from the process that behaves.
@@ -120,6 +121,24 @@ fn others_are_not_harmed() {
 /// memory that is there.
 const FORGED: usize = 100;
 
+/// What was logged of peers that lie.
+struct Lies(Mutex<Vec<String>>);
+
+static LIES: Lies = Lies(Mutex::new(Vec::new()));
+
+impl log::Log for Lies {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        if text.contains("marks itself") {
+            self.0.lock().unwrap().push(text);
+        }
+    }
+    fn flush(&self) {}
+}
+
 /// A thread that sleeps under its mark is judged after so long at the earliest: twenty looks, a
 /// second apart.
 const JUDGED: Duration = Duration::from_secs(19);
@@ -129,6 +148,8 @@ const JUDGED: Duration = Duration::from_secs(19);
 /// come and go.
 #[test]
 fn what_points_nowhere_harms_nobody() {
+    log::set_logger(&LIES).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
     for pattern in ["references", "keys", "marks"] {
@@ -174,6 +195,10 @@ fn what_points_nowhere_harms_nobody() {
             // Some marks name threads that sleep, and say that these do not begin again. Only the
             // judgement ends that, and it takes its time.
             assert!(start.elapsed() >= JUDGED, "the marks were not waited for");
+            // The liar is left, by name, and its connection ends with that.
+            let lie =
+                format!("process {} marks itself at work in memory of this one and does nothing", bad.pid());
+            assert_eq!(*LIES.0.lock().unwrap(), [lie]);
         }
         drop(Buffer::new(&end.pd, 1 << 16, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap());
         exchange(&steady, far, round);

@@ -59,7 +59,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// SYS-3: `execl`, `execlp` and `execle` pass all their arguments on, and return when they fail.
+/// SYS-3: `execl`, `execlp` and `execle` pass all their arguments on, `$0` included, and return
+/// when they fail. Only `execlp` searches `PATH`.
 #[test]
 fn what_takes_its_arguments_one_by_one_passes_them_on() {
     let dir = std::env::temp_dir().join(format!("adverb-execl-{}", std::process::id()));
@@ -70,7 +71,7 @@ fn what_takes_its_arguments_one_by_one_passes_them_on() {
     let program = dir.join("p").display().to_string();
     for way in ["l", "lp", "le"] {
         let output = adverb(&["run", "--", &program, way]);
-        let expected = "failed 2 2\n0 1 2 3 4 5 6 7 8 9 ";
+        let expected = "failed 2 2 2 2\nname 0 1 2 3 4 5 6 7 8 9 ";
         let kept = if way == "le" { "V" } else { "K" };
         assert_eq!(text(&output.stdout), format!("{expected}{kept}\n"), "{}", text(&output.stderr));
     }
@@ -85,16 +86,20 @@ const ONE_BY_ONE: &str = r#"
 #include <unistd.h>
 int main(int argc, char **argv) {
     char *with[] = {"KIND=V", 0};
-    char line[64] = "printf '%s ' \"$@\"; echo $KIND";
+    char line[64] = "printf '%s ' \"$0\" \"$@\"; echo $KIND";
     setenv("KIND", "K", 1);
     int before = argc + 40;
     execl("/nowhere/x", "x", (char *)0);
     int first = errno;
     execle("/nowhere/x", "x", "1", "2", "3", "4", "5", "6", "7", (char *)0, with);
+    int second = errno;
+    execl("sh", "sh", "-c", "echo found in PATH", (char *)0);
+    int third = errno;
+    execle("sh", "sh", "-c", "echo found in PATH", (char *)0, with);
     if (before != argc + 40) return 3;
-    printf("failed %d %d\n", first, errno);
+    printf("failed %d %d %d %d\n", first, second, third, errno);
     fflush(stdout);
-#define ARGS "sh", "-c", line, "sh", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", (char *)0
+#define ARGS "sh", "-c", line, "name", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", (char *)0
     if (!strcmp(argv[1], "l")) execl("/bin/sh", ARGS);
     if (!strcmp(argv[1], "lp")) execlp("sh", ARGS);
     if (!strcmp(argv[1], "le")) execle("/bin/sh", ARGS, with);

@@ -1,8 +1,11 @@
 //! TRU-6: names that others choose do not steer the terminal.
 use std::process::{Command, Output};
 
-/// An interface and a program whose names have escape sequences, in a network namespace of the
-/// test's own.
+/// An interface, programs and files whose names have escape sequences or a newline, in a network
+/// namespace of the test's own.
+///
+/// A program that has opened the evil device logs its name when the cable is pulled. The name of an
+/// interface cannot have a newline, the name of a capture can.
 const STEPS: &str = r#"
 ip link set lo up
 esc=$(printf '\033')
@@ -26,7 +29,37 @@ done
 "$ADVERB" run -- sh -c "cp \"\$(command -v ibv_devinfo)\" \"/tmp/adverb-evil-$$-$esc[31m\"
     env -i \"/tmp/adverb-evil-$$-$esc[31m\" >/dev/null; rm \"/tmp/adverb-evil-$$-$esc[31m\"" || true
 ADVERB_LOG=trace "$ADVERB" run -- ibv_devinfo -d "adverb_e$esc[31m" >/dev/null
-ADVERB_LOG=trace "$ADVERB" demo >/dev/null
+ADVERB_LOG=trace "$ADVERB" demo --device "adverb_e$esc[31m" --no-measure
+dir=$(mktemp -d)
+cd "$dir"
+for name in "adverb_e$esc[31m" "adverb_gone$esc[31m"; do
+    "$ADVERB" hunt --time 1s -- ibv_devinfo -d "$name" || true
+    "$ADVERB" hunt --time 1s --pair -- ibv_devinfo -d "$name" -- ibv_devinfo -d "$name" || true
+done
+"$ADVERB" hunt --time 1s -- "./evil$esc[31m" || true
+"$ADVERB" hunt --time 1s --pair -- ibv_devinfo -- "./evil$esc[31m" || true
+export ADVERB_LOG=info ADVERB_CAPTURE="$dir/evil
+forged"
+"$ADVERB" run -- ibv_rc_pingpong -d "adverb_e$esc[31m" -g 1 >/dev/null 2>"$dir/log" &
+waiter=$!
+n=0
+# TCP port 18515: the program has opened the device, and waits for its peer.
+until grep -q ':4853 .* 0A' /proc/net/tcp /proc/net/tcp6; do
+    n=$((n + 1)); [ $n -lt 300 ] || { echo "no program waits"; exit 1; }
+    sleep 0.1
+done
+ip link set there down
+until grep -q PortErr "$dir/log"; do
+    n=$((n + 1)); [ $n -lt 600 ] || { echo "no event of the port"; exit 1; }
+    sleep 0.1
+done
+kill $waiter
+wait $waiter || true
+cat "$dir/log" >&2
+rm "$ADVERB_CAPTURE"
+"$ADVERB" demo --device adverb_lo --no-measure
+cd /
+rm -r "$dir"
 "#;
 
 fn run() -> Output {
@@ -40,11 +73,23 @@ fn run() -> Output {
 #[test]
 fn tru_6_names_from_outside_do_not_steer_the_terminal() {
     let output = run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // Lines of both logs with a name in each: of the drop-in library and of the command.
+    for line in [
+        "adverb: info: adverb_e\\u001b[31m: PortErr",
+        "adverb: info: packets are captured in ",
+        "adverb demo: info: packets are captured in ",
+    ] {
+        assert!(errors.contains(line), "no {line:?} in {errors:?}");
+    }
+    assert!(errors.contains("evil\\u000aforged"), "{errors:?}");
     for (stream, bytes) in [("output", &output.stdout), ("errors", &output.stderr)] {
         let text = String::from_utf8(bytes.clone()).expect("UTF-8");
         assert!(text.contains("\\u001b[31m"), "no name in {stream}: {text:?}");
         let raw = text.lines().find(|line| line.contains(|c: char| c.is_control() && c != '\t'));
         assert_eq!(raw, None, "in {stream}");
+        let forged = text.lines().find(|line| line.starts_with("forged"));
+        assert_eq!(forged, None, "in {stream}");
         // JSON is JSON still, and has the name as it is.
         for line in text.lines().filter(|line| line.starts_with(['[', '{'])) {
             serde_json::from_str::<serde_json::Value>(line).expect("JSON");

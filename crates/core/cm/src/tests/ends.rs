@@ -1,6 +1,6 @@
 //! Refusals, and how connections end.
 use super::pair::*;
-use crate::mad::{Answered, Apr, AprStatus, Lap, MadKind, Rep, Req};
+use crate::mad::{Answered, Apr, AprStatus, Lap, MadKind, Req};
 use crate::{
     CommandError, Config, ConnectRequest, Ending, Endpoint, Event, Id, Message, RejectReason, State,
     answer_for_nobody,
@@ -375,15 +375,22 @@ fn connections_to_a_process_that_has_ended_end_at_once() {
 #[test]
 fn an_established_connection_ends_with_a_rej() {
     let mut pair = Pair::new();
-    let (a, b) = pair.established();
-    pair.b.release(pair.now, b).unwrap();
-    pair.sent_by_b();
-    // All its DREQs are lost, and its process with it. Its host refuses the REP of the id.
-    let rep = Rep { local_id: a.0, remote_id: b.0, ..Rep::default() };
-    let answer = answer_for_nobody(&Message::from(rep).emit(5)).unwrap();
-    pair.give_a(&answer);
-    let Some((_, Event::Disconnected(Ending::Rejected(rejection)))) = pair.a.poll_event() else { panic!() };
-    assert_eq!(rejection.reason, RejectReason::INVALID_COMMUNICATION_ID);
+    let (a, b) = pair.requested(&request(path()));
+    pair.b.accept(pair.now, b, &accept()).unwrap();
+    let rep = pair.sent_by_b()[0];
+    pair.give_a(&rep);
+    assert!(matches!(pair.a.poll_event(), Some((id, Event::Reply(_))) if id == a));
+    pair.a.established(a).unwrap();
+    pair.carry();
+    assert_eq!(pair.b.poll_event(), Some((b, Event::Established)));
+    // The active side lets go. Its DREQs are lost, and its process ends. A second copy of the REP
+    // arrives late, and the host of the active side refuses it.
+    pair.a.release(pair.now, a).unwrap();
+    pair.sent_by_a();
+    let answer = answer_for_nobody(&rep).unwrap();
+    pair.give_b(&answer);
+    let Some((id, Event::Disconnected(Ending::Rejected(rejection)))) = pair.b.poll_event() else { panic!() };
+    assert_eq!((id, rejection.reason), (b, RejectReason::INVALID_COMMUNICATION_ID));
 }
 
 /// CM-6.

@@ -94,6 +94,32 @@ fn trust_the_users_directory_is_found_without_a_look_at_other_names() {
     fs::remove_dir_all(place).unwrap();
 }
 
+/// TRU-4: with more names in the way than [`LOOKED_AT`], a run makes a directory of its own. One
+/// name of many is the user's alone: the last that is looked at, then the one behind it. `chmod`
+/// leaves the order of a directory as it is.
+#[test]
+fn trust_so_many_names_are_looked_at_and_no_more() {
+    let place = shared("crowded");
+    fs::write(place.join(format!("adverb-{}", user())), "").unwrap();
+    for n in 0..LOOKED_AT + 8 {
+        let path = place.join(format!("adverb-{}-{n:016x}", user()));
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        mode(&path, 0o755);
+    }
+    let in_order: Vec<_> = fs::read_dir(&place).unwrap().map(|e| e.unwrap().path()).collect();
+    let is_directory = |path: &&PathBuf| path.is_dir();
+    let last_looked_at = in_order[..LOOKED_AT].iter().rfind(is_directory).unwrap();
+    let first_behind = in_order[LOOKED_AT..].iter().find(is_directory).unwrap();
+    let used = || place_in(&[Place::Shared(place.clone())], "kind", &tree()).unwrap();
+    mode(last_looked_at, 0o700);
+    assert_eq!(used().parent().unwrap(), last_looked_at);
+    mode(last_looked_at, 0o755);
+    mode(first_behind, 0o700);
+    let made = used().parent().unwrap().to_owned();
+    assert!(!in_order.contains(&made), "{} was there", made.display());
+    fs::remove_dir_all(place).unwrap();
+}
+
 /// TRU-4: whatever lies under such a name and is not the user's alone is neither used nor in the
 /// way.
 #[test]
