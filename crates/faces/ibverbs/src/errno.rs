@@ -25,3 +25,9 @@ pub fn code(code: c_int) -> c_int {
     set(code);
     code
 }
+
+/// `errno` of this thread.
+pub fn last() -> c_int {
+    // SAFETY: as in `set`.
+    unsafe { *libc::__errno_location() }
+}

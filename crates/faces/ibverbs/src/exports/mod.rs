@@ -2,8 +2,8 @@
 //!
 //! rustc cannot give a symbol a version, so each export is a trampoline in assembler, named
 //! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. The nodes themselves come
-//! from `build.rs`. A trampoline of a public name looks whether the process is traced, and jumps to
-//! its function if not ([`crate::verbs::trace`]).
+//! from `build.rs`. A trampoline of a public name looks whether an instrument is on, and jumps to its
+//! function if not ([`crate::verbs::observers`]).
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {
@@ -22,7 +22,7 @@ macro_rules! trampoline {
                 "jmp {target}",
                 "2:",
                 "lea r11, [rip + 3f]",
-                "jmp {tell}",
+                "jmp {enter}",
                 ".pushsection .data.rel.ro,\"aw\",@progbits",
                 ".p2align 3",
                 "3: .quad {target}, 4f",
@@ -32,7 +32,7 @@ macro_rules! trampoline {
                 ".popsection"
             ],
             $name, $node, $at, $target,
-            on = sym adverb_trace::ON, tell = sym $crate::verbs::trace::tell
+            on = sym $crate::verbs::observers::list::ON, enter = sym $crate::verbs::observers::control::enter
         );
         #[cfg(all(not(test), target_arch = "aarch64"))]
         trampoline!(
@@ -44,7 +44,7 @@ macro_rules! trampoline {
                 "2:",
                 "adrp x16, 3f",
                 "add x16, x16, :lo12:3f",
-                "b {tell}",
+                "b {enter}",
                 ".pushsection .data.rel.ro,\"aw\",@progbits",
                 ".p2align 3",
                 "3: .quad {target}, 4f",
@@ -54,7 +54,7 @@ macro_rules! trampoline {
                 ".popsection"
             ],
             $name, $node, $at, $target,
-            on = sym adverb_trace::ON, tell = sym $crate::verbs::trace::tell
+            on = sym $crate::verbs::observers::list::ON, enter = sym $crate::verbs::observers::control::enter
         );
     };
     (@ [$($code:expr),*], $name:expr, $node:literal, $at:literal, $target:path $(, $key:ident = sym $value:path)*) => {
@@ -75,7 +75,7 @@ macro_rules! trampoline {
 }
 
 /// Exports functions under their own names: `at_nodes! { [nodes] "@@" { module: names; … } }`,
-/// calls of which are told of in a trace with `told [nodes]`, or at the newest of several nodes as
+/// calls of which instruments see with `told [nodes]`, or at the newest of several nodes as
 /// the default version and at the older ones beside: `at_nodes! { [older; newest] { … } }`.
 macro_rules! at_nodes {
     ([$($older:literal)*; $newest:literal] $entries:tt) => {

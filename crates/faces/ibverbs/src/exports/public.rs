@@ -15,7 +15,7 @@ at_nodes! { told ["IBVERBS_1.1"] "@@" {
     verbs::ah:
         ibv_create_ah ibv_create_ah_from_wc ibv_destroy_ah ibv_init_ah_from_wc
         ibv_resolve_eth_l2_from_gid;
-    verbs::async_event: ibv_ack_async_event ibv_get_async_event;
+    verbs::async_event: ibv_ack_async_event;
     verbs::comp_channel: ibv_ack_cq_events;
     verbs::cq: ibv_create_cq ibv_destroy_cq ibv_resize_cq;
     verbs::device:
@@ -28,8 +28,9 @@ at_nodes! { told ["IBVERBS_1.1"] "@@" {
     verbs::srq: ibv_create_srq ibv_destroy_srq ibv_modify_srq ibv_query_srq;
 } }
 
-// Looks at its return address, and is told of by itself.
+// These look at their return addresses, and call the instruments themselves.
 at_nodes! { ["IBVERBS_1.1"] "@@" {
+    verbs::async_event: ibv_get_async_event;
     verbs::comp_channel: ibv_get_cq_event;
 } }
 

@@ -3,19 +3,28 @@
 
 use core::ffi::{c_int, c_void};
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use libc::size_t;
 
 use crate::abi::*;
 
+/// The program asked for fork protection: it cares for what its children share.
+static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+
+/// Has the program asked for fork protection?
+pub fn is_asked_for() -> bool {
+    ASKED_FOR.load(Ordering::Relaxed)
+}
+
 /// Asks for fork protection: always granted.
 pub extern "C" fn ibv_fork_init() -> c_int {
-    crate::verbs::check::asked_for_fork();
+    ASKED_FOR.store(true, Ordering::Relaxed);
     0
 }
 
 /// Tells whether fork protection is on: it is not needed.
 pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
-    crate::verbs::check::asked_for_fork();
+    ASKED_FOR.store(true, Ordering::Relaxed);
     IBV_FORK_UNNEEDED
 }
 

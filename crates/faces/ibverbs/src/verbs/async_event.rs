@@ -1,11 +1,11 @@
 //! Asynchronous events of a context.
 use super::held::hold;
-use super::{acknowledged, check, failed, failed_minus_one};
+use super::observers::call::{Call, Event, Outcome, Taken, What};
+use super::observers::list::{observe, tell};
+use super::{acknowledged, failed, failed_minus_one};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
-use adverb_check::Reads;
-use adverb_choice::Call;
 use adverb_device::{Context, Element, Error};
 use adverb_link::Uncancelled;
 use core::ffi::c_int;
@@ -41,35 +41,37 @@ unsafe extern "C-unwind" fn get_async_event(
     event: *mut ibv_async_event,
     return_address: usize,
 ) -> c_int {
+    let observed = |device: Option<&Context>, get: &mut dyn FnMut() -> Outcome| {
+        // SAFETY: what the program passed.
+        let call = unsafe { Call::returning_to(return_address, What::AsyncEvent { context, event, device }) };
+        observe(&call, get)
+    };
     // Only the device context's own count is held while it waits: a thread that is cancelled there
     // runs no destructor.
-    let handle = context as usize;
-    let context = match live(context) {
-        Ok(obj) => obj.context.clone(),
-        Err(e) => return failed_minus_one("ibv_get_async_event", &e),
-    };
-    let _uncancelled = Uncancelled::begin();
-    match hold(context, |context| {
-        let place = return_address.wrapping_sub(1);
-        let event = context.hunt_call(Call::Async, place, || context.next_async_event());
-        check::looked(Reads::Asynchronous, handle, context.async_events(), &event);
-        event
-    }) {
-        Ok((kind, element)) => {
-            check::async_event_taken(&element);
-            // The objects wait for the acknowledgement before they go, so the handles live.
-            let element = match element {
-                Element::Cq(cq) => ibv_async_event_element { cq: cq.cookie() as *mut ibv_cq },
-                Element::Qp(qp) => ibv_async_event_element { qp: qp.cookie() as *mut ibv_qp },
-                Element::Srq(srq) => ibv_async_event_element { srq: srq.cookie() as *mut ibv_srq },
-                Element::Port(port) => ibv_async_event_element { port_num: port.into() },
-            };
-            // SAFETY: the program's place for the event.
-            unsafe { event.write(ibv_async_event { element, event_type: kind as u32 }) };
-            0
+    let outcome = match live(context).map(|obj| obj.context.clone()) {
+        Ok(device) => {
+            let _uncancelled = Uncancelled::begin();
+            hold(device, |device| {
+                observed(Some(device), &mut || match device.next_async_event() {
+                    Ok((kind, element)) => Outcome::event(Taken::Async(kind, element)),
+                    Err(e) => Outcome::number(errno::minus_one(e as c_int)),
+                })
+            })
         }
-        Err(e) => errno::minus_one(e as c_int),
+        Err(e) => observed(None, &mut || Outcome::number(failed_minus_one("ibv_get_async_event", &e))),
+    };
+    if let Taken::Async(kind, element) = &outcome.taken {
+        // The objects wait for the acknowledgement before they go, so the handles live.
+        let element = match element {
+            Element::Cq(cq) => ibv_async_event_element { cq: cq.cookie() as *mut ibv_cq },
+            Element::Qp(qp) => ibv_async_event_element { qp: qp.cookie() as *mut ibv_qp },
+            Element::Srq(srq) => ibv_async_event_element { srq: srq.cookie() as *mut ibv_srq },
+            Element::Port(port) => ibv_async_event_element { port_num: (*port).into() },
+        };
+        // SAFETY: the program's place for the event.
+        unsafe { event.write(ibv_async_event { element, event_type: *kind as u32 }) };
     }
+    outcome.code()
 }
 
 /// Acknowledges an event, so that its object can be destroyed.
@@ -121,6 +123,6 @@ unsafe fn ack(event: &ibv_async_event) -> Result<(), Error> {
 }
 
 fn acknowledge(context: &Context, element: &Element) {
-    check::async_event_acknowledged(element);
+    tell(Event::AsyncEventAcknowledged(element));
     context.ack_async_event(element);
 }

@@ -1,15 +1,15 @@
 //! Completion channels and their events.
 use super::held::hold;
-use super::{acknowledged, check, done, failed, failed_minus_one, failed_null, trace};
+use super::observers::call::{Call, Event, Kind, Outcome, Taken, What};
+use super::observers::list::{observe, tell};
+use super::{acknowledged, done, failed, failed_minus_one, failed_null};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
-use adverb_check::{Kind, Reads};
 use adverb_device::{CompChannel, Error};
 use adverb_link::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
-use std::os::fd::AsFd;
 
 /// Creates a completion channel.
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
         let visible = ibv_comp_channel { context, fd: channel.raw_fd(), refcnt: 0 };
         let origin = Origin { context, file: obj.file.number(), handle: 0 };
         let handle = place.fill(visible, ChannelObj { channel }, origin);
-        check::made(Kind::Channel, handle);
+        tell(Event::Made(Kind::Channel, handle as usize));
         Ok(handle)
     };
     make().unwrap_or_else(|e: Error| failed_null("ibv_create_comp_channel", &e))
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         let obj = live(channel)?.end()?;
         obj.channel.destroy()?;
         obj.finish();
-        check::ended(Kind::Channel, channel);
+        tell(Event::Ended(Kind::Channel, channel as usize));
         Ok(())
     };
     done("ibv_destroy_comp_channel", end())
@@ -72,37 +72,36 @@ unsafe extern "C-unwind" fn get_cq_event(
     cq_context: *mut *mut c_void,
     return_address: usize,
 ) -> c_int {
-    let began = trace::begin();
+    let observed = |of: Option<&CompChannel>, get: &mut dyn FnMut() -> Outcome| {
+        // SAFETY: what the program passed.
+        let call =
+            unsafe { Call::returning_to(return_address, What::CqEvent { handle: channel, channel: of }) };
+        observe(&call, get)
+    };
     // Only the channel's own count is held while it waits: a thread that is cancelled there runs no
     // destructor.
-    let handle = channel as usize;
-    let channel = match live(channel) {
-        Ok(obj) => obj.channel.clone(),
-        Err(e) => return failed_minus_one("ibv_get_cq_event", &e),
-    };
-    let _uncancelled = Uncancelled::begin();
-    match hold(channel, |channel| {
-        let event = channel.hunt_event(return_address.wrapping_sub(1), || channel.next_event(None));
-        check::looked(Reads::Completions, handle, channel.as_fd(), &event);
-        event
-    }) {
-        Ok(event) => {
-            check::event_taken(&event, return_address.wrapping_sub(1));
-            trace::event_taken(began, Ok(&event));
-            let handle = event.cookie() as *mut ibv_cq;
-            // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
-            // acknowledgement of this event before it goes (CHN-4); the program passes two places.
-            unsafe {
-                cq.write(handle);
-                cq_context.write((*handle).cq_context);
-            }
-            0
+    let outcome = match live(channel).map(|obj| obj.channel.clone()) {
+        Ok(channel) => {
+            let _uncancelled = Uncancelled::begin();
+            hold(channel, |channel| {
+                observed(Some(channel), &mut || match channel.next_event(None) {
+                    Ok(event) => Outcome::event(Taken::Completion(event)),
+                    Err(e) => Outcome::number(errno::minus_one(e as c_int)),
+                })
+            })
         }
-        Err(e) => {
-            trace::event_taken(began, Err(e as c_int));
-            errno::minus_one(e as c_int)
+        Err(e) => observed(None, &mut || Outcome::number(failed_minus_one("ibv_get_cq_event", &e))),
+    };
+    if let Taken::Completion(event) = &outcome.taken {
+        let handle = event.cookie() as *mut ibv_cq;
+        // SAFETY: a handle that was given out is readable for ever, and the CQ waits for the
+        // acknowledgement of this event before it goes (CHN-4); the program passes two places.
+        unsafe {
+            cq.write(handle);
+            cq_context.write((*handle).cq_context);
         }
     }
+    outcome.code()
 }
 
 /// Acknowledges `nevents` events at once (CHN-4).
@@ -111,7 +110,7 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
         Ok(obj) => {
             // SAFETY: a visible field of a live handle.
             unsafe { acknowledged(&raw mut (*cq).comp_events_completed, nevents) };
-            check::events_acknowledged(&obj.cq, nevents);
+            tell(Event::EventsAcknowledged(&obj.cq, nevents));
             obj.cq.ack_events(nevents);
         }
         Err(e) => {

@@ -1,4 +1,6 @@
 //! Completion counters.
+use super::observers::call::Event;
+use super::observers::list::tell;
 use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
@@ -138,7 +140,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
             let what = format!("comp_mask is {:#x}", attr.comp_mask);
             return Err(Error::invalid(what, "no bit of it is defined"));
         }
-        super::check::counted(&obj.qp);
+        tell(Event::Counted(&obj.qp));
         obj.qp.attach_counter(&counter.counter, attr.op_mask)
     };
     done("ibv_qp_attach_comp_cntr", attach())

@@ -1,10 +1,12 @@
 //! Completion queues: creation, size, moderation, end. Polling and arming are in [`super::poll`].
-use super::{check, done, failed_null, poll, trace};
+use super::observers::call::{Event, Kind, Numbered};
+use super::observers::list::tell;
+use super::observers::table;
+use super::{done, failed_null, poll};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, maybe_in, reserve};
 use crate::objects::{CqObj, CustomMemory};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb_check::{Kind, Source};
 use adverb_device::{Cq, Error};
 use adverb_sync::RawMutex;
 use adverb_sync::lock_api::RawMutex as _;
@@ -74,6 +76,7 @@ fn create(
     c.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.cond = libc::PTHREAD_COND_INITIALIZER;
     poll::extend(&mut c);
+    table::replace_cq(&mut c);
     let origin = Origin { context, file, handle: c.handle };
     let inner = CqObj {
         cq: cq.clone(),
@@ -85,10 +88,9 @@ fn create(
     };
     // Events may name it as soon as somebody can use it.
     cq.set_cookie(place.handle() as usize);
-    check::cq(&cq, extras.ignores_overrun);
-    trace::cq(&cq);
+    tell(Event::Cq { cq: &cq, ignores_overrun: extras.ignores_overrun });
     let handle = place.fill(c, inner, origin).cast();
-    check::made(Kind::Cq, handle);
+    tell(Event::Made(Kind::Cq, handle as usize));
     Ok(handle)
 }
 
@@ -187,8 +189,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let wanted = u32::try_from(cqe)
             .map_err(|_| Error::invalid(format!("cqe is {cqe}"), "it cannot be negative"))?;
         let now = obj.cq.resize(wanted)?;
-        check::cq(&obj.cq, false);
-        trace::cq(&obj.cq);
+        tell(Event::Cq { cq: &obj.cq, ignores_overrun: false });
         // SAFETY: a visible field.
         unsafe { (*obj.visible()).cqe = c_int::try_from(now).unwrap_or(c_int::MAX) };
         Ok(())
@@ -204,11 +205,10 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 fn destroy(cq: *mut ibv_cq) -> Result<(), Error> {
     let obj = live(cq)?.end()?;
     let number = obj.cq.number();
-    check::destroying(&[Source::Completion(number), Source::Cq(number)]);
+    tell(Event::Destroying(Numbered::Cq(number)));
     obj.cq.destroy()?;
-    check::cq_gone(number);
-    trace::cq_gone(number);
-    check::ended(Kind::Cq, cq);
+    tell(Event::CqGone(number));
+    tell(Event::Ended(Kind::Cq, cq as usize));
     let custom = obj.custom;
     poll::leave_own(&obj);
     obj.finish();

@@ -1,4 +1,5 @@
 //! The library's own log lines: `adverb: …` on standard error, as `ADVERB_LOG` says.
+use super::observers::observer::When;
 use adverb_device::printable::printable_line;
 use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
@@ -43,8 +44,7 @@ pub fn init() {
         super::order::look();
         adverb_device::cq::set_code_namer(super::notify::name_code);
         adverb_device::cq::hunt::set_namers(super::notify::module_of, super::notify::name_code_with_path);
-        super::check::init();
-        super::trace::init();
+        super::observers::init(When::Use);
         if log::set_logger(&SINK).is_ok() {
             let asked = std::env::var("ADVERB_LOG").ok();
             log::set_max_level(level(asked.as_deref()));

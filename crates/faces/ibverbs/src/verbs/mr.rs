@@ -2,13 +2,14 @@
 //! [`super::dmabuf`].
 pub use super::buf::{ibv_alloc_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr};
 
+use super::observers::call::{Event, Kind};
+use super::observers::list::tell;
 use super::region::{access_of, give, register, register_with};
-use super::{buf, check, dmabuf, done, failed, failed_null, files};
+use super::{buf, dmabuf, done, failed, failed_null, files};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, reserve};
 use crate::objects::{InUse, MrKind};
-use adverb_check::Kind;
 use adverb_device::Error;
 use adverb_device::engine::{Access, Sge};
 use core::ffi::{c_int, c_uint, c_void};
@@ -161,7 +162,8 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         if range {
             let access = if has(IBV_REREG_MR_CHANGE_ACCESS) { access as u32 } else { 0 };
             let access = Access::from_bits_truncate(access);
-            check::registered(&obj.mr, Some((addr as u64, length as u64)), addr as u64, access);
+            let memory = Some((addr as u64, length as u64));
+            tell(Event::Registered { mr: &obj.mr, memory, iova: addr as u64, access });
             (*mr).addr = addr;
             (*mr).length = length;
         }
@@ -173,10 +175,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let end = || {
         let obj = live(mr)?.end()?;
-        check::deregistering(&obj.mr);
+        tell(Event::Deregistering(&obj.mr));
         files::end_mr(obj.origin().handle, || obj.mr.dereg())?;
-        check::deregistered(&obj.mr);
-        check::ended(Kind::Region, mr);
+        tell(Event::Deregistered(&obj.mr));
+        tell(Event::Ended(Kind::Region, mr as usize));
         obj.finish();
         Ok(())
     };

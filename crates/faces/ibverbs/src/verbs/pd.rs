@@ -1,9 +1,10 @@
 //! Protection domains, thread domains and parent domains.
-use super::{check, done, failed_null, files};
+use super::observers::call::{Event, Kind};
+use super::observers::list::tell;
+use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Live, Origin, hot, live, live_in, maybe_in, reserve};
 use crate::objects::{CustomMemory, ParentDomain, PdObj, TdObj};
-use adverb_check::Kind;
 use adverb_device::{Error, Pd};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
     let handle = files::enter_pd(file, &pd);
     let inner = PdObj { pd, parent: None, custom_users: AtomicUsize::new(0) };
     let pd = place.fill(ibv_pd { context, handle }, inner, Origin { context, file, handle });
-    check::made(Kind::Domain, pd);
+    tell(Event::Made(Kind::Domain, pd as usize));
     Ok(pd)
 }
 
@@ -38,7 +39,7 @@ fn dealloc_pd(pd: *mut ibv_pd) -> Result<(), Error> {
         None => files::end_pd(obj.origin().handle, || obj.pd.dealloc())?,
     }
     obj.finish();
-    check::ended(Kind::Domain, pd);
+    tell(Event::Ended(Kind::Domain, pd as usize));
     Ok(())
 }
 

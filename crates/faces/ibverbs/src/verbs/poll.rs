@@ -1,5 +1,5 @@
 //! Polling: `ibv_poll_cq` and the extended interface.
-use super::{check, failed, trace};
+use super::failed;
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{Handle, Live, hot, session, this_thread};
@@ -74,8 +74,6 @@ pub fn extend(c: &mut ibv_cq_ex) {
     c.read_flow_tag = Some(read_zero_u32);
     c.read_tm_info = Some(read_tm_info);
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
-    check::extend_cq(c);
-    trace::extend_cq(c);
 }
 
 pub(super) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {

@@ -1,14 +1,15 @@
 //! Queue pairs: creation, state, attributes, end. Posting is in [`super::post`] and
 //! [`super::wr_api`].
+use super::observers::call::{Event, Kind, Numbered};
+use super::observers::list::tell;
 use super::qp_handle::{enter, leave};
-use super::{check, done, failed, failed_null, trace, wq, wr_api};
+use super::{done, failed, failed_null, wq, wr_api};
 use crate::abi::*;
 use crate::errno;
 use crate::handles::{live, live_in, maybe_in, reserve};
 use crate::objects::QpObj;
 use crate::verbs::address::{address_in, address_out};
 use crate::verbs::pd::{custom_alloc, custom_free};
-use adverb_check::{Kind, Source};
 use adverb_device::engine::{Access, AttrMask, Gid, PathMtu, QpAttr, QpCap, QpState, QpType};
 use adverb_device::nic::room::{self, Operations};
 use adverb_device::{Errno, Error, Qp, QpInit};
@@ -226,8 +227,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         // SAFETY: the program's attributes.
         let values = attr_in(&obj.qp, unsafe { &*attr }, mask)?;
         obj.qp.modify(&values, mask)?;
-        check::modified(&obj.qp, &values, mask);
-        trace::modified(&obj.qp, &values, mask);
+        tell(Event::Modified { qp: &obj.qp, attr: &values, mask });
         if mask.contains(AttrMask::STATE) {
             // The visible state is what was asked for last: a program that posts while the queue
             // pair fails by itself must not see it change.
@@ -377,11 +377,10 @@ fn destroy(qp: *mut ibv_qp) -> Result<(), Error> {
     let obj = obj.end()?;
     leave(qp, &obj.qp);
     let number = obj.qp.number();
-    check::destroying(&[Source::QueuePair(number)]);
+    tell(Event::Destroying(Numbered::QueuePair(number)));
     obj.qp.destroy()?;
-    check::queue_pair_gone(number);
-    trace::queue_pair_gone(number);
-    check::ended(Kind::QueuePair, qp);
+    tell(Event::QueuePairGone(number));
+    tell(Event::Ended(Kind::QueuePair, qp as usize));
     let custom = obj.custom;
     wr_api::leave_own(&obj);
     obj.finish();

@@ -1,9 +1,11 @@
 //! Queue pairs as they are given to the program, by one handle or several.
-use super::{check, files, trace, wr_api};
+use super::observers::call::{Event, Kind};
+use super::observers::list::tell;
+use super::observers::table;
+use super::{files, wr_api};
 use crate::abi::*;
 use crate::handles::{Origin, Reserved};
 use crate::objects::QpObj;
-use adverb_check::Kind;
 use adverb_device::Qp;
 use adverb_device::engine::QpType;
 use adverb_sync::lock_api::RawMutex as _;
@@ -33,6 +35,7 @@ pub(super) fn enter(
     let mut c = ibv_qp_ex::zeroed();
     c.qp_base = base;
     wr_api::extend(&mut c);
+    table::replace_qp(&mut c);
     // Events may name it as soon as somebody can use it.
     let handle = place.handle() as usize;
     if qp.qp_type() == QpType::XrcRecv {
@@ -46,10 +49,10 @@ pub(super) fn enter(
         qp.set_cookie(handle);
     }
     let inner = QpObj { qp, extended, wr_lock: RawMutex::INIT, builder: UnsafeCell::default(), custom };
-    check::queue_pair(&inner.qp, c.qp_base.send_cq, c.qp_base.recv_cq, c.qp_base.srq);
-    trace::queue_pair(&inner.qp, c.qp_base.send_cq, c.qp_base.recv_cq, c.qp_base.srq);
+    let ibv_qp { send_cq, recv_cq, srq, .. } = c.qp_base;
+    tell(Event::QueuePair { qp: &inner.qp, send_cq, recv_cq, srq });
     let handle = place.fill(c, inner, origin).cast();
-    check::made(Kind::QueuePair, handle);
+    tell(Event::Made(Kind::QueuePair, handle as usize));
     handle
 }
 

@@ -1,9 +1,10 @@
 //! Memory regions as they are registered and given to the program.
-use super::{check, files};
+use super::files;
+use super::observers::call::{Event, Kind};
+use super::observers::list::tell;
 use crate::abi::*;
 use crate::handles::{Live, Origin, Reserved, live, reserve};
 use crate::objects::{InUse, MrKind, MrObj, PdObj};
-use adverb_check::Kind;
 use adverb_device::engine::Access;
 use adverb_device::{Error, Mr};
 use core::ffi::c_void;
@@ -37,9 +38,9 @@ pub(super) fn give(
     // A null region has an L_Key only.
     let rkey = if kind == MrKind::Null { 0 } else { lkey };
     let visible = ibv_mr { context: origin.context, pd: pd.visible(), addr, length, handle, lkey, rkey };
-    check::registered(&mr, None, 0, Access::empty());
+    tell(Event::Registered { mr: &mr, memory: None, iova: 0, access: Access::empty() });
     let region = place.fill(visible, MrObj { mr, kind, _dmah: None }, Origin { handle, ..origin });
-    check::made(Kind::Region, region);
+    tell(Event::Made(Kind::Region, region as usize));
     region
 }
 
@@ -77,9 +78,9 @@ pub(super) unsafe fn register_with(
     let handle = files::enter_mr(origin.file, &mr);
     let visible =
         ibv_mr { context: origin.context, pd: obj.visible(), addr, length, handle, lkey, rkey: lkey };
-    check::registered(&mr, Some((addr as u64, length as u64)), iova, access);
+    tell(Event::Registered { mr: &mr, memory: Some((addr as u64, length as u64)), iova, access });
     let object = MrObj { mr, kind: MrKind::Plain, _dmah: dmah };
     let region = place.fill(visible, object, Origin { handle, ..origin });
-    check::made(Kind::Region, region);
+    tell(Event::Made(Kind::Region, region as usize));
     Ok(region)
 }

@@ -1,11 +1,12 @@
 //! Shared receive queues. Posting to them is in [`super::post`], tag matching in [`super::tags`].
+use super::observers::call::{Event, Kind, Numbered};
+use super::observers::list::tell;
 use super::pd::{custom_alloc, custom_free};
 use super::tags::MAX_TAG_OPS;
-use super::{check, done, failed_null, files};
+use super::{done, failed_null, files};
 use crate::abi::*;
 use crate::handles::{Origin, live, live_in, reserve};
 use crate::objects::SrqObj;
-use adverb_check::{Kind, Source};
 use adverb_device::nic::room;
 use adverb_device::{Error, Srq};
 use core::ffi::c_int;
@@ -59,7 +60,7 @@ fn create(
     // Events may name it as soon as somebody can use it.
     srq.set_cookie(place.handle() as usize);
     let handle = place.fill(c, SrqObj { srq, custom }, origin);
-    check::made(Kind::Srq, handle);
+    tell(Event::Made(Kind::Srq, handle as usize));
     Ok(handle)
 }
 
@@ -171,10 +172,10 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 
 fn destroy(srq: *mut ibv_srq) -> Result<(), Error> {
     let obj = live(srq)?.end()?;
-    check::destroying(&[Source::Srq(obj.srq.number())]);
+    tell(Event::Destroying(Numbered::Srq(obj.srq.number())));
     obj.srq.destroy()?;
-    check::srq_gone(&obj.srq);
-    check::ended(Kind::Srq, srq);
+    tell(Event::SrqGone(&obj.srq));
+    tell(Event::Ended(Kind::Srq, srq as usize));
     let custom = obj.custom;
     obj.finish();
     if let Some(custom) = custom {

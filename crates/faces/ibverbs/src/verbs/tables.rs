@@ -25,9 +25,7 @@ pub fn context_ops() -> ibv_context_ops {
 pub fn verbs_context() -> verbs_context {
     let mut context = ibv_context::zeroed();
     context.ops = context_ops();
-    hunt::replace(&mut context.ops);
-    checked::replace(&mut context.ops);
-    traced::replace(&mut context.ops);
+    observers::table::replace(&mut context.ops);
     context.abi_compat = ABI_IS_EXTENDED;
     let mut table = verbs_context {
         free_buf: Some(mr::ibv_free_buf),
@@ -78,6 +76,6 @@ pub fn verbs_context() -> verbs_context {
         sz: size_of::<verbs_context>(),
         context,
     };
-    traced::replace_extended(&mut table);
+    observers::control::replace(&mut table);
     table
 }

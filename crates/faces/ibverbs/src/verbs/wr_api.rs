@@ -7,10 +7,8 @@ use crate::abi::*;
 use crate::handles::{Live, Session, hot, session, this_thread};
 use crate::objects::QpObj;
 use crate::verbs::builder::{Builder, Noted};
-use crate::verbs::check;
 use crate::verbs::mw;
 use crate::verbs::post::{bind_of, slice, ud_dest};
-use crate::verbs::trace;
 use adverb_device::Error;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendOp, Sge};
@@ -42,8 +40,6 @@ pub fn extend(c: &mut ibv_qp_ex) {
     c.wr_abort = Some(wr_abort);
     c.wr_atomic_write = Some(wr_atomic_write);
     c.wr_flush = Some(wr_flush);
-    check::extend_qp(c);
-    trace::extend_qp(c);
 }
 
 /// Opens a chain, which keeps the queue pair until it is completed or aborted. On what is no queue
@@ -84,16 +80,17 @@ pub(super) unsafe fn note(qp: *mut ibv_qp_ex) {
     unsafe { with_builder(qp, |b| b.noted = Some(Vec::new())) }
 }
 
-/// Stages the open request, and answers what the chain kept.
+/// Stages the open request, and shows what the chain kept so far. `None`: there is no chain, or the
+/// chain keeps nothing.
 ///
 /// # Safety
 /// Called between start and complete.
-pub(super) unsafe fn noted(qp: *mut ibv_qp_ex) -> Option<Vec<Noted>> {
+pub(super) unsafe fn with_noted<R>(qp: *mut ibv_qp_ex, f: impl FnOnce(&[Noted]) -> R) -> Option<R> {
     let obj = chain(qp)?;
     // SAFETY: the caller's promise makes this thread the only user.
     let builder = unsafe { &mut *obj.builder.get() };
     builder.finish(&obj.qp);
-    builder.noted.take()
+    builder.noted.as_deref().map(f)
 }
 
 /// The chain of a queue pair.

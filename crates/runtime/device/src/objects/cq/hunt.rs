@@ -11,7 +11,7 @@
 mod process;
 
 pub use process::{
-    AlreadyHunted, Hunt, LOG, Part, SCHEDULE, hunt, join_part, part, part_so_far, set, set_namers,
+    AlreadyHunted, Chosen, Hunt, LOG, Part, SCHEDULE, hunt, join_part, part, part_so_far, set, set_namers,
 };
 
 use super::{CompChannel, Cq};
@@ -167,20 +167,34 @@ impl Cq {
         }
     }
 
-    /// The queue is being armed at `address`; called before and after it is.
-    pub fn hunt_arm(self: &Arc<Self>, address: usize, arm: impl FnOnce() -> i32) -> i32 {
-        let Some(h) = &self.hunted else { return arm() };
-        let choice = h.hunt.at(Call::Arm, address, self.number.into());
-        if choice == Some(Choice::Before) {
-            h.hunt.wait(|| self.context.node().progress());
+    /// The queue is about to be armed at `address`. [`Cq::hunt_armed`] gets the answer.
+    #[must_use]
+    pub fn hunt_arming(self: &Arc<Self>, address: usize) -> Option<Chosen> {
+        let h = self.hunted.as_ref()?;
+        let at = (Call::Arm, address, self.number.into());
+        let chosen = h.hunt.before(at, || self.context.node().progress());
+        if chosen.choice == Some(Choice::Before) {
             self.let_go(Why::Now);
         }
-        let result = arm();
-        if choice == Some(Choice::After) {
-            h.hunt.wait(|| self.context.node().progress());
+        Some(chosen)
+    }
+
+    /// The queue was armed.
+    pub fn hunt_armed(self: &Arc<Self>, chosen: &Chosen) {
+        let Some(h) = &self.hunted else { return };
+        if chosen.after(|| self.context.node().progress()) {
             self.let_go(Why::Now);
         } else {
             h.held.lock().armed = Some(Instant::now());
+        }
+    }
+
+    /// Arms the queue at `address`, between [`Cq::hunt_arming`] and [`Cq::hunt_armed`].
+    pub fn hunt_arm(self: &Arc<Self>, address: usize, arm: impl FnOnce() -> i32) -> i32 {
+        let chosen = self.hunt_arming(address);
+        let result = arm();
+        if let Some(chosen) = chosen {
+            self.hunt_armed(&chosen);
         }
         result
     }
@@ -250,19 +264,29 @@ impl Cq {
 }
 
 impl CompChannel {
-    /// The program gets an event at `address`.
-    pub fn hunt_event<R>(&self, address: usize, get: impl FnOnce() -> R) -> R {
+    /// The program is about to get an event at `address`. [`CompChannel::hunt_got`] gets the
+    /// answer.
+    #[must_use]
+    pub fn hunt_getting(&self, address: usize) -> Option<Chosen> {
         let first = self.cqs.lock().first().and_then(Weak::upgrade);
         let of_first = |cq: &Arc<Cq>| Some((cq.hunted.as_ref()?.hunt, cq.number));
         let of_process = || hunt().map(|hunt| (hunt, 0));
-        let Some((hunt, first)) = first.as_ref().and_then(of_first).or_else(of_process) else { return get() };
-        let choice = hunt.at(Call::Event, address, first.into());
-        if choice == Some(Choice::Before) {
-            hunt.wait(|| self.context.node().progress());
-        }
+        let (hunt, first) = first.as_ref().and_then(of_first).or_else(of_process)?;
+        Some(hunt.before((Call::Event, address, first.into()), || self.context.node().progress()))
+    }
+
+    /// The call for an event has returned.
+    pub fn hunt_got(&self, chosen: &Chosen) {
+        chosen.after(|| self.context.node().progress());
+    }
+
+    /// Gets an event at `address`, between [`CompChannel::hunt_getting`] and
+    /// [`CompChannel::hunt_got`].
+    pub fn hunt_event<R>(&self, address: usize, get: impl FnOnce() -> R) -> R {
+        let chosen = self.hunt_getting(address);
         let event = get();
-        if choice == Some(Choice::After) {
-            hunt.wait(|| self.context.node().progress());
+        if let Some(chosen) = chosen {
+            self.hunt_got(&chosen);
         }
         event
     }
@@ -296,24 +320,30 @@ impl Cq {
 }
 
 impl Cq {
-    /// As [`Context::hunt_call`], of what concerns this queue.
+    /// The program calls something at `address` that concerns this queue.
     pub fn hunt_call<R>(&self, call: Call, address: usize, does: impl FnOnce() -> R) -> R {
-        match &self.hunted {
-            Some(h) => {
-                h.hunt.around((call, address, self.number.into()), || self.context.node().progress(), does)
-            }
-            None => does(),
+        let progress = || self.context.node().progress();
+        let at = (call, address, self.number.into());
+        let chosen = self.hunted.as_ref().map(|h| h.hunt.before(at, progress));
+        let result = does();
+        if let Some(chosen) = chosen {
+            chosen.after(progress);
         }
+        result
     }
 }
 
 impl Context {
-    /// The program calls something at `address` that takes, or leaves, what comes from elsewhere.
-    pub fn hunt_call<R>(&self, call: Call, address: usize, does: impl FnOnce() -> R) -> R {
-        match hunt() {
-            Some(hunt) => hunt.around((call, address, 1), || self.node().progress(), does),
-            None => does(),
-        }
+    /// The program is about to call something at `address` that takes, or leaves, what comes from
+    /// elsewhere. [`Context::hunt_called`] gets the answer.
+    #[must_use]
+    pub fn hunt_calling(&self, call: Call, address: usize) -> Option<Chosen> {
+        Some(hunt()?.before((call, address, 1), || self.node().progress()))
+    }
+
+    /// The call has returned.
+    pub fn hunt_called(&self, chosen: &Chosen) {
+        chosen.after(|| self.node().progress());
     }
 }
 
@@ -338,29 +368,33 @@ pub fn read_connection_event() {
 }
 
 impl Cq {
-    /// The program posts to queue pair `qpn` at `address`. Refuses with ENOMEM, without calling
-    /// `post`, what is chosen to be.
-    pub(crate) fn hunt_post(&self, qpn: u32, address: usize, post: impl FnOnce() -> i32) -> i32 {
-        let Some(hunt) = self.hunted.as_ref().map(|h| h.hunt) else { return post() };
+    /// The program is about to post to queue pair `qpn` at `address`. [`Cq::hunt_posted`] gets the
+    /// answer.
+    ///
+    /// # Errors
+    /// ENOMEM: the post is refused, and is not to happen.
+    pub(crate) fn hunt_posting(&self, qpn: u32, address: usize) -> Result<Option<Chosen>, Errno> {
+        let Some(hunt) = self.hunted.as_ref().map(|h| h.hunt) else { return Ok(None) };
         let choice = hunt.at(Call::Post, address, self.number.into());
         if choice == Some(Choice::Full) {
             hunt.ledgers.lock().entry(qpn).or_default().strict = true;
             self.hold_shortly();
             if hunt.refused.lock().again(address) {
-                return Errno::ENOMEM as i32;
+                return Err(Errno::ENOMEM);
             }
         }
-        let result = post();
+        Ok(Some(Chosen { hunt, choice }))
+    }
+
+    /// The program has posted at `address`, with this result.
+    pub(crate) fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
         if result == Errno::ENOMEM as i32 {
-            hunt.refused.lock().note(address);
+            chosen.hunt.refused.lock().note(address);
         }
         if result == 0 {
-            hunt.beat();
+            chosen.hunt.beat();
         }
-        if choice == Some(Choice::After) {
-            hunt.wait(|| self.context.node().progress());
-        }
-        result
+        chosen.after(|| self.context.node().progress());
     }
 
     /// A request is about to be staged. Refused if the queue is full as a NIC counts it: when the

@@ -1,14 +1,36 @@
 //! What a send queue does while its program is hunted: its completion queue has the schedule.
 use super::Qp;
+use crate::objects::cq::hunt::Chosen;
 use adverb_engine::PostError;
+use nix::errno::Errno;
 
 impl Qp {
-    /// The program posts at `address`.
-    pub fn hunt_post(&self, address: usize, post: impl FnOnce() -> i32) -> i32 {
-        match &self.own.send_cq {
-            Some(cq) => cq.hunt_post(self.number(), address, post),
-            None => post(),
+    /// The program is about to post at `address`. [`Qp::hunt_posted`] gets the answer.
+    ///
+    /// # Errors
+    /// ENOMEM: the post is refused, and is not to happen.
+    pub fn hunt_posting(&self, address: usize) -> Result<Option<Chosen>, Errno> {
+        self.own.send_cq.as_ref().map_or(Ok(None), |cq| cq.hunt_posting(self.number(), address))
+    }
+
+    /// The program has posted at `address`, with this result.
+    pub fn hunt_posted(&self, address: usize, chosen: &Chosen, result: i32) {
+        if let Some(cq) = &self.own.send_cq {
+            cq.hunt_posted(address, chosen, result);
         }
+    }
+
+    /// Posts at `address`, between [`Qp::hunt_posting`] and [`Qp::hunt_posted`].
+    pub fn hunt_post(&self, address: usize, post: impl FnOnce() -> i32) -> i32 {
+        let chosen = match self.hunt_posting(address) {
+            Ok(chosen) => chosen,
+            Err(e) => return e as i32,
+        };
+        let result = post();
+        if let Some(chosen) = chosen {
+            self.hunt_posted(address, &chosen, result);
+        }
+        result
     }
 
     /// A request is about to be staged: refused if the queue is full as a NIC counts it.

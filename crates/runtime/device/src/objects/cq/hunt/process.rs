@@ -145,6 +145,24 @@ pub fn part_so_far() -> (Part, u64) {
 #[derive(Clone, Copy, Debug)]
 pub struct AlreadyHunted;
 
+/// What was chosen at a call, for when the call has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    pub(super) hunt: &'static Hunt,
+    pub(super) choice: Option<Choice>,
+}
+
+impl Chosen {
+    /// The call has returned. Waits, if the wait is after the call, and answers whether it is.
+    pub(super) fn after(&self, progress: impl Fn() -> bool) -> bool {
+        let waits = self.choice == Some(Choice::After);
+        if waits {
+            self.hunt.wait(progress);
+        }
+        waits
+    }
+}
+
 impl Hunt {
     fn asked() -> Option<Hunt> {
         let asked =
@@ -218,22 +236,17 @@ impl Hunt {
         Some(choice)
     }
 
-    /// A call at which the device may wait before it or after it.
-    pub(super) fn around<R>(
-        &self,
+    /// The program is about to make a call: what is chosen. Waits, if the wait is before the call.
+    pub(super) fn before(
+        &'static self,
         (call, address, object): (Call, usize, u64),
         progress: impl Fn() -> bool,
-        does: impl FnOnce() -> R,
-    ) -> R {
+    ) -> Chosen {
         let choice = self.at(call, address, object);
         if choice == Some(Choice::Before) {
-            self.wait(&progress);
+            self.wait(progress);
         }
-        let result = does();
-        if choice == Some(Choice::After) {
-            self.wait(&progress);
-        }
-        result
+        Chosen { hunt: self, choice }
     }
 
     pub(super) fn beat(&self) {

@@ -1,24 +1,20 @@
 //! `adverb run --check`: what the program calls goes to a ledger ([`adverb_check`]), and what
 //! follows from it to the log.
-//!
-//! Here is what a process that is checked has, and what calls of the control path tell; elsewhere
-//! these look at one word. The calls of the data path are in [`super::checked`].
+mod calls;
 mod edge;
+mod end;
+mod extended;
 mod fork;
 mod objects;
-mod process;
 mod report;
+mod sums;
 
-pub use edge::looked;
-pub use fork::asked_for_fork;
-pub use objects::*;
-pub use process::{at_end, finish};
-pub use report::place;
-
-use crate::abi::{ibv_cq_ex, ibv_qp_ex};
+use super::call::{Call, Event, Outcome, Taken, What};
+use super::observer::{Observer, When};
 use crate::verbs::failure;
 use adverb_check::{Ledger, Report, Suppressions};
 use adverb_sync::{Mutex, MutexGuard};
+use calls::Kept;
 use fork::Forks;
 use report::{Stack, stack};
 use std::path::PathBuf;
@@ -70,33 +66,46 @@ pub struct Check {
     /// Reports so far.
     told: AtomicU64,
     /// Failed completions whose undefined fields were filled.
-    pub(super) filled: AtomicU64,
+    filled: AtomicU64,
     /// A thread looks after events that were left.
     watches: AtomicBool,
     /// The process that is checked; its children begin anew.
     process: AtomicI32,
 }
 
-type Extend<T> = fn(&mut T);
-/// What puts the calls of the data path into extended CQs and queue pairs.
-static EXTEND: OnceLock<(Extend<ibv_cq_ex>, Extend<ibv_qp_ex>)> = OnceLock::new();
+/// The check, as an entry of the list.
+pub struct Checking;
 
-/// How extended CQs and queue pairs are made to tell; left by the first context.
-pub fn set_extend(cq: Extend<ibv_cq_ex>, qp: Extend<ibv_qp_ex>) {
-    let _ = EXTEND.set((cq, qp));
-}
+impl Observer for Checking {
+    type Kept = Kept;
 
-/// Has an extended CQ tell what is polled, if the process is checked.
-pub fn extend_cq(c: &mut ibv_cq_ex) {
-    if let Some((cq, _)) = EXTEND.get() {
-        cq(c);
+    fn begin(&self, when: When) {
+        if when == When::Use {
+            init();
+        }
     }
-}
 
-/// Has an extended queue pair tell what is posted, if the process is checked.
-pub fn extend_qp(c: &mut ibv_qp_ex) {
-    if let Some((_, qp)) = EXTEND.get() {
-        qp(c);
+    fn is_on(&self) -> bool {
+        check().is_some()
+    }
+
+    fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
+        let Some(check) = check() else { return Ok(Kept::Nothing) };
+        // SAFETY: what the program passes, valid during the call.
+        unsafe { check.before(call) }
+    }
+
+    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+        if let Some(check) = check() {
+            // SAFETY: as above; the call has returned.
+            unsafe { check.after(call, outcome, kept) }
+        }
+    }
+
+    fn told(&self, event: &mut Event<'_>) {
+        if let Some(check) = check() {
+            check.told_of(event);
+        }
     }
 }
 
@@ -104,20 +113,18 @@ static CHECK: OnceLock<Option<Box<Check>>> = OnceLock::new();
 
 /// The check of this process, if it is checked.
 #[inline]
-pub fn check() -> Option<&'static Check> {
+fn check() -> Option<&'static Check> {
     CHECK.get()?.as_deref()
 }
 
 /// Looks whether the process is to be checked, once.
-pub fn init() {
+fn init() {
     CHECK.get_or_init(|| {
         let on = adverb_link::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
         on.then(|| Box::new(Check::asked()))
     });
     if check().is_some() {
         failure::keep();
-        adverb_device::cuts::observe(objects::cut);
-        process::watch();
     }
 }
 
@@ -147,12 +154,12 @@ impl Check {
     }
 
     /// Keeps other posts to a queue pair away.
-    pub(super) fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
+    fn alone(&self, number: u32) -> MutexGuard<'_, ()> {
         self.posting[number as usize % LOCKS].lock()
     }
 
     /// Tells the ledger something, and the log what follows.
-    pub(super) fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
+    fn tell<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
         let (result, reports) = self.known.lock().reports(f);
         self.report_all(&reports);
         result

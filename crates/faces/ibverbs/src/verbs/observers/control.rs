@@ -1,18 +1,113 @@
-//! The control path behind a context's tables: its functions are told of as exported ones are.
+//! Instrumented functions other than those of the data path: exported functions, and those behind a
+//! context's extended table. All have at most six arguments, each a word.
+//!
+//! In a process with instruments, trampolines of exported functions ([`crate::exports`]) and the
+//! stubs below jump to [`enter`], with a [`Site`] in a register.
+use super::call::{Call, Outcome, What};
+use super::list::{is_on, observe};
 use crate::abi::*;
-use crate::verbs::trace::tell;
 use crate::verbs::{cq, device, dm, flow, mr, mw, pd, qp, srq, tags, wq, xrcd};
+use core::ffi::{CStr, c_char};
+
+/// A function and its name; trampolines lay these out.
+#[repr(C)]
+pub struct Site {
+    target: Target,
+    name: *const c_char,
+}
+
+/// A function with its arguments as words. A function that has fewer ignores the others.
+type Target = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
+
+/// Calls the function of the site in r11, with the instruments around it.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn enter() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "sub rsp, 48",
+        "mov [rsp], rdi",
+        "mov [rsp + 8], rsi",
+        "mov [rsp + 16], rdx",
+        "mov [rsp + 24], rcx",
+        "mov [rsp + 32], r8",
+        "mov [rsp + 40], r9",
+        "mov rdi, r11",
+        "mov rsi, rsp",
+        "mov rdx, [rbp + 8]",
+        "call {call}",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        call = sym call,
+    );
+}
+
+/// Calls the function of the site in x16, with the instruments around it.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn enter() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-64]!",
+        ".cfi_def_cfa_offset 64",
+        ".cfi_offset x29, -64",
+        ".cfi_offset x30, -56",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "stp x2, x3, [sp, #32]",
+        "stp x4, x5, [sp, #48]",
+        "mov x2, x30",
+        "mov x0, x16",
+        "add x1, sp, #16",
+        "bl {call}",
+        "ldp x29, x30, [sp], #64",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_restore x29",
+        ".cfi_restore x30",
+        "ret",
+        ".cfi_endproc",
+        call = sym call,
+    );
+}
+
+/// Calls the function of a site with these arguments and the instruments around it.
+unsafe extern "C-unwind" fn call(site: *const Site, args: *const [u64; 6], return_address: usize) -> u64 {
+    // SAFETY: the trampoline's own table, and the words that it saved.
+    let (target, name, args) = unsafe { ((*site).target, CStr::from_ptr((*site).name), &*args) };
+    // SAFETY: the arguments are the program's.
+    let call = unsafe { Call::returning_to(return_address, What::Named { name, args }) };
+    // SAFETY: the function of that name, with the arguments as they are.
+    observe(&call, &mut || unsafe { plain(target, args) }).result
+}
+
+/// Calls a function. Nothing here needs a destructor, so a thread may be cancelled in the function.
+///
+/// # Safety
+/// The arguments are those that the function takes.
+#[inline(never)]
+unsafe fn plain(target: Target, args: &[u64; 6]) -> Outcome {
+    let [a, b, c, d, e, f] = *args;
+    // SAFETY: the caller's promise.
+    Outcome::word(unsafe { target(a, b, c, d, e, f) })
+}
 
 /// Puts a stub for each function into its slot, which is laid out as a trampoline of
 /// [`crate::exports`].
-macro_rules! told {
+macro_rules! instrumented {
     ($table:ident: $($slot:ident = $module:ident::$target:ident as $name:literal;)*) => { $( {
         #[unsafe(naked)]
         unsafe extern "C" fn stub() {
             #[cfg(target_arch = "x86_64")]
             core::arch::naked_asm!(
                 "lea r11, [rip + 3f]",
-                "jmp {tell}",
+                "jmp {enter}",
                 ".pushsection .data.rel.ro,\"aw\",@progbits",
                 ".p2align 3",
                 "3: .quad {target}, 4f",
@@ -20,14 +115,14 @@ macro_rules! told {
                 ".pushsection .rodata.adverb_names,\"a\",@progbits",
                 concat!("4: .asciz \"", $name, "\""),
                 ".popsection",
-                tell = sym tell,
+                enter = sym enter,
                 target = sym $module::$target,
             );
             #[cfg(target_arch = "aarch64")]
             core::arch::naked_asm!(
                 "adrp x16, 3f",
                 "add x16, x16, :lo12:3f",
-                "b {tell}",
+                "b {enter}",
                 ".pushsection .data.rel.ro,\"aw\",@progbits",
                 ".p2align 3",
                 "3: .quad {target}, 4f",
@@ -35,7 +130,7 @@ macro_rules! told {
                 ".pushsection .rodata.adverb_names,\"a\",@progbits",
                 concat!("4: .asciz \"", $name, "\""),
                 ".popsection",
-                tell = sym tell,
+                enter = sym enter,
                 target = sym $module::$target,
             );
         }
@@ -44,14 +139,14 @@ macro_rules! told {
     } )* };
 }
 
-/// Puts the calls of a trace into a context's extended table, if the process is traced.
+/// Puts the instrumented entry points into a context's extended table, if an instrument is on.
 #[allow(clippy::missing_transmute_annotations, reason = "the slot says which type of function it is")]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub fn replace_extended(table: &mut verbs_context) {
-    if !adverb_trace::on() {
+pub fn replace(table: &mut verbs_context) {
+    if !is_on() {
         return;
     }
-    told! { table:
+    instrumented! { table:
         query_port = device::query_port as "ibv_query_port";
         query_device_ex = device::query_device_ex as "ibv_query_device_ex";
         query_rt_values = device::query_rt_values as "ibv_query_rt_values_ex";
@@ -86,13 +181,13 @@ pub fn replace_extended(table: &mut verbs_context) {
         read_counters = flow::read_counters as "ibv_read_counters";
     }
     let ops = &mut table.context.ops;
-    told! { ops:
+    instrumented! { ops:
         alloc_mw = mw::alloc_mw as "ibv_alloc_mw";
         bind_mw = mw::bind_mw as "ibv_bind_mw";
         dealloc_mw = mw::dealloc_mw as "ibv_dealloc_mw";
     }
 }
 
-/// Elsewhere these calls are not told of.
+/// On other processors instruments do not see these calls.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub fn replace_extended(_table: &mut verbs_context) {}
+pub fn replace(_table: &mut verbs_context) {}

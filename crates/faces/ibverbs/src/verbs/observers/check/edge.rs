@@ -5,8 +5,8 @@
 //! thread of ours looks now and then, until somebody has come for the rest. It says something when
 //! nothing but the program's own thread could come for it: the one that took the last event, asleep
 //! without a time limit in the very `epoll`.
+use super::Check;
 use super::report::callers;
-use super::{Check, check};
 use crate::abi::ibv_comp_channel;
 use crate::handles::live;
 use adverb_check::{Descriptor, Left, Reads};
@@ -25,30 +25,36 @@ const LEFT_FOR: Duration = Duration::from_millis(500);
 /// How often the thread looks.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The program has looked for an event in a descriptor.
-pub fn looked<T>(reads: Reads, handle: usize, descriptor: BorrowedFd<'_>, event: &Result<T, Errno>) {
-    let Some(check) = check() else { return };
-    let Ok(found) = nix::sys::stat::fstat(descriptor) else { return };
-    let of = Descriptor { number: descriptor.as_raw_fd(), file: found.st_ino, handle };
-    match event {
-        Ok(_) => {
-            let (left, thread) = (is_readable(descriptor), nix::unistd::gettid().as_raw());
-            if check.tell(|ledger| ledger.taken_from(of, reads, left, thread)) {
-                let way = callers();
-                check.tell(|ledger| ledger.taken_by(of, way));
-                check.watch();
-            }
-        }
-        Err(Errno::EAGAIN) => check.tell(|ledger| ledger.found_empty(of, reads)),
-        Err(_) => {}
-    }
-}
-
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     poll(&mut [PollFd::new(descriptor, PollFlags::POLLIN)], PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 impl Check {
+    /// The program has looked for an event in a descriptor, and has taken one or failed with an
+    /// errno.
+    pub(super) fn looked(
+        &'static self,
+        reads: Reads,
+        handle: usize,
+        descriptor: BorrowedFd<'_>,
+        event: Result<(), Errno>,
+    ) {
+        let Ok(found) = nix::sys::stat::fstat(descriptor) else { return };
+        let of = Descriptor { number: descriptor.as_raw_fd(), file: found.st_ino, handle };
+        match event {
+            Ok(()) => {
+                let (left, thread) = (is_readable(descriptor), nix::unistd::gettid().as_raw());
+                if self.tell(|ledger| ledger.taken_from(of, reads, left, thread)) {
+                    let way = callers();
+                    self.tell(|ledger| ledger.taken_by(of, way));
+                    self.watch();
+                }
+            }
+            Err(Errno::EAGAIN) => self.tell(|ledger| ledger.found_empty(of, reads)),
+            Err(_) => {}
+        }
+    }
+
     /// Sees to it that a thread looks after what is left.
     fn watch(&'static self) {
         if self.watches.swap(true, Ordering::SeqCst) {

@@ -3,23 +3,18 @@
 //! Nothing here allocates or frees: allocators have handlers of forks, too, and may hold their
 //! locks meanwhile. A fork is noted in fixed fields, and told with the next reports of the parent.
 use super::report::{Stack, stack};
-use super::{Check, Known, check};
+use super::{Check, Known};
+use crate::pure::fork::is_asked_for;
+use crate::verbs::observers::call::Fork as Moment;
 use adverb_check::{Ledger, Report, Shared};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-/// The program cares for what its children share.
-static FORK_SAFE: AtomicBool = AtomicBool::new(false);
 /// So many places that fork are noted. A place that finds no room is noted at its next fork.
 const PLACES: usize = 16;
 /// Bytes of a line of the kernel's that matter: the range or the flags of a mapping.
 const LINE: usize = 256;
-
-/// The program asked for protection of its memory at forks.
-pub fn asked_for_fork() {
-    FORK_SAFE.store(true, Ordering::Relaxed);
-}
 
 /// Forks that were not told yet, one for each place, the first ones first.
 pub(super) struct Forks([Option<(Shared, Stack)>; PLACES]);
@@ -46,48 +41,49 @@ impl Forks {
     }
 }
 
-pub(super) unsafe extern "C" fn before() {
-    let Some(check) = check() else { return };
-    check.posting.iter().for_each(|lock| core::mem::forget(lock.lock()));
-    let mut known = check.known.lock();
-    if !FORK_SAFE.load(Ordering::Relaxed) {
-        let Known { ledger, forks } = &mut *known;
-        let mut shared = Shared::default();
-        if let Some(ledger) = ledger {
-            for_each_copied(|start, end| ledger.share(&mut shared, start, end));
-        }
-        if shared.any() {
-            forks.note(shared, stack());
+impl Check {
+    /// The process is at a moment of a fork.
+    pub(super) fn fork(&self, moment: Moment) {
+        match moment {
+            Moment::Before => self.before_fork(),
+            // SAFETY: locked before the fork, by this thread.
+            Moment::Parent => unsafe { self.unlock() },
+            Moment::Child => self.after_in_child(),
         }
     }
-    core::mem::forget(known);
-}
 
-pub(super) unsafe extern "C" fn after_in_parent() {
-    if let Some(check) = check() {
-        // SAFETY: locked before the fork, by this thread.
-        unsafe { check.unlock() };
+    fn before_fork(&self) {
+        self.posting.iter().for_each(|lock| core::mem::forget(lock.lock()));
+        let mut known = self.known.lock();
+        // A program that asked for fork protection cares for what its children share.
+        if !is_asked_for() {
+            let Known { ledger, forks } = &mut *known;
+            let mut shared = Shared::default();
+            if let Some(ledger) = ledger {
+                for_each_copied(|start, end| ledger.share(&mut shared, start, end));
+            }
+            if shared.any() {
+                forks.note(shared, stack());
+            }
+        }
+        core::mem::forget(known);
     }
-}
 
-pub(super) unsafe extern "C" fn after_in_child() {
-    if let Some(check) = check() {
+    fn after_in_child(&self) {
         // SAFETY: locked before the fork, by this thread, which is the only one.
         unsafe {
             // The parent's ledger is not the child's. The ledger is left as it is: its destructors
             // may need locks of the parent's other threads.
-            check.known.data_ptr().write(Known::NOTHING);
-            check.unlock();
+            self.known.data_ptr().write(Known::NOTHING);
+            self.unlock();
         }
-        check.told.store(0, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
         // Only this thread is in the child.
-        check.watches.store(false, Ordering::Relaxed);
+        self.watches.store(false, Ordering::Relaxed);
         // SAFETY: asks.
-        check.process.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        self.process.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     }
-}
 
-impl Check {
     /// # Safety
     /// All are locked, by this thread.
     unsafe fn unlock(&self) {

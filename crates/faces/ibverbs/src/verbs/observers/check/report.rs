@@ -66,7 +66,7 @@ pub(super) fn callers() -> Vec<Place> {
 }
 
 /// The call of the program that led here, and a number of the calls that led there.
-pub fn way() -> (Place, u64) {
+pub(super) fn way() -> (Place, u64) {
     let stack = stack();
     let mut hash = DefaultHasher::new();
     stack.iter().for_each(|address| hash.write_usize(*address));
@@ -74,8 +74,7 @@ pub fn way() -> (Place, u64) {
 }
 
 /// The call of the program that led here.
-#[must_use]
-pub fn place() -> Place {
+pub(super) fn place() -> Place {
     way().0
 }
 

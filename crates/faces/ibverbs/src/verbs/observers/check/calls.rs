@@ -1,0 +1,371 @@
+//! What the check does before and after a call, and lists of work requests.
+use super::sums::sum;
+use super::{Call, Check, Outcome, Taken, What};
+use crate::abi::*;
+use crate::handles::hot;
+use crate::verbs::failure;
+use crate::verbs::observers::undefined::scramble;
+use crate::verbs::post::slice;
+use adverb_check::{Completed, Piece, Place, Reads, Refused, Request};
+use adverb_device::engine::QpState;
+use adverb_device::{Cq, Errno, Qp};
+use adverb_sync::MutexGuard;
+use core::ffi::c_int;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the check keeps of a call.
+pub enum Kept {
+    Nothing,
+    Send(Posting, Option<Cut>),
+    Chain(Posting),
+    Receive(Receiving),
+}
+
+/// Requests that are being posted to a send queue. Other posts wait for the end.
+pub struct Posting {
+    number: u32,
+    requests: Vec<Request>,
+    /// So many of them have a place in the queue.
+    pub(super) room: usize,
+    place: Place,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Posting {
+    /// Has the queue no place for the last requests?
+    pub(super) fn is_short(&self) -> bool {
+        self.room < self.requests.len()
+    }
+
+    /// How many of the requests come before one, which the program has at an address.
+    fn before(&self, at: usize) -> usize {
+        self.requests.iter().position(|r| r.at == at).unwrap_or(0)
+    }
+}
+
+/// The program's list ends early for as long as the call lasts: the last request with a place in
+/// the queue, and the first one without.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    last: *mut ibv_send_wr,
+    next: *mut ibv_send_wr,
+}
+
+/// Receives that are being posted to a queue pair. Other posts wait for the end.
+pub struct Receiving {
+    number: u32,
+    requests: Vec<Request>,
+    place: Place,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Can the queue pair do nothing but flush?
+fn is_in_error(qp: &Qp) -> bool {
+    matches!(qp.state(), QpState::Err | QpState::Sqe)
+}
+
+impl Check {
+    /// The program is about to make a call.
+    ///
+    /// # Safety
+    /// The call is being made.
+    pub(super) unsafe fn before(&'static self, call: &Call<'_>) -> Result<Kept, Outcome> {
+        let place = call.place();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match call.what() {
+                What::PostSend { qp, wr } => self.sends(qp, wr, place),
+                What::CompleteChain { qp } => self.completes_chain(qp, place),
+                What::PostRecv { qp, wr } => Ok(self.receives(qp, wr, place)),
+                What::PostSrqRecv { wr, .. } => {
+                    let requests = receives(wr, place);
+                    self.tell(|ledger| ledger.shared_receiving(&requests));
+                    Ok(Kept::Nothing)
+                }
+                _ => Ok(Kept::Nothing),
+            }
+        }
+    }
+
+    /// The call has returned.
+    ///
+    /// # Safety
+    /// The call is being made.
+    pub(super) unsafe fn after(&'static self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+        match (call.what(), kept) {
+            // SAFETY: the program's places, of which the call has filled so many.
+            (What::Poll { cq, wc }, _) => unsafe { self.polled_all(cq, wc, outcome.code(), call.place()) },
+            (What::StartPoll { cq } | What::NextPoll { cq }, _) if outcome.code() == 0 => {
+                // SAFETY: this thread polls.
+                unsafe { self.presented(cq, call.place()) }
+            }
+            // SAFETY: the chain is open.
+            (What::StartChain { qp }, _) => unsafe { crate::verbs::wr_api::note(qp) },
+            // SAFETY: the program's list, which the call no longer uses.
+            (_, Kept::Send(posting, cut)) => unsafe { self.sent(posting, cut, outcome) },
+            (_, Kept::Chain(posting)) => self.posted(&posting, outcome.code(), 0),
+            (_, Kept::Receive(receiving)) => self.received(&receiving, outcome),
+            (What::CqEvent { handle, channel: Some(channel) }, _) => {
+                self.looked(Reads::Completions, handle as usize, channel.as_fd(), result_of(outcome));
+                if let Taken::Completion(cq) = &outcome.taken {
+                    self.event_taken(cq, call.place());
+                }
+            }
+            (What::AsyncEvent { context, device: Some(device), .. }, _) => {
+                let (handle, descriptor) = (context as usize, device.async_events());
+                self.looked(Reads::Asynchronous, handle, descriptor, result_of(outcome));
+                if let Taken::Async(_, element) = &outcome.taken {
+                    self.async_event_taken(element);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A poll has answered.
+    ///
+    /// # Safety
+    /// So many completions, if the number is positive, are at `wc`.
+    unsafe fn polled_all(&self, cq: *mut ibv_cq, wc: *mut ibv_wc, found: c_int, at: Place) {
+        let queue = hot(cq).ok().map(|obj| obj.cq.clone());
+        let (Some(queue), Ok(found)) = (queue, usize::try_from(found)) else { return };
+        for i in 0..found {
+            // SAFETY: the caller's promise.
+            let wc = unsafe { &mut *wc.add(i) };
+            let ok = wc.status == IBV_WC_SUCCESS;
+            let receive = wc.opcode & IBV_WC_RECV != 0;
+            self.polled(&queue, wc.qp_num, wc.wr_id, ok, receive, at);
+            if !ok {
+                scramble(wc, self.garbage());
+            }
+        }
+    }
+
+    /// Something that a program cannot take for a value.
+    pub(super) fn garbage(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        hash.write_u64(self.filled.fetch_add(1, Ordering::Relaxed));
+        hash.finish()
+    }
+
+    /// The program gets a completion.
+    pub(super) fn polled(
+        &self,
+        cq: &Arc<Cq>,
+        queue_pair: u32,
+        wr_id: u64,
+        ok: bool,
+        receive: bool,
+        at: Place,
+    ) {
+        let done = Completed { queue_pair, wr_id, ok, receive };
+        let freed = self.tell(|ledger| {
+            let freed = ledger.polled(cq.number(), done, at);
+            let summed = freed.into_iter().filter(|r| r.sum.is_some());
+            summed.filter_map(|r| Some((ledger.bytes_of(&r)?, r))).collect::<Vec<_>>()
+        });
+        for (bytes, request) in freed {
+            if let Some(now) = sum(&bytes)
+                && Some(now) != request.sum
+            {
+                self.tell(|ledger| ledger.changed(queue_pair, &request, at));
+            }
+        }
+    }
+
+    /// Notes what the bytes of requests are.
+    fn sum_up(&self, requests: &mut [Request]) {
+        for request in requests {
+            let bytes = self.tell(|ledger| ledger.bytes_of(request));
+            request.sum = bytes.and_then(|bytes| sum(&bytes));
+        }
+    }
+
+    /// The program posts requests to a send queue. A place is free when a completion that frees it
+    /// was polled, as on a NIC.
+    pub(super) fn posting(
+        &'static self,
+        qp: &Qp,
+        mut requests: Vec<Request>,
+        targets: &[Piece],
+        place: Place,
+    ) -> Posting {
+        let number = qp.number();
+        let _alone = self.alone(number);
+        self.sum_up(&mut requests);
+        let in_error = is_in_error(qp);
+        let room = self.tell(|ledger| {
+            targets.iter().for_each(|target| ledger.write_to(*target));
+            let room = ledger.room(number, in_error).unwrap_or(usize::MAX);
+            ledger.posting(number, &requests, in_error, place);
+            room.min(requests.len())
+        });
+        Posting { number, requests, room, place, _alone }
+    }
+
+    /// Requests were posted: the errno, and how many were taken if there is one.
+    pub(super) fn posted(&self, posting: &Posting, result: c_int, taken: usize) {
+        let refused =
+            (result != 0).then(|| Refused { taken, full: result == libc::ENOMEM, why: failure::last() });
+        let Posting { number, requests, place, .. } = posting;
+        self.tell(|ledger| ledger.posted(*number, requests, refused.as_ref(), *place));
+    }
+
+    /// The program posts a list to a send queue. Of a list with requests that have no place, the
+    /// first ones are posted.
+    ///
+    /// # Safety
+    /// A valid list of the program's.
+    unsafe fn sends(
+        &'static self,
+        qp: *mut ibv_qp,
+        wr: *mut ibv_send_wr,
+        place: Place,
+    ) -> Result<Kept, Outcome> {
+        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Ok(Kept::Nothing) };
+        let (mut requests, mut targets) = (Vec::new(), Vec::new());
+        let mut next = wr;
+        while !next.is_null() {
+            // SAFETY: the caller's promise.
+            let (request, target) = unsafe { request_of(&*next, queue_pair.signals_all(), place) };
+            requests.push(request);
+            targets.extend(target);
+            // SAFETY: as above.
+            next = unsafe { (*next).next };
+        }
+        let posting = self.posting(&queue_pair, requests, &targets, place);
+        if !posting.is_short() {
+            return Ok(Kept::Send(posting, None));
+        }
+        let request = |n: usize| posting.requests[n].at as *mut ibv_send_wr;
+        let next = request(posting.room);
+        let Some(last) = posting.room.checked_sub(1).map(request) else {
+            self.posted(&posting, libc::ENOMEM, 0);
+            return Err(Outcome::post(libc::ENOMEM, next));
+        };
+        // SAFETY: a request of the program's, which is ours during the call.
+        unsafe { (*last).next = core::ptr::null_mut() };
+        Ok(Kept::Send(posting, Some(Cut { last, next })))
+    }
+
+    /// The list was posted.
+    ///
+    /// # Safety
+    /// The list is as [`Check::sends`] left it.
+    unsafe fn sent(&self, posting: Posting, cut: Option<Cut>, outcome: &mut Outcome) {
+        if let Some(Cut { last, next }) = cut {
+            // SAFETY: the caller's promise.
+            unsafe { (*last).next = next };
+            if outcome.code() == 0 {
+                outcome.set_code(libc::ENOMEM);
+                outcome.refused = next as usize;
+            }
+        }
+        self.posted(&posting, outcome.code(), posting.before(outcome.refused));
+    }
+
+    /// The program posts receives to a queue pair.
+    ///
+    /// # Safety
+    /// A valid list of the program's.
+    unsafe fn receives(&'static self, qp: *mut ibv_qp, wr: *mut ibv_recv_wr, place: Place) -> Kept {
+        let Some(queue_pair) = hot(qp).ok().map(|obj| obj.qp.clone()) else { return Kept::Nothing };
+        // SAFETY: the caller's promise.
+        let requests = unsafe { receives(wr, place) };
+        let number = queue_pair.number();
+        let _alone = self.alone(number);
+        let in_error = is_in_error(&queue_pair);
+        let late = queue_pair.counters().naks_sent > 0;
+        self.tell(|ledger| {
+            if late {
+                ledger.receive_was_late(number);
+            }
+            ledger.receiving(number, &requests, in_error, place);
+        });
+        Kept::Receive(Receiving { number, requests, place, _alone })
+    }
+
+    /// Receives were posted.
+    fn received(&self, receiving: &Receiving, outcome: &Outcome) {
+        let Receiving { number, requests, place, .. } = receiving;
+        let result = outcome.code();
+        if result != 0 {
+            let taken = requests.iter().position(|r| r.at == outcome.refused).unwrap_or(0);
+            let why = Refused { taken, full: result == libc::ENOMEM, why: failure::last() };
+            self.tell(|ledger| ledger.received(*number, requests.len(), Some(&why), *place));
+        }
+    }
+}
+
+/// What a call for an event answers.
+fn result_of(outcome: &Outcome) -> Result<(), Errno> {
+    if outcome.code() == 0 { Ok(()) } else { Err(Errno::from_raw(outcome.errno)) }
+}
+
+fn piece_of(sge: &ibv_sge) -> Piece {
+    Piece { addr: sge.addr, length: sge.length, lkey: sge.lkey }
+}
+
+/// # Safety
+/// `num` entries at `list`, if it is positive.
+unsafe fn pieces(list: *const ibv_sge, num: c_int) -> Vec<Piece> {
+    // SAFETY: the caller's promise.
+    unsafe { slice(list, usize::try_from(num).unwrap_or(0)) }.iter().map(piece_of).collect()
+}
+
+/// A request, and the memory that it writes to if its key is one of ours.
+///
+/// # Safety
+/// A valid request of the program's.
+unsafe fn request_of(wr: &ibv_send_wr, signals_all: bool, place: Place) -> (Request, Option<Piece>) {
+    let has = |flag: u32| wr.send_flags & flag != 0;
+    let reads =
+        matches!(wr.opcode, IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD);
+    let without_data = has(IBV_SEND_INLINE) || matches!(wr.opcode, IBV_WR_LOCAL_INV | IBV_WR_BIND_MW);
+    // SAFETY: the caller's promise.
+    let pieces = if without_data { Vec::new() } else { unsafe { pieces(wr.sg_list, wr.num_sge) } };
+    // SAFETY: plain words of the union; the opcode says which are set.
+    let target = unsafe {
+        let length = pieces.iter().fold(0_u32, |sum, p| sum.saturating_add(p.length));
+        match wr.opcode {
+            IBV_WR_ATOMIC_WRITE => {
+                Some(Piece { addr: wr.wr.rdma.remote_addr, length: 8, lkey: wr.wr.rdma.rkey })
+            }
+            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
+                Some(Piece { addr: wr.wr.rdma.remote_addr, length, lkey: wr.wr.rdma.rkey })
+            }
+            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                Some(Piece { addr: wr.wr.atomic.remote_addr, length: 8, lkey: wr.wr.atomic.rkey })
+            }
+            _ => None,
+        }
+    };
+    let request = Request {
+        wr_id: wr.wr_id,
+        at: core::ptr::from_ref(wr) as usize,
+        signaled: signals_all || has(IBV_SEND_SIGNALED),
+        pieces,
+        writes: reads,
+        sum: None,
+        place,
+    };
+    (request, target)
+}
+
+/// # Safety
+/// A valid list of the program's.
+unsafe fn receives(wr: *mut ibv_recv_wr, place: Place) -> Vec<Request> {
+    let mut all = Vec::new();
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: the caller's promise.
+        let (wr, pieces) = unsafe { (&*next, pieces((*next).sg_list, (*next).num_sge)) };
+        let at = next as usize;
+        all.push(Request { wr_id: wr.wr_id, at, signaled: true, pieces, writes: true, sum: None, place });
+        next = wr.next;
+    }
+    all
+}

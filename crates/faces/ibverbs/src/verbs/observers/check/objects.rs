@@ -1,0 +1,169 @@
+//! What is made, changed and destroyed, and events.
+use super::Check;
+use super::report::{place, way};
+use crate::abi::*;
+use crate::handles::hot;
+use crate::verbs::observers::call::{Event, Kind as Of, Numbered};
+use adverb_check::{Kind, Made, Place, QueuePair, Region, Source};
+use adverb_device::engine::attr::{Cut, Narrow};
+use adverb_device::engine::{Access, AttrMask, QpAttr, QpState};
+use adverb_device::{Cq, Element, Mr, Qp};
+use std::time::{Duration, Instant};
+
+/// A thread that acknowledges events while another destroys their object is given so long.
+const ACK_WAIT: Duration = Duration::from_millis(500);
+
+fn kind_of(kind: Of) -> Kind {
+    match kind {
+        Of::Channel => Kind::Channel,
+        Of::Cq => Kind::Cq,
+        Of::Domain => Kind::Domain,
+        Of::QueuePair => Kind::QueuePair,
+        Of::Region => Kind::Region,
+        Of::Srq => Kind::Srq,
+    }
+}
+
+fn source_of(element: &Element) -> Option<Source> {
+    Some(match element {
+        Element::Cq(cq) => Source::Cq(cq.number()),
+        Element::Qp(qp) => Source::QueuePair(qp.number()),
+        Element::Srq(srq) => Source::Srq(srq.number()),
+        Element::Port(_) => return None,
+    })
+}
+
+impl Check {
+    /// Hears of what is no call with a before and an after.
+    pub(super) fn told_of(&self, event: &mut Event<'_>) {
+        match event {
+            Event::Made(kind, handle) => {
+                let (place, way) = way();
+                self.tell(|ledger| ledger.made(kind_of(*kind), *handle, Made { place, way }));
+            }
+            Event::Ended(kind, handle) => self.tell(|ledger| ledger.ended(kind_of(*kind), *handle)),
+            Event::Cq { cq, ignores_overrun } => self.cq(cq, *ignores_overrun),
+            Event::CqGone(number) => self.tell(|ledger| ledger.cq_gone(*number)),
+            Event::SrqGone(srq) => self.tell(|ledger| ledger.srq_gone(srq.number())),
+            Event::QueuePair { qp, send_cq, recv_cq, srq } => {
+                self.queue_pair(qp, *send_cq, *recv_cq, *srq);
+            }
+            Event::Modified { qp, attr, mask } => self.modified(qp, attr, *mask),
+            // It may have none that are polled.
+            Event::Counted(qp) => {
+                let cap = qp.query().cap;
+                self.tell(|ledger| ledger.queue_pair_resized(qp.number(), 0, cap.max_recv_wr as usize));
+            }
+            Event::QueuePairGone(number) => self.tell(|ledger| ledger.queue_pair_gone(*number)),
+            Event::Cut(cuts) => self.cut(cuts),
+            Event::Registered { mr, memory, iova, access } => {
+                self.registered(mr, *memory, *iova, *access);
+            }
+            Event::Deregistering(mr) => {
+                let at = place();
+                self.tell(|ledger| ledger.deregistering(mr.key(), at));
+            }
+            Event::Deregistered(mr) => self.tell(|ledger| ledger.deregistered(mr.key())),
+            Event::EventsAcknowledged(cq, n) => {
+                let (source, at) = (Source::Completion(cq.number()), place());
+                self.tell(|ledger| ledger.events_acknowledged(source, (*n).into(), at));
+            }
+            Event::AsyncEventAcknowledged(element) => {
+                if let Some(source) = source_of(element) {
+                    let at = place();
+                    self.tell(|ledger| ledger.events_acknowledged(source, 1, at));
+                }
+            }
+            Event::Destroying(Numbered::Cq(n)) => {
+                self.destroying(&[Source::Completion(*n), Source::Cq(*n)]);
+            }
+            Event::Destroying(Numbered::QueuePair(n)) => self.destroying(&[Source::QueuePair(*n)]),
+            Event::Destroying(Numbered::Srq(n)) => self.destroying(&[Source::Srq(*n)]),
+            Event::Fork(moment) => self.fork(*moment),
+            Event::Exit(status) => **status = self.end(**status),
+        }
+    }
+
+    fn cq(&self, cq: &Cq, ignores_overrun: bool) {
+        let entries = if ignores_overrun { usize::MAX } else { cq.capacity() as usize };
+        let place = place();
+        self.tell(|ledger| ledger.cq(cq.number(), entries, place));
+    }
+
+    fn queue_pair(&self, qp: &Qp, send_cq: *mut ibv_cq, recv_cq: *mut ibv_cq, srq: *mut ibv_srq) {
+        let number = |cq: *mut ibv_cq| hot(cq).ok().map(|obj| obj.cq.number());
+        let cap = qp.query().cap;
+        let of = QueuePair {
+            number: qp.number(),
+            send_cq: number(send_cq),
+            recv_cq: number(recv_cq).filter(|_| srq.is_null()),
+            max_send: cap.max_send_wr as usize,
+            max_recv: cap.max_recv_wr as usize,
+        };
+        self.tell(|ledger| ledger.queue_pair(of));
+    }
+
+    fn modified(&self, qp: &Qp, attr: &QpAttr, mask: AttrMask) {
+        let (number, at) = (qp.number(), place());
+        self.tell(|ledger| {
+            match attr.state {
+                QpState::Reset if mask.contains(AttrMask::STATE) => ledger.queue_pair_reset(number),
+                QpState::Err if mask.contains(AttrMask::STATE) => ledger.queue_pair_stopped(number),
+                _ => {}
+            }
+            if mask.contains(AttrMask::MIN_RNR_TIMER) {
+                ledger.rnr_timer(number, Narrow::MinRnrTimer.keeps(attr.min_rnr_timer), at);
+            }
+            if mask.contains(AttrMask::CAP) {
+                let cap = attr.cap;
+                ledger.queue_pair_resized(number, cap.max_send_wr as usize, cap.max_recv_wr as usize);
+            }
+        });
+    }
+
+    /// Values of a call lost their high bits.
+    fn cut(&self, cuts: &[Cut]) {
+        let at = place();
+        let words: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+        self.tell(|ledger| ledger.value_cut(&words.join("; "), at));
+    }
+
+    fn registered(&self, mr: &Mr, memory: Option<(u64, u64)>, iova: u64, access: Access) {
+        let at = place();
+        // Of other memory the bounds are not looked at.
+        let (start, length) = match memory {
+            Some((_, length)) if access.contains(Access::ZERO_BASED) => (0, length),
+            Some((_, length)) => (iova, length),
+            None => (0, u64::MAX),
+        };
+        let region = Region { lkey: mr.key(), start, length, memory: memory.map(|(at, _)| at), place: at };
+        self.tell(|ledger| ledger.registered(region));
+    }
+
+    /// A completion event was taken at `at`.
+    pub(super) fn event_taken(&self, cq: &Cq, at: Place) {
+        self.tell(|ledger| ledger.event_taken(Source::Completion(cq.number()), at));
+    }
+
+    /// An asynchronous event was taken.
+    pub(super) fn async_event_taken(&self, element: &Element) {
+        if let Some(source) = source_of(element) {
+            let at = place();
+            self.tell(|ledger| ledger.event_taken(source, at));
+        }
+    }
+
+    /// An object is about to be destroyed: the call will wait for its events.
+    fn destroying(&self, sources: &[Source]) {
+        let end = Instant::now() + ACK_WAIT;
+        for source in sources {
+            while self.tell(|ledger| ledger.unacknowledged(*source)) > 0 && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if self.tell(|ledger| ledger.unacknowledged(*source)) > 0 {
+                let at = place();
+                self.tell(|ledger| ledger.not_acknowledged(*source, at));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `adverb hunt`, `adverb run --replay`: the device as an adversary ([`adverb_device::cq::hunt`])
+//! learns the places in the program that call, and delays or refuses calls.
+use super::call::{Call, Outcome, What};
+use super::observer::{Observer, When};
+use super::undefined::{scramble, scramble_current};
+use crate::abi::*;
+use crate::handles::{hot, session, this_thread};
+use crate::objects::CqObj;
+use adverb_choice::Call as Point;
+use adverb_device::cq::hunt::{Chosen, hunt};
+use adverb_device::engine::WcStatus;
+use adverb_device::{Cq, Qp};
+use core::ffi::c_int;
+use std::sync::Arc;
+
+/// The hunt, as an entry of the list.
+pub struct Hunting;
+
+/// What the hunt keeps of a call.
+pub enum Kept {
+    Nothing,
+    Poll(Arc<Cq>),
+    Arm(Arc<Cq>, Chosen),
+    Post(Arc<Qp>, Chosen),
+    Receive(Arc<Qp>, Chosen),
+    Event(Chosen),
+}
+
+impl Observer for Hunting {
+    type Kept = Kept;
+
+    fn begin(&self, when: When) {
+        if when == When::Use {
+            hunt();
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        hunt().is_some()
+    }
+
+    fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {
+        let place = call.place();
+        let kept = match call.what() {
+            What::Poll { cq, .. } => hot(cq).ok().map(|obj| Kept::Poll(obj.cq.clone())),
+            What::Arm { cq, .. } => hot(cq).ok().map(|obj| obj.cq.clone()).and_then(|queue| {
+                let chosen = queue.hunt_arming(place)?;
+                Some(Kept::Arm(queue, chosen))
+            }),
+            What::PostSend { qp, wr } => posting(hot(qp).ok().map(|obj| obj.qp.clone()), place)
+                .map_err(|refused| Outcome::post(refused, wr))?,
+            What::CompleteChain { qp } => {
+                posting(hot(qp).ok().map(|obj| obj.qp.clone()), place).map_err(Outcome::number)?
+            }
+            What::PostRecv { qp, .. } => hot(qp).ok().map(|obj| obj.qp.clone()).and_then(|queue_pair| {
+                let chosen = queue_pair.context().hunt_calling(Point::Receive, place)?;
+                Some(Kept::Receive(queue_pair, chosen))
+            }),
+            What::CqEvent { channel: Some(channel), .. } => channel.hunt_getting(place).map(Kept::Event),
+            What::AsyncEvent { device: Some(device), .. } => {
+                device.hunt_calling(Point::Async, place).map(Kept::Event)
+            }
+            _ => None,
+        };
+        Ok(kept.unwrap_or(Kept::Nothing))
+    }
+
+    fn after(&self, call: &Call<'_>, outcome: &mut Outcome, kept: Kept) {
+        let place = call.place();
+        match (call.what(), kept) {
+            (What::Poll { wc, .. }, Kept::Poll(queue)) => {
+                // SAFETY: the program's places, of which the call has filled so many.
+                unsafe { polled(&queue, wc, outcome.code(), place) }
+            }
+            (What::StartPoll { cq } | What::NextPoll { cq }, _) => {
+                // SAFETY: if the poll has found something, this thread polls.
+                unsafe { polled_extended(cq, outcome.code(), place) }
+            }
+            (_, Kept::Arm(queue, chosen)) => queue.hunt_armed(&chosen),
+            (_, Kept::Post(queue_pair, chosen)) => queue_pair.hunt_posted(place, &chosen, outcome.code()),
+            (_, Kept::Receive(queue_pair, chosen)) => queue_pair.context().hunt_called(&chosen),
+            (What::CqEvent { channel: Some(channel), .. }, Kept::Event(chosen)) => channel.hunt_got(&chosen),
+            (What::AsyncEvent { device: Some(device), .. }, Kept::Event(chosen)) => {
+                device.hunt_called(&chosen);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The program is about to post; the error is the errno of a post that is refused.
+fn posting(queue_pair: Option<Arc<Qp>>, place: usize) -> Result<Option<Kept>, c_int> {
+    let Some(queue_pair) = queue_pair else { return Ok(None) };
+    let chosen = queue_pair.hunt_posting(place).map_err(|e| e as c_int)?;
+    Ok(chosen.map(|chosen| Kept::Post(queue_pair, chosen)))
+}
+
+/// A poll has answered.
+///
+/// # Safety
+/// So many completions, if the number is positive, are at `wc`.
+unsafe fn polled(queue: &Arc<Cq>, wc: *mut ibv_wc, found: c_int, place: usize) {
+    let Ok(found) = usize::try_from(found) else { return };
+    for i in 0..found {
+        // SAFETY: the caller's promise.
+        let wc = unsafe { &mut *wc.add(i) };
+        if wc.status != IBV_WC_SUCCESS
+            && let Some(garbage) = queue.hunt_failed(place)
+        {
+            scramble(wc, garbage);
+        }
+    }
+    queue.hunt_found(place, found);
+}
+
+/// An extended poll has answered.
+///
+/// # Safety
+/// With 0, this thread polls the queue, and is between start and end.
+unsafe fn polled_extended(cq: *mut ibv_cq_ex, result: c_int, place: usize) {
+    let Some(queue) = hot(cq).ok().map(|obj| obj.cq.clone()) else { return };
+    match result {
+        0 => queue.hunt_found(place, 1),
+        libc::ENOENT => return queue.hunt_found(place, 0),
+        _ => return,
+    }
+    let Some(obj) = session(cq, this_thread()) else { return };
+    let obj: &CqObj = &obj;
+    // SAFETY: between start and end this thread is the only user.
+    if let Some(c) = unsafe { (*obj.current.get()).as_mut() }
+        && c.status != WcStatus::Success
+        && let Some(garbage) = queue.hunt_failed(place)
+    {
+        scramble_current(c, garbage);
+    }
+}

@@ -1,0 +1,80 @@
+//! The list of instruments.
+use super::call::{Call, Event, Fork, Outcome};
+use super::check::Checking;
+use super::hunt::Hunting;
+use super::observer::{Entry, When};
+use super::trace::Tracing;
+use crate::errno;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// The instruments, the outermost one first.
+static LIST: &[&dyn Entry] = &[
+    &Tracing,
+    &Checking,
+    &Hunting,
+    #[cfg(test)]
+    &super::tests::Fourth,
+];
+
+/// Is an instrument on? The trampolines of exported functions look at the byte.
+pub static ON: AtomicBool = AtomicBool::new(false);
+
+/// Is an instrument on?
+#[inline]
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Begins the instruments that the process asks for. Answers whether any is on.
+pub fn begin(when: When) -> bool {
+    LIST.iter().for_each(|entry| entry.begin(when));
+    let on = LIST.iter().any(|entry| entry.is_on());
+    if on {
+        ON.store(true, Ordering::Relaxed);
+    }
+    on
+}
+
+/// Makes a call by `plain`, with the instruments around it. `errno` is as the call left it.
+pub fn observe(call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
+    if !is_on() {
+        return plain();
+    }
+    let outcome = nest(LIST, call, plain);
+    errno::set(outcome.errno);
+    outcome
+}
+
+/// Makes a call by `plain`, with the instruments of a list around it.
+pub(super) fn nest(list: &[&dyn Entry], call: &Call<'_>, plain: &mut dyn FnMut() -> Outcome) -> Outcome {
+    match list.split_first() {
+        Some((first, rest)) if first.is_on() => first.around(call, &mut || nest(rest, call, plain)),
+        Some((_, rest)) => nest(rest, call, plain),
+        None => plain(),
+    }
+}
+
+/// Tells the instruments. In a process without one this is a look at one word.
+#[inline]
+pub fn tell(mut event: Event<'_>) {
+    if is_on() {
+        tell_each(LIST, &mut event);
+    }
+}
+
+/// Tells the instruments of a list in the order of the list, and in the reverse order after a fork.
+/// Allocates nothing.
+#[cold]
+pub(super) fn tell_each(list: &[&dyn Entry], event: &mut Event<'_>) {
+    let reversed = matches!(event, Event::Fork(Fork::Parent | Fork::Child));
+    let told = |entry: &&dyn Entry| {
+        if entry.is_on() {
+            entry.told(event);
+        }
+    };
+    if reversed {
+        list.iter().rev().for_each(told);
+    } else {
+        list.iter().for_each(told);
+    }
+}

@@ -1,0 +1,30 @@
+//! Of a failed completion `wr_id`, `status`, `qp_num` and `vendor_err` are defined and nothing
+//! else. Instruments fill the other fields with garbage.
+use crate::abi::*;
+use adverb_device::engine::{Completion, WcFlags, WcOpcode};
+
+/// Fills the undefined fields of a failed completion.
+pub fn scramble(wc: &mut ibv_wc, garbage: u64) {
+    let [low, high] = [garbage as u32, (garbage >> 32) as u32];
+    // A kind of request that it was not, now and then of the other direction.
+    wc.opcode = [IBV_WC_SEND, IBV_WC_RECV, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM][low as usize % 4];
+    wc.byte_len = high | 1;
+    wc.imm_data = low ^ high;
+    wc.src_qp = high >> 8;
+    wc.wc_flags = low >> 28;
+    wc.slid = low as u16;
+    wc.sl = high as u8;
+    wc.dlid_path_bits = low as u8;
+}
+
+/// As [`scramble`], of the completion that an extended poll shows.
+pub fn scramble_current(c: &mut Completion, garbage: u64) {
+    let [low, high] = [garbage as u32, (garbage >> 32) as u32];
+    c.opcode =
+        [WcOpcode::Send, WcOpcode::Recv, WcOpcode::RdmaWrite, WcOpcode::RecvRdmaWithImm][low as usize % 4];
+    c.byte_len = high | 1;
+    c.imm = low ^ high;
+    c.src_qpn = high >> 8;
+    c.flags = WcFlags::from_bits_truncate(low >> 28);
+    c.sl = high as u8;
+}
