@@ -205,7 +205,10 @@ impl Peer {
             bells.forget(&links.bell, &links.rope, end);
             *self.end.lock() = links.end.clone().filter(|_| lives);
         }
-        let (memory, tx) = (std::mem::take(&mut *self.memory.lock()), self.tx.lock().take());
+        // One lock after the other: whoever has the ring may wait for the keys, and whoever has these
+        // for the memory.
+        let memory = std::mem::take(&mut *self.memory.lock());
+        let tx = self.tx.lock().take();
         let rx = std::mem::take(&mut *self.rx.lock());
         // Outside of the locks: it takes time to unmap much.
         drop((links, memory, tx, rx));
