@@ -1,9 +1,10 @@
 //! What a process counts: the link's packets, the node's, those of all queue pairs.
 use super::Node;
 use super::queue_pair::{AnyQp, QpInner};
+use crate::ranks;
 use adverb_engine::qp::Counters;
 use adverb_memory::Private;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub struct NodeCounters {
     /// Packets taken from their rings.
     pub lane_received: AtomicU64,
     /// Registrations that peers reach by system calls, by the reason.
-    pub(crate) private: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
 }
 
 impl NodeCounters {

@@ -3,9 +3,10 @@ use super::progress::Batch;
 use super::queue_pair::AnyQp;
 use super::{Node, from_link};
 use crate::error::Error;
+use crate::ranks;
 use adverb_engine::AddressVector;
 use adverb_link::{AddrIndex, Route, RxPacket};
-use adverb_sync::RwLock;
+use adverb_sync::RankedRw;
 use adverb_wire::Headers;
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ pub(crate) const MOST_ATTACHED: usize = 256;
 
 /// The groups, by the link's index of their sockets.
 #[derive(Default)]
-pub(super) struct Groups(RwLock<HashMap<AddrIndex, Group>>);
+pub(super) struct Groups(RankedRw<HashMap<AddrIndex, Group>, ranks::Groups>);
 
 struct Group {
     address: IpAddr,

@@ -3,10 +3,11 @@
 use crate::error::Error;
 use crate::interfaces;
 use crate::node::{Arrival, MAD_LEN, MadHandler, NEVER, Node, Timed, quiet_from_link};
+use crate::ranks;
 use adverb_cm::{Path, Route as Owner};
 use adverb_engine::Time;
 use adverb_link::{Delivery, MAD_QPN, Route, RxFrom, RxPacket, SLOT_BITS, ServiceClaim, ServiceIndex, Slot};
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, Transport};
 use nix::errno::Errno;
 use std::collections::VecDeque;
@@ -40,8 +41,8 @@ const SEND_ONLY: Opcode = match Opcode::new(Transport::Ud, Operation::SendOnly) 
 /// What a node has for MADs.
 #[derive(Default)]
 pub(super) struct Mads {
-    handler: RwLock<Option<Arc<dyn MadHandler>>>,
-    inbox: Mutex<VecDeque<Came>>,
+    handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
+    inbox: Ranked<VecDeque<Came>, ranks::MadInbox>,
     /// The background thread has something to do here.
     any: AtomicBool,
     /// The handler's deadline has come.
@@ -49,15 +50,15 @@ pub(super) struct Mads {
     /// Its entry in the timer queue.
     at: Deadline,
     /// Slots whose processes have ended.
-    gone: Mutex<Vec<Slot>>,
+    gone: Ranked<Vec<Slot>, ranks::MadGone>,
     /// Services that this process listens for.
-    services: RwLock<Vec<(u64, Option<IpAddr>, ServiceIndex)>>,
+    services: RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
     psn: AtomicU32,
-    spread: Mutex<Option<Time>>,
+    spread: Ranked<Option<Time>, ranks::MadSpread>,
     /// Requests are to arrive at all addresses, those that come later included.
     everywhere: AtomicBool,
     /// Requests for whom nobody listens yet, until when, oldest first.
-    early: Mutex<VecDeque<(Time, Came)>>,
+    early: Ranked<VecDeque<(Time, Came)>, ranks::MadEarly>,
 }
 
 impl Mads {

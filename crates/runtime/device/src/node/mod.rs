@@ -8,12 +8,13 @@ use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::host::{Lanes, PathChoice};
 use crate::interfaces::Interface;
+use crate::ranks;
 use adverb_engine::qp::Counters;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable, Time};
 use adverb_link::{AddrIndex, Config, FdKind, InterfaceNews, LinkError, Transit, UdpLink};
 use adverb_memory::Life;
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::collections::HashMap;
@@ -92,25 +93,25 @@ pub struct Node {
     wake: Wake,
     qps: Numbers,
     registry: Registry,
-    pub(crate) keys: RwLock<KeyTable>,
+    pub(crate) keys: RankedRw<KeyTable, ranks::Keys>,
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
     timers: Timers,
     /// Looks at completion queues, for the background thread alone.
     watches: Timers,
-    rx: Mutex<Rx>,
+    rx: Ranked<Rx, ranks::Receiver>,
     /// Addresses opened so far, with the descriptors that epoll watches.
-    addresses: Mutex<Vec<(IpAddr, u32, AddrIndex)>>,
+    addresses: Ranked<Vec<(IpAddr, u32, AddrIndex)>, ranks::Addresses>,
     /// Who drives.
     policy: Policy,
     /// Queue pairs to be pumped at the next poll.
-    pending: Mutex<Vec<Arc<AnyQp>>>,
+    pending: Ranked<Vec<Arc<AnyQp>>, ranks::Pending>,
     any_pending: AtomicBool,
     /// Queue pairs with packets that wait for a receive.
-    stashed: Mutex<Vec<Arc<AnyQp>>>,
+    stashed: Ranked<Vec<Arc<AnyQp>>, ranks::Stashed>,
     any_stashed: AtomicBool,
     /// What queue pairs that have ended left for other processes.
-    leaving: Mutex<Vec<Backlog>>,
+    leaving: Ranked<Vec<Backlog>, ranks::Leaving>,
     any_leaving: AtomicBool,
     /// ACKs are held back for the program's next poll.
     any_delayed: AtomicBool,
@@ -118,7 +119,7 @@ pub struct Node {
     /// Processes of this host that need no network; `None`: everything goes over it.
     pub(crate) lanes: Option<Lanes>,
     /// What queue pairs counted that are gone.
-    gone: Mutex<Counters>,
+    gone: Ranked<Counters, ranks::Gone>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
@@ -134,12 +135,12 @@ pub struct Node {
     /// The program has closed the node's descriptors when nothing was open.
     lost: AtomicBool,
     /// Interfaces with raw packet queue pairs, by index.
-    pub(crate) frame_ports: Mutex<HashMap<u32, Weak<dyn FramePort>>>,
+    pub(crate) frame_ports: Ranked<HashMap<u32, Weak<dyn FramePort>>, ranks::FramePorts>,
 }
 
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
 /// held at the fork.
-static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
+static NODES: [Ranked<Option<Arc<Node>>, ranks::NodePlace>; 64] = [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
@@ -266,23 +267,23 @@ impl Node {
             wake,
             qps: Numbers::new(random_u64()),
             registry: Registry::default(),
-            keys: RwLock::new(KeyTable::new()),
+            keys: RankedRw::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),
             watches: Timers::new(),
-            rx: Mutex::new(Rx::new()),
-            addresses: Mutex::default(),
-            pending: Mutex::default(),
+            rx: Ranked::new(Rx::new()),
+            addresses: Ranked::default(),
+            pending: Ranked::default(),
             any_pending: AtomicBool::new(false),
-            stashed: Mutex::default(),
+            stashed: Ranked::default(),
             any_stashed: AtomicBool::new(false),
-            leaving: Mutex::default(),
+            leaving: Ranked::default(),
             any_leaving: AtomicBool::new(false),
             any_delayed: AtomicBool::new(false),
             policy: Policy::new(),
             counters: NodeCounters::default(),
             lanes,
-            gone: Mutex::default(),
+            gone: Ranked::default(),
             faults: Injector::new(faults),
             held_at: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
@@ -290,7 +291,7 @@ impl Node {
             ports: Ports::default(),
             open: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
-            frame_ports: Mutex::default(),
+            frame_ports: Ranked::default(),
             news: InterfaceNews::new()
                 .inspect_err(|e| {
                     log::info!("open devices do not follow their interfaces: no netlink socket: {e}")

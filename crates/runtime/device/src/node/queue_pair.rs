@@ -7,6 +7,7 @@ use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
 use crate::host::{Peer, Seen};
+use crate::ranks;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{
     AddressVector, Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous, Time,
@@ -14,7 +15,7 @@ use adverb_engine::{
 use adverb_link::shm::QpEntry;
 use adverb_link::{RawFrame, Route};
 use adverb_steering::Frame;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub struct QueuePair<O: ?Sized> {
     number: u32,
     qp_type: QpType,
-    pub(crate) inner: Mutex<QpInner>,
+    pub(crate) inner: Ranked<QpInner, ranks::QueuePair>,
     /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(super) timer_at: AtomicU64,
     /// Listed among those that wait for the next poll.
@@ -154,7 +155,7 @@ impl<O> QueuePair<O> {
         QueuePair {
             number,
             qp_type,
-            inner: Mutex::new(inner),
+            inner: Ranked::new(inner),
             timer_at: AtomicU64::new(u64::MAX),
             pending: AtomicBool::new(false),
             touched: AtomicBool::new(false),

@@ -13,6 +13,7 @@ use crate::mapping::dma_buf_was_registered;
 use crate::node::Node;
 use crate::node::placing::Near;
 use crate::node::progress::Batch;
+use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::wr::Remote;
@@ -20,7 +21,7 @@ use adverb_engine::{
     Access, AckOrder, Effects, Gid, KeyTable, Packet, QpState, Qpn, Range, SendFlags, Sge, Transmit,
 };
 use adverb_link::shm::{Broken, Consumer, Pushed};
-use adverb_sync::RwLockReadGuard;
+use adverb_sync::RankedReadGuard;
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -216,7 +217,7 @@ impl Node {
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Peer,
-    ) -> RwLockReadGuard<'_, KeyTable> {
+    ) -> RankedReadGuard<'_, KeyTable, ranks::Keys> {
         let mut keys = self.keys.read();
         let Some(lanes) = &self.lanes else { return keys };
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
@@ -230,7 +231,7 @@ impl Node {
             if len > u64::from(MTU) {
                 // Who wants to change a key, and all who wait behind that, do not wait for a queue
                 // full of these.
-                RwLockReadGuard::bump(&mut keys);
+                RankedReadGuard::bump(&mut keys);
             }
         }
         keys

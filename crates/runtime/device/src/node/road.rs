@@ -6,8 +6,9 @@
 use super::queue_pair::{AnyQp, QpInner};
 use super::{Node, Tx};
 use crate::node::clock::StepClock;
+use crate::ranks;
 use adverb_engine::{AckOrder, Effects, KeyTable, MemoryFault, Output, Transmit};
-use adverb_sync::RwLockReadGuard;
+use adverb_sync::RankedReadGuard;
 
 /// What carries packets of a queue pair.
 pub(super) trait Road {
@@ -73,7 +74,7 @@ impl Node {
         road: &mut R,
         clock: &StepClock<'_>,
         effects: &mut Effects,
-        mut keys: RwLockReadGuard<'a, KeyTable>,
+        mut keys: RankedReadGuard<'a, KeyTable, ranks::Keys>,
     ) -> Room {
         let mut end = Room::Yes;
         engine.set_ack_order(R::ACK);

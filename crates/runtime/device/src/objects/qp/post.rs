@@ -3,8 +3,9 @@ use super::Qp;
 use crate::error::Error;
 use crate::faults::Call;
 use crate::node::{Owner, PlainPost, QpInner};
+use crate::ranks;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
-use adverb_sync::MutexGuard;
+use adverb_sync::RankedGuard;
 use std::time::Duration;
 
 /// A chain is sent at once when so many requests or bytes wait.
@@ -189,7 +190,7 @@ impl Qp {
 /// what was staged is forgotten.
 pub struct SendChain<'a> {
     qp: &'a Qp,
-    inner: Option<MutexGuard<'a, QpInner>>,
+    inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
     /// Requests performed already.
     performed: u64,
 }
