@@ -33,8 +33,6 @@ adverb_sync::ranks! {
     /// Requests that came before anybody listened. One that finds no room is answered under it,
     /// which may open an address.
     MadEarly = "requests that came early";
-    /// The interfaces with raw packet queue pairs. Nothing more.
-    FramePorts = "the interfaces with raw packet queue pairs";
     /// The state of a work queue: held while its queue pair is modified.
     WorkQueue = "a work queue";
     /// The multicast groups of a queue pair: held while it joins or leaves, which opens addresses.
@@ -132,6 +130,8 @@ adverb_sync::ranks! {
     Stashed = "the queue pairs whose packets wait for a receive";
     /// The multicast groups of the process, with the queue pairs attached.
     Groups = "the multicast groups";
+    /// The interfaces with raw packet queue pairs: held while one is opened.
+    FramePorts = "the interfaces with raw packet queue pairs";
     /// The flows of an interface.
     Flows = "the flows of an interface";
     /// The key of a memory window.
