@@ -1,4 +1,5 @@
 //! Acknowledgement of events.
+use crate::ranks;
 use adverb_sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ pub struct Acks {
     read: AtomicU32,
     acked: AtomicU32,
     waiting: AtomicBool,
-    lock: adverb_sync::Mutex<()>,
+    lock: adverb_sync::Ranked<(), ranks::Acknowledgements>,
     changed: Condvar,
 }
 

@@ -1,5 +1,6 @@
 //! Events in order, with a token for each.
-use crate::sync::Mutex;
+use crate::ranks;
+use crate::sync::Ranked;
 use std::collections::VecDeque;
 
 /// What a thread that waits for events looks at: a count with one token for each event.
@@ -15,12 +16,12 @@ pub trait Tokens {
 #[derive(Debug)]
 pub struct EventList<T, K> {
     pub tokens: K,
-    queue: Mutex<VecDeque<T>>,
+    queue: Ranked<VecDeque<T>, ranks::Events>,
 }
 
 impl<T, K: Tokens> EventList<T, K> {
     pub fn new(tokens: K) -> Self {
-        EventList { tokens, queue: Mutex::new(VecDeque::new()) }
+        EventList { tokens, queue: Ranked::new(VecDeque::new()) }
     }
     /// Adds an event.
     pub fn push(&self, event: T) {

@@ -24,6 +24,7 @@ mod memory;
 pub mod nic;
 pub mod node;
 mod objects;
+pub mod ranks;
 pub use adverb_printable as printable;
 mod started;
 mod sync;

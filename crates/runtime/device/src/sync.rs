@@ -1,26 +1,27 @@
 //! The lock and the atomics of the code that a model checker explores: those of adverb-sync and the
 //! standard library, but loom's in the tests of `make loom`.
 #[cfg(not(all(test, loom)))]
-pub use adverb_sync::Mutex;
+pub use adverb_sync::Ranked;
 #[cfg(not(all(test, loom)))]
 pub use std::sync::atomic::AtomicUsize;
 
 #[cfg(all(test, loom))]
 pub use loom::sync::atomic::AtomicUsize;
 #[cfg(all(test, loom))]
-pub use model::Mutex;
+pub use model::Ranked;
 
 #[cfg(all(test, loom))]
 mod model {
-    use loom::sync::MutexGuard;
+    use loom::sync::{Mutex, MutexGuard};
+    use std::marker::PhantomData;
 
-    /// Loom's mutex with the interface of adverb-sync.
+    /// Loom's mutex with the interface of adverb-sync. Ranks are not checked here.
     #[derive(Debug)]
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
+    pub struct Ranked<T, R>(Mutex<T>, PhantomData<fn() -> R>);
 
-    impl<T> Mutex<T> {
+    impl<T, R> Ranked<T, R> {
         pub fn new(value: T) -> Self {
-            Mutex(loom::sync::Mutex::new(value))
+            Ranked(Mutex::new(value), PhantomData)
         }
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("a model that panics ends at once")

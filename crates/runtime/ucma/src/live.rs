@@ -3,11 +3,12 @@ use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
 use crate::world::{FileId, World};
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
+use adverb_device::ranks;
 use adverb_device::{Context, Descriptor, Error};
 use adverb_device::{mad, multicast};
 use adverb_memory::Life;
 use adverb_survivor::{Record, Survivor};
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use std::collections::BTreeMap;
@@ -36,15 +37,15 @@ pub struct Opened {
 
 /// The rdma_cm of a process.
 pub struct Live {
-    pub world: Mutex<World<LiveDoor, Signal>>,
+    pub world: Ranked<World<LiveDoor, Signal>, ranks::UcmaWorld>,
     pub door: Arc<MadDoor>,
     /// Open files by the program's descriptor.
-    pub files: RwLock<BTreeMap<i32, Arc<Opened>>>,
+    pub files: RankedRw<BTreeMap<i32, Arc<Opened>>, ranks::UcmaFiles>,
 }
 
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
 /// held at the fork.
-static LIVES: [Mutex<Option<Arc<Live>>>; 64] = [const { Mutex::new(None) }; 64];
+static LIVES: [Ranked<Option<Arc<Live>>, ranks::UcmaPlace>; 64] = [const { Ranked::new(None) }; 64];
 
 impl Live {
     /// That of this process, if it has been made.
@@ -63,7 +64,7 @@ impl Live {
         let handler = Arc::new(Handler(OnceLock::new()));
         let door = Arc::new(MadDoor::open(handler.clone())?);
         let world = World::new(LiveDoor(door.clone(), Survivor::of_this_run()), door.config());
-        let live = Arc::new(Live { world: Mutex::new(world), door, files: RwLock::new(BTreeMap::new()) });
+        let live = Arc::new(Live { world: Ranked::new(world), door, files: RankedRw::default() });
         let _ = handler.0.set(Arc::downgrade(&live));
         // Registered after the node's own, and thus called before: what is said last still leaves.
         static AT_EXIT: OnceLock<()> = OnceLock::new();

@@ -1,9 +1,12 @@
 use crate::futex::Word;
+#[cfg(not(all(test, loom)))]
+use lock_api::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 #[cfg(not(all(test, loom)))]
 use std::time::{Duration, Instant};
 
-/// Waiting for what another thread changes under a [`crate::Mutex`]. It may also wake for no
+/// Waiting for what another thread changes under a [`crate::Mutex`] or a
+/// [`crate::Ranked`]. It may also wake for no
 /// reason.
 #[derive(Debug)]
 pub struct Condvar {
@@ -37,18 +40,22 @@ impl Condvar {
 
     /// Lets go of the lock, waits, and takes it again.
     #[cfg(not(all(test, loom)))]
-    pub fn wait<T: ?Sized>(&self, guard: &mut crate::MutexGuard<'_, T>) {
+    pub fn wait<L: lock_api::RawMutex, T: ?Sized>(&self, guard: &mut MutexGuard<'_, L, T>) {
         let seen = self.word.load(Relaxed);
-        crate::MutexGuard::unlocked(guard, || self.word.wait(seen, None));
+        MutexGuard::unlocked(guard, || self.word.wait(seen, None));
     }
 
     /// As [`Condvar::wait`], at most for `timeout`. True if that has passed, whatever else
     /// happened.
     #[cfg(not(all(test, loom)))]
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut crate::MutexGuard<'_, T>, timeout: Duration) -> bool {
+    pub fn wait_for<L: lock_api::RawMutex, T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, L, T>,
+        timeout: Duration,
+    ) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let seen = self.word.load(Relaxed);
-        crate::MutexGuard::unlocked(guard, || self.word.wait(seen, deadline));
+        MutexGuard::unlocked(guard, || self.word.wait(seen, deadline));
         deadline.is_some_and(|at| Instant::now() >= at)
     }
 

@@ -1,5 +1,5 @@
 //! Mutex, reader-writer lock and condition variable over futex(2), with the interface of
-//! `lock_api`.
+//! `lock_api`, and the same locks with a checked order ([`ranks!`]).
 //!
 //! Why not `parking_lot`: it keeps the threads that wait in one table for the whole process. A
 //! child of `fork` inherits the table with its parent's threads in it, which do not exist there and
@@ -28,11 +28,15 @@
 mod condvar;
 mod futex;
 mod mutex;
+#[cfg(not(all(test, loom)))]
+mod ranked;
 mod rwlock;
 
 pub use condvar::Condvar;
 pub use lock_api;
 pub use mutex::RawMutex;
+#[cfg(not(all(test, loom)))]
+pub use ranked::{MOST_RANKS, Rank, RankedRaw};
 pub use rwlock::RawRwLock;
 
 /// Mutual exclusion over a `T`, without poisoning; a word in size.
@@ -47,8 +51,26 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 /// What a [`RwLock`] is written through.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
+/// A [`Mutex`] with a place in the order of locks: debug builds panic where a thread takes a lock
+/// whose rank does not come after the ranks of all locks that the thread has. A release build checks
+/// nothing, and the lock costs what a [`Mutex`] costs. Trying never panics.
+#[cfg(not(all(test, loom)))]
+pub type Ranked<T, R> = lock_api::Mutex<RankedRaw<RawMutex, R>, T>;
+/// What a locked [`Ranked`] is used through.
+#[cfg(not(all(test, loom)))]
+pub type RankedGuard<'a, T, R> = lock_api::MutexGuard<'a, RankedRaw<RawMutex, R>, T>;
+/// A [`RwLock`] with a place in the order of locks, as [`Ranked`].
+#[cfg(not(all(test, loom)))]
+pub type RankedRw<T, R> = lock_api::RwLock<RankedRaw<RawRwLock, R>, T>;
+/// What a [`RankedRw`] is read through.
+#[cfg(not(all(test, loom)))]
+pub type RankedReadGuard<'a, T, R> = lock_api::RwLockReadGuard<'a, RankedRaw<RawRwLock, R>, T>;
+
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(all(test, not(loom)))]
+mod ranked_tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

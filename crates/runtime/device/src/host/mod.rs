@@ -7,10 +7,11 @@
 //! ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in
 //! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
 //! network as any other host.
+use crate::ranks;
 use adverb_link::shm::{Consumer, Published};
 use adverb_link::{Bells, PeerFd, Slot};
 use adverb_memory::SharedFile;
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -86,24 +87,24 @@ pub(crate) struct Lanes {
     pub(crate) bells: Bells,
     pub(crate) file: &'static SharedFile,
     pub(crate) reached: Reached,
-    by_slot: RwLock<HashMap<Slot, Arc<Peer>>>,
+    by_slot: RankedRw<HashMap<Slot, Arc<Peer>>, ranks::PeersBySlot>,
     /// Every peer once, and a number that changes with the list.
-    pub(crate) all: RwLock<Vec<Arc<Peer>>>,
+    pub(crate) all: RankedRw<Vec<Arc<Peer>>, ranks::Peers>,
     /// Peers that were left and whose processes live on. A thread of theirs may be in the middle of
     /// a copy, so [`Lanes::settle`] looks at their marks as well.
-    departed: Mutex<Vec<Arc<Peer>>>,
+    departed: Ranked<Vec<Arc<Peer>>, ranks::Departed>,
     version: AtomicU32,
     any: AtomicBool,
     /// What processes were given that were greeted and have not answered.
-    pub(crate) greeted: Mutex<HashMap<Slot, Given>>,
+    pub(crate) greeted: Ranked<HashMap<Slot, Given>, ranks::Greeted>,
     /// One thread greets at a time.
-    pub(crate) greeting: Mutex<()>,
-    refused: Mutex<HashMap<Slot, Instant>>,
+    pub(crate) greeting: Ranked<(), ranks::Greeting>,
+    refused: Ranked<HashMap<Slot, Instant>, ranks::Refused>,
     /// Threads that sleep until a bell rings; locked while the announcement changes, so that none
     /// takes back another's.
-    sleepers: Mutex<usize>,
+    sleepers: Ranked<usize, ranks::Sleepers>,
     /// Whoever publishes something or takes it back has the turn.
-    pub(crate) publishing: Mutex<()>,
+    pub(crate) publishing: Ranked<(), ranks::Publishing>,
 }
 
 impl Lanes {
@@ -123,16 +124,16 @@ impl Lanes {
             bells,
             file,
             reached: Reached::default(),
-            by_slot: RwLock::default(),
-            all: RwLock::default(),
-            departed: Mutex::default(),
+            by_slot: RankedRw::default(),
+            all: RankedRw::default(),
+            departed: Ranked::default(),
             version: AtomicU32::new(0),
             any: AtomicBool::new(false),
-            greeted: Mutex::default(),
-            greeting: Mutex::default(),
-            refused: Mutex::default(),
-            sleepers: Mutex::default(),
-            publishing: Mutex::default(),
+            greeted: Ranked::default(),
+            greeting: Ranked::default(),
+            refused: Ranked::default(),
+            sleepers: Ranked::default(),
+            publishing: Ranked::default(),
         })
     }
 

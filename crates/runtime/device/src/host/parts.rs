@@ -1,10 +1,11 @@
 //! What a process keeps of a peer, each thing apart from the [`Peer`](super::Peer), so that it can
 //! end before the peer's value does.
+use crate::ranks;
 use adverb_engine::{Qpn, Range};
 use adverb_link::shm::Producer;
 use adverb_link::{Bell, PeerFd, Rope};
 use adverb_memory::{KeepsFd, PeerMemory, Window};
-use adverb_sync::MutexGuard;
+use adverb_sync::RankedGuard;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
@@ -45,11 +46,11 @@ impl KeepsFd for File {
 }
 
 /// The ring to a peer, locked.
-pub(crate) struct Lane<'a>(MutexGuard<'a, Option<Producer>>);
+pub(crate) struct Lane<'a>(RankedGuard<'a, Option<Producer>, ranks::Lane>);
 
 impl<'a> Lane<'a> {
     /// `None`: the peer was left.
-    pub(super) fn new(tx: MutexGuard<'a, Option<Producer>>) -> Option<Self> {
+    pub(super) fn new(tx: RankedGuard<'a, Option<Producer>, ranks::Lane>) -> Option<Self> {
         tx.is_some().then(|| Lane(tx))
     }
 }

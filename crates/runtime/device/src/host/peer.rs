@@ -3,12 +3,13 @@ use super::filled::Filled;
 use super::handshake::{Given, HandshakeFds};
 use super::parts::{File, Lane, Links, Memory, Referred};
 use super::{Lanes, MTU, PRIVATE};
+use crate::ranks;
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
 use adverb_link::shm::{Consumer, PeerTables, Producer};
 use adverb_link::{Bells, Hello, PeerFd, Rung};
 use adverb_memory::{Cma, CmaError, Guard, PeerMemory, Window};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -49,16 +50,16 @@ pub(crate) struct Peer {
     mtu: u32,
     own: bool,
     /// What is sent to it.
-    tx: Mutex<Option<Producer>>,
+    tx: Ranked<Option<Producer>, ranks::Lane>,
     /// Payloads elsewhere that records in its ring point at, oldest first. Locked behind the lane.
-    referred: Mutex<VecDeque<Referred>>,
+    referred: Ranked<VecDeque<Referred>, ranks::Referred>,
     /// What it sends, until the node's receiver has taken the rings over.
-    rx: Mutex<Vec<Consumer>>,
+    rx: Ranked<Vec<Consumer>, ranks::PeerRings>,
     pub(crate) tables: PeerTables,
-    links: Mutex<Option<Arc<Links>>>,
+    links: Ranked<Option<Arc<Links>>, ranks::PeerLinks>,
     /// The announcement of its sleep that it was last rung for.
     rung: AtomicU32,
-    memory: Mutex<Memory>,
+    memory: Ranked<Memory, ranks::PeerMemory>,
     /// Where that was seen to be without holes.
     filled: Filled,
     /// System calls that reach memory which is not shared; or why they may not. `None` of this
@@ -68,13 +69,13 @@ pub(crate) struct Peer {
     broken: AtomicBool,
     gone: AtomicBool,
     /// Readable when the process of a peer that was let go has ended.
-    end: Mutex<Option<Arc<PeerFd>>>,
+    end: Ranked<Option<Arc<PeerFd>>, ranks::PeerEnd>,
     lied: AtomicBool,
     /// It cannot read memory of this process: by system calls; or at all.
     pub(crate) no_calls: AtomicBool,
     pub(crate) no_windows: AtomicBool,
     /// Numbers of queue pairs of ours that are, or were, connected to it.
-    qps: Mutex<Vec<u32>>,
+    qps: Ranked<Vec<u32>, ranks::PeerQueuePairs>,
 }
 
 impl Peer {
@@ -111,22 +112,22 @@ impl Peer {
             pid,
             mtu: MTU.min(hello.mtu).max(256),
             own: false,
-            tx: Mutex::new(Some(tx)),
-            referred: Mutex::default(),
-            rx: Mutex::new(vec![ring]),
+            tx: Ranked::new(Some(tx)),
+            referred: Ranked::default(),
+            rx: Ranked::new(vec![ring]),
             tables,
-            links: Mutex::new(Some(Arc::new(Links { bell, rope, end }))),
+            links: Ranked::new(Some(Arc::new(Links { bell, rope, end }))),
             rung: AtomicU32::new(0),
-            memory: Mutex::new(Memory { file: Some(file), chunks: HashMap::new() }),
+            memory: Ranked::new(Memory { file: Some(file), chunks: HashMap::new() }),
             filled: Filled::default(),
             cma: Some(cma),
             broken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
-            end: Mutex::default(),
+            end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            qps: Mutex::default(),
+            qps: Ranked::default(),
         })
     }
 
@@ -143,22 +144,22 @@ impl Peer {
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             mtu: MTU,
             own: true,
-            tx: Mutex::new(Some(Producer::open(fd).map_err(io::Error::other)?)),
-            referred: Mutex::default(),
-            rx: Mutex::new(vec![rx]),
+            tx: Ranked::new(Some(Producer::open(fd).map_err(io::Error::other)?)),
+            referred: Ranked::default(),
+            rx: Ranked::new(vec![rx]),
             tables: PeerTables::open(tables).map_err(io::Error::other)?,
-            links: Mutex::new(Some(Arc::new(links))),
+            links: Ranked::new(Some(Arc::new(links))),
             rung: AtomicU32::new(0),
-            memory: Mutex::default(),
+            memory: Ranked::default(),
             filled: Filled::default(),
             cma: None,
             broken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
-            end: Mutex::default(),
+            end: Ranked::default(),
             lied: AtomicBool::new(false),
             no_calls: AtomicBool::new(false),
             no_windows: AtomicBool::new(false),
-            qps: Mutex::default(),
+            qps: Ranked::default(),
         })
     }
 
@@ -205,7 +206,10 @@ impl Peer {
             bells.forget(&links.bell, &links.rope, end);
             *self.end.lock() = links.end.clone().filter(|_| lives);
         }
-        let (memory, tx) = (std::mem::take(&mut *self.memory.lock()), self.tx.lock().take());
+        // One lock after the other: a thread with the ring may wait for the keys, and a thread with the
+        // keys for the memory.
+        let memory = std::mem::take(&mut *self.memory.lock());
+        let tx = self.tx.lock().take();
         let rx = std::mem::take(&mut *self.rx.lock());
         // Outside of the locks: it takes time to unmap much.
         drop((links, memory, tx, rx));

@@ -1,9 +1,10 @@
 //! Which registered memory peers reach by themselves, and how.
 use super::{Lanes, PRIVATE, SHARED};
+use crate::ranks;
 use adverb_engine::keys::Region;
 use adverb_engine::{Access, Key};
 use adverb_link::shm::KeyEntry;
-use adverb_sync::RwLock;
+use adverb_sync::RankedRw;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(crate) enum Place {
 /// may fetch itself. By first and last address in the device's own mappings, with the offset of the
 /// first byte and the number of registrations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reached(Arc<RwLock<Regions>>);
+pub(crate) struct Reached(Arc<RankedRw<Regions, ranks::Reached>>);
 
 /// First and last address; offset of the first byte, number of registrations.
 type Regions = BTreeMap<(u64, u64), (u64, usize)>;

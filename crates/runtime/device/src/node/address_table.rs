@@ -1,11 +1,12 @@
 //! Local addresses at which the UDP port is open.
+use crate::ranks;
 use adverb_link::AddrIndex;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::net::IpAddr;
 
 /// Addresses opened so far, each with its interface if it is a link-local one.
 #[derive(Default)]
-pub(crate) struct Addresses(pub(super) Mutex<Vec<(IpAddr, u32, AddrIndex)>>);
+pub(crate) struct Addresses(pub(super) Ranked<Vec<(IpAddr, u32, AddrIndex)>, ranks::Addresses>);
 
 impl Addresses {
     /// The interface of an address that is open.

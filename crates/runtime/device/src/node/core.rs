@@ -16,11 +16,12 @@ use super::wake::Wake;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::host::Lanes;
+use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{KeyTable, Time};
 use adverb_link::{InterfaceNews, UdpLink};
 use adverb_memory::Life;
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::sys::epoll::Epoll;
 use std::collections::HashMap;
@@ -43,18 +44,18 @@ pub struct Node {
     /// Wakes the background thread.
     pub(super) wake: Wake,
     pub(crate) registry: Registry,
-    pub(crate) keys: RwLock<KeyTable>,
+    pub(crate) keys: RankedRw<KeyTable, ranks::Keys>,
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
     pub(super) timers: Timers,
     /// Looks at completion queues, for the background thread alone.
     pub(super) watches: Timers,
-    pub(super) receiver: Mutex<Receiver>,
+    pub(super) receiver: Ranked<Receiver, ranks::Receiver>,
     pub(crate) addresses: Addresses,
     /// Who drives.
     pub(crate) policy: Policy,
     /// Queue pairs to be pumped at the next poll.
-    pub(super) pending: Mutex<Vec<Arc<AnyQp>>>,
+    pub(super) pending: Ranked<Vec<Arc<AnyQp>>, ranks::Pending>,
     pub(super) any_pending: AtomicBool,
     pub(super) relay: Kept,
     /// ACKs are held back for the program's next poll.
@@ -77,7 +78,7 @@ pub struct Node {
     /// The program has closed the node's descriptors when nothing was open.
     pub(super) lost: AtomicBool,
     /// Interfaces with raw packet queue pairs, by index.
-    pub(crate) frame_ports: Mutex<HashMap<u32, Weak<dyn FramePort>>>,
+    pub(crate) frame_ports: Ranked<HashMap<u32, Weak<dyn FramePort>>, ranks::FramePorts>,
 }
 
 impl Node {

@@ -1,8 +1,9 @@
 //! What a process counts: the link's packets, the node's, those of all queue pairs.
 use super::queue_pair::QpInner;
+use crate::ranks;
 use adverb_engine::qp::Counters;
 use adverb_memory::Private;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,9 +32,9 @@ pub struct Counted {
     /// Packets taken from their rings.
     pub lane_received: AtomicU64,
     /// Registrations that peers reach by system calls, by the reason.
-    pub(crate) private: Mutex<BTreeMap<&'static str, u64>>,
+    pub(crate) private: Ranked<BTreeMap<&'static str, u64>, ranks::Private>,
     /// What queue pairs counted that are gone.
-    pub(super) gone: Mutex<Counters>,
+    pub(super) gone: Ranked<Counters, ranks::Gone>,
 }
 
 impl Counted {

@@ -2,7 +2,8 @@
 use super::batch::Receiver;
 use super::carriers::Relay;
 use super::core::Node;
-use adverb_sync::MutexGuard;
+use crate::ranks;
+use adverb_sync::RankedGuard;
 use std::time::{Duration, Instant};
 
 /// How long a process that ends waits for a thread that receives.
@@ -39,7 +40,7 @@ pub(super) fn send_at_last(node: &Node) {
     answer_all(node, &mut rx);
 }
 
-fn answer_all(node: &Node, rx: &mut MutexGuard<'_, Receiver>) {
+fn answer_all(node: &Node, rx: &mut RankedGuard<'_, Receiver, ranks::Receiver>) {
     let batch = &mut rx.batch;
     for qp in batch.take_owing() {
         if let Some(mut inner) = qp.inner.try_lock_for(PATIENCE) {

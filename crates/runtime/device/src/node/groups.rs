@@ -1,8 +1,9 @@
 //! Multicast groups that queue pairs of this process are attached to.
 use super::queue_pair::AnyQp;
 use crate::error::Error;
+use crate::ranks;
 use adverb_link::AddrIndex;
-use adverb_sync::RwLock;
+use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ pub(crate) const MOST_ATTACHED: usize = 256;
 
 /// The groups, by the link's index of their sockets.
 #[derive(Default)]
-pub(crate) struct Groups(pub(super) RwLock<HashMap<AddrIndex, Group>>);
+pub(crate) struct Groups(pub(super) RankedRw<HashMap<AddrIndex, Group>, ranks::Groups>);
 
 pub(super) struct Group {
     pub(super) address: IpAddr,

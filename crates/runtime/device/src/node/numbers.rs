@@ -2,9 +2,10 @@
 //! name.
 use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
+use crate::ranks;
 use adverb_engine::OutOfMemory;
 use adverb_link::{SLOT_SHIFT, Slot, UdpLink};
-use adverb_sync::RwLock;
+use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ const PER_SLOT: usize = 1 << SLOT_SHIFT;
 
 /// The table of a process's queue pairs.
 pub(super) struct Numbers {
-    inner: RwLock<Inner>,
+    inner: RankedRw<Inner, ranks::Numbers>,
 }
 
 struct Inner {
@@ -47,7 +48,7 @@ impl Inner {
 
 impl Numbers {
     pub(super) fn new(seed: u64) -> Self {
-        Numbers { inner: RwLock::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
+        Numbers { inner: RankedRw::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
     }
 
     /// Calls `then` if no number was given yet, and gives none meanwhile.

@@ -6,8 +6,9 @@
 //! next address that comes.
 use crate::async_event::AsyncEvent;
 use crate::interfaces::{self, Interface, gid_of};
+use crate::ranks;
 use adverb_engine::{Gid, PathMtu};
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +59,7 @@ impl PortState {
 
 /// The port of an interface, shared by the contexts that are open on it.
 #[derive(Debug)]
-pub(crate) struct Port(RwLock<PortState>);
+pub(crate) struct Port(RankedRw<PortState, ranks::Port>);
 
 impl Port {
     pub(crate) fn state(&self) -> PortState {
@@ -132,8 +133,8 @@ fn say_who_is_in_the_way(interface: &Interface) {
 /// The ports of a process.
 #[derive(Default)]
 pub(crate) struct Ports {
-    known: Mutex<Known>,
-    followers: Mutex<Vec<Weak<dyn Follower>>>,
+    known: Ranked<Known, ranks::KnownPorts>,
+    followers: Ranked<Vec<Weak<dyn Follower>>, ranks::Followers>,
     /// There are events that the background thread has not told of yet.
     pub(crate) any: AtomicBool,
 }
@@ -175,7 +176,7 @@ impl Ports {
         let mut known = self.known.lock();
         let new = || {
             say_who_is_in_the_way(interface);
-            Arc::new(Port(RwLock::new(PortState::of(interface, table))))
+            Arc::new(Port(RankedRw::new(PortState::of(interface, table))))
         };
         known.ports.entry(interface.index).or_insert_with(new).clone()
     }

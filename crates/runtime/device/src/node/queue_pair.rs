@@ -4,11 +4,12 @@ use super::carriers::Carried;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
+use crate::ranks;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous};
 use adverb_link::{RawFrame, UdpLink};
 use adverb_steering::Frame;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub struct QueuePair<O: ?Sized> {
     number: u32,
     qp_type: QpType,
-    pub(crate) inner: Mutex<QpInner>,
+    pub(crate) inner: Ranked<QpInner, ranks::QueuePair>,
     /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(super) timer_at: AtomicU64,
     /// Listed among those that wait for the next poll.
@@ -108,7 +109,7 @@ impl<O> QueuePair<O> {
         QueuePair {
             number,
             qp_type,
-            inner: Mutex::new(inner),
+            inner: Ranked::new(inner),
             timer_at: AtomicU64::new(u64::MAX),
             pending: AtomicBool::new(false),
             touched: AtomicBool::new(false),

@@ -2,8 +2,9 @@
 use super::numbers::Numbers;
 use super::timers::TimedQueue;
 use crate::error::Error;
+use crate::ranks;
 use adverb_engine::PdId;
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,9 +17,9 @@ pub(crate) struct Registry {
     next_cq: AtomicU32,
     next_srq: AtomicU32,
     /// Shared receive queues, of which the node knows no more than the number.
-    srqs: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
+    srqs: RankedRw<HashMap<u32, Arc<dyn Any + Send + Sync>>, ranks::SharedQueues>,
     /// Completion queues that the timer queue may name: moderated or watched ones.
-    timed_cqs: Mutex<HashMap<u32, Weak<dyn TimedQueue>>>,
+    timed_cqs: Ranked<HashMap<u32, Weak<dyn TimedQueue>>, ranks::TimedQueues>,
 }
 
 impl Registry {
@@ -29,8 +30,8 @@ impl Registry {
             next_pd: AtomicU32::new(1),
             next_cq: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),
-            srqs: RwLock::default(),
-            timed_cqs: Mutex::default(),
+            srqs: RankedRw::default(),
+            timed_cqs: Ranked::default(),
         }
     }
 }

@@ -20,11 +20,12 @@ use crate::error::Error;
 use crate::faults::Injector;
 use crate::host::{Lanes, PathChoice};
 use crate::interfaces::Interface;
+use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable};
 use adverb_link::{Config, InterfaceNews, Transit, UdpLink};
 use adverb_memory::Life;
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 
 /// One place per process of a line, so that a child never meets a lock that a thread of its parent
 /// held at the fork.
-static NODES: [Mutex<Option<Arc<Node>>>; 64] = [const { Mutex::new(None) }; 64];
+static NODES: [Ranked<Option<Arc<Node>>, ranks::NodePlace>; 64] = [const { Ranked::new(None) }; 64];
 
 /// How often a process may close the descriptors of its node while nothing is open.
 const MOST_LOST: usize = 16;
@@ -159,13 +160,13 @@ impl Node {
             epoll,
             wake,
             registry: Registry::new(random_u64()),
-            keys: RwLock::new(KeyTable::new()),
+            keys: RankedRw::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),
             watches: Timers::new(),
-            receiver: Mutex::new(Receiver::new()),
+            receiver: Ranked::new(Receiver::new()),
             addresses: Addresses::default(),
-            pending: Mutex::default(),
+            pending: Ranked::default(),
             any_pending: AtomicBool::new(false),
             relay: relay::Kept::default(),
             any_delayed: AtomicBool::new(false),
@@ -179,7 +180,7 @@ impl Node {
             ports: Ports::default(),
             open: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
-            frame_ports: Mutex::default(),
+            frame_ports: Ranked::default(),
             news: InterfaceNews::new()
                 .inspect_err(|e| {
                     log::info!("open devices do not follow their interfaces: no netlink socket: {e}")

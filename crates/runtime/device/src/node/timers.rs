@@ -4,8 +4,9 @@
 //! moved its deadline on is put back. So a data path that restarts its timer with every
 //! acknowledgement costs one atomic load. Whose entry it is remembers its time; an entry taken with
 //! another time was superseded while it was being taken, and does not count.
+use crate::ranks;
 use adverb_engine::Time;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ pub(crate) trait TimedQueue: Send + Sync {
 pub(crate) const NEVER: u64 = u64::MAX;
 
 pub(super) struct Timers {
-    entries: Mutex<BTreeSet<(u64, Timed)>>,
+    entries: Ranked<BTreeSet<(u64, Timed)>, ranks::Timers>,
     /// Earliest entry, [`NEVER`] without one. SeqCst: the adder stores here and then reads how long
     /// the thread sleeps, the thread does the reverse, and neither may miss the other.
     next: AtomicU64,
@@ -46,7 +47,7 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) fn new() -> Self {
-        Timers { entries: Mutex::default(), next: AtomicU64::new(NEVER) }
+        Timers { entries: Ranked::default(), next: AtomicU64::new(NEVER) }
     }
 
     /// Earliest deadline.

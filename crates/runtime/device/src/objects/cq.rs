@@ -237,6 +237,7 @@ impl Cq {
     }
 
     /// Takes up to `max` completions, oldest first. An empty queue makes the device progress first.
+    /// `take` is called under the queue's lock, so it must not call the device.
     ///
     /// # Errors
     /// The cause, if the queue overflowed and nothing is left in it.

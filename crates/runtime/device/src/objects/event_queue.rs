@@ -6,6 +6,7 @@
 use crate::descriptor::Descriptor;
 use crate::event_list::{EventList, Tokens};
 use crate::node::{Asleep, Node};
+use crate::ranks;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -27,7 +28,7 @@ struct Wakers {
 pub struct EventQueue<T> {
     list: EventList<T, Descriptor>,
     /// Tasks that wait for an event, and whether there are any.
-    wakers: adverb_sync::Mutex<Wakers>,
+    wakers: adverb_sync::Ranked<Wakers, ranks::Wakers>,
     has_wakers: AtomicBool,
     /// The next wait is to return.
     interrupted: AtomicBool,
@@ -71,7 +72,7 @@ impl<T> EventQueue<T> {
     pub fn new() -> nix::Result<Self> {
         Ok(EventQueue {
             list: EventList::new(Descriptor::new()?),
-            wakers: adverb_sync::Mutex::default(),
+            wakers: adverb_sync::Ranked::default(),
             has_wakers: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             spin: Spin::new(),

@@ -3,9 +3,10 @@ use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::node::random_u32;
 use crate::objects::pd::Pd;
+use crate::ranks;
 use adverb_engine::keys::{PAGE, PageListId};
 use adverb_engine::{Access, FastReg, Key};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::sync::Arc;
 
 /// Pages that a fast-registered region holds at most.
@@ -27,7 +28,7 @@ pub struct Page {
 #[derive(Debug)]
 pub struct FastMr {
     pd: Arc<Pd>,
-    inner: Mutex<Inner>,
+    inner: Ranked<Inner, ranks::FastRegion>,
 }
 
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Pd {
         let key = node.keys.write().alloc_fast(self.id(), max_pages, random_u32())?;
         self.uses.add();
         let inner = Inner { key, kept: Vec::new(), ended: false };
-        Ok(Arc::new(FastMr { pd: self.clone(), inner: Mutex::new(inner) }))
+        Ok(Arc::new(FastMr { pd: self.clone(), inner: Ranked::new(inner) }))
     }
 }
 

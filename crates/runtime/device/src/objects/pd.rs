@@ -7,12 +7,13 @@ use crate::nic::{Has, Locked};
 use crate::node::carriers::ring;
 use crate::node::{Node, random_u32};
 use crate::objects::context::Context;
+use crate::ranks;
 use crate::uses::Uses;
 use adverb_engine::keys::{MwType, Region, RegionKind};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{Access, Cause, Key, KeyTable, PdId, Sge};
 use adverb_memory::{Hold, MemoryCheckError, SharedFile, check_memory};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::sync::Arc;
 
@@ -211,7 +212,7 @@ impl Pd {
             dm.uses.add();
         }
         let inner = MrInner { pd: self.clone(), region, placement, locked, ended: false };
-        Ok(Arc::new(Mr { key, inner: Mutex::new(inner), backing }))
+        Ok(Arc::new(Mr { key, inner: Ranked::new(inner), backing }))
     }
 
     /// Brings the pages of on-demand regions in (`ibv_advise_mr`), for writing if `write`; without
@@ -267,7 +268,7 @@ impl Pd {
         self.context.node().fault_call(Call::AllocMw)?;
         let key = self.context.node().keys.write().alloc_mw(self.id, ty, random_u32())?;
         self.uses.add();
-        Ok(Arc::new(Mw { pd: self.clone(), ty, key: Mutex::new(key) }))
+        Ok(Arc::new(Mw { pd: self.clone(), ty, key: Ranked::new(key) }))
     }
 }
 
@@ -280,7 +281,7 @@ fn keeps_domain(region: &Region) -> bool {
 #[derive(Debug)]
 pub struct Mr {
     key: Key,
-    inner: Mutex<MrInner>,
+    inner: Ranked<MrInner, ranks::MemoryRegion>,
     backing: Backing,
 }
 

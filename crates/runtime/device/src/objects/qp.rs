@@ -11,8 +11,9 @@ use crate::objects::multicast::Attachment;
 use crate::objects::pd::{Pd, Xrcd};
 use crate::objects::raw::{Port, Role};
 use crate::objects::srq::Srq;
+use crate::ranks;
 use adverb_engine::{QpAttr, QpConfig, QpState, QpType};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -47,7 +48,7 @@ pub struct QpObject {
     /// Handles: one, and one more for each `ibv_open_qp` of an XRC target.
     handles: AtomicUsize,
     /// Multicast groups it is attached to.
-    pub(crate) attachments: Mutex<Vec<Attachment>>,
+    pub(crate) attachments: Ranked<Vec<Attachment>, ranks::Attachments>,
     /// What it sends to a group that it is attached to is not given to it.
     blocks_own: AtomicBool,
     /// What it is, of raw packet queue pairs.
@@ -112,7 +113,7 @@ impl Qp {
                 async_acks: Acks::default(),
                 cookie: AtomicUsize::new(0),
                 handles: AtomicUsize::new(1),
-                attachments: Mutex::default(),
+                attachments: Ranked::default(),
                 blocks_own: AtomicBool::new(false),
                 role,
                 flows: AtomicUsize::new(0),

@@ -7,11 +7,12 @@ use crate::nic::Has;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::{Pd, Xrcd};
+use crate::ranks;
 use crate::uses::Uses;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::tags::{ListDone, ListOp};
 use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -24,7 +25,7 @@ pub struct Srq {
     context: Arc<Context>,
     pd: Arc<Pd>,
     number: u32,
-    inner: Mutex<adverb_engine::Srq>,
+    inner: Ranked<adverb_engine::Srq, ranks::SharedReceives>,
     xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
     /// Where a tag matching SRQ completes.
     tag_cq: Option<Arc<Cq>>,
@@ -103,7 +104,7 @@ impl Srq {
                 context: context.clone(),
                 pd: pd.clone(),
                 number,
-                inner: Mutex::new(inner),
+                inner: Ranked::new(inner),
                 xrc: xrc.map(|(x, c)| (x.clone(), c.clone())),
                 tag_cq: tags.map(|(cq, _)| cq.clone()),
                 async_acks: Acks::default(),

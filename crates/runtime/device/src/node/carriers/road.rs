@@ -1,11 +1,12 @@
 //! The way of packets out of a queue pair: one loop, whatever carries them.
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
+use crate::ranks;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::{AckOrder, Effects, KeyTable, Memory, MemoryFault, Output, Transmit};
 use adverb_memory::HostMemory;
-use adverb_sync::RwLockReadGuard;
+use adverb_sync::RankedReadGuard;
 
 /// The sender of a carrier: it takes the packets of one queue pair.
 pub(in crate::node) trait Road {
@@ -46,7 +47,7 @@ pub(in crate::node) fn drain<'a, R: Road>(
     road: &mut R,
     clock: &StepClock<'_>,
     effects: &mut Effects,
-    mut keys: RwLockReadGuard<'a, KeyTable>,
+    mut keys: RankedReadGuard<'a, KeyTable, ranks::Keys>,
 ) -> Room {
     let mut end = Room::Yes;
     engine.set_ack_order(R::ACK);

@@ -2,9 +2,10 @@
 use super::came::Came;
 use crate::node::mad_handler::MadHandler;
 use crate::node::timers::NEVER;
+use crate::ranks;
 use adverb_engine::Time;
 use adverb_link::{ServiceIndex, Slot};
-use adverb_sync::{Mutex, RwLock};
+use adverb_sync::{Ranked, RankedRw};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 /// What a node has for MADs.
 #[derive(Default)]
 pub(crate) struct Mads {
-    pub(in crate::node) handler: RwLock<Option<Arc<dyn MadHandler>>>,
-    pub(in crate::node) inbox: Mutex<VecDeque<Came>>,
+    pub(in crate::node) handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
+    pub(in crate::node) inbox: Ranked<VecDeque<Came>, ranks::MadInbox>,
     /// The background thread has something to do here.
     pub(in crate::node) any: AtomicBool,
     /// The handler's deadline has come.
@@ -22,15 +23,15 @@ pub(crate) struct Mads {
     /// Its entry in the timer queue.
     pub(in crate::node) at: Deadline,
     /// Slots whose processes have ended.
-    pub(in crate::node) gone: Mutex<Vec<Slot>>,
+    pub(in crate::node) gone: Ranked<Vec<Slot>, ranks::MadGone>,
     /// Services that this process listens for.
-    pub(in crate::node) services: RwLock<Vec<(u64, Option<IpAddr>, ServiceIndex)>>,
+    pub(in crate::node) services: RankedRw<Vec<(u64, Option<IpAddr>, ServiceIndex)>, ranks::MadServices>,
     pub(in crate::node) psn: AtomicU32,
-    pub(in crate::node) spread: Mutex<Option<Time>>,
+    pub(in crate::node) spread: Ranked<Option<Time>, ranks::MadSpread>,
     /// Requests are to arrive at all addresses, those that come later included.
     pub(in crate::node) everywhere: AtomicBool,
     /// Requests for whom nobody listens yet, until when, oldest first.
-    pub(in crate::node) early: Mutex<VecDeque<(Time, Came)>>,
+    pub(in crate::node) early: Ranked<VecDeque<(Time, Came)>, ranks::MadEarly>,
 }
 
 impl Mads {

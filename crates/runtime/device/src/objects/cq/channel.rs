@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::objects::context::Context;
 use crate::objects::event_queue::EventQueue;
+use crate::ranks;
 use crate::uses::Uses;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ pub struct CompChannel {
     pub(super) events: EventQueue<Arc<Cq>>,
     /// Threads that wait in [`CompChannel::next_event`].
     pub(super) getting: Getting,
-    pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
+    pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::ChannelQueues>,
     /// Lost wake-ups are reported (EXT-4).
     pub(super) watched: AtomicBool,
     uses: Uses,
@@ -40,7 +41,7 @@ impl CompChannel {
             context: context.clone(),
             events: EventQueue::new()?,
             getting: Getting::default(),
-            cqs: Mutex::default(),
+            cqs: Ranked::default(),
             watched: AtomicBool::new(true),
             uses: Uses::new("the completion channel"),
         }))

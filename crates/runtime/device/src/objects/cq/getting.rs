@@ -1,9 +1,10 @@
 //! Threads that wait for an event in a call of the device, which the kernel shows in a `ppoll`.
 use crate::asleep::process;
-use adverb_sync::Mutex;
+use crate::ranks;
+use adverb_sync::Ranked;
 
 /// The threads that are inside of a get-event call of a channel.
-pub(super) type Getting = Mutex<Vec<i32>>;
+pub(super) type Getting = Ranked<Vec<i32>, ranks::Getting>;
 
 /// Marks the calling thread as one that waits for an event, until this is dropped.
 pub(super) struct Waiting<'a> {

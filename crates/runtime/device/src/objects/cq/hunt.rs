@@ -17,9 +17,10 @@ pub use process::{
 use super::{CompChannel, Cq};
 use crate::node::Node;
 use crate::objects::context::Context;
+use crate::ranks;
 use adverb_choice::{Call, Choice, mix};
 use adverb_engine::{Cause, Completion, PostError, WcOpcode};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -43,7 +44,7 @@ const HOLDS: u64 = 100;
 #[derive(Debug)]
 pub(super) struct Hunted {
     hunt: &'static Hunt,
-    held: Mutex<Held>,
+    held: Ranked<Held, ranks::HuntHeld>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +88,7 @@ enum Why {
 impl Hunted {
     /// Of a new queue, if the process is hunted.
     pub(super) fn new() -> Option<Box<Hunted>> {
-        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, held: Mutex::default() }))
+        process::of_new_queue().map(|hunt| Box::new(Hunted { hunt, held: Ranked::default() }))
     }
 
     /// What comes from now on is held.

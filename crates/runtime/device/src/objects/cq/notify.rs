@@ -1,6 +1,7 @@
 //! What races in a completion queue: add, poll, arm, disarm and close. No socket, clock or
 //! descriptor, so that a model checker can explore it (CQN-12, `make loom`).
-use crate::sync::{AtomicUsize, Mutex};
+use crate::ranks;
+use crate::sync::{AtomicUsize, Ranked};
 use adverb_engine::OutOfMemory;
 use adverb_engine::cq::Overrun;
 use adverb_engine::cq::arm::ArmKind;
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// The ring and the arm under one lock.
 #[derive(Debug)]
 pub struct NotifyCore {
-    inner: Mutex<Inner>,
+    inner: Ranked<Inner, ranks::CompletionQueue>,
     /// Completions waiting, so that polling an empty queue takes no lock. Stored under the lock,
     /// and before the event of the completion: whoever arms or reads an event afterwards sees what
     /// was added before.
@@ -79,7 +80,7 @@ pub struct Lost {
 impl NotifyCore {
     pub fn new(cqe: u32) -> Result<Self, OutOfMemory> {
         Ok(NotifyCore {
-            inner: Mutex::new(Inner {
+            inner: Ranked::new(Inner {
                 cq: adverb_engine::Cq::new(cqe)?,
                 closed: false,
                 moderated: false,

@@ -20,9 +20,10 @@ pub use place::{Place, place_of, place_toward};
 
 use crate::error::Error;
 use crate::node::Node;
+use crate::ranks;
 use adverb_engine::Time;
 use adverb_link::{ServiceClaim, ServiceIndex};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -124,7 +125,7 @@ impl MadDoor {
             .link()
             .claim_service(service_id, local, shared)
             .map_err(crate::node::quiet_from_link)?;
-        Ok(Claim { node: self.node.clone(), bound, listening: Mutex::default() })
+        Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 
     /// Has [`MadHandler::peer_gone`] called when the process of this host ends that gave out this
@@ -162,7 +163,7 @@ impl Drop for MadDoor {
 pub struct Claim {
     node: Arc<Node>,
     bound: ServiceClaim,
-    listening: Mutex<Option<ServiceIndex>>,
+    listening: Ranked<Option<ServiceIndex>, ranks::MadClaim>,
 }
 
 impl Claim {

@@ -1,10 +1,11 @@
 //! Memory windows.
 use super::Pd;
 use crate::error::Error;
+use crate::ranks;
 use adverb_engine::keys::MwType;
 use adverb_engine::wr::MwBind;
 use adverb_engine::{Access, Key};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use std::sync::Arc;
 
 /// A memory window.
@@ -12,7 +13,7 @@ use std::sync::Arc;
 pub struct Mw {
     pub(super) pd: Arc<Pd>,
     pub(super) ty: MwType,
-    pub(super) key: Mutex<Key>,
+    pub(super) key: Ranked<Key, ranks::MemoryWindow>,
 }
 
 impl Mw {

@@ -5,8 +5,9 @@ use crate::faults::Call;
 use crate::node::carriers::frames::Ethernet;
 use crate::node::carriers::ring::Rings;
 use crate::node::{Owner, PlainPost, QpInner, inject};
+use crate::ranks;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
-use adverb_sync::MutexGuard;
+use adverb_sync::RankedGuard;
 use std::time::Duration;
 
 /// A chain is sent at once when so many requests or bytes wait.
@@ -191,7 +192,7 @@ impl Qp {
 /// what was staged is forgotten.
 pub struct SendChain<'a> {
     qp: &'a Qp,
-    inner: Option<MutexGuard<'a, QpInner>>,
+    inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
     /// Requests performed already.
     performed: u64,
 }

@@ -2,9 +2,10 @@
 use crate::error::Error;
 use crate::node::{AnyQp, FramePort, quiet_from_link};
 use crate::objects::context::Context;
+use crate::ranks;
 use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame, UdpLink};
 use adverb_steering::{Frame, HEADER, Heard, Table};
-use adverb_sync::RwLock;
+use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ pub(crate) struct Port {
     /// Frames go from process to process; otherwise through a packet socket.
     loopback: bool,
     link: LinkPort,
-    pub(super) rules: RwLock<Table<Weak<AnyQp>>>,
+    pub(super) rules: RankedRw<Table<Weak<AnyQp>>, ranks::Flows>,
 }
 
 impl Port {
@@ -50,7 +51,7 @@ impl Port {
             mac: interface.mac,
             loopback: interface.loopback,
             link: opened.map_err(|e| refusal(context, e))?,
-            rules: RwLock::default(),
+            rules: RankedRw::default(),
         });
         ports.retain(|_, port| port.strong_count() > 0);
         let entry: Weak<Port> = Arc::downgrade(&port);

@@ -8,10 +8,11 @@ use crate::objects::pd::Pd;
 use crate::objects::qp::{Qp, QpInit};
 use crate::objects::raw::port::Port;
 use crate::objects::raw::role::{Role, Spread};
+use crate::ranks;
 use crate::uses::Uses;
 use adverb_engine::{AttrMask, QpAttr, QpCap, QpState, QpType, RecvWr};
 use adverb_steering::Hash;
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::errno::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +48,7 @@ pub struct Wq {
     /// The receiving half of a queue pair; RESET is INIT here, so that receives can be posted
     /// before the start.
     qp: Arc<Qp>,
-    state: Mutex<WqState>,
+    state: Ranked<WqState, ranks::WorkQueue>,
     uses: Uses,
 }
 
@@ -73,7 +74,7 @@ impl Wq {
             xrcd: None,
         };
         let qp = Qp::with_role(context, Some(pd), &init, Some(Role::Queue))?;
-        let wq = Wq { qp, state: Mutex::new(WqState::Reset), uses: Uses::new("the work queue") };
+        let wq = Wq { qp, state: Ranked::new(WqState::Reset), uses: Uses::new("the work queue") };
         wq.step(QpState::Init)?;
         Ok(Arc::new(wq))
     }

@@ -1,7 +1,8 @@
 //! What a node keeps for this carrier.
 use super::backlog::Backlog;
 use crate::node::queue_pair::AnyQp;
-use adverb_sync::Mutex;
+use crate::ranks;
+use adverb_sync::Ranked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Default)]
 pub(crate) struct Kept {
     /// Queue pairs with packets that wait for a receive.
-    pub(in crate::node) stashed: Mutex<Vec<Arc<AnyQp>>>,
+    pub(in crate::node) stashed: Ranked<Vec<Arc<AnyQp>>, ranks::Stashed>,
     pub(in crate::node) any_stashed: AtomicBool,
     /// What queue pairs that have ended left for other processes.
-    pub(in crate::node) leaving: Mutex<Vec<Backlog>>,
+    pub(in crate::node) leaving: Ranked<Vec<Backlog>, ranks::Leaving>,
     pub(in crate::node) any_leaving: AtomicBool,
 }
 

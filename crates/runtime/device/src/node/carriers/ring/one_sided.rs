@@ -2,10 +2,11 @@
 use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
 use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::wr::Remote;
 use adverb_engine::{Access, Effects, KeyTable, Qpn, Range, SendFlags, Sge};
-use adverb_sync::RwLockReadGuard;
+use adverb_sync::RankedReadGuard;
 
 /// A WRITE or READ of one entry that is being posted.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +52,7 @@ impl<'a> Rings<'a> {
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Peer,
-    ) -> RwLockReadGuard<'a, KeyTable> {
+    ) -> RankedReadGuard<'a, KeyTable, ranks::Keys> {
         let mut keys = self.node.keys.read();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
@@ -65,7 +66,7 @@ impl<'a> Rings<'a> {
             if len > u64::from(MTU) {
                 // Who wants to change a key, and all who wait behind that, do not wait for a queue
                 // full of these.
-                RwLockReadGuard::bump(&mut keys);
+                RankedReadGuard::bump(&mut keys);
             }
         }
         keys

@@ -1,8 +1,9 @@
 //! What a process that is hunted shares: its schedule, what it has met, how long its calls have
 //! waited.
 use super::{Cq, Ledger, Why};
+use crate::ranks;
 use adverb_choice::{Call, Choice, Entry, Point, Schedule, Site};
-use adverb_sync::Mutex;
+use adverb_sync::Ranked;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -45,22 +46,22 @@ type Points = HashMap<(Call, usize, u64), (Site, u64)>;
 /// What a process that is hunted shares.
 #[derive(Debug)]
 pub struct Hunt {
-    pub(super) schedule: Mutex<Arc<Schedule>>,
+    pub(super) schedule: Ranked<Arc<Schedule>, ranks::HuntSchedule>,
     log: Option<File>,
     /// Of queues made by [`part`] alone: what they met and chose, and the number of the first.
-    pub(super) part: Option<Mutex<Part>>,
-    points: Mutex<Points>,
+    pub(super) part: Option<Ranked<Part, ranks::HuntPart>>,
+    points: Ranked<Points, ranks::HuntPoints>,
     /// Completions added and requests posted.
     pub(super) beats: AtomicU64,
     /// Nanoseconds that calls have waited.
     pub(super) waited: AtomicU64,
     /// Times that completions were held.
     pub(super) holds: AtomicU64,
-    pub(super) cqs: Mutex<Vec<Weak<Cq>>>,
-    pub(super) ledgers: Mutex<HashMap<u32, Ledger>>,
-    pub(super) refused: Mutex<Refused>,
+    pub(super) cqs: Ranked<Vec<Weak<Cq>>, ranks::HuntQueues>,
+    pub(super) ledgers: Ranked<HashMap<u32, Ledger>, ranks::HuntLedgers>,
+    pub(super) refused: Ranked<Refused, ranks::HuntRefused>,
     /// The process whose thread lets completions go.
-    thread_of: Mutex<u32>,
+    thread_of: Ranked<u32, ranks::HuntThread>,
 }
 
 static HUNT: OnceLock<Option<Hunt>> = OnceLock::new();
@@ -112,7 +113,7 @@ pub fn part<R>(schedule: Schedule, make: impl FnOnce() -> R) -> Result<R, Alread
     if hunt().is_some() {
         return Err(AlreadyHunted);
     }
-    let new = || Hunt { part: Some(Mutex::default()), ..Hunt::new(Schedule::default(), None) };
+    let new = || Hunt { part: Some(Ranked::default()), ..Hunt::new(Schedule::default(), None) };
     let hunt = PART.get_or_init(new);
     *hunt.schedule.lock() = Arc::new(schedule);
     hunt.points.lock().clear();
@@ -183,17 +184,17 @@ impl Hunt {
 
     fn new(schedule: Schedule, log: Option<File>) -> Hunt {
         Hunt {
-            schedule: Mutex::new(Arc::new(schedule)),
+            schedule: Ranked::new(Arc::new(schedule)),
             log,
             part: None,
-            points: Mutex::default(),
+            points: Ranked::default(),
             beats: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             holds: AtomicU64::new(0),
-            cqs: Mutex::default(),
-            ledgers: Mutex::default(),
-            refused: Mutex::default(),
-            thread_of: Mutex::default(),
+            cqs: Ranked::default(),
+            ledgers: Ranked::default(),
+            refused: Ranked::default(),
+            thread_of: Ranked::default(),
         }
     }
 
