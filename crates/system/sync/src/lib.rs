@@ -52,8 +52,8 @@ pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
 /// A [`Mutex`] with a place in the order of locks: debug builds panic where a thread takes a lock
-/// whose rank does not come after the ranks of all locks that the thread has. A release build checks
-/// nothing, and the lock costs what a [`Mutex`] costs. Trying never panics.
+/// whose rank does not come after the ranks of all locks that the thread has. A release build
+/// checks nothing, and the lock costs what a [`Mutex`] costs. Trying never panics.
 #[cfg(not(all(test, loom)))]
 pub type Ranked<T, R> = lock_api::Mutex<RankedRaw<RawMutex, R>, T>;
 /// What a locked [`Ranked`] is used through.

@@ -2,8 +2,8 @@
 //!
 //! rustc cannot give a symbol a version, so each export is a trampoline in assembler, named
 //! `__v_NAME_at_NODE`, which a `.symver` line renames to `NAME@@NODE`. The nodes themselves come
-//! from `build.rs`. A trampoline of a public name looks whether an instrument is on, and jumps to its
-//! function if not ([`crate::verbs::observers`]).
+//! from `build.rs`. A trampoline of a public name looks whether an instrument is on, and jumps to
+//! its function if not ([`crate::verbs::observers`]).
 
 /// Defines one export: `trampoline!(name, node, "@@" or "@", path of the function)`.
 macro_rules! trampoline {

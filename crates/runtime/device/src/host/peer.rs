@@ -206,8 +206,8 @@ impl Peer {
             bells.forget(&links.bell, &links.rope, end);
             *self.end.lock() = links.end.clone().filter(|_| lives);
         }
-        // One lock after the other: a thread with the ring may wait for the keys, and a thread with the
-        // keys for the memory.
+        // One lock after the other: a thread with the ring may wait for the keys, and a thread with
+        // the keys for the memory.
         let memory = std::mem::take(&mut *self.memory.lock());
         let tx = self.tx.lock().take();
         let rx = std::mem::take(&mut *self.rx.lock());

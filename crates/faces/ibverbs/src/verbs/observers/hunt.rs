@@ -29,6 +29,10 @@ pub enum Kept {
 impl Observer for Hunting {
     type Kept = Kept;
 
+    fn name(&self) -> &'static str {
+        "hunt"
+    }
+
     fn begin(&self, when: When) {
         if when == When::Use {
             hunt();

@@ -8,7 +8,7 @@ use crate::errno;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The instruments, the outermost one first.
-static LIST: &[&dyn Entry] = &[
+pub(super) static LIST: &[&dyn Entry] = &[
     &Tracing,
     &Checking,
     &Hunting,

@@ -3,7 +3,8 @@
 //!
 //! - [`observer`]: what an instrument is: `before` and `after` of each call, and `told`.
 //! - [`call`]: calls, their outcomes, and what else instruments are told.
-//! - [`list`](mod@list): the one list of the instruments. A new instrument is a file and a line there.
+//! - [`list`](mod@list): the one list of the instruments. A new instrument is a file and a line
+//!   there.
 //! - [`table`]: the instrumented entry points of the data path. They call each instrument of the
 //!   list around the plain entry point.
 //! - [`control`]: the same for all other functions.

@@ -13,7 +13,7 @@ pub enum When {
 /// An instrument that observes what the program calls.
 ///
 /// The instruments of the list lie around the plain entry point like shells. `before` is called in
-/// the order of the list, `after` in the reverse order. All three methods are called only while
+/// the order of the list, `after` in the reverse order. These two and `told` are called only while
 /// [`Observer::is_on`]. They run on the thread that calls, inside the call.
 pub trait Observer: Sync {
     /// What the instrument keeps of a call until the call has returned: a time, a list of requests,
@@ -21,6 +21,9 @@ pub trait Observer: Sync {
     /// ([`What::CqEvent`](super::call::What::CqEvent), `AsyncEvent`), and the kept value is not
     /// always dropped then. It must hold no lock there.
     type Kept;
+
+    /// The word for the instrument.
+    fn name(&self) -> &'static str;
 
     /// Begins, if the process asks for the instrument. Called several times.
     fn begin(&self, when: When);
@@ -47,6 +50,8 @@ pub trait Observer: Sync {
 
 /// An [`Observer`] in the list, whatever it keeps.
 pub trait Entry: Sync {
+    /// As [`Observer::name`].
+    fn name(&self) -> &'static str;
     /// As [`Observer::begin`].
     fn begin(&self, when: When);
     /// As [`Observer::is_on`].
@@ -58,6 +63,10 @@ pub trait Entry: Sync {
 }
 
 impl<O: Observer> Entry for O {
+    fn name(&self) -> &'static str {
+        Observer::name(self)
+    }
+
     fn begin(&self, when: When) {
         Observer::begin(self, when);
     }

@@ -84,6 +84,10 @@ impl Post {
 impl Observer for Tracing {
     type Kept = Kept;
 
+    fn name(&self) -> &'static str {
+        "trace"
+    }
+
     fn begin(&self, _: When) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
