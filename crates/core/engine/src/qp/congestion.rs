@@ -4,40 +4,16 @@
 //! the sender with a congestion notification (CNP); the sender's window gives way. A requester
 //! whose READ responses are marked asks for less by itself, too, as responses have no window of
 //! their own.
-use super::output::Half;
-use super::{DropReason, Qp};
+use super::DropReason;
+use super::context::ctx;
+use super::ecn::ECN;
+use super::queue_pair::{Half, Qp};
 use crate::packet::{Data, Packet, Transmit};
 use crate::time::Time;
 use crate::types::QpState;
-use core::time::Duration;
 
-/// ECN-capable transport, codepoint 0, in the traffic class; the field; in it, congestion
-/// experienced is both bits.
-pub(super) const ECT_0: u8 = 2;
-pub(super) const ECN: u8 = 3;
-/// At most one notification in so long, as NICs do it.
-const INTERVAL: Duration = Duration::from_micros(50);
 /// A notification's payload (A17.9.3).
 const RESERVED: [u8; 16] = [0; 16];
-
-/// Whether the peer is to be told that its packets were marked.
-#[derive(Debug, Default)]
-pub(super) struct Notifier {
-    due: bool,
-    last: Option<Time>,
-}
-
-impl Notifier {
-    pub(super) fn is_due(&self) -> bool {
-        self.due
-    }
-
-    fn marked(&mut self, now: Time) {
-        if self.last.is_none_or(|last| now.since(last) >= INTERVAL) {
-            (self.due, self.last) = (true, Some(now));
-        }
-    }
-}
 
 impl Qp {
     /// An admitted packet had been marked on its way.
@@ -58,7 +34,7 @@ impl Qp {
         self.last_packet = Half::Requester;
         self.counters.cnps_sent = self.counters.cnps_sent.wrapping_add(1);
         let path = &self.attr.av;
-        let source_port = super::QpCtx { config: &self.config, attr: &self.attr }.source_port();
+        let source_port = ctx!(self).source_port();
         let (headers, payload) = (self.requester.notify(self.attr.dest_qpn), Data::Bytes(&RESERVED));
         Transmit { path, traffic_class: path.traffic_class & !ECN, source_port, headers, payload }
     }

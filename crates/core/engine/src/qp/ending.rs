@@ -1,5 +1,6 @@
 //! Failures: of a request, of the whole queue pair, and what they flush.
-use super::{Qp, Verdict};
+use super::Qp;
+use super::verdict::Verdict;
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::effects::{Effects, QpEvent};

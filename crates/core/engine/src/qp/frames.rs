@@ -1,8 +1,8 @@
 //! Raw packet queue pairs: what they send and receive are whole Ethernet frames. The host says
 //! which frames are theirs.
-use super::{Env, Qp, QpCtx, RecvSource};
+use super::context::ctx;
+use super::{DropReason, Env, Qp, RecvSource};
 use crate::memory::Memory;
-use crate::qp::DropReason;
 use crate::types::{QpState, QpType};
 
 impl Qp {
@@ -33,8 +33,7 @@ impl Qp {
             self.counters.drop(DropReason::State);
             return;
         }
-        let ctx = QpCtx { config: &self.config, attr: &self.attr };
-        let verdict = self.responder.handle_frame(&ctx, env, frame, &mut self.counters);
+        let verdict = self.responder.handle_frame(&ctx!(self), env, frame, &mut self.counters);
         self.apply(verdict, env.effects);
     }
 }

@@ -1,14 +1,17 @@
 //! Packets that come.
-use super::congestion::ECN;
-use super::reorder::Kept;
+use super::context::ctx;
+use super::ecn::ECN;
 use super::requester::{AnswerEnv, transport_of};
-use super::{DropReason, Env, MULTICAST_QPN, Qp, RecvSource};
+use super::{DropReason, Env, Kept, Qp, RecvSource};
 use crate::effects::QpEvent;
 use crate::memory::Memory;
 use crate::packet::Packet;
 use crate::time::Time;
-use crate::types::{QpState, QpType};
-use adverb_wire::Opcode;
+use crate::types::{QpState, QpType, Qpn};
+use adverb_wire::{Opcode, QPN_MASK};
+
+/// The multicast destination of UD packets.
+const MULTICAST_QPN: Qpn = QPN_MASK;
 
 impl Qp {
     /// Takes a packet that names this QP. Cannot fail: a bad packet is a counted drop or a NAK.

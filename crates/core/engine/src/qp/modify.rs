@@ -1,5 +1,6 @@
 //! Attributes and states.
-use super::{Notifier, Qp};
+use super::Qp;
+use super::ecn::Notifier;
 use crate::attr::{AttrError, AttrMask, QpAttr, check_modify};
 use crate::effects::Effects;
 use crate::time::Time;

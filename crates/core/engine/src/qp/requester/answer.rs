@@ -1,6 +1,6 @@
 //! What the responder answers: ACKs, NAKs, READ responses, old values of atomics (IBTA 9.7.5,
 //! 9.7.6, 9.7.7).
-use super::{Place, ReadReq, Requester};
+use super::state::{Place, ReadReq, Requester};
 use crate::cause::Cause;
 use crate::clock::Clock;
 use crate::completion::WcStatus;
@@ -8,7 +8,7 @@ use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::memory::Memory;
 use crate::packet::Packet;
-use crate::qp::QpCtx;
+use crate::qp::context::QpCtx;
 use crate::qp::counters::{Counters, DropReason};
 use crate::qp::reorder::{Kept, Tell};
 use crate::time::Time;

@@ -8,12 +8,13 @@
 //! A WRITE or READ that is posted to an idle queue is performed before it is queued, as nothing
 //! would look at its place there.
 use super::send::MAX_MSG;
-use super::{Cursor, Requester};
+use super::state::{Cursor, Requester};
 use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::packet::Data;
-use crate::qp::{QpConfig, QpCtx};
+use crate::qp::QpConfig;
+use crate::qp::context::QpCtx;
 use crate::types::{Access, QpState, QpType};
 use crate::wr::{SendFlags, SendOp};
 

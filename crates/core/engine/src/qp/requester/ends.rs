@@ -1,10 +1,9 @@
 //! How requests end: with success when they are acknowledged or handed out, by a failure, flushed.
-use super::{Cursor, Failure, Place, Requester};
+use super::state::{Cursor, Failure, Place, Requester};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
-use crate::qp::QpConfig;
-use crate::qp::counters::Counters;
+use crate::qp::{Counters, QpConfig};
 use crate::wr::SendFlags;
 use alloc::sync::Arc;
 

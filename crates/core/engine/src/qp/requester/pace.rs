@@ -1,6 +1,7 @@
 //! How fast the requester goes when the network loses: early restarts, smaller READs, congestion
 //! notifications.
-use super::{ReadReq, Requester, window};
+use super::state::{ReadReq, Requester};
+use super::window;
 use crate::attr::QpAttr;
 use crate::qp::QpConfig;
 use crate::qp::counters::Counters;

@@ -1,14 +1,14 @@
 //! From work requests to packets: order, fences, segmentation, headers.
+use super::state::{Cursor, Place, Prepared, ReadReq, Requester, Step};
 use super::window::OVERHEAD;
-use super::{Cursor, Place, Prepared, ReadReq, Requester, Step};
 use crate::cause::Cause;
 use crate::clock::Clock;
 use crate::completion::WcStatus;
 use crate::effects::Effects;
 use crate::keys::{KeyOp, KeyTable};
 use crate::packet::Data;
-use crate::qp::counters::Counters;
-use crate::qp::{QpConfig, QpCtx};
+use crate::qp::context::QpCtx;
+use crate::qp::{Counters, QpConfig};
 use crate::types::{Access, PathMtu, QpState, QpType, Qpn};
 use crate::wr::{Remote, SendFlags, SendOp};
 use adverb_wire::{

@@ -1,10 +1,12 @@
 //! Frames into receives.
-use super::Responder;
 use super::inbound::Active;
+use super::state::Responder;
 use crate::completion::{Completion, WcOpcode, WcStatus};
 use crate::effects::{CountedOp, CqRef};
 use crate::memory::Memory;
-use crate::qp::{Counters, DropReason, Env, NoRecv, QpCtx, RecvSource, Verdict};
+use crate::qp::context::QpCtx;
+use crate::qp::verdict::Verdict;
+use crate::qp::{Counters, DropReason, Env, NoRecv, RecvSource};
 use adverb_wire::NakCode;
 
 impl Responder {

@@ -1,16 +1,17 @@
 //! SEND and RDMA WRITE, one packet at a time: what RC, UC and XRC have in common. Whoever calls has
 //! checked the PSN, the order of opcodes and the length of the packet; a refusal is a NAK on one
 //! transport and a drop on the other.
-use super::Responder;
 use super::inbound::Active;
+use super::state::{Message, Responder};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CountedOp, CqRef, Effects, Rendezvous};
 use crate::keys::KeyOp;
 use crate::memory::{Memory, MemoryFault, Range};
 use crate::packet::Packet;
-use crate::qp::{Env, NoRecv, QpConfig, QpCtx, RecvSource};
-use crate::types::{Access, Key, QpType};
+use crate::qp::context::QpCtx;
+use crate::qp::{Env, NoRecv, QpConfig, RecvSource};
+use crate::types::{Access, QpType};
 use crate::wr::{TagKind, Tagged};
 use adverb_wire::NakCode;
 use alloc::sync::Arc;
@@ -50,13 +51,6 @@ impl Refusal {
     pub(super) fn access(cause: Cause) -> Self {
         Refusal::new(NakCode::RemoteAccess, cause, WcStatus::LocAccessErr)
     }
-}
-
-/// The message whose packets are arriving.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Message {
-    Send,
-    Write { va: u64, rkey: Key, len: u32, received: u32 },
 }
 
 /// The QP's own access flags come before any key (IBTA 10.7.2.2). An operation that the QP is not

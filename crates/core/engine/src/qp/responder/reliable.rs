@@ -1,15 +1,16 @@
 //! RC and the target side of XRC (IBTA 9.7, annex A14): PSN order, NAKs, duplicates, READ, atomics,
 //! FLUSH.
-use super::messages::{MAX_MESSAGE, Message, Refusal, check_qp_access};
+use super::messages::{MAX_MESSAGE, Refusal, check_qp_access};
 use super::responses::{Body, Response, packets};
-use super::{Responder, SavedAtomic, fatal};
+use super::state::{Message, Responder, SavedAtomic, fatal};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::effects::{CountedOp, Effects};
 use crate::memory::{AtomicOp, Memory};
 use crate::packet::Packet;
-use crate::qp::reorder::Kept;
-use crate::qp::{Counters, DropReason, Env, QpCtx, RecvSource, Verdict};
+use crate::qp::context::QpCtx;
+use crate::qp::verdict::Verdict;
+use crate::qp::{Counters, DropReason, Env, Kept, RecvSource};
 use crate::time::Time;
 use crate::types::{Access, Key};
 use adverb_wire::{NakCode, Operation, Psn, QPN_MASK, Syndrome};

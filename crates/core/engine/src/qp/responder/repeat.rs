@@ -2,10 +2,11 @@
 use super::messages::MAX_MESSAGE;
 use super::reliable::Class;
 use super::responses::{Body, packets};
-use super::{Responder, SavedAtomic};
+use super::state::{Responder, SavedAtomic};
 use crate::keys::KeyTable;
 use crate::packet::Packet;
-use crate::qp::{Counters, DropReason, QpCtx};
+use crate::qp::context::QpCtx;
+use crate::qp::{Counters, DropReason};
 use crate::types::Access;
 use adverb_wire::{NakCode, Operation, Psn};
 

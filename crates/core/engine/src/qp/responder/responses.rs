@@ -7,7 +7,7 @@ use crate::cause::Cause;
 use crate::keys::KeyTable;
 use crate::memory::{Range, RangeKind};
 use crate::packet::{Data, Transmit};
-use crate::qp::QpCtx;
+use crate::qp::context::QpCtx;
 use crate::types::{Access, Key, PdId, QpType};
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Headers, NakCode, Opcode, Operation, Psn, Syndrome, Transport, pad_for,

@@ -1,13 +1,15 @@
 //! UC and UD (IBTA 9.8): nothing is answered. What cannot be taken is dropped, and the receive that
 //! was waiting for it serves the next message.
-use super::Responder;
 use super::messages::Refusal;
 use super::reliable::{Class, check_length, check_sequence};
+use super::state::Responder;
 use crate::cause::Cause;
 use crate::completion::{WcOpcode, WcStatus};
 use crate::memory::Memory;
 use crate::packet::Packet;
-use crate::qp::{Counters, DropReason, Env, QpCtx, RecvSource, Verdict};
+use crate::qp::context::QpCtx;
+use crate::qp::verdict::Verdict;
+use crate::qp::{Counters, DropReason, Env, RecvSource};
 use adverb_wire::{GRH_LEN, Grh, ICRC_LEN, Ipv4InGrh, NakCode, Operation};
 
 /// UDP header.

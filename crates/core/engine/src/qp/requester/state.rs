@@ -1,0 +1,422 @@
+//! The state of the requester and its life: creation, RESET, RTS, new attributes, hand-over.
+use super::probe::Probe;
+use super::window::Window;
+use crate::attr::QpAttr;
+use crate::cause::Cause;
+use crate::completion::WcStatus;
+use crate::effects::Effects;
+use crate::keys::KeyOp;
+use crate::memory::Range;
+use crate::qp::context::QpCtx;
+use crate::qp::reorder::Reorder;
+use crate::qp::send_queue::SendQueue;
+use crate::qp::{Counters, QpConfig};
+use crate::room::OutOfMemory;
+use crate::time::Time;
+use crate::types::QpType;
+use crate::wr::SendFlags;
+use adverb_wire::{Headers, Psn, ack_timeout_ns};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+/// The local ACK timeout T of the attributes may run between T and 4T (IBTA 9.7.6.1.3). A peer in
+/// software answers when it is scheduled, which on a busy machine takes milliseconds. So a T below
+/// 20 ms becomes 20 ms or 4T, whichever is shorter.
+fn patient(t: Duration) -> Duration {
+    const SCHEDULED: Duration = Duration::from_millis(20);
+    t.max(SCHEDULED.min(4 * t))
+}
+
+/// Unwrapped PSNs start in the second lap, so that "the one before" never underflows.
+const FIRST_LAP: u64 = 1 << Psn::BITS;
+
+/// Where the next packet comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    /// Request.
+    pub(super) idx: u64,
+    /// PSN of the next packet.
+    pub(super) psn: u64,
+    /// Bytes of the message before it, and where that is in the scatter/gather list.
+    pub(super) at: u64,
+    pub(super) place: Place,
+}
+
+/// A place in a scatter/gather list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) sge: usize,
+    pub(super) off: u32,
+}
+
+/// A request on the wire that wants more than an ACK: a READ (or a part of one), an atomic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadReq {
+    pub(super) idx: u64,
+    /// PSN of the request and of its first response.
+    pub(super) start: u64,
+    /// PSN of the next response.
+    pub(super) next: u64,
+    pub(super) end: u64,
+    /// Nothing of it was asked for before.
+    pub(super) fresh: bool,
+}
+
+/// A request that cannot go on. It fails when everything before it has completed, so that
+/// completions stay in order.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(super) idx: u64,
+    pub(super) status: WcStatus,
+    pub(crate) cause: Arc<Cause>,
+}
+
+/// What the requester wants done.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Send what [`Requester::headers`] and [`Requester::payload`] answer.
+    Packet,
+    Key(KeyOp),
+    Idle,
+}
+
+/// Payload of the packet just prepared.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Prepared {
+    Inline { at: usize, len: usize },
+    Gather,
+}
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(super) sq: SendQueue,
+    pub(super) cur: Cursor,
+    /// First request not started; those before it have their PSNs.
+    pub(super) next_start: u64,
+    /// Oldest PSN not acknowledged, and the first never sent.
+    pub(super) una: u64,
+    pub(super) high: u64,
+    /// The same in terms of cost: of everything acknowledged, and of everything started.
+    pub(super) pos_una: u64,
+    pub(super) pos_next: u64,
+    pub(super) window: Window,
+    pub(super) probe: Probe,
+    /// Answers that came before earlier ones.
+    pub(super) reorder: Reorder,
+    pub(super) reads: VecDeque<ReadReq>,
+    /// Where the next READ response of request `.0` at byte `.1` goes.
+    pub(super) sink: (u64, u64, Place),
+    /// Packets since the last one that asked for an ACK.
+    pub(super) since_ack_req: u32,
+    /// PSN of the last restart, until there is progress: hints to restart there again are echoes.
+    pub(super) recovering: Option<u64>,
+    pub(super) failure: Option<Failure>,
+    pub(super) retries: u32,
+    pub(super) rnr_retries: u32,
+    pub(super) ack_deadline: Option<Time>,
+    pub(super) rnr_until: Option<Time>,
+    pub(super) last_progress: Time,
+    /// Request whose key operation the host performs now.
+    pub(super) key_op: Option<u64>,
+    pub(super) headers: Headers,
+    pub(super) prepared: Prepared,
+    /// Request of the packet just prepared.
+    pub(super) prepared_idx: u64,
+    pub(super) ranges: Vec<Range>,
+    /// The peer is known to be gone.
+    pub(super) gone: bool,
+    /// What messages are cut into, if not by the path MTU.
+    pub(super) own_mtu: Option<u32>,
+    /// Longest frame, of a raw packet queue pair.
+    frame: u32,
+    // Attributes in the form the packet path wants them.
+    pub(super) mtu: u64,
+    pub(super) timeout: Option<Duration>,
+    pub(super) reliable: bool,
+    /// Packets of READ response asked for at a time at most, and how many such parts share the
+    /// window.
+    pub(super) read_part: u64,
+    pub(super) parts: u64,
+    /// Where READ requests ended that were given up to be sent again, and whether they were fresh.
+    pub(super) asked: Vec<(u64, bool)>,
+}
+
+impl Requester {
+    /// The last thing that happened was a timeout.
+    pub(crate) fn is_retrying(&self) -> bool {
+        self.retries > 0
+    }
+
+    /// Packets were sent that are not acknowledged yet.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        self.high > self.una
+    }
+
+    /// Oldest PSN not acknowledged and first never sent; READs and the like on their way.
+    pub(crate) fn inside(&self) -> ([Psn; 2], usize) {
+        ([self.una, self.high].map(|psn| Psn::new(psn as u32)), self.reads.len())
+    }
+
+    pub(crate) fn new(config: &QpConfig) -> Result<Self, OutOfMemory> {
+        Ok(Requester {
+            sq: SendQueue::new(config)?,
+            cur: Cursor::default(),
+            next_start: 0,
+            una: FIRST_LAP,
+            high: FIRST_LAP,
+            pos_una: 0,
+            pos_next: 0,
+            window: Window::new(config.max_inflight),
+            probe: Probe::default(),
+            reorder: Reorder::default(),
+            reads: VecDeque::new(),
+            sink: (0, 0, Place::default()),
+            since_ack_req: 0,
+            recovering: None,
+            failure: None,
+            retries: 0,
+            rnr_retries: 0,
+            ack_deadline: None,
+            rnr_until: None,
+            last_progress: Time::ZERO,
+            key_op: None,
+            headers: Headers::EMPTY,
+            prepared: Prepared::Gather,
+            prepared_idx: 0,
+            ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
+            gone: false,
+            own_mtu: None,
+            frame: 0,
+            mtu: config.port_mtu.bytes() as u64,
+            timeout: None,
+            reliable: config.qp_type.is_reliable(),
+            read_part: 1,
+            parts: 1,
+            asked: Vec::new(),
+        })
+    }
+
+    /// Its packets cross no network: they may be as long as `mtu` says, and nothing in between
+    /// overflows. Until RESET.
+    pub(crate) fn leave_network(&mut self, config: &QpConfig, mtu: u32) {
+        if !matches!(config.qp_type, QpType::Ud | QpType::RawPacket) {
+            self.own_mtu = Some(mtu);
+            self.mtu = u64::from(mtu);
+            self.window = Window::open();
+        }
+    }
+
+    /// Longest frame.
+    pub(crate) fn set_frame(&mut self, max: u32) {
+        self.frame = max;
+    }
+
+    /// May there be something to send, or to fail?
+    #[inline]
+    pub(crate) fn wants_output(&self) -> bool {
+        // A message of UC or UD is done when its last packet has left, which the next look finds.
+        let left = !self.reliable && self.una != self.high;
+        self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone || left
+    }
+
+    /// Does the next packet belong to a message of several packets, ask for several (READ), or
+    /// belong to a rendezvous, whose request is acknowledged before its final message comes?
+    pub(crate) fn is_at_long_message(&self) -> bool {
+        self.cur.idx < self.sq.posted && {
+            let wqe = self.sq.wqe(self.cur.idx);
+            wqe.len > self.mtu || wqe.flags.contains(SendFlags::RENDEZVOUS)
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &SendQueue {
+        &self.sq
+    }
+    pub(crate) fn queue_mut(&mut self) -> &mut SendQueue {
+        &mut self.sq
+    }
+
+    /// To RESET: everything is forgotten.
+    pub(crate) fn reset(&mut self, config: &QpConfig, counters: &mut Counters) {
+        self.sq.clear();
+        self.cur = Cursor::default();
+        self.next_start = 0;
+        self.own_mtu = None;
+        self.gone = false;
+        self.window = Window::new(config.max_inflight);
+        self.probe = Probe::default();
+        self.reorder.reset(counters);
+        self.quiesce(counters);
+    }
+
+    /// RTR to RTS: the first PSN.
+    pub(crate) fn start(&mut self, config: &QpConfig, attr: &QpAttr, now: Time) {
+        let psn = FIRST_LAP + u64::from(attr.sq_psn & Psn::MASK);
+        self.una = psn;
+        self.high = psn;
+        self.cur.psn = psn;
+        self.last_progress = now;
+        self.update(config, attr);
+        self.start_parts(config, attr);
+    }
+
+    /// Attributes changed.
+    pub(crate) fn update(&mut self, config: &QpConfig, attr: &QpAttr) {
+        let mtu = if config.qp_type == QpType::Ud { config.port_mtu } else { attr.path_mtu };
+        self.mtu = self.own_mtu.map_or(mtu.bytes() as u64, u64::from);
+        if config.qp_type == QpType::RawPacket {
+            self.mtu = self.frame.into();
+        }
+        self.timeout = ack_timeout_ns(attr.timeout).map(|ns| patient(Duration::from_nanos(ns)));
+        let wanted = usize::from(attr.max_rd_atomic);
+        self.reads.reserve(wanted.saturating_sub(self.reads.len()));
+    }
+
+    /// Hands over what was staged.
+    pub(crate) fn commit(&mut self) -> usize {
+        let n = self.sq.staged - self.sq.posted;
+        self.sq.posted = self.sq.staged;
+        n as usize
+    }
+
+    /// Was anything handed over that has not completed?
+    pub(crate) fn has_requests(&self) -> bool {
+        self.sq.head < self.sq.posted
+    }
+
+    /// Nothing started is unfinished (SQD).
+    pub(crate) fn is_drained(&self) -> bool {
+        self.sq.head == self.next_start
+    }
+
+    pub(crate) fn ack_timeout(&self) -> Option<Time> {
+        self.ack_deadline
+    }
+
+    #[inline]
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
+        if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
+    }
+
+    pub(crate) fn reorder(&self) -> &Reorder {
+        &self.reorder
+    }
+    pub(crate) fn reorder_mut(&mut self) -> &mut Reorder {
+        &mut self.reorder
+    }
+
+    /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
+    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>) {
+        self.gone = true;
+        if self.sq.head < self.sq.posted {
+            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+        }
+    }
+
+    /// The host performed a key operation.
+    pub(crate) fn key_op_done(
+        &mut self,
+        config: &QpConfig,
+        result: Result<(), Cause>,
+        effects: &mut Effects,
+    ) {
+        let Some(idx) = self.key_op.take() else { return };
+        match result {
+            Ok(()) => {
+                self.sq.wqe_mut(idx).done = true;
+                if self.cur.idx == idx {
+                    self.cur.idx += 1;
+                }
+                self.retire(config, effects);
+            }
+            // "Memory management operation error" in IBTA's words, of binds and invalidates alike
+            // (11.6.2).
+            Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
+        }
+    }
+
+    /// The packet just prepared was not sent: its memory cannot be read.
+    pub(crate) fn transmit_failed(&mut self, addr: u64) {
+        if self.sq.head <= self.prepared_idx && self.prepared_idx < self.sq.posted {
+            self.fail(self.prepared_idx, WcStatus::LocProtErr, Cause::Fault { addr });
+        }
+    }
+
+    /// Time has come.
+    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
+        if self.rnr_until.is_some_and(|t| t <= now) {
+            self.rnr_until = None;
+        }
+        self.early_due(now, counters);
+        if self.ack_deadline.is_none_or(|t| t > now) {
+            return self.probe_if_due(now, counters);
+        }
+        counters.timeouts += 1;
+        if self.retries >= u32::from(ctx.attr.retry_cnt) {
+            let cause = Cause::RetryExceeded {
+                peer: ctx.attr.av.dgid,
+                dest_qpn: ctx.attr.dest_qpn,
+                psn: Psn::new(self.una as u32).get(),
+                attempts: self.retries + 1,
+                last_ack_age: now.since(self.last_progress),
+            };
+            self.ack_deadline = None;
+            self.probe.disarm();
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+            return;
+        }
+        self.retries += 1;
+        self.unheard(now);
+        self.ack_deadline = self.timeout.map(|t| now + t);
+    }
+
+    /// Sends again all that is not acknowledged.
+    pub(crate) fn send_again(&mut self) {
+        self.go_back(self.una);
+    }
+
+    /// Sends again from `psn` on. Requests from there on count as never sent.
+    pub(super) fn go_back(&mut self, psn: u64) {
+        while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
+            self.ask_again(read);
+        }
+        self.since_ack_req = 0;
+        self.reorder.told();
+        self.seek(psn);
+    }
+
+    /// Moves the cursor to an unwrapped PSN at or after the head's.
+    pub(super) fn seek(&mut self, psn: u64) {
+        let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
+        while cur.idx < self.next_start {
+            let wqe = self.sq.wqe(cur.idx);
+            if wqe.is_local() {
+                if !wqe.done {
+                    break;
+                }
+            } else if psn < wqe.end() {
+                cur.at = (psn - wqe.first) * self.mtu;
+                cur.place = self.locate(cur.idx, cur.at);
+                break;
+            }
+            cur.idx += 1;
+        }
+        self.cur = cur;
+    }
+
+    /// Byte `at` of a message in its scatter/gather list.
+    pub(super) fn locate(&self, idx: u64, at: u64) -> Place {
+        let mut left = at;
+        let sges = self.sq.sges(idx);
+        for (sge, s) in sges.iter().enumerate() {
+            if left < u64::from(s.length) {
+                return Place { sge, off: left as u32 };
+            }
+            left -= u64::from(s.length);
+        }
+        Place { sge: sges.len(), off: 0 }
+    }
+}
