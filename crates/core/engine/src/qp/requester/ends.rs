@@ -3,6 +3,7 @@ use super::state::{Cursor, Failure, Place, Requester};
 use crate::cause::Cause;
 use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
+use crate::qp::context::QpCtx;
 use crate::qp::{Counters, QpConfig};
 use crate::wr::SendFlags;
 use alloc::sync::Arc;
@@ -18,6 +19,44 @@ impl Requester {
     /// The oldest request fails. There is one.
     pub(crate) fn fail_oldest(&mut self, status: WcStatus, cause: Cause) {
         self.fail(self.sq.head, status, cause);
+    }
+
+    /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
+    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>) {
+        self.gone = true;
+        if self.sq.head < self.sq.posted {
+            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+        }
+    }
+
+    /// The host performed a key operation.
+    pub(crate) fn key_op_done(
+        &mut self,
+        config: &QpConfig,
+        result: Result<(), Cause>,
+        effects: &mut Effects,
+    ) {
+        let Some(idx) = self.key_op.take() else { return };
+        match result {
+            Ok(()) => {
+                self.sq.wqe_mut(idx).done = true;
+                if self.cur.idx == idx {
+                    self.cur.idx += 1;
+                }
+                self.retire(config, effects);
+            }
+            // "Memory management operation error" in IBTA's words, of binds and invalidates alike
+            // (11.6.2).
+            Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
+        }
+    }
+
+    /// The packet just prepared was not sent: its memory cannot be read.
+    pub(crate) fn transmit_failed(&mut self, addr: u64) {
+        if self.sq.head <= self.prepared_idx && self.prepared_idx < self.sq.posted {
+            self.fail(self.prepared_idx, WcStatus::LocProtErr, Cause::Fault { addr });
+        }
     }
 
     pub(super) fn fails_at(&self, idx: u64) -> bool {

@@ -8,6 +8,7 @@ mod direct;
 mod ends;
 mod pace;
 mod probe;
+mod restart;
 mod send;
 mod state;
 mod window;

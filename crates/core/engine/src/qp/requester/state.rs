@@ -4,10 +4,8 @@ use super::window::Window;
 use crate::attr::QpAttr;
 use crate::cause::Cause;
 use crate::completion::WcStatus;
-use crate::effects::Effects;
 use crate::keys::KeyOp;
 use crate::memory::Range;
-use crate::qp::context::QpCtx;
 use crate::qp::reorder::Reorder;
 use crate::qp::send_queue::SendQueue;
 use crate::qp::{Counters, QpConfig};
@@ -305,118 +303,5 @@ impl Requester {
     }
     pub(crate) fn reorder_mut(&mut self) -> &mut Reorder {
         &mut self.reorder
-    }
-
-    /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
-    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>) {
-        self.gone = true;
-        if self.sq.head < self.sq.posted {
-            let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
-            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
-        }
-    }
-
-    /// The host performed a key operation.
-    pub(crate) fn key_op_done(
-        &mut self,
-        config: &QpConfig,
-        result: Result<(), Cause>,
-        effects: &mut Effects,
-    ) {
-        let Some(idx) = self.key_op.take() else { return };
-        match result {
-            Ok(()) => {
-                self.sq.wqe_mut(idx).done = true;
-                if self.cur.idx == idx {
-                    self.cur.idx += 1;
-                }
-                self.retire(config, effects);
-            }
-            // "Memory management operation error" in IBTA's words, of binds and invalidates alike
-            // (11.6.2).
-            Err(cause) => self.fail(idx, WcStatus::MwBindErr, cause),
-        }
-    }
-
-    /// The packet just prepared was not sent: its memory cannot be read.
-    pub(crate) fn transmit_failed(&mut self, addr: u64) {
-        if self.sq.head <= self.prepared_idx && self.prepared_idx < self.sq.posted {
-            self.fail(self.prepared_idx, WcStatus::LocProtErr, Cause::Fault { addr });
-        }
-    }
-
-    /// Time has come.
-    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
-        if self.rnr_until.is_some_and(|t| t <= now) {
-            self.rnr_until = None;
-        }
-        self.early_due(now, counters);
-        if self.ack_deadline.is_none_or(|t| t > now) {
-            return self.probe_if_due(now, counters);
-        }
-        counters.timeouts += 1;
-        if self.retries >= u32::from(ctx.attr.retry_cnt) {
-            let cause = Cause::RetryExceeded {
-                peer: ctx.attr.av.dgid,
-                dest_qpn: ctx.attr.dest_qpn,
-                psn: Psn::new(self.una as u32).get(),
-                attempts: self.retries + 1,
-                last_ack_age: now.since(self.last_progress),
-            };
-            self.ack_deadline = None;
-            self.probe.disarm();
-            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
-            return;
-        }
-        self.retries += 1;
-        self.unheard(now);
-        self.ack_deadline = self.timeout.map(|t| now + t);
-    }
-
-    /// Sends again all that is not acknowledged.
-    pub(crate) fn send_again(&mut self) {
-        self.go_back(self.una);
-    }
-
-    /// Sends again from `psn` on. Requests from there on count as never sent.
-    pub(super) fn go_back(&mut self, psn: u64) {
-        while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
-            self.ask_again(read);
-        }
-        self.since_ack_req = 0;
-        self.reorder.told();
-        self.seek(psn);
-    }
-
-    /// Moves the cursor to an unwrapped PSN at or after the head's.
-    pub(super) fn seek(&mut self, psn: u64) {
-        let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
-        while cur.idx < self.next_start {
-            let wqe = self.sq.wqe(cur.idx);
-            if wqe.is_local() {
-                if !wqe.done {
-                    break;
-                }
-            } else if psn < wqe.end() {
-                cur.at = (psn - wqe.first) * self.mtu;
-                cur.place = self.locate(cur.idx, cur.at);
-                break;
-            }
-            cur.idx += 1;
-        }
-        self.cur = cur;
-    }
-
-    /// Byte `at` of a message in its scatter/gather list.
-    pub(super) fn locate(&self, idx: u64, at: u64) -> Place {
-        let mut left = at;
-        let sges = self.sq.sges(idx);
-        for (sge, s) in sges.iter().enumerate() {
-            if left < u64::from(s.length) {
-                return Place { sge, off: left as u32 };
-            }
-            left -= u64::from(s.length);
-        }
-        Place { sge: sges.len(), off: 0 }
     }
 }

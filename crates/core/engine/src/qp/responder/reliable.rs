@@ -1,8 +1,9 @@
 //! RC and the target side of XRC (IBTA 9.7, annex A14): PSN order, NAKs, duplicates, READ, atomics,
 //! FLUSH.
+use super::ends::fatal;
 use super::messages::{MAX_MESSAGE, Refusal, check_qp_access};
 use super::responses::{Body, Response, packets};
-use super::state::{Message, Responder, SavedAtomic, fatal};
+use super::state::{Message, Responder, SavedAtomic};
 use crate::cause::Cause;
 use crate::completion::WcStatus;
 use crate::effects::{CountedOp, Effects};

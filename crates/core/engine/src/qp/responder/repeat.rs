@@ -1,6 +1,6 @@
 //! Requests that come again: answered again, executed no second time (IBTA 9.7.5.1.4).
 use super::messages::MAX_MESSAGE;
-use super::reliable::Class;
+use super::reliable::{Class, is_plain};
 use super::responses::{Body, packets};
 use super::state::{Responder, SavedAtomic};
 use crate::keys::KeyTable;
@@ -118,5 +118,30 @@ impl Responder {
         };
         self.respond_to(psn, body, !original);
         true
+    }
+
+    /// The request that ended the connection, or one before it, has come again: the answer was lost
+    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the
+    /// peer would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any
+    /// packet. An ACK carries no result, so only SENDs and WRITEs get one.
+    pub(crate) fn end_again(
+        &mut self,
+        ctx: &QpCtx<'_>,
+        keys: &KeyTable,
+        packet: &Packet<'_>,
+        counters: &mut Counters,
+    ) {
+        counters.duplicates = counters.duplicates.wrapping_add(1);
+        match self.last_answer {
+            Some((at, msn, Some(code))) if self.responses.is_empty() => {
+                let refused = self.refuse_read(ctx, keys, packet, (at, code));
+                let (psn, code) = refused.unwrap_or((at, code));
+                self.responses.end_with(psn, msn, Some(code));
+            }
+            Some((at, msn, None)) if self.responses.is_empty() && is_plain(packet) => {
+                self.responses.end_with(at, msn, None);
+            }
+            _ => {}
+        }
     }
 }

@@ -1,26 +1,17 @@
 //! The state of the responder and its life: creation, RESET, RTR, new attributes, receives.
 use super::inbound::Active;
-use super::reliable::is_plain;
-use super::responses::{ReadFailed, Responses};
+use super::responses::Responses;
 use crate::attr::QpAttr;
 use crate::cause::Cause;
-use crate::completion::{Completion, WcOpcode, WcStatus};
-use crate::effects::{CountedOp, CqRef, Effects, QpEvent};
-use crate::keys::KeyTable;
-use crate::memory::{Memory, MemoryFault};
-use crate::packet::{Packet, Transmit};
-use crate::qp::context::QpCtx;
 use crate::qp::recv_queue::RecvQueue;
-use crate::qp::reorder::{Reorder, Tell};
+use crate::qp::reorder::Reorder;
 use crate::qp::verdict::Verdict;
-use crate::qp::{Counters, DropReason, Env, QpConfig, RecvSource};
+use crate::qp::{Counters, QpConfig};
 use crate::room::OutOfMemory;
-use crate::time::Time;
-use crate::types::{Key, QpState, QpType};
+use crate::types::{Key, QpType};
 use crate::wr::{PostError, RecvWr};
-use adverb_wire::{AtomicEth, NakCode, Opcode, Psn, Syndrome};
+use adverb_wire::{AtomicEth, NakCode, Opcode, Psn};
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 
 /// The result of an atomic, kept for duplicates of the request.
 #[derive(Clone, Copy, Debug)]
@@ -167,167 +158,4 @@ impl Responder {
     pub(crate) fn pending(&self) -> usize {
         self.responses.len()
     }
-
-    /// Takes a request of the queue pair's transport, in RTR or a later state that receives; the
-    /// frame has checked that.
-    pub(crate) fn handle_request<M: Memory + ?Sized, S: RecvSource + ?Sized>(
-        &mut self,
-        ctx: &QpCtx<'_>,
-        env: &mut Env<'_, M, S>,
-        packet: &Packet<'_>,
-        counters: &mut Counters,
-    ) -> Verdict {
-        let h = &packet.headers;
-        // A parsed packet always agrees with its opcode; a made-up one need not.
-        if !h.is_consistent() {
-            counters.drop(DropReason::Malformed);
-            return Verdict::Ok;
-        }
-        // The host takes one invalidation a step. A second one before it did so counts as lost; the
-        // peer sends it again.
-        if h.ieth.is_some() && env.effects.key_op.is_some() {
-            counters.drop(DropReason::State);
-            return Verdict::Ok;
-        }
-        match ctx.config.qp_type {
-            QpType::Rc | QpType::XrcRecv => self.handle_reliable(ctx, env, packet, counters),
-            QpType::Uc => self.handle_uc(ctx, env, packet, counters),
-            QpType::Ud => self.handle_ud(ctx, env, packet, counters),
-            QpType::XrcSend | QpType::RawPacket => {
-                counters.drop(DropReason::Opcode);
-                Verdict::Ok
-            }
-        }
-    }
-
-    /// Time has come: a packet that is missing may be lost.
-    pub(crate) fn handle_timeout(&mut self, now: Time, counters: &mut Counters) {
-        let tell = self.reorder.expired(now);
-        self.tell(tell, counters);
-    }
-
-    /// Asks for the packet that is missing.
-    pub(super) fn tell(&mut self, tell: Tell, counters: &mut Counters) {
-        if tell != Tell::Nothing && !self.responses.has_nak() {
-            counters.gap_naks = counters.gap_naks.wrapping_add(1);
-            self.queue_nak(Syndrome::Nak(NakCode::PsnSequence), counters);
-        }
-    }
-
-    /// Makes the next answer ready for [`Responder::response`]; `false`: there is none.
-    pub(crate) fn prepare_response(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> bool {
-        // At most twice: what takes the place of a failed READ is a NAK.
-        loop {
-            match self.responses.prepare(ctx, keys) {
-                Ok(ready) => return ready,
-                Err(ReadFailed { psn, cause }) => {
-                    let code = NakCode::RemoteAccess;
-                    self.end_with(psn, code);
-                    if ctx.attr.state != QpState::Err {
-                        self.fatal = Some(fatal(code, Arc::new(cause)));
-                    }
-                }
-            }
-        }
-    }
-
-    /// The answer made ready last.
-    pub(crate) fn response<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
-        self.responses.transmit(ctx)
-    }
-
-    /// A failure that came up while an answer was made.
-    pub(crate) fn take_fatal(&mut self) -> Option<Verdict> {
-        self.fatal.take()
-    }
-
-    /// The host could not read the payload of the last answer, which it did not send.
-    pub(crate) fn transmit_failed(
-        &mut self,
-        _ctx: &QpCtx<'_>,
-        fault: MemoryFault,
-        _effects: &mut Effects,
-    ) -> Verdict {
-        match self.responses.failed_read() {
-            None => Verdict::Ok,
-            Some((psn, true)) => {
-                self.responses.refuse_repeated(psn, self.msn, NakCode::RemoteOperational);
-                Verdict::Ok
-            }
-            Some((psn, false)) => {
-                let code = NakCode::RemoteOperational;
-                self.end_with(psn, code);
-                fatal(code, Arc::new(Cause::Fault { addr: fault.addr }))
-            }
-        }
-    }
-
-    /// Drops what waits to be sent and ends the connection with a NAK.
-    pub(super) fn end_with(&mut self, psn: Psn, code: NakCode) {
-        self.last_answer = Some((psn, self.msn, Some(code)));
-        self.responses.end_with(psn, self.msn, Some(code));
-    }
-
-    /// Did the connection end with an answer to the request with this PSN, or a later one?
-    pub(crate) fn ended_at_or_after(&self, psn: Psn) -> bool {
-        self.last_answer.is_some_and(|(at, ..)| !at.precedes(psn))
-    }
-
-    /// Completes every receive that the queue pair holds, in order, and drops what waits to be
-    /// sent, but for the answer that ends the connection and what must go before it.
-    pub(crate) fn flush(
-        &mut self,
-        config: &QpConfig,
-        cause: &Arc<Cause>,
-        effects: &mut Effects,
-        counters: &mut Counters,
-    ) {
-        self.message = None;
-        self.reorder.discard(counters);
-        self.responses.clear_unless_final();
-        self.complete_failed(config, effects, WcStatus::WrFlushErr, cause);
-        while let Some(wr_id) = self.rq.pop_id() {
-            let status = WcStatus::WrFlushErr;
-            let c = Completion::failure(wr_id, config.qpn, WcOpcode::Recv, status, cause.clone());
-            if config.counted {
-                effects.count(CountedOp::Recv, 0, false);
-            }
-            effects.completions.push((CqRef::Recv, c));
-        }
-    }
-
-    /// The request that ended the connection, or one before it, has come again: the answer was lost
-    /// and is queued once more. By IBTA 10.3.1.7 a queue pair in ERR drops the request. Then the
-    /// peer would get a timeout instead of the reason, as over UDP a NAK is lost as easily as any
-    /// packet. An ACK carries no result, so only SENDs and WRITEs get one.
-    pub(crate) fn end_again(
-        &mut self,
-        ctx: &QpCtx<'_>,
-        keys: &KeyTable,
-        packet: &Packet<'_>,
-        counters: &mut Counters,
-    ) {
-        counters.duplicates = counters.duplicates.wrapping_add(1);
-        match self.last_answer {
-            Some((at, msn, Some(code))) if self.responses.is_empty() => {
-                let refused = self.refuse_read(ctx, keys, packet, (at, code));
-                let (psn, code) = refused.unwrap_or((at, code));
-                self.responses.end_with(psn, msn, Some(code));
-            }
-            Some((at, msn, None)) if self.responses.is_empty() && is_plain(packet) => {
-                self.responses.end_with(at, msn, None);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// The end of the connection that no receive tells of: an event does (IBTA 9.9.3).
-pub(super) fn fatal(code: NakCode, cause: Arc<Cause>) -> Verdict {
-    let event = match code {
-        NakCode::RemoteAccess => QpEvent::AccessErr(cause.clone()),
-        NakCode::RemoteOperational => QpEvent::Fatal(cause.clone()),
-        _ => QpEvent::ReqErr(cause.clone()),
-    };
-    Verdict::Fatal { cause, event: Some(event) }
 }

@@ -1,0 +1,85 @@
+//! Sending again after a timeout, and the cursor's way back to an earlier PSN.
+use super::state::{Cursor, Place, Requester};
+use crate::cause::Cause;
+use crate::completion::WcStatus;
+use crate::qp::Counters;
+use crate::qp::context::QpCtx;
+use crate::time::Time;
+use adverb_wire::Psn;
+
+impl Requester {
+    /// Time has come.
+    pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
+        if self.rnr_until.is_some_and(|t| t <= now) {
+            self.rnr_until = None;
+        }
+        self.early_due(now, counters);
+        if self.ack_deadline.is_none_or(|t| t > now) {
+            return self.probe_if_due(now, counters);
+        }
+        counters.timeouts += 1;
+        if self.retries >= u32::from(ctx.attr.retry_cnt) {
+            let cause = Cause::RetryExceeded {
+                peer: ctx.attr.av.dgid,
+                dest_qpn: ctx.attr.dest_qpn,
+                psn: Psn::new(self.una as u32).get(),
+                attempts: self.retries + 1,
+                last_ack_age: now.since(self.last_progress),
+            };
+            self.ack_deadline = None;
+            self.probe.disarm();
+            self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
+            return;
+        }
+        self.retries += 1;
+        self.unheard(now);
+        self.ack_deadline = self.timeout.map(|t| now + t);
+    }
+
+    /// Sends again all that is not acknowledged.
+    pub(crate) fn send_again(&mut self) {
+        self.go_back(self.una);
+    }
+
+    /// Sends again from `psn` on. Requests from there on count as never sent.
+    pub(super) fn go_back(&mut self, psn: u64) {
+        while let Some(read) = self.reads.pop_back_if(|r| r.end > psn) {
+            self.ask_again(read);
+        }
+        self.since_ack_req = 0;
+        self.reorder.told();
+        self.seek(psn);
+    }
+
+    /// Moves the cursor to an unwrapped PSN at or after the head's.
+    pub(super) fn seek(&mut self, psn: u64) {
+        let mut cur = Cursor { idx: self.sq.head, psn, ..Cursor::default() };
+        while cur.idx < self.next_start {
+            let wqe = self.sq.wqe(cur.idx);
+            if wqe.is_local() {
+                if !wqe.done {
+                    break;
+                }
+            } else if psn < wqe.end() {
+                cur.at = (psn - wqe.first) * self.mtu;
+                cur.place = self.locate(cur.idx, cur.at);
+                break;
+            }
+            cur.idx += 1;
+        }
+        self.cur = cur;
+    }
+
+    /// Byte `at` of a message in its scatter/gather list.
+    pub(super) fn locate(&self, idx: u64, at: u64) -> Place {
+        let mut left = at;
+        let sges = self.sq.sges(idx);
+        for (sge, s) in sges.iter().enumerate() {
+            if left < u64::from(s.length) {
+                return Place { sge, off: left as u32 };
+            }
+            left -= u64::from(s.length);
+        }
+        Place { sge: sges.len(), off: 0 }
+    }
+}

@@ -1,0 +1,64 @@
+//! Answers that leave.
+use super::ends::fatal;
+use super::responses::ReadFailed;
+use super::state::Responder;
+use crate::cause::Cause;
+use crate::effects::Effects;
+use crate::keys::KeyTable;
+use crate::memory::MemoryFault;
+use crate::packet::Transmit;
+use crate::qp::context::QpCtx;
+use crate::qp::verdict::Verdict;
+use crate::types::QpState;
+use adverb_wire::NakCode;
+use alloc::sync::Arc;
+
+impl Responder {
+    /// Makes the next answer ready for [`Responder::response`]; `false`: there is none.
+    pub(crate) fn prepare_response(&mut self, ctx: &QpCtx<'_>, keys: &KeyTable) -> bool {
+        // At most twice: what takes the place of a failed READ is a NAK.
+        loop {
+            match self.responses.prepare(ctx, keys) {
+                Ok(ready) => return ready,
+                Err(ReadFailed { psn, cause }) => {
+                    let code = NakCode::RemoteAccess;
+                    self.end_with(psn, code);
+                    if ctx.attr.state != QpState::Err {
+                        self.fatal = Some(fatal(code, Arc::new(cause)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The answer made ready last.
+    pub(crate) fn response<'a>(&'a self, ctx: &QpCtx<'a>) -> Transmit<'a> {
+        self.responses.transmit(ctx)
+    }
+
+    /// A failure that came up while an answer was made.
+    pub(crate) fn take_fatal(&mut self) -> Option<Verdict> {
+        self.fatal.take()
+    }
+
+    /// The host could not read the payload of the last answer, which it did not send.
+    pub(crate) fn transmit_failed(
+        &mut self,
+        _ctx: &QpCtx<'_>,
+        fault: MemoryFault,
+        _effects: &mut Effects,
+    ) -> Verdict {
+        match self.responses.failed_read() {
+            None => Verdict::Ok,
+            Some((psn, true)) => {
+                self.responses.refuse_repeated(psn, self.msn, NakCode::RemoteOperational);
+                Verdict::Ok
+            }
+            Some((psn, false)) => {
+                let code = NakCode::RemoteOperational;
+                self.end_with(psn, code);
+                fatal(code, Arc::new(Cause::Fault { addr: fault.addr }))
+            }
+        }
+    }
+}
