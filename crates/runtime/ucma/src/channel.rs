@@ -85,7 +85,11 @@ impl Channel {
             if slept && done == Err(Errno::EBADF) {
                 return Err(outlive());
             }
-            if done != Err(Errno::EAGAIN) || !matches!(request, Request::GetEvent) || self.is_nonblocking() {
+            if done != Err(Errno::EAGAIN) {
+                return done;
+            }
+            let waits = matches!(request, Request::GetEvent) && !self.is_nonblocking();
+            if !waits {
                 return done;
             }
             slept = true;
