@@ -49,7 +49,7 @@ const TAKEN: [(&str, &[&str]); 5] = [
         "ADVERB_PRIVATE",
         &[
             "adverb_ucma_open",
-            "adverb_ucma_write",
+            "adverb_ucma_perform",
             "adverb_ucma_close",
             "adverb_ucma_event_at",
             "adverb_ucma_event_read",

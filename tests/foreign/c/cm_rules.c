@@ -1,6 +1,13 @@
 // Rules of librdmacm that programs lean on, as its manual pages have them, between ids of one process: `cm_rules NAME` runs
 // one case of the table at the end.
 #include "cm_rig.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
 
 static void nothing_waits(void)
 {
@@ -503,6 +510,84 @@ static void destroyed(void)
 	}
 }
 
+// Copies through the kernel (`process_vm_readv` and `process_vm_writev`) of the thread with the filter.
+static volatile sig_atomic_t copies;
+
+// A copy that the filter stops is counted, and refused with EPERM.
+static void on_copy(int number, siginfo_t *info, void *context)
+{
+	ucontext_t *at = context;
+
+	(void)number;
+	(void)info;
+	copies++;
+#ifdef __x86_64__
+	at->uc_mcontext.gregs[REG_RAX] = -EPERM;
+#else
+	at->uc_mcontext.regs[0] = -EPERM;
+#endif
+}
+
+static void stop_copies(void)
+{
+	struct sock_filter lines[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {ARRAY_LEN(lines), lines};
+	struct sigaction counted = {.sa_sigaction = on_copy, .sa_flags = SA_SIGINFO};
+
+	CHECK(!sigaction(SIGSYS, &counted, NULL), "sigaction");
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges");
+	CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), "filter");
+}
+
+// Requests and answers are typed: no call copies between the program's own addresses through the kernel.
+static void no_copies(void)
+{
+	ssize_t (*bytes)(int, const void *, size_t) = dlsym(RTLD_DEFAULT, "adverb_ucma_write");
+	struct sockaddr_in here = ipv4("127.0.0.1", 0), group = ipv4("239.1.2.3", 0);
+	struct rdma_event_channel *channel = channel_open(), *other = channel_open();
+	struct rdma_cm_id *id;
+	struct rdma_cm_event *event;
+	struct pair p;
+	uint8_t tos = 8;
+
+	stop_copies();
+	CHECK(bytes && bytes(channel->fd, "no command", 8) == -EINVAL && copies == 1, "bytes are copied: %d", (int)copies);
+	pair_open(&p, "hello", "yes");
+	FAILS(rdma_get_cm_event(p.l.channel, &event), EAGAIN);
+	pair_close(&p);
+	listener_open(&p.l, RDMA_PS_TCP);
+	p.client = client_open(&p.l, RDMA_PS_TCP);
+	client_connect(p.client, NULL);
+	event = expect(p.l.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id = event->id;
+	CHECK(!rdma_reject(id, "no", 2) && !rdma_ack_cm_event(event) && !rdma_destroy_id(id), "reject");
+	event = expect(p.client->channel, RDMA_CM_EVENT_REJECTED);
+	CHECK(!memcmp(event->param.conn.private_data, "no", 2) && !rdma_ack_cm_event(event), "refused");
+	client_close(p.client);
+	listener_close(&p.l);
+	CHECK(!rdma_create_id(channel, &id, NULL, RDMA_PS_UDP), "create");
+	CHECK(!rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1), "option");
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 4), EINVAL);
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, NULL, 1), EFAULT);
+	FAILS(rdma_set_option(id, RDMA_OPTION_ID, 77, &tos, 1), ENOSYS);
+	FAILS(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
+	CHECK(!rdma_bind_addr(id, (struct sockaddr *)&here), "bind");
+	CHECK(!rdma_migrate_id(id, other), "migrate");
+	CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, NULL), "join");
+	event = expect(other, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(!rdma_ack_cm_event(event) && !rdma_leave_multicast(id, (struct sockaddr *)&group), "leave");
+	CHECK(!rdma_destroy_id(id), "destroy");
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(other);
+	CHECK(copies == 1, "%d copies through the kernel", (int)copies - 1);
+}
+
 static const struct {
 	const char *id, *name;
 	void (*run)(void);
@@ -526,6 +611,7 @@ static const struct {
 	{"RCM-3", "programs_write_events_of_their_own", own_events},
 	{"RCM-4", "names_are_looked_up_as_events", names_as_events},
 	{"RCM-5", "datagrams_can_be_sent_at_once", datagrams},
+	{"RCM-13", "no_call_copies_through_the_kernel", no_copies},
 	{"RCM-10", "rsockets_are_refused_by_name", rsockets},
 };
 

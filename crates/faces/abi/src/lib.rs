@@ -25,6 +25,7 @@ mod kernel;
 mod macros;
 mod memory;
 mod qp;
+pub mod rdma_user_cm;
 mod srq;
 mod wq;
 mod wr;

@@ -5,11 +5,11 @@ use core::ffi::c_int;
 use libc::{sockaddr, sockaddr_storage};
 
 use crate::abi::cma::*;
-use crate::abi::kernel::*;
 use crate::error::{Outcome, zero_or_minus_one};
 use crate::id::{Id, address};
 use crate::query::{IB_ADDRESS, copy_address, query_address, query_address_only, query_gids};
 use crate::{command, event};
+use adverb_abi::rdma_user_cm::{Request, rdma_ucm_bind, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
 
 /// Whether an address is one of a host to itself.
 fn is_loopback(address: &sockaddr_storage) -> bool {
@@ -42,7 +42,8 @@ pub unsafe fn bind(id: &Id, to: *const sockaddr) -> Outcome {
 unsafe fn bind_address(id: &Id, to: *const sockaddr) -> Outcome {
     // SAFETY: the caller's word.
     let (addr, len) = unsafe { address(to) }?;
-    command::perform(id.fd(), Bind { id: id.handle.get(), addr_size: len as u16, reserved: 0, addr })
+    let bind = rdma_ucm_bind { id: id.handle.get(), addr_size: len as u16, reserved: 0, addr };
+    command::perform(id.fd(), Request::Bind(bind))
 }
 
 /// Finds the device that reaches an address.
@@ -55,7 +56,7 @@ pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeo
         let none = (core::mem::zeroed::<sockaddr_storage>(), 0);
         (address(dst)?, if src.is_null() { none } else { address(src)? })
     };
-    let body = ResolveAddr {
+    let resolve = rdma_ucm_resolve_addr {
         id: id.handle.get(),
         timeout_ms: timeout as u32,
         src_size: src_len as u16,
@@ -64,14 +65,15 @@ pub unsafe fn resolve(id: &Id, src: *const sockaddr, dst: *const sockaddr, timeo
         src_addr,
         dst_addr,
     };
-    command::perform(id.fd(), body)?;
+    command::perform(id.fd(), Request::ResolveAddr(resolve))?;
     copy_address(&id.public.route.addr.dst, &dst_addr, dst_len as u16);
     event::complete(id)
 }
 
 /// Finds the path to the address.
 pub fn resolve_route(id: &Id, timeout: c_int) -> Outcome {
-    command::perform(id.fd(), ResolveRoute { id: id.handle.get(), timeout_ms: timeout as u32 })?;
+    let resolve = rdma_ucm_resolve_route { id: id.handle.get(), timeout_ms: timeout as u32 };
+    command::perform(id.fd(), Request::ResolveRoute(resolve))?;
     event::complete(id)
 }
 

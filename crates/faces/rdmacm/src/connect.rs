@@ -3,12 +3,13 @@
 use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
-use crate::abi::kernel::*;
-use crate::confirm::{NO_PARAM, confirm};
+use crate::confirm::confirm;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
 use crate::query::query_address;
 use crate::{command, event, event_object, qp};
+use adverb_abi::Plain;
+use adverb_abi::rdma_user_cm::*;
 
 /// `RDMA_*` has no name for it: IBTA's rejection of an option of the vendor's, which
 /// `rdma_reject_ece` sends.
@@ -40,7 +41,7 @@ fn check(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 ///
 /// # Safety
 /// Private data as long as the parameters say.
-unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<ConnParam> {
+unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<rdma_ucm_conn_param> {
     let qp = id.public.qp.get();
     // SAFETY: the id's queue pair exists.
     let (own_qpn, own_srq) = match unsafe { qp.as_ref() } {
@@ -48,13 +49,13 @@ unsafe fn to_send(id: &Id, param: Option<&rdma_conn_param>) -> Outcome<ConnParam
         None => (None, 0),
     };
     let mut sent = id.with(|state| {
-        let mut sent = ConnParam {
+        let mut sent = rdma_ucm_conn_param {
             responder_resources: state.responder_resources,
             initiator_depth: state.initiator_depth,
             valid: 1,
-            ..NO_PARAM
+            ..rdma_ucm_conn_param::zeroed()
         };
-        let len = state.connect.len().min(PRIVATE_DATA);
+        let len = state.connect.len().min(RDMA_MAX_PRIVATE_DATA);
         sent.private_data[..len].copy_from_slice(&state.connect[..len]);
         (sent, len)
     });
@@ -99,11 +100,12 @@ unsafe fn connect(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
             Some(p) if p.responder_resources != MAX_RESP_RES => p.responder_resources,
             _ => limits.responder_resources,
         };
-        Ece { vendor_id: state.local_ece.vendor_id, attr_mod: state.local_ece.options }
+        rdma_ucm_ece { vendor_id: state.local_ece.vendor_id, attr_mod: state.local_ece.options }
     });
     // SAFETY: the caller's word.
     let conn_param = unsafe { to_send(id, param) }?;
-    command::perform(id.fd(), Connect { conn_param, id: id.handle.get(), reserved: 0, ece })?;
+    let body = rdma_ucm_connect { conn_param, id: id.handle.get(), reserved: 0, ece };
+    command::perform(id.fd(), Request::Connect(body))?;
     id.with(|state| state.connect.clear());
     event::complete(id)
 }
@@ -128,7 +130,7 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
         };
         // The answer names the vendor of the request, so that the peer knows whom the options are
         // of.
-        let ece = Ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
+        let ece = rdma_ucm_ece { vendor_id: state.remote_ece.vendor_id, attr_mod: state.local_ece.options };
         (state.responder_resources, state.initiator_depth, ece)
     });
     if !id.is_datagram() {
@@ -138,8 +140,8 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
     // SAFETY: the caller's word.
     let conn_param = unsafe { to_send(id, param) }?;
     let uid = id.pointer().expose_provenance() as u64;
-    let body = Accept { uid, conn_param, id: id.handle.get(), reserved: 0, ece };
-    command::perform(id.fd(), body).inspect_err(|_| {
+    let body = rdma_ucm_accept { uid, conn_param, id: id.handle.get(), reserved: 0, ece };
+    command::perform(id.fd(), Request::Accept(body)).inspect_err(|_| {
         let _ = qp::to_error(id);
     })?;
     if id.is_datagram() {
@@ -155,20 +157,14 @@ unsafe fn accept(id: &Id, param: Option<&rdma_conn_param>) -> Outcome {
 /// # Safety
 /// Private data of that length, or null.
 unsafe fn reject(id: &Id, data: *const c_void, len: u8, reason: u8) -> Outcome {
-    let mut body = Reject {
-        id: id.handle.get(),
-        private_data_len: 0,
-        reason,
-        reserved: [0; 2],
-        private_data: [0; PRIVATE_DATA],
-    };
+    let mut body = rdma_ucm_reject { id: id.handle.get(), reason, ..rdma_ucm_reject::zeroed() };
     if !data.is_null() && len > 0 {
         // SAFETY: the caller's word.
         let data = unsafe { core::slice::from_raw_parts(data.cast::<u8>(), usize::from(len)) };
         body.private_data[..data.len()].copy_from_slice(data);
         body.private_data_len = len;
     }
-    command::perform(id.fd(), body)
+    command::perform(id.fd(), Request::Reject(body))
 }
 
 fn disconnect(id: &Id) -> Outcome {
@@ -176,7 +172,7 @@ fn disconnect(id: &Id) -> Outcome {
         return Err(Errno(libc::EINVAL));
     }
     qp::to_error(id)?;
-    command::perform(id.fd(), Disconnect { id: id.handle.get() })?;
+    command::perform(id.fd(), Request::Disconnect(rdma_ucm_disconnect { id: id.handle.get() }))?;
     event::complete(id)
 }
 
@@ -196,7 +192,8 @@ pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rd
 pub unsafe extern "C-unwind" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     // SAFETY: the caller's word.
     zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
-        command::perform(id.fd(), Listen { id: id.handle.get(), backlog: backlog as u32 })?;
+        let body = rdma_ucm_listen { id: id.handle.get(), backlog: backlog as u32 };
+        command::perform(id.fd(), Request::Listen(body))?;
         query_address(id)
     }))
 }
@@ -248,9 +245,9 @@ pub unsafe extern "C-unwind" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *cons
 /// An id that exists.
 pub unsafe extern "C-unwind" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     // SAFETY: the caller's word.
-    zero_or_minus_one(
-        unsafe { Id::of(id) }.and_then(|id| command::perform(id.fd(), Notify { id: id.handle.get(), event })),
-    )
+    zero_or_minus_one(unsafe { Id::of(id) }.and_then(|id| {
+        command::perform(id.fd(), Request::Notify(rdma_ucm_notify { id: id.handle.get(), event }))
+    }))
 }
 
 /// `rdma_disconnect`: takes the queue pair to the error state and tells the peer. 0, or -1 with

@@ -6,13 +6,13 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::kernel::{self, PRIVATE_DATA};
 use crate::confirm::confirm_with_ece;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::event_object::{Event, Public, destroy, drop_of};
 use crate::id::{Group, Id, destroy_handle};
 use crate::query::{query_address, query_gids, query_paths};
 use crate::{channel, command, options, qp, services};
+use adverb_abi::rdma_user_cm::{RDMA_MAX_PRIVATE_DATA, Request, rdma_ucm_event_resp, rdma_ucm_get_event};
 
 /// What became of an event that was read.
 enum Given {
@@ -25,9 +25,8 @@ enum Given {
 /// The next event of a channel; waits for it as the descriptor's flags say.
 pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
     loop {
-        // SAFETY: integers.
-        let empty: kernel::Event = unsafe { core::mem::zeroed() };
-        let mut from = command::ask(fd, kernel::GetEvent { response: 0 }, empty)?;
+        let mut from: rdma_ucm_event_resp =
+            command::ask(fd, Request::GetEvent(rdma_ucm_get_event { response: 0 }))?;
         if from.uid == 0 {
             // Of a connection that has not been accepted: nobody could tell whose it is.
             continue;
@@ -50,7 +49,7 @@ pub fn next(fd: c_int) -> Outcome<*mut rdma_cm_event> {
                 status: from.status as c_int,
                 param: rdma_event_param { arg: 0 },
             }),
-            private_data: [0; PRIVATE_DATA],
+            private_data: [0; RDMA_MAX_PRIVATE_DATA],
             counts_for,
             group,
         };
@@ -90,7 +89,7 @@ pub fn complete(id: &Id) -> Outcome {
 }
 
 impl Event {
-    fn process(&mut self, id: &Id, from: &mut kernel::Event) -> Given {
+    fn process(&mut self, id: &Id, from: &mut rdma_ucm_event_resp) -> Given {
         match from.event {
             ADDR_RESOLVED if from.status == 0 => {
                 let known = query_address(id).and_then(|()| query_gids(id));
@@ -136,7 +135,7 @@ impl Event {
     }
 
     /// A new id for a request. On failure the request is gone, and the program does not hear of it.
-    fn request(&mut self, listener: &Id, from: &kernel::Event) -> Given {
+    fn request(&mut self, listener: &Id, from: &rdma_ucm_event_resp) -> Given {
         let (public, sync) = (&listener.public, listener.with(|s| s.sync));
         let new = Id::new(public.channel.get(), public.context.get(), public.ps.get(), public.qp_type.get());
         let Ok(new) = new else {
@@ -178,7 +177,7 @@ impl Event {
 
     /// The peer accepted. With a queue pair the connection is made at once; without one the program
     /// does that itself.
-    fn response(&self, id: &Id, from: &kernel::Event) {
+    fn response(&self, id: &Id, from: &rdma_ucm_event_resp) {
         if id.public.qp.get().is_null() {
             id.with(|state| {
                 state.remote_ece.vendor_id = from.ece.vendor_id;
@@ -193,11 +192,11 @@ impl Event {
         }
     }
 
-    fn copy_param(&mut self, id: &Id, from: &mut kernel::Event) {
+    fn copy_param(&mut self, id: &Id, from: &mut rdma_ucm_event_resp) {
         if id.is_datagram() { self.copy_ud(from) } else { self.copy_conn(from) }
     }
 
-    fn copy_conn(&mut self, from: &kernel::Event) {
+    fn copy_conn(&mut self, from: &rdma_ucm_event_resp) {
         // SAFETY: any bytes are values of these parameters.
         let from = unsafe { from.param.conn };
         self.private_data = from.private_data;
@@ -215,7 +214,7 @@ impl Event {
         self.update(|public| public.param.conn = conn);
     }
 
-    fn copy_ud(&mut self, from: &mut kernel::Event) {
+    fn copy_ud(&mut self, from: &mut rdma_ucm_event_resp) {
         // SAFETY: any bytes are values of these parameters.
         let mut from = unsafe { from.param.ud };
         self.private_data = from.private_data;
@@ -229,7 +228,7 @@ impl Event {
         self.update(|public| public.param.ud = ud);
     }
 
-    fn copy_arg(&self, from: &kernel::Event) {
+    fn copy_arg(&self, from: &rdma_ucm_event_resp) {
         // SAFETY: any bytes are values of these parameters.
         let [low, high] = unsafe { from.param.arg };
         let mut arg = [0; 8];

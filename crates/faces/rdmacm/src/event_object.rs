@@ -6,16 +6,16 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::kernel::PRIVATE_DATA;
 use crate::error::{Outcome, zero_or_minus_one};
 use crate::id::{Group, Id, retire};
 use crate::live::Live;
+use adverb_abi::rdma_user_cm::RDMA_MAX_PRIVATE_DATA;
 
 /// An event; its address is that of its public half.
 #[repr(C)]
 pub struct Event {
     pub public: Cell<Public>,
-    pub private_data: [u8; PRIVATE_DATA],
+    pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     /// The id that it counts for: of a request the one that listens.
     pub counts_for: *mut Id,
     pub group: *mut Group,

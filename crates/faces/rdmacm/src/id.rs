@@ -12,12 +12,12 @@ use adverb_sync::{Condvar, Mutex};
 use libc::sockaddr_storage;
 
 use crate::abi::cma::*;
-use crate::abi::kernel;
 use crate::device::Use;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::event_name::name_of;
 use crate::live::Live;
 use crate::{addrinfo, channel, command};
+use adverb_abi::rdma_user_cm::*;
 use adverb_abi::*;
 
 /// How long a call waits for the acknowledgement of events before it says which.
@@ -275,14 +275,14 @@ pub fn create(
     let new = Id::new(on, context, ps, qp_type)?;
     // SAFETY: just made.
     let id = unsafe { &*new };
-    let body = kernel::CreateId {
+    let body = rdma_ucm_create_id {
         uid: new.expose_provenance() as u64,
         response: 0,
         ps: ps as u16,
         qp_type: qp_type as u8,
         reserved: [0; 5],
     };
-    match command::ask(id.fd(), body, kernel::Handle::default()) {
+    match command::ask::<rdma_ucm_create_id_resp>(id.fd(), Request::CreateId(body)) {
         Ok(answer) => {
             id.handle.set(answer.id);
             Ok(id.pointer())
@@ -298,8 +298,9 @@ pub fn create(
 
 /// Takes an id from the other side of a channel and returns how many of its events have been read.
 pub fn destroy_handle(fd: c_int, handle: u32) -> Outcome<u32> {
-    let body = kernel::DestroyId { response: 0, id: handle, reserved: 0 };
-    Ok(command::ask(fd, body, kernel::EventsReported::default())?.events_reported)
+    let body = rdma_ucm_destroy_id { response: 0, id: handle, reserved: 0 };
+    let answer: rdma_ucm_destroy_id_resp = command::ask(fd, Request::DestroyId(body))?;
+    Ok(answer.events_reported)
 }
 
 /// Takes an id from the program and from the other side of its channel, and returns how many of its

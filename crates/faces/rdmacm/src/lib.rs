@@ -1,12 +1,12 @@
 //! The drop-in `librdmacm.so.1`: connections by address, with rdma-core's names, versions and
 //! layouts.
 //!
-//! It is written over the commands of the kernel's connection manager for programs (`rdma_ucm`,
-//! version 4 of its interface), as rdma-core's library is, but the commands go to
-//! `libibverbs.so.1`, which has the device.
+//! It makes the same requests as rdma-core's library makes of the kernel's connection manager, but
+//! as typed structures ([`adverb_abi::rdma_user_cm`]) and of `libibverbs.so.1`, which has the
+//! device.
 //!
-//! - [`abi`]: mirrors of the headers' types, and the commands.
-//! - [`command`]: the one door through which commands go.
+//! - [`abi`]: mirrors of the header's types.
+//! - [`command`]: the one door through which requests go.
 //! - [`verbs`]: what is called in `libibverbs.so.1`, the header's inline functions included.
 //! - [`device`]: each device is opened once; ids share its context and its protection domain.
 //! - [`id`]: what stands behind an `rdma_cm_id`.

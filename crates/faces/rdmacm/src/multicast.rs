@@ -6,11 +6,11 @@ use core::ffi::{c_int, c_void};
 use libc::{sockaddr, sockaddr_storage};
 
 use crate::abi::cma::*;
-use crate::abi::kernel::{EventsReported, Handle, JoinMcast};
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::{Group, Id, address};
-use crate::{abi, command, event, verbs};
+use crate::{command, event, verbs};
 use adverb_abi::ibv_gid;
+use adverb_abi::rdma_user_cm::*;
 
 /// The bytes of an address, to compare memberships by.
 fn bytes(addr: &sockaddr_storage, len: usize) -> Vec<u8> {
@@ -35,7 +35,7 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
     }));
     // Known before the command: the event may be read by another thread before it returns.
     id.with(|state| state.groups.push(group));
-    let body = JoinMcast {
+    let body = rdma_ucm_join_mcast {
         response: 0,
         uid: group.expose_provenance() as u64,
         id: id.handle.get(),
@@ -43,7 +43,7 @@ unsafe fn join(id: &Id, to: *const sockaddr, flags: u16, context: *mut c_void) -
         join_flags: flags,
         addr,
     };
-    match command::ask(id.fd(), body, Handle::default()) {
+    match command::ask::<rdma_ucm_create_id_resp>(id.fd(), Request::JoinMcast(body)) {
         Ok(answer) => {
             // SAFETY: the membership lives until it is left.
             unsafe { (*group).handle.set(answer.id) };
@@ -78,32 +78,14 @@ unsafe fn leave(id: &Id, from: *const sockaddr) -> Outcome {
         // nothing.
         let _ = unsafe { verbs::detach(qp, &group.gid.get(), group.lid.get()) };
     }
-    let body = LeaveMcast(abi::kernel::DestroyId { response: 0, id: group.handle.get(), reserved: 0 });
-    let left = command::ask(id.fd(), body, EventsReported::default());
+    let body = rdma_ucm_destroy_id { response: 0, id: group.handle.get(), reserved: 0 };
+    let left = command::ask::<rdma_ucm_destroy_id_resp>(id.fd(), Request::LeaveMcast(body));
     if let Ok(answer) = &left {
         id.wait_acknowledged(answer.events_reported, Some(group), "rdma_leave_multicast");
     }
     // SAFETY: no event of it is left.
     unsafe { Group::free(pointer) };
     left.map(|_| ())
-}
-
-/// The body is that of the destruction of an id, under another number.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct LeaveMcast(abi::kernel::DestroyId);
-
-// SAFETY: number and body of rdma_user_cm.h.
-unsafe impl command::Command for LeaveMcast {
-    const NUMBER: u32 = 17;
-}
-
-// SAFETY: the answer of rdma_user_cm.h, an integer.
-unsafe impl command::Asks for LeaveMcast {
-    type Answer = EventsReported;
-    fn answer_at(&mut self, address: u64) {
-        self.0.response = address;
-    }
 }
 
 /// `rdma_join_multicast`: 0, or -1 with `errno` set; `context` comes back with the events.

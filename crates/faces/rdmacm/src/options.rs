@@ -3,11 +3,11 @@
 use core::ffi::{c_int, c_void};
 
 use crate::abi::cma::*;
-use crate::abi::kernel::{EventsReported, MigrateId, SetOption};
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
 use crate::{channel, command, event_object};
 use adverb_abi::ibv_ece;
+use adverb_abi::rdma_user_cm::{Request, rdma_ucm_destroy_id_resp, rdma_ucm_migrate_id, rdma_ucm_set_option};
 
 /// Moves an id to a channel, or to one of its own, and waits until events that were read before are
 /// acknowledged.
@@ -18,8 +18,9 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
     }
     let to = if sync { channel::create()? } else { to };
     let fd = channel::fd(to)?;
-    let body = MigrateId { response: 0, id: id.handle.get(), fd: id.fd() as u32 };
-    let moved = command::ask(fd, body, EventsReported::default()).inspect_err(|_| {
+    let body = rdma_ucm_migrate_id { response: 0, id: id.handle.get(), fd: id.fd() as u32 };
+    let moved: Outcome<rdma_ucm_destroy_id_resp> = command::ask(fd, Request::MigrateId(body));
+    let moved = moved.inspect_err(|_| {
         if sync {
             // SAFETY: made above and known to nobody.
             unsafe { channel::rdma_destroy_event_channel(to) };
@@ -41,14 +42,15 @@ pub fn migrate(id: &Id, to: *mut rdma_event_channel) -> Outcome {
 /// # Safety
 /// A value of that length.
 pub unsafe fn set(id: &Id, level: c_int, name: c_int, value: *mut c_void, len: usize) -> Outcome {
-    let body = SetOption {
+    let body = rdma_ucm_set_option {
         optval: value.expose_provenance() as u64,
         id: id.handle.get(),
         level: level as u32,
         optname: name as u32,
         optlen: u32::try_from(len).map_err(|_| Errno(libc::EINVAL))?,
     };
-    command::perform(id.fd(), body)
+    // SAFETY: the caller's word.
+    unsafe { command::perform_with_value(id.fd(), &Request::SetOption(body)) }.map(drop)
 }
 
 /// `rdma_migrate_id`: 0, or -1 with `errno` set. Null makes the id synchronous.

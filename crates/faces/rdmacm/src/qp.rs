@@ -5,19 +5,17 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::kernel::InitQpAttr;
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::{Group, Id};
 use crate::query::set_bound_device;
 use crate::{command, verbs};
+use adverb_abi::rdma_user_cm::{Request, rdma_ucm_init_qp_attr};
 use adverb_abi::*;
 
 /// The attributes that take the id's queue pair to a state, and their mask.
 pub fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, c_int)> {
-    let body = InitQpAttr { response: 0, id: id.handle.get(), qp_state: state };
-    // SAFETY: integers.
-    let empty: ib_uverbs_qp_attr = unsafe { core::mem::zeroed() };
-    let mut found = command::ask(id.fd(), body, empty)?;
+    let body = rdma_ucm_init_qp_attr { response: 0, id: id.handle.get(), qp_state: state };
+    let mut found: ib_uverbs_qp_attr = command::ask(id.fd(), Request::InitQpAttr(body))?;
     Ok((verbs::qp_attr_from(&mut found, state), found.qp_attr_mask as c_int))
 }
 

@@ -4,10 +4,10 @@ use core::ffi::c_int;
 
 use libc::sockaddr_storage;
 
-use crate::abi::kernel::*;
 use crate::command;
 use crate::error::{Errno, Outcome};
 use crate::id::Id;
+use adverb_abi::rdma_user_cm::*;
 use adverb_abi::{ibv_gid, ibv_sa_path_rec};
 
 /// Where the GID stands in an address of the family `AF_IB`: behind family, partition key and flow.
@@ -20,9 +20,8 @@ pub fn query_address(id: &Id) -> Outcome {
 }
 
 /// Fetches the addresses; the device is for the caller to set.
-pub fn query_address_only(id: &Id) -> Outcome<Addresses> {
-    // SAFETY: the answer of this option; integers.
-    let found: Addresses = unsafe { command::query(id.fd(), id.handle.get(), QUERY_ADDR) }?;
+pub fn query_address_only(id: &Id) -> Outcome<rdma_ucm_query_addr_resp> {
+    let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_ADDR)?;
     copy_address(&id.public.route.addr.src, &found.src_addr, found.src_size);
     copy_address(&id.public.route.addr.dst, &found.dst_addr, found.dst_size);
     Ok(found)
@@ -47,8 +46,7 @@ pub fn copy_address(to: &core::cell::Cell<sockaddr_storage>, from: &sockaddr_sto
 
 /// Fetches the GIDs.
 pub fn query_gids(id: &Id) -> Outcome {
-    // SAFETY: the answer of this option; integers.
-    let found: Addresses = unsafe { command::query(id.fd(), id.handle.get(), QUERY_GID) }?;
+    let found: rdma_ucm_query_addr_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_GID)?;
     id.public.route.addr.ibaddr.sgid.set(gid_of(&found.src_addr));
     id.public.route.addr.ibaddr.dgid.set(gid_of(&found.dst_addr));
     Ok(())
@@ -62,9 +60,8 @@ fn gid_of(address: &sockaddr_storage) -> ibv_gid {
 
 /// Fetches the paths.
 pub fn query_paths(id: &Id) -> Outcome {
-    // SAFETY: the answer of this option; integers.
-    let found: Paths = unsafe { command::query(id.fd(), id.handle.get(), QUERY_PATH) }?;
-    let paths = &found.path_data[..(found.num_paths as usize).min(PATHS)];
+    let found: rdma_ucm_query_path_resp = command::query(id.fd(), id.handle.get(), RDMA_USER_CM_QUERY_PATH)?;
+    let paths = &found.path_data[..(found.num_paths as usize).min(found.path_data.len())];
     if paths.is_empty() {
         return Ok(());
     }
@@ -85,7 +82,7 @@ pub fn query_paths(id: &Id) -> Outcome {
 }
 
 /// A path record from its form on the wire (IBTA, PathRecord) into the header's.
-pub fn path_record(from: &PathData) -> ibv_sa_path_rec {
+pub fn path_record(from: &ib_path_rec_data) -> ibv_sa_path_rec {
     let raw = &from.path_rec;
     let gid = |at: usize| ibv_gid { raw: raw[at..at + 16].try_into().expect("sixteen bytes") };
     // Fields that stay in network order, as the header has them.

@@ -4,19 +4,20 @@ use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
 
 use crate::abi::cma::*;
-use crate::abi::kernel::{ResolveIbService, SERVICE_FLAG_ID, SERVICE_FLAG_NAME, WriteCmEvent, WrittenParam};
 use crate::addrinfo::{self, Why};
 use crate::error::{Errno, Outcome, zero_or_minus_one};
 use crate::id::Id;
 use crate::{command, event, services};
+use adverb_abi::Plain;
+use adverb_abi::rdma_user_cm::*;
 
 /// Puts an event into the id's channel.
 fn write_event(id: &Id, event: EventType, status: c_int, arg: u64) -> Outcome {
-    // SAFETY: integers.
-    let mut param: WrittenParam = unsafe { core::mem::zeroed() };
+    let mut param = WrittenParam::zeroed();
     param.arg = arg;
-    let body = WriteCmEvent { id: id.handle.get(), reserved: 0, event, status: status as u32, param };
-    command::perform(id.fd(), body)
+    let body =
+        rdma_ucm_write_cm_event { id: id.handle.get(), reserved: 0, event, status: status as u32, param };
+    command::perform(id.fd(), Request::WriteCmEvent(body))
 }
 
 /// By the subnet's list of services, which answers with an event of its own.
@@ -29,27 +30,21 @@ unsafe fn by_service(id: &Id, service: *const c_char) -> Outcome {
     }
     // SAFETY: the caller's word.
     let service = unsafe { core::ffi::CStr::from_ptr(service) }.to_bytes();
-    let mut body = ResolveIbService {
-        id: id.handle.get(),
-        reserved: 0,
-        service_id: 0,
-        service_name: [0; 64],
-        flags: 0,
-        reserved1: 0,
-    };
+    let mut body =
+        rdma_ucm_resolve_ib_service { id: id.handle.get(), ..rdma_ucm_resolve_ib_service::zeroed() };
     match number(service) {
         Some(number) => {
             body.service_id = number;
-            body.flags = SERVICE_FLAG_ID;
+            body.flags = RDMA_USER_CM_IB_SERVICE_FLAG_ID;
         }
         None => {
             // The last byte stays zero.
             let len = service.len().min(body.service_name.len() - 1);
             body.service_name[..len].copy_from_slice(&service[..len]);
-            body.flags = SERVICE_FLAG_NAME;
+            body.flags = RDMA_USER_CM_IB_SERVICE_FLAG_NAME;
         }
     }
-    command::perform(id.fd(), body)?;
+    command::perform(id.fd(), Request::ResolveIbService(body))?;
     event::complete(id)
 }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::process::Command;
 
-use adverb_abi::{FieldLayout, TypeLayout};
-use rdmacm::abi::{cma, kernel};
+use adverb_abi::{FieldLayout, TypeLayout, rdma_user_cm};
+use rdmacm::abi::cma;
 
 /// Types are laid out as in `rdma/rdma_cma.h`, `infiniband/verbs.h`, `infiniband/sa.h` and
 /// `rdma/rdma_user_cm.h` (RCM-2).
@@ -18,7 +18,7 @@ fn types_are_those_of_the_headers() {
     // The kernel's header and the library's name some things alike.
     let source = "#include <stddef.h>\n#include <stdio.h>\n#include <netinet/in.h>\n#include <sys/socket.h>\n\
                   #include <rdma/rdma_user_cm.h>\n";
-    check("kernel", source, &[kernel::LAYOUTS]);
+    check("kernel", source, &[rdma_user_cm::LAYOUTS]);
 }
 
 fn check(name: &str, includes: &str, types: &[&[TypeLayout]]) {

@@ -1,6 +1,6 @@
 //! What is translated without a device.
 
-use rdmacm::abi::kernel::PathData;
+use adverb_abi::rdma_user_cm::ib_path_rec_data;
 use rdmacm::event_name::name_of;
 use rdmacm::query::path_record;
 use rdmacm::resolve::number;
@@ -21,7 +21,7 @@ fn a_path_is_translated_field_by_field() {
     raw[54] = (2 << 6) | 5;
     raw[55] = (2 << 6) | 18;
     raw[56] = (2 << 6) | 16;
-    let path = path_record(&PathData { flags: 3, reserved: 0, path_rec: raw });
+    let path = path_record(&ib_path_rec_data { flags: 3, reserved: 0, path_rec: raw });
     assert_eq!((path.dgid.bytes(), path.sgid.bytes()), ([0xd; 16], [0x5; 16]));
     assert_eq!((u16::from_be(path.dlid), u16::from_be(path.slid)), (0x1234, 0x5678));
     assert_eq!((u32::from_be(path.flow_label), path.hop_limit, path.traffic_class), (0xabcde, 64, 104));

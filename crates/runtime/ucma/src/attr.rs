@@ -1,9 +1,10 @@
 //! INIT_QP_ATTR: the attributes that bring an id's queue pair to a state, as the kernel's `ib_cm`
 //! and `cma` give them.
-use crate::abi::{Output, QP_ATTR, qp_type};
 use crate::door::{Door, Tokens};
 use crate::event::{Ah, PORT};
 use crate::id::CmId;
+use crate::param::qp_type;
+use crate::request::QpAttr;
 use crate::world::World;
 use adverb_cm::State;
 use adverb_cm::ip::gid;
@@ -40,15 +41,8 @@ const REMOTE_WRITE: u32 = 1 << 1;
 const REMOTE_READ: u32 = 1 << 2;
 const REMOTE_ATOMIC: u32 = 1 << 3;
 
-type Attr = Output<QP_ATTR>;
-
 impl<D: Door, T: Tokens> World<D, T> {
-    pub(crate) fn init_qp_attr(
-        &mut self,
-        file: u64,
-        number: u32,
-        state: u32,
-    ) -> Result<[u8; QP_ATTR], Errno> {
+    pub(crate) fn init_qp_attr(&mut self, file: u64, number: u32, state: u32) -> Result<QpAttr, Errno> {
         if state > ERR {
             return Err(Errno::EINVAL);
         }
@@ -59,7 +53,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let (conn, datagram) = (id.conn.map(|(conn, _)| conn), id.is_datagram());
         let connection = conn.filter(|_| !datagram).and_then(|conn| self.cm.state(conn));
         let id = self.ids.get(&number).ok_or(Errno::ENOENT)?;
-        let mut out = Attr::new();
+        let mut out = QpAttr::default();
         let mask = match connection {
             None => without_connection(id, &mut out),
             Some(standing) => match state {
@@ -69,8 +63,7 @@ impl<D: Door, T: Tokens> World<D, T> {
                 _ => return Err(Errno::EINVAL),
             },
         };
-        out.u32(0, mask | mask::STATE).u32(4, state);
-        Ok(out.0)
+        Ok(QpAttr { mask: mask | mask::STATE, state, ..out })
     }
 }
 
@@ -83,20 +76,21 @@ fn may_init(state: State) -> bool {
     may_run(state) || matches!(state, State::ReqSent | State::MraReqReceived)
 }
 
-fn without_connection(id: &CmId, out: &mut Attr) -> u32 {
-    out.u8(133, PORT);
+fn without_connection(id: &CmId, out: &mut QpAttr) -> u32 {
+    out.port_num = PORT;
     let common = mask::PKEY_INDEX | mask::PORT;
     if id.is_datagram() {
-        out.u32(20, id.qkey());
+        out.qkey = id.qkey();
         common | mask::QKEY
     } else {
         common | mask::ACCESS_FLAGS
     }
 }
 
-fn init(id: &CmId, out: &mut Attr) -> u32 {
+fn init(id: &CmId, out: &mut QpAttr) -> u32 {
     let more = if id.agreed.responder_resources > 0 { REMOTE_READ | REMOTE_ATOMIC } else { 0 };
-    out.u32(36, REMOTE_WRITE | more).u8(133, PORT);
+    out.access_flags = REMOTE_WRITE | more;
+    out.port_num = PORT;
     mask::ACCESS_FLAGS | mask::PKEY_INDEX | mask::PORT
 }
 
@@ -115,30 +109,28 @@ pub fn address(id: &CmId) -> Option<Ah> {
     })
 }
 
-fn rtr(id: &CmId, out: &mut Attr) -> u32 {
-    if let Some(ah) = address(id) {
-        out.put(40, &ah.write());
-    }
-    out.u32(12, id.route.map_or(0, |route| route.mtu.into()));
-    out.u32(24, id.psn).u32(32, id.agreed.remote_qpn);
+fn rtr(id: &CmId, out: &mut QpAttr) -> u32 {
+    out.ah = address(id);
+    out.path_mtu = id.route.map_or(0, |route| route.mtu.into());
+    (out.rq_psn, out.dest_qp_num) = (id.psn, id.agreed.remote_qpn);
     let common = mask::AV | mask::PATH_MTU | mask::DEST_QPN | mask::RQ_PSN;
     if matches!(id.qp_type, qp_type::RC | qp_type::XRC_TGT) {
-        out.u8(131, id.agreed.responder_resources);
+        out.max_dest_rd_atomic = id.agreed.responder_resources;
         return common | mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER;
     }
     common
 }
 
-fn rts(id: &CmId, out: &mut Attr) -> u32 {
-    out.u32(28, id.agreed.sq_psn);
+fn rts(id: &CmId, out: &mut QpAttr) -> u32 {
+    out.sq_psn = id.agreed.sq_psn;
     let mut mask = mask::SQ_PSN;
     if matches!(id.qp_type, qp_type::RC | qp_type::XRC_INI) {
-        out.u8(130, id.agreed.initiator_depth);
-        out.u8(135, id.agreed.retry_count).u8(136, id.agreed.rnr_retry_count);
+        out.max_rd_atomic = id.agreed.initiator_depth;
+        (out.retry_cnt, out.rnr_retry) = (id.agreed.retry_count, id.agreed.rnr_retry_count);
         mask |= mask::RETRY_CNT | mask::RNR_RETRY | mask::MAX_QP_RD_ATOMIC;
     }
     if id.qp_type != qp_type::UC {
-        out.u8(134, id.ack_timeout.unwrap_or(id.agreed.timeout));
+        out.timeout = id.ack_timeout.unwrap_or(id.agreed.timeout);
         mask |= mask::TIMEOUT;
     }
     mask

@@ -1,5 +1,4 @@
 //! Addresses, routes and listeners of ids.
-use crate::abi::Input;
 use crate::address::Address;
 use crate::door::{Claim, Door, Place, Tokens};
 use crate::event::{Event, EventKind};
@@ -230,13 +229,8 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// RESOLVE_IB_SERVICE: asks a subnet administrator, which Ethernet has not.
-    pub(crate) fn resolve_ib_service(&mut self, file: u64, input: &Input) -> Result<(), Errno> {
-        // By id, by name, or both.
-        let flags = input.u32(80);
-        if flags == 0 || flags > 3 {
-            return Err(Errno::EINVAL);
-        }
-        let id = self.id(file, input.u32(0))?;
+    pub(crate) fn resolve_ib_service(&mut self, file: u64, number: u32) -> Result<(), Errno> {
+        let id = self.id(file, number)?;
         if id.standing == Standing::AddrResolved { Err(Errno::EOPNOTSUPP) } else { Err(Errno::EINVAL) }
     }
 

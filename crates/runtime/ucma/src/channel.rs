@@ -1,14 +1,13 @@
 //! An open file of `/dev/infiniband/rdma_cm`.
-use crate::abi::Command;
-use crate::door::Memory;
 use crate::live::{Live, Opened, Token};
+use crate::request::{Caller, FileId, Request};
 use adverb_device::{Descriptor, Error};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
-/// An open file: commands go in by [`Channel::write`], and its descriptor is readable just while an
+/// An open file: requests go in by [`Channel::perform`], and its descriptor is readable just while an
 /// event waits. It belongs to the process that opened it: in the child of a fork its calls give
 /// EIO.
 pub struct Channel {
@@ -60,28 +59,37 @@ impl Channel {
         self.opened.token.0.program().as_raw_fd()
     }
 
-    /// Performs a command; the response goes to the address that the command names. GET_EVENT waits
-    /// for an event unless the descriptor has `O_NONBLOCK`, and is a cancellation point then.
+    /// The file among those of the process.
+    #[must_use]
+    pub fn file(&self) -> FileId {
+        self.opened.file
+    }
+
+    /// Performs a request. [`Request::GetEvent`] waits for an event unless the descriptor has
+    /// `O_NONBLOCK`, and is a cancellation point then.
     ///
     /// # Errors
     /// As the kernel's: see the crate's documentation. EIO: the file is of the parent of a fork.
     /// EBADF: it has been closed meanwhile.
-    pub fn write(&self, command: &[u8], memory: &dyn Memory) -> Result<usize, Errno> {
+    pub fn perform(&self, request: &Request<'_>, caller: &mut dyn Caller) -> Result<(), Errno> {
         if self.live.door.is_stale() {
             return Err(Errno::EIO);
         }
-        let file_of = |fd| self.live.file_of(fd);
         let mut slept = false;
         loop {
             let (done, timeout) = {
                 let mut world = self.live.world.lock();
-                (world.write(self.opened.file, command, memory, &file_of), world.next_timeout())
+                (world.perform(self.opened.file, request, caller), world.next_timeout())
             };
             self.live.rearm(timeout);
             if slept && done == Err(Errno::EBADF) {
                 return Err(outlive());
             }
-            if done != Err(Errno::EAGAIN) || !waits_for_event(command) || self.is_nonblocking() {
+            if done != Err(Errno::EAGAIN) {
+                return done;
+            }
+            let waits = matches!(request, Request::GetEvent) && !self.is_nonblocking();
+            if !waits {
                 return done;
             }
             slept = true;
@@ -147,9 +155,4 @@ fn outlive() -> Errno {
             return errno;
         }
     }
-}
-
-/// Is it a GET_EVENT, the one command that waits?
-fn waits_for_event(command: &[u8]) -> bool {
-    command.starts_with(&(Command::GetEvent as u32).to_ne_bytes())
 }

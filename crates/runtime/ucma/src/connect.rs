@@ -1,8 +1,8 @@
 //! Connecting, accepting, refusing and ending.
-use crate::abi::{ConnParam, qp_type};
 use crate::address::Address;
 use crate::door::{Door, Tokens};
 use crate::id::{Agreed, CmId, PKEY, Route, Standing};
+use crate::param::{ConnParam, qp_type};
 use crate::world::{World, errno};
 use adverb_cm::ip::{IpHeader, service_id};
 use adverb_cm::{
@@ -55,7 +55,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         &mut self,
         file: u64,
         number: u32,
-        param: ConnParam,
+        param: &ConnParam<&[u8]>,
         ece: Ece,
     ) -> Result<(), Errno> {
         if !param.valid {
@@ -71,12 +71,12 @@ impl<D: Door, T: Tokens> World<D, T> {
         let service_id = service_id(id.port_space, to.port());
         let timing = Timing { packet_lifetime: route.packet_lifetime, ..Timing::LINUX };
         let conn = if id.is_datagram() {
-            let private_data = with_header(id, &param.private_data)?;
+            let private_data = with_header(id, param.private_data)?;
             let request = SidrRequest { path, service_id, pkey: PKEY, timing, private_data };
             let now = self.door.now();
             self.cm.sidr_request(now, &request).map_err(errno)?
         } else {
-            let request = request(id, &param, ece, path, service_id, timing, route)?;
+            let request = request(id, param, ece, path, service_id, timing, route)?;
             id.agreed = Agreed {
                 responder_resources: param.responder_resources,
                 initiator_depth: param.initiator_depth,
@@ -109,7 +109,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         file: u64,
         number: u32,
         uid: u64,
-        param: ConnParam,
+        param: &ConnParam<&[u8]>,
         ece: Ece,
     ) -> Result<(), Errno> {
         let id = self.id(file, number)?;
@@ -117,9 +117,9 @@ impl<D: Door, T: Tokens> World<D, T> {
             return Err(Errno::EINVAL);
         };
         let done = if id.is_datagram() {
-            self.answer_datagram(number, conn, &param, ece)
+            self.answer_datagram(number, conn, param, ece)
         } else if param.valid {
-            self.agree(number, conn, &param, ece)
+            self.agree(number, conn, param, ece)
         } else {
             self.cm.established(conn).map_err(errno)
         };
@@ -139,7 +139,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         done
     }
 
-    fn agree(&mut self, number: u32, conn: Id, param: &ConnParam, ece: Ece) -> Result<(), Errno> {
+    fn agree(&mut self, number: u32, conn: Id, param: &ConnParam<&[u8]>, ece: Ece) -> Result<(), Errno> {
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         let accept = Accept {
             qpn: param.qpn,
@@ -151,7 +151,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             rnr_retry_count: param.rnr_retry_count.min(7),
             flow_control: param.flow_control,
             target_ack_delay: ACK_DELAY,
-            private_data: Data::new(&param.private_data).map_err(|e| errno(e.into()))?,
+            private_data: Data::new(param.private_data).map_err(|e| errno(e.into()))?,
             ece,
         };
         let now = self.door.now();
@@ -166,7 +166,13 @@ impl<D: Door, T: Tokens> World<D, T> {
         Ok(())
     }
 
-    fn answer_datagram(&mut self, number: u32, conn: Id, param: &ConnParam, ece: Ece) -> Result<(), Errno> {
+    fn answer_datagram(
+        &mut self,
+        number: u32,
+        conn: Id,
+        param: &ConnParam<&[u8]>,
+        ece: Ece,
+    ) -> Result<(), Errno> {
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
         if param.qkey != 0 {
             if id.qkey.is_some_and(|set| set != param.qkey) {
@@ -178,7 +184,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             status: SidrStatus::SUCCESS,
             qpn: param.qpn & 0xff_ffff,
             qkey: id.qkey(),
-            private_data: Data::new(&param.private_data).map_err(|e| errno(e.into()))?,
+            private_data: Data::new(param.private_data).map_err(|e| errno(e.into()))?,
             ece,
             ..SidrAnswer::default()
         };
@@ -230,7 +236,7 @@ impl<D: Door, T: Tokens> World<D, T> {
 
 fn request(
     id: &CmId,
-    param: &ConnParam,
+    param: &ConnParam<&[u8]>,
     ece: Ece,
     path: Path,
     service_id: u64,
@@ -258,7 +264,7 @@ fn request(
         hop_limit: route.hop_limit,
         ack_timeout: Some(ack_timeout(ACK_DELAY, route.packet_lifetime)),
         timing,
-        private_data: with_header(id, &param.private_data)?,
+        private_data: with_header(id, param.private_data)?,
         ece,
     })
 }

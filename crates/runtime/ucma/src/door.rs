@@ -152,17 +152,3 @@ impl Tokens for Signal {
         (**self).take();
     }
 }
-
-/// The program's memory, by address.
-pub trait Memory {
-    /// Copies out of it.
-    ///
-    /// # Errors
-    /// EFAULT.
-    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Errno>;
-    /// Copies into it.
-    ///
-    /// # Errors
-    /// EFAULT.
-    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno>;
-}

@@ -1,7 +1,7 @@
 //! One rdma_cm id.
-use crate::abi::qp_type;
 use crate::address::Address;
 use crate::door::Place;
+use crate::param::qp_type;
 use adverb_cm::ip::{PS_IPOIB, PS_UDP};
 use adverb_cm::{Ece, Path, Time};
 use std::net::IpAddr;
@@ -23,8 +23,9 @@ pub enum Standing {
     DeviceRemoval,
 }
 
-/// A route to the peer.
+/// A route to the peer. Path MTU and packet lifetime are codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names are those of a path record")]
 pub struct Route {
     pub mtu: u8,
     pub traffic_class: u8,

@@ -3,13 +3,14 @@
 //! An [`Id`] is an rdma_cm id of the port space TCP with an event queue of its own. Its calls never
 //! wait; what comes of them are [`Event`]s, and the [`Signal`] given at the start is told of each.
 //! Peers cannot tell such an id from one of librdmacm.
-use crate::abi::{ConnParam, qp_type};
 use crate::address::Address;
 use crate::door::{Door, Signal};
 use crate::event::{EventKind, Param};
 use crate::id::CmId;
 use crate::live::{Live, LiveDoor};
-use crate::world::{FileId, World};
+use crate::param::{ConnParam, qp_type};
+use crate::request::FileId;
+use crate::world::World;
 use adverb_cm::ip::PS_TCP;
 use adverb_cm::{Ece, Path, State};
 use adverb_device::{Errno, Error};
@@ -214,7 +215,7 @@ impl Id {
     /// EINVAL: not resolved, or more private data than [`REQUEST_DATA`]; ENOMEM: too many
     /// connections.
     pub fn connect(&self, offer: &Offer) -> Result<(), Errno> {
-        self.with(|world, file, number| world.connect(file, number, param(offer), Ece::default()))
+        self.with(|world, file, number| world.connect(file, number, &param(offer), Ece::default()))
     }
 
     /// Agrees to a request. `Established`, `Rejected`, `Unanswered` or `Disconnected` comes of it.
@@ -222,7 +223,7 @@ impl Id {
     /// # Errors
     /// EINVAL: no request, or its sender has given up; more private data than [`REPLY_DATA`].
     pub fn accept(&self, offer: &Offer) -> Result<(), Errno> {
-        self.with(|world, file, number| world.accept(file, number, 1, param(offer), Ece::default()))
+        self.with(|world, file, number| world.accept(file, number, 1, &param(offer), Ece::default()))
     }
 
     /// Confirms a reply: the connection stands.
@@ -230,7 +231,7 @@ impl Id {
     /// # Errors
     /// EINVAL: no reply, or its sender has given up.
     pub fn establish(&self) -> Result<(), Errno> {
-        self.with(|world, file, number| world.accept(file, number, 1, ConnParam::NONE, Ece::default()))
+        self.with(|world, file, number| world.accept(file, number, 1, &ConnParam::default(), Ece::default()))
     }
 
     /// Refuses a request or a reply.
@@ -396,11 +397,11 @@ fn socket_addr(address: Option<Address>) -> Option<SocketAddr> {
     }
 }
 
-fn param(offer: &Offer) -> ConnParam {
+fn param(offer: &Offer) -> ConnParam<&[u8]> {
     ConnParam {
         qpn: offer.qpn,
         qkey: 0,
-        private_data: offer.private_data.clone(),
+        private_data: &offer.private_data,
         srq: offer.srq,
         responder_resources: offer.responder_resources,
         initiator_depth: offer.initiator_depth,
@@ -411,7 +412,7 @@ fn param(offer: &Offer) -> ConnParam {
     }
 }
 
-fn offer(param: ConnParam) -> Offer {
+fn offer(param: ConnParam<Vec<u8>>) -> Offer {
     Offer {
         qpn: param.qpn,
         srq: param.srq,
@@ -428,7 +429,7 @@ fn values(queued: crate::event::Queued) -> Option<Event> {
     let (kind, status) = (queued.event.kind, queued.event.status);
     let param = match queued.event.param {
         Param::Conn(param) => param,
-        _ => ConnParam::NONE,
+        _ => ConnParam::default(),
     };
     Some(match kind {
         EventKind::ConnectRequest => Event::Request(Request { number: queued.request?, offer: offer(param) }),

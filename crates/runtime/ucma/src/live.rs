@@ -1,6 +1,7 @@
 //! The rdma_cm of this process over the device's door for MADs.
 use crate::door::{self, Door, Group, NotSent, Place, Presence, Signal};
-use crate::world::{FileId, World};
+use crate::request::FileId;
+use crate::world::World;
 use adverb_cm::{MAD_LEN, Path, Time, Transmit};
 use adverb_device::mad::{Arrival, MadDoor, MadHandler};
 use adverb_device::ranks;
@@ -74,11 +75,6 @@ impl Live {
             std::mem::forget(old);
         }
         Ok(live)
-    }
-
-    /// The file behind a descriptor of the program's.
-    pub fn file_of(&self, fd: i32) -> Option<FileId> {
-        self.files.read().get(&fd).map(|opened| opened.file)
     }
 
     /// After a command: the door is to wake the world when it wants to be woken.

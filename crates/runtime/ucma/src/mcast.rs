@@ -1,9 +1,9 @@
 //! Multicast groups.
-use crate::abi::Input;
 use crate::address::Address;
-use crate::door::{Door, Memory, Tokens};
+use crate::door::{Door, Tokens};
 use crate::event::{Ah, Event, EventKind, Param, Queued};
 use crate::id::Standing;
+use crate::request::{Caller, Reply};
 use crate::world::{Joined, World};
 use nix::errno::Errno;
 
@@ -18,10 +18,8 @@ impl<D: Door, T: Tokens> World<D, T> {
         number: u32,
         uid: u64,
         address: Address,
-        input: &Input,
-        memory: &dyn Memory,
+        caller: &mut dyn Caller,
     ) -> Result<(), Errno> {
-        input.room(4)?;
         let id = self.id(file, number)?;
         // A group is of a device's interface: the id must have one.
         let standing = matches!(id.standing, Standing::AddrBound | Standing::AddrResolved);
@@ -31,7 +29,7 @@ impl<D: Door, T: Tokens> World<D, T> {
         let (qkey, tos) = (id.qkey(), id.tos);
         let group_ip = address.ip().ok_or(Errno::EINVAL)?;
         let group = self.group_numbers.take();
-        if let Err(e) = memory.write(input.u64(0), &group.to_ne_bytes()) {
+        if let Err(e) = caller.reply(&Reply::Id(group)) {
             self.group_numbers.give_back(group);
             return Err(e);
         }
@@ -67,9 +65,7 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// LEAVE_MCAST.
-    pub(crate) fn leave(&mut self, file: u64, input: &Input, memory: &dyn Memory) -> Result<(), Errno> {
-        input.room(4)?;
-        let group = input.u32(8);
+    pub(crate) fn leave(&mut self, file: u64, group: u32, caller: &mut dyn Caller) -> Result<(), Errno> {
         let owner = self.groups.get(&group).ok_or(Errno::ENOENT)?.owner;
         self.id(file, owner)?;
         let joined = self.groups.remove(&group).ok_or(Errno::ENOENT)?;
@@ -78,6 +74,6 @@ impl<D: Door, T: Tokens> World<D, T> {
             queue.take(|event| event.group == Some(group));
         }
         drop(joined.group);
-        memory.write(input.u64(0), &joined.events_reported.to_ne_bytes())
+        caller.reply(&Reply::EventsReported(joined.events_reported))
     }
 }

@@ -1,5 +1,4 @@
 //! What the connection manager says, as events of ids.
-use crate::abi::{ConnParam, qp_type};
 use crate::address::Address;
 use crate::attr;
 use crate::connect::ack_timeout;
@@ -7,6 +6,7 @@ use crate::door::{Door, NotSent, Tokens};
 use crate::event::{Event, EventKind, Param, Queued};
 use crate::explain;
 use crate::id::{Agreed, CmId, Route, Standing};
+use crate::param::{ConnParam, qp_type};
 use crate::world::World;
 use adverb_cm::ip::{IpHeader, service_id};
 use adverb_cm::mad::{Rep, Req, SidrRep, SidrReq};
@@ -136,7 +136,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             flow_control: req.flow_control,
             retry_count: req.retry_count,
             rnr_retry_count: req.rnr_retry_count,
-            ..ConnParam::NONE
+            ..ConnParam::default()
         };
         let event =
             Event { param: Param::Conn(param), ece: req.ece(), ..Event::new(EventKind::ConnectRequest, 0) };
@@ -276,7 +276,7 @@ impl<D: Door, T: Tokens> World<D, T> {
             initiator_depth: rep.responder_resources,
             flow_control: rep.flow_control,
             rnr_retry_count: rep.rnr_retry_count,
-            ..ConnParam::NONE
+            ..ConnParam::default()
         };
         let event =
             Event { param: Param::Conn(param), ece: rep.ece(), ..Event::new(EventKind::ConnectResponse, 0) };

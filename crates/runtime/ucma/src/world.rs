@@ -1,10 +1,10 @@
 //! All ids, files and groups of a process, over one connection manager: values in, values out.
-use crate::abi::{EVENT, EVENT_WITHOUT_ECE, Input};
-use crate::door::{Door, Group, Memory, Place, Presence, Tokens};
+use crate::door::{Door, Group, Place, Presence, Tokens};
 use crate::event::{Event, EventKind, Queued};
 use crate::id::{ClaimKey, CmId, Standing};
 use crate::limited::Limited;
 use crate::ports::Ports;
+use crate::request::{Caller, FileId, Reply};
 use adverb_cm::{CommandError, Config, Endpoint, Listener, MAD_LEN, Path, Time};
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,10 +17,6 @@ pub const MAX_BACKLOG: u32 = 1024;
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Peers whose MADs are counted, for the log.
 const COUNTED_PEERS: usize = 1024;
-
-/// An open file of `/dev/infiniband/rdma_cm`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FileId(pub u64);
 
 /// Events that wait, with as many tokens.
 #[derive(Debug)]
@@ -72,7 +68,7 @@ impl Numbers {
     }
 }
 
-/// The rdma_cm of a process. Whoever owns it calls [`World::write`] for its program and
+/// The rdma_cm of a process. Its owner calls [`World::perform`] for its program and
 /// [`World::mad`], [`World::timeout`] and [`World::peer_gone`] for the machine.
 pub struct World<D: Door, T: Tokens> {
     pub(crate) door: D,
@@ -164,27 +160,6 @@ impl<D: Door, T: Tokens> World<D, T> {
             self.destroy(number);
         }
         self.pump();
-    }
-
-    /// Performs a command. `file_of` finds the file of a descriptor of the program. Answers how
-    /// many bytes were taken: all.
-    ///
-    /// # Errors
-    /// The errno that the kernel would give. EAGAIN: no event waits.
-    pub fn write(
-        &mut self,
-        file: FileId,
-        command: &[u8],
-        memory: &dyn Memory,
-        file_of: &dyn Fn(i32) -> Option<FileId>,
-    ) -> Result<usize, Errno> {
-        if !self.files.contains_key(&file.0) {
-            return Err(Errno::EBADF);
-        }
-        let input = Input::parse(command)?;
-        let done = self.perform(file.0, &input, memory, file_of);
-        self.pump();
-        done.map(|()| command.len())
     }
 
     /// A MAD came for this process. Answers when [`World::timeout`] is to be called.
@@ -372,13 +347,11 @@ impl<D: Door, T: Tokens> World<D, T> {
     }
 
     /// GET_EVENT: hands out the oldest event.
-    pub(crate) fn get_event(&mut self, file: u64, input: &Input, memory: &dyn Memory) -> Result<(), Errno> {
-        input.room(EVENT_WITHOUT_ECE)?;
+    pub(crate) fn get_event(&mut self, file: u64, caller: &mut dyn Caller) -> Result<(), Errno> {
         let queue = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
         let first = queue.events.front().ok_or(Errno::EAGAIN)?;
         let about = first.group.or(first.request).unwrap_or(first.owner);
-        let bytes = first.event.write(first.uid, about);
-        memory.write(input.u64(0), &bytes[..input.out.min(EVENT)])?;
+        caller.reply(&Reply::Event { uid: first.uid, about, event: &first.event })?;
         self.take_event(file).map(drop).ok_or(Errno::EAGAIN)
     }
 

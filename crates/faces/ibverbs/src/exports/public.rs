@@ -108,5 +108,6 @@ at_nodes! { ["ADVERB_1.0"] "@@" {
 } }
 
 at_nodes! { ["ADVERB_PRIVATE"] "@@" {
-    verbs::ucma: adverb_ucma_close adverb_ucma_event_at adverb_ucma_event_read adverb_ucma_open adverb_ucma_write;
+    verbs::ucma: adverb_ucma_close adverb_ucma_event_at adverb_ucma_event_read adverb_ucma_open adverb_ucma_perform
+        adverb_ucma_write;
 } }

@@ -19,12 +19,12 @@ fn all_connect(n: &Rc<Network>, a: &mut Program, b: &mut Program, count: u64) {
     for _ in 0..8000 {
         pass(n, &mut [a, b], 500);
         while let Some(event) = b.event() {
-            *seen.entry((true, event.kind)).or_default() += 1;
+            *seen.entry((true, event.kind as u32)).or_default() += 1;
             if event.is(ConnectRequest) {
                 b.accept(
                     event.id,
                     1000 + u64::from(event.id),
-                    &Param { qpn: event.u32(20) + 0x1000, ..PARAM },
+                    &Param { qpn: event.param().qpn + 0x1000, ..PARAM },
                 )
                 .unwrap();
             } else if event.is(Disconnected) {
@@ -32,7 +32,7 @@ fn all_connect(n: &Rc<Network>, a: &mut Program, b: &mut Program, count: u64) {
             }
         }
         while let Some(event) = a.event() {
-            *seen.entry((false, event.kind)).or_default() += 1;
+            *seen.entry((false, event.kind as u32)).or_default() += 1;
             if event.is(ConnectResponse) {
                 a.establish(event.id).unwrap();
             }

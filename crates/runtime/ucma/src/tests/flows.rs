@@ -56,30 +56,33 @@ fn ucm_4_a_connection_from_end_to_end() {
     let (mut a, mut b) = two(&n);
     let (id, child, request) = asked(&n, &mut a, &mut b, PORT, &Param { data: b"hello", ..PARAM });
     // What the peer sends at one time is what this end answers; and the other way round.
-    assert_eq!((request.conn_byte(2), request.conn_byte(3)), (2, 4));
-    assert_eq!((request.conn_byte(5), request.conn_byte(6)), (6, 5), "retries");
-    assert_eq!((request.u32(20), &request.data()[..5], request.data().len()), (0x123, &b"hello"[..], 56));
-    assert_eq!((request.u32(328), request.u32(332)), (7, 9), "ECE");
+    let said = request.param();
+    assert_eq!((said.responder_resources, said.initiator_depth), (2, 4));
+    assert_eq!((said.retry_count, said.rnr_retry_count), (6, 5), "retries");
+    assert_eq!((said.qpn, &request.data()[..5], request.data().len()), (0x123, &b"hello"[..], 56));
+    assert_eq!(request.ece(), (7, 9), "ECE");
     let theirs = b.attr(child, 2).unwrap();
-    let word = |attr: &[u8], at: usize| u32::from_ne_bytes(attr[at..at + 4].try_into().unwrap());
-    assert_eq!((word(&theirs, 32), word(&theirs, 12)), (0x123, 3), "the peer's queue pair, the path MTU");
+    assert_eq!((theirs.dest_qp_num, theirs.path_mtu), (0x123, 3), "the peer's queue pair, the path MTU");
     let answer = Param { qpn: 0x456, data: b"yes", responder_resources: 1, initiator_depth: 3, ..PARAM };
     b.accept(child, 200, &answer).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let response = a.expect(ConnectResponse);
     assert_eq!((response.uid, response.id, response.status), (1, id, 0));
-    assert_eq!((response.u32(20), &response.data()[..3], response.data().len()), (0x456, &b"yes"[..], 196));
-    assert_eq!((response.conn_byte(2), response.conn_byte(3)), (3, 1));
-    assert_eq!((response.u32(328), response.u32(332)), (7, 10));
+    let said = response.param();
+    assert_eq!((said.qpn, &response.data()[..3], response.data().len()), (0x456, &b"yes"[..], 196));
+    assert_eq!((said.responder_resources, said.initiator_depth), (3, 1));
+    assert_eq!(response.ece(), (7, 10));
     // Each end sends from where the other expects it.
     let [rtr_a, rts_a] = [2, 3].map(|state| a.attr(id, state).unwrap());
     let [rtr_b, rts_b] = [2, 3].map(|state| b.attr(child, state).unwrap());
-    assert_eq!(word(&rtr_a, 24), word(&rts_b, 28));
-    assert_eq!(word(&rtr_b, 24), word(&rts_a, 28));
-    assert_eq!((word(&rtr_a, 32), rtr_a[131], rts_a[130]), (0x456, 3, 1), "queue pair, depths");
-    assert_eq!((rts_a[134], rts_a[135], rts_a[136]), (17, 6, 5), "timeout, retries");
-    assert_eq!((rts_b[134], rts_b[135], rts_b[136]), (17, 6, 5));
-    assert_eq!(&rtr_a[40 + 10..40 + 16], [0xff, 0xff, 10, 0, 0, 2], "the GID of the peer");
+    assert_eq!(rtr_a.rq_psn, rts_b.sq_psn);
+    assert_eq!(rtr_b.rq_psn, rts_a.sq_psn);
+    let depths = (rtr_a.max_dest_rd_atomic, rts_a.max_rd_atomic);
+    assert_eq!((rtr_a.dest_qp_num, depths), (0x456, (3, 1)), "queue pair, depths");
+    assert_eq!((rts_a.timeout, rts_a.retry_cnt, rts_a.rnr_retry), (17, 6, 5), "timeout, retries");
+    assert_eq!((rts_b.timeout, rts_b.retry_cnt, rts_b.rnr_retry), (17, 6, 5));
+    let to = rtr_a.ah.unwrap().dgid.octets();
+    assert_eq!(&to[10..], [0xff, 0xff, 10, 0, 0, 2], "the GID of the peer");
     a.establish(id).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let established = b.expect(Established);
@@ -190,15 +193,15 @@ fn ucm_4_datagram_services_are_looked_up() {
     a.connect(id, &Param { data: b"who", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let request = b.expect(ConnectRequest);
-    assert_eq!((&request.datagram_data()[..3], request.datagram_data().len()), (&b"who"[..], 180));
-    let attr = b.attr(request.id, 1).unwrap();
-    assert_eq!(u32::from_ne_bytes(attr[20..24].try_into().unwrap()), 0x0123_4567, "the Q_Key");
+    assert_eq!((&request.data()[..3], request.data().len()), (&b"who"[..], 180));
+    assert_eq!(b.attr(request.id, 1).unwrap().qkey, 0x0123_4567, "the Q_Key");
     b.accept(request.id, 200, &Param { qpn: 0x77, data: b"me", ..PARAM }).unwrap();
     deliver_now(&n, &mut a, &mut b);
     let found = a.expect(Established);
-    assert_eq!((found.u32(20), found.u32(24)), (0x77, 0x0123_4567), "queue pair and Q_Key");
-    assert_eq!((&found.bytes[28 + 10..28 + 16], found.bytes[28 + 29]), (&[0xff, 0xff, 10, 0, 0, 2][..], 1));
-    assert_eq!((&found.datagram_data()[..2], found.datagram_data().len()), (&b"me"[..], 136));
+    let (qpn, qkey, to) = found.datagram();
+    assert_eq!((qpn, qkey), (0x77, 0x0123_4567), "queue pair and Q_Key");
+    assert_eq!(&to.unwrap().0[10..], [0xff, 0xff, 10, 0, 0, 2]);
+    assert_eq!((&found.data()[..2], found.data().len()), (&b"me"[..], 136));
     // A refusal is "unreachable", with the status of the answer.
     let id = a.ready(2, PS_UDP, PORT);
     a.connect(id, &PARAM).unwrap();
@@ -221,15 +224,14 @@ fn ucm_4_a_wildcard_listener_of_ipv6_serves_both_families() {
         a.connect(id, &PARAM).unwrap();
         deliver_now(&n, &mut a, &mut b);
         let request = b.expect(ConnectRequest);
-        let addresses = b.query(request.id, 0, 280).unwrap();
-        let own = crate::address::Address::read(&addresses[16..]).unwrap();
-        assert_eq!(own, crate::address::Address::Ip(to.parse().unwrap()), "where it was asked");
-        let family = addresses[16 + 128];
-        assert_eq!(family, if to == PORT { 2 } else { 10 });
+        let (own, peer) = (b.addresses(request.id).source, b.addresses(request.id).destination);
+        let asked = crate::address::Address::Ip(to.parse().unwrap());
+        assert_eq!(own, Some(asked), "where it was asked");
+        assert!(peer.is_some_and(|peer| peer.same_family(&asked)));
     }
     b.destroy(listener).unwrap();
     let only = b.tcp(101);
-    b.set_option(only, 0, 2, &1_i32.to_ne_bytes()).unwrap();
+    b.set_option(only, crate::request::OptionValue::FamilyOnly(true)).unwrap();
     b.bind(only, "[::]:7471").unwrap();
     b.listen(only, 5).unwrap();
     let id = a.ready(1, PS_TCP, PORT);
@@ -258,7 +260,7 @@ fn ucm_6_the_backlog_holds_so_many_requests_and_others_come_again() {
     assert!(b.event().is_none(), "the third was left alone");
     b.accept(first.id, 200, &PARAM).unwrap();
     pass(&n, &mut [&mut a, &mut b], 6000);
-    assert_eq!(b.expect(ConnectRequest).u32(20), 3, "it has come again");
+    assert_eq!(b.expect(ConnectRequest).param().qpn, 3, "it has come again");
 }
 
 #[test]
@@ -408,9 +410,10 @@ fn ucm_8_groups_are_joined_and_left() {
     let group = a.join(id, 5, "239.1.1.1:0").unwrap();
     let joined = a.expect(MulticastJoin);
     assert_eq!((joined.uid, joined.id, joined.status), (5, group, 0));
-    assert_eq!((joined.u32(20), joined.u32(24)), (0xff_ffff, 0x0123_4567));
-    assert_eq!(&joined.bytes[28 + 10..28 + 16], [0xff, 0xff, 239, 1, 1, 1]);
-    assert_eq!(u16::from_ne_bytes(joined.bytes[52..54].try_into().unwrap()), 0xc000, "the LID");
+    let (qpn, qkey, to) = joined.datagram();
+    assert_eq!((qpn, qkey), (0xff_ffff, 0x0123_4567));
+    let (gid, lid) = to.unwrap();
+    assert_eq!((&gid[10..], lid), (&[0xff, 0xff, 239, 1, 1, 1][..], 0xc000), "the GID and the LID");
     let other = a.join(id, 6, "[ff12::1]:0").unwrap();
     let wrong = a.join(id, 7, "10.0.0.9:0").unwrap();
     assert_eq!(a.leave(group), Ok(1));

@@ -1,15 +1,19 @@
 //! A program with an open file, as librdmacm would use it.
 use super::{Machine, Network};
 use crate::address::Address;
-use crate::door::{Memory, Tokens};
-use crate::event::EventKind;
-use crate::world::{FileId, World};
-use crate::{Command, abi};
+use crate::door::Tokens;
+use crate::event::{Event, EventKind, Param as Said};
+use crate::param::{ConnParam, qp_type};
+use crate::request::{
+    Addresses, Caller, FileId, OptionName, OptionValue, Path as IdPath, QpAttr, Question, Reply, Request,
+};
+use crate::world::World;
 use adverb_cm::ip::{PS_TCP, PS_UDP};
-use adverb_cm::{Config, Path};
+use adverb_cm::{Config, Ece, Path};
 use nix::errno::Errno;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Counts tokens.
 #[derive(Default)]
@@ -24,36 +28,51 @@ impl Tokens for Rc<Count> {
     }
 }
 
-/// Where responses go.
-const RESPONSE: u64 = 0x1000;
-/// Where option values lie.
-const VALUE: u64 = 0x2000;
-
-#[derive(Default)]
-pub struct Ram {
-    response: RefCell<Vec<u8>>,
-    value: RefCell<Vec<u8>>,
-    /// Memory is gone: every access faults.
-    pub gone: Cell<bool>,
+/// A reply as the program keeps it.
+#[derive(Debug)]
+pub enum Got {
+    Number(u32),
+    Addresses(Addresses),
+    Path(IdPath),
+    Route(Addresses, IdPath),
+    NoServices,
+    Attr(QpAttr),
+    Event(Seen),
+    Byte(u8),
+    Flag(bool),
 }
 
-impl Memory for Ram {
-    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
-        if address != VALUE || self.gone.get() {
-            return Err(Errno::EFAULT);
-        }
-        to.copy_from_slice(&self.value.borrow()[..to.len()]);
-        Ok(())
+/// What the program holds while a request is performed.
+#[derive(Default)]
+pub struct Hand {
+    got: Option<Got>,
+    option: Option<OptionValue>,
+    /// Every reply is refused with this.
+    pub refuses: Option<Errno>,
+}
+
+impl Caller for Hand {
+    fn option(&mut self) -> Result<OptionValue, Errno> {
+        self.option.ok_or(Errno::EFAULT)
     }
-    fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
-        if self.gone.get() {
-            return Err(Errno::EFAULT);
+    fn reply(&mut self, reply: &Reply<'_>) -> Result<(), Errno> {
+        if let Some(errno) = self.refuses {
+            return Err(errno);
         }
-        match address {
-            RESPONSE => *self.response.borrow_mut() = from.to_vec(),
-            VALUE => *self.value.borrow_mut() = from.to_vec(),
-            _ => return Err(Errno::EFAULT),
-        }
+        self.got = Some(match *reply {
+            Reply::Id(number) | Reply::EventsReported(number) => Got::Number(number),
+            Reply::Addresses(addresses) => Got::Addresses(addresses),
+            Reply::Path(path) => Got::Path(path),
+            Reply::Route(addresses, path) => Got::Route(addresses, path),
+            Reply::NoServices => Got::NoServices,
+            Reply::QpAttr(attr) => Got::Attr(attr),
+            Reply::Event { uid, about, event } => {
+                let Event { kind, status, .. } = *event;
+                Got::Event(Seen { uid, id: about, kind, status, event: event.clone() })
+            }
+            Reply::Byte(byte) => Got::Byte(byte),
+            Reply::Flag(flag) => Got::Flag(flag),
+        });
         Ok(())
     }
 }
@@ -63,31 +82,35 @@ impl Memory for Ram {
 pub struct Seen {
     pub uid: u64,
     pub id: u32,
-    pub kind: u32,
+    pub kind: EventKind,
     pub status: i32,
-    pub bytes: Vec<u8>,
+    pub event: Event,
 }
 
 impl Seen {
     pub fn is(&self, kind: EventKind) -> bool {
-        self.kind == kind as u32
+        self.kind == kind
     }
-    pub fn u32(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.bytes[at..at + 4].try_into().unwrap())
+    /// What the peer says of a connection.
+    pub fn param(&self) -> &ConnParam<Vec<u8>> {
+        let Said::Conn(param) = &self.event.param else { panic!("{self:?}") };
+        param
     }
-    /// Private data of a connection event.
+    /// Queue pair number and Q_Key, GID and LID of a datagram event.
+    pub fn datagram(&self) -> (u32, u32, Option<([u8; 16], u16)>) {
+        let Said::Datagram { qpn, qkey, ah, .. } = &self.event.param else { panic!("{self:?}") };
+        (*qpn, *qkey, ah.map(|ah| (ah.dgid.octets(), ah.dlid)))
+    }
+    /// Private data.
     pub fn data(&self) -> &[u8] {
-        let len = usize::from(self.bytes[20 + 264]);
-        &self.bytes[28..28 + len]
+        match &self.event.param {
+            Said::Conn(param) => &param.private_data,
+            Said::Datagram { private_data, .. } => private_data,
+            _ => &[],
+        }
     }
-    /// Private data of a datagram event.
-    pub fn datagram_data(&self) -> &[u8] {
-        let len = usize::from(self.bytes[20 + 296]);
-        &self.bytes[60..60 + len]
-    }
-    /// Byte `n` behind the private data of a connection event.
-    pub fn conn_byte(&self, n: usize) -> u8 {
-        self.bytes[20 + 264 + n]
+    pub fn ece(&self) -> (u32, u32) {
+        (self.event.ece.vendor_id, self.event.ece.attr_mod)
     }
 }
 
@@ -95,7 +118,7 @@ pub struct Program {
     pub world: World<Machine, Rc<Count>>,
     pub file: FileId,
     pub count: Rc<Count>,
-    pub ram: Ram,
+    pub hand: Hand,
     pub process: u32,
 }
 
@@ -137,47 +160,39 @@ impl Program {
         let mut world = World::new(door, config);
         let count = Rc::new(Count::default());
         let file = world.open(count.clone());
-        Program { world, file, count, ram: Ram::default(), process }
+        Program { world, file, count, hand: Hand::default(), process }
     }
 
     pub fn open_another(&mut self) -> FileId {
         self.world.open(self.count.clone())
     }
 
-    /// Writes a command with room for `out` bytes of response.
-    pub fn write(&mut self, command: Command, body: &[u8], out: u16) -> Result<Vec<u8>, Errno> {
+    pub fn ask(&mut self, request: Request<'_>) -> Result<Option<Got>, Errno> {
         let file = self.file;
-        self.write_to(file, command, body, out)
+        self.ask_of(file, request)
     }
 
-    pub fn write_to(
-        &mut self,
-        file: FileId,
-        command: Command,
-        body: &[u8],
-        out: u16,
-    ) -> Result<Vec<u8>, Errno> {
-        let mut all = (command as u32).to_ne_bytes().to_vec();
-        all.extend((body.len() as u16).to_ne_bytes());
-        all.extend(out.to_ne_bytes());
-        all.extend(body);
-        self.ram.response.borrow_mut().clear();
-        let taken = self.world.write(file, &all, &self.ram, &|fd| Some(FileId(fd as u64)))?;
-        assert_eq!(taken, all.len());
-        let response = self.ram.response.borrow().clone();
-        assert!(response.len() <= out.into());
-        Ok(response)
+    pub fn ask_of(&mut self, file: FileId, request: Request<'_>) -> Result<Option<Got>, Errno> {
+        self.hand.got = None;
+        self.world.perform(file, &request, &mut self.hand)?;
+        Ok(self.hand.got.take())
     }
 
-    fn number(response: Vec<u8>) -> u32 {
-        u32::from_ne_bytes(response.try_into().unwrap())
+    /// Makes a request that has no reply.
+    fn tell(&mut self, request: Request<'_>) -> Result<(), Errno> {
+        self.ask(request).map(|got| assert!(got.is_none(), "{got:?}"))
+    }
+
+    fn number(got: Option<Got>) -> u32 {
+        let Some(Got::Number(number)) = got else { panic!("{got:?}") };
+        number
     }
 
     pub fn create(&mut self, uid: u64, space: u16) -> u32 {
-        let mut body = [uid.to_ne_bytes(), RESPONSE.to_ne_bytes()].concat();
-        body.extend(space.to_ne_bytes());
-        body.extend([abi::qp_type::RC, 0, 0, 0, 0, 0]);
-        Program::number(self.write(Command::CreateId, &body, 4).unwrap())
+        self.try_create(uid, space).unwrap()
+    }
+    pub fn try_create(&mut self, uid: u64, port_space: u16) -> Result<u32, Errno> {
+        self.ask(Request::CreateId { uid, port_space, qp_type: qp_type::RC }).map(Program::number)
     }
     pub fn tcp(&mut self, uid: u64) -> u32 {
         self.create(uid, PS_TCP)
@@ -186,124 +201,103 @@ impl Program {
         self.create(uid, PS_UDP)
     }
 
-    fn to_id(id: u32, last: u32) -> Vec<u8> {
-        [&RESPONSE.to_ne_bytes()[..], &id.to_ne_bytes(), &last.to_ne_bytes()].concat()
-    }
-
     pub fn destroy(&mut self, id: u32) -> Result<u32, Errno> {
-        self.write(Command::DestroyId, &Program::to_id(id, 0), 4).map(Program::number)
+        self.ask(Request::DestroyId { id }).map(Program::number)
     }
     pub fn leave(&mut self, group: u32) -> Result<u32, Errno> {
-        self.write(Command::LeaveMcast, &Program::to_id(group, 0), 4).map(Program::number)
+        self.ask(Request::Leave { group }).map(Program::number)
     }
     pub fn migrate(&mut self, to: FileId, id: u32, from: FileId) -> Result<u32, Errno> {
-        let body = Program::to_id(id, from.0 as u32);
-        self.write_to(to, Command::MigrateId, &body, 4).map(Program::number)
+        self.ask_of(to, Request::Migrate { id, from }).map(Program::number)
     }
 
     pub fn bind(&mut self, id: u32, address: &str) -> Result<(), Errno> {
         self.bind_to(id, Address::Ip(address.parse().unwrap()))
     }
     pub fn bind_to(&mut self, id: u32, address: Address) -> Result<(), Errno> {
-        let head = [&id.to_ne_bytes()[..], &address.size().to_ne_bytes(), &[0, 0]].concat();
-        let body = [&head[..], &address.write()].concat();
-        self.write(Command::Bind, &body, 0).map(drop)
-    }
-    pub fn bind_old(&mut self, id: u32, address: &str) -> Result<(), Errno> {
-        let address = Address::Ip(address.parse().unwrap()).write();
-        let body = [&[0; 8][..], &address[..28], &id.to_ne_bytes()].concat();
-        self.write(Command::BindIp, &body, 0).map(drop)
+        self.tell(Request::Bind { id, address })
     }
     pub fn resolve_addr(&mut self, id: u32, to: &str) -> Result<(), Errno> {
         self.resolve_for(id, to, 2000)
     }
-    pub fn resolve_for(&mut self, id: u32, to: &str, millis: u32) -> Result<(), Errno> {
-        let to = Address::Ip(to.parse().unwrap());
-        let head = [id.to_ne_bytes(), millis.to_ne_bytes()].concat();
-        let sizes = [&[0, 0][..], &to.size().to_ne_bytes(), &[0; 4]].concat();
-        let body = [&head[..], &sizes, &[0; 128], &to.write()].concat();
-        self.write(Command::ResolveAddr, &body, 0).map(drop)
-    }
-    pub fn resolve_old(&mut self, id: u32, to: &str) -> Result<(), Errno> {
-        let to = Address::Ip(to.parse().unwrap()).write();
-        let body = [&[0; 28][..], &to[..28], &id.to_ne_bytes(), &2000_u32.to_ne_bytes()].concat();
-        self.write(Command::ResolveIp, &body, 0).map(drop)
+    pub fn resolve_for(&mut self, id: u32, to: &str, millis: u64) -> Result<(), Errno> {
+        let (destination, patience) = (Address::Ip(to.parse().unwrap()), Duration::from_millis(millis));
+        self.tell(Request::ResolveAddr { id, source: None, destination, patience })
     }
     pub fn resolve_route(&mut self, id: u32) -> Result<(), Errno> {
-        self.write(Command::ResolveRoute, &[id.to_ne_bytes(), [0; 4]].concat(), 0).map(drop)
+        self.tell(Request::ResolveRoute { id })
     }
     pub fn listen(&mut self, id: u32, backlog: u32) -> Result<(), Errno> {
-        self.write(Command::Listen, &[id.to_ne_bytes(), backlog.to_ne_bytes()].concat(), 0).map(drop)
+        self.tell(Request::Listen { id, backlog })
     }
 
-    fn param(p: &Param<'_>) -> Vec<u8> {
-        let mut data = p.data.to_vec();
-        data.resize(256, 0);
-        let rest = [
-            p.data.len() as u8,
-            0,
-            p.responder_resources,
-            p.initiator_depth,
-            1,
-            p.retry_count,
-            p.rnr_retry_count,
-            p.valid.into(),
-        ];
-        [&p.qpn.to_ne_bytes()[..], &p.qkey.to_ne_bytes(), &data, &rest].concat()
+    fn param<'a>(p: &Param<'a>) -> ConnParam<&'a [u8]> {
+        ConnParam {
+            qpn: p.qpn,
+            qkey: p.qkey,
+            private_data: p.data,
+            srq: false,
+            responder_resources: p.responder_resources,
+            initiator_depth: p.initiator_depth,
+            flow_control: true,
+            retry_count: p.retry_count,
+            rnr_retry_count: p.rnr_retry_count,
+            valid: p.valid,
+        }
     }
 
     pub fn connect(&mut self, id: u32, p: &Param<'_>) -> Result<(), Errno> {
-        let ece = [7_u32.to_ne_bytes(), 9_u32.to_ne_bytes()].concat();
-        let body = [&Program::param(p)[..], &id.to_ne_bytes(), &[0; 4], &ece].concat();
-        self.write(Command::Connect, &body, 0).map(drop)
+        let ece = Ece { vendor_id: 7, attr_mod: 9 };
+        self.tell(Request::Connect { id, param: Program::param(p), ece })
     }
     pub fn accept(&mut self, id: u32, uid: u64, p: &Param<'_>) -> Result<(), Errno> {
-        let ece = [7_u32.to_ne_bytes(), 10_u32.to_ne_bytes()].concat();
-        let body = [&uid.to_ne_bytes()[..], &Program::param(p), &id.to_ne_bytes(), &[0; 4], &ece].concat();
-        self.write(Command::Accept, &body, 0).map(drop)
+        let ece = Ece { vendor_id: 7, attr_mod: 10 };
+        self.tell(Request::Accept { id, uid, param: Program::param(p), ece })
     }
     /// What rdma_establish does: ACCEPT without parameters.
     pub fn establish(&mut self, id: u32) -> Result<(), Errno> {
         self.accept(id, 0, &Param { valid: false, ..PARAM })
     }
-    pub fn reject(&mut self, id: u32, reason: u8, data: &[u8]) -> Result<(), Errno> {
-        let mut padded = data.to_vec();
-        padded.resize(256, 0);
-        let body = [&id.to_ne_bytes()[..], &[data.len() as u8, reason, 0, 0], &padded].concat();
-        self.write(Command::Reject, &body, 0).map(drop)
+    pub fn reject(&mut self, id: u32, reason: u8, private_data: &[u8]) -> Result<(), Errno> {
+        self.tell(Request::Reject { id, reason, private_data })
     }
     pub fn disconnect(&mut self, id: u32) -> Result<(), Errno> {
-        self.write(Command::Disconnect, &id.to_ne_bytes(), 0).map(drop)
+        self.tell(Request::Disconnect { id })
     }
     pub fn notify(&mut self, id: u32, event: u32) -> Result<(), Errno> {
-        self.write(Command::Notify, &[id.to_ne_bytes(), event.to_ne_bytes()].concat(), 0).map(drop)
+        self.tell(Request::Notify { id, event })
     }
-    pub fn attr(&mut self, id: u32, state: u32) -> Result<Vec<u8>, Errno> {
-        self.write(Command::InitQpAttr, &Program::to_id(id, state), 144)
+    pub fn attr(&mut self, id: u32, state: u32) -> Result<QpAttr, Errno> {
+        self.ask(Request::InitQpAttr { id, state }).map(|got| match got {
+            Some(Got::Attr(attr)) => attr,
+            other => panic!("{other:?}"),
+        })
     }
-    pub fn query(&mut self, id: u32, option: u32, out: u16) -> Result<Vec<u8>, Errno> {
-        self.write(Command::Query, &Program::to_id(id, option), out)
+    pub fn query(&mut self, id: u32, question: Question) -> Result<Got, Errno> {
+        self.ask(Request::Query { id, question }).map(Option::unwrap)
     }
-    pub fn query_route(&mut self, id: u32) -> Result<Vec<u8>, Errno> {
-        self.write(Command::QueryRoute, &Program::to_id(id, 0), 208)
+    pub fn addresses(&mut self, id: u32) -> Addresses {
+        let Got::Addresses(addresses) = self.query(id, Question::Addresses).unwrap() else { panic!() };
+        addresses
+    }
+    pub fn path(&mut self, id: u32) -> IdPath {
+        let Got::Path(path) = self.query(id, Question::Path).unwrap() else { panic!() };
+        path
+    }
+    pub fn query_route(&mut self, id: u32) -> (Addresses, IdPath) {
+        let Ok(Some(Got::Route(addresses, path))) = self.ask(Request::QueryRoute { id }) else { panic!() };
+        (addresses, path)
     }
     pub fn join(&mut self, id: u32, uid: u64, group: &str) -> Result<u32, Errno> {
         let group = Address::Ip(group.parse().unwrap());
-        let head = [&RESPONSE.to_ne_bytes()[..], &uid.to_ne_bytes(), &id.to_ne_bytes()].concat();
-        let body = [&head[..], &group.size().to_ne_bytes(), &[0; 2], &group.write()].concat();
-        self.write(Command::JoinMcast, &body, 4).map(Program::number)
+        self.ask(Request::Join { id, uid, group }).map(Program::number)
     }
-    fn option(id: u32, level: u32, name: u32, len: usize) -> Vec<u8> {
-        let words = [id, level, name, len as u32].map(u32::to_ne_bytes).concat();
-        [&VALUE.to_ne_bytes()[..], &words].concat()
+    pub fn set_option(&mut self, id: u32, value: OptionValue) -> Result<(), Errno> {
+        self.hand.option = Some(value);
+        self.tell(Request::SetOption { id })
     }
-    pub fn set_option(&mut self, id: u32, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
-        *self.ram.value.borrow_mut() = value.to_vec();
-        self.write(Command::SetOption, &Program::option(id, level, name, value.len()), 0).map(drop)
-    }
-    pub fn get_option(&mut self, id: u32, name: u32, len: usize) -> Result<Vec<u8>, Errno> {
-        self.write(Command::GetOption, &Program::option(id, 0, name, len), 0)?;
-        Ok(self.ram.value.borrow().clone())
+    pub fn get_option(&mut self, id: u32, name: OptionName) -> Result<Got, Errno> {
+        self.ask(Request::GetOption { id, name }).map(Option::unwrap)
     }
 
     /// GET_EVENT; the tokens tell before whether it finds one.
@@ -313,13 +307,12 @@ impl Program {
     }
     pub fn event_of(&mut self, file: FileId) -> Option<Seen> {
         let before = self.count.0.get();
-        match self.write_to(file, Command::GetEvent, &RESPONSE.to_ne_bytes(), abi::EVENT as u16) {
-            Ok(bytes) => {
+        match self.ask_of(file, Request::GetEvent) {
+            Ok(Some(Got::Event(seen))) => {
                 assert_eq!(self.count.0.get(), before - 1, "one token for each event");
-                let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-                let uid = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
-                Some(Seen { uid, id: word(8), kind: word(12), status: word(16) as i32, bytes })
+                Some(seen)
             }
+            Ok(other) => panic!("GET_EVENT: {other:?}"),
             Err(Errno::EAGAIN) => None,
             Err(e) => panic!("GET_EVENT: {e}"),
         }

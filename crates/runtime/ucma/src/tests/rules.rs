@@ -1,10 +1,13 @@
 //! States, errors and answers of single commands.
 use super::flows::{A, PORT, two};
+use super::program::Got;
 use super::program::PARAM;
 use super::{Network, Program};
-use crate::Command;
 use crate::address::Address;
-use crate::event::EventKind::*;
+use crate::event::EventKind::{self, *};
+use crate::event::Param;
+use crate::id::Route;
+use crate::request::{OptionName, OptionValue, Question, Request};
 use adverb_cm::ip::{PS_TCP, PS_UDP};
 use nix::errno::Errno;
 
@@ -24,28 +27,31 @@ fn ucm_2_ids_are_numbers_of_their_file() {
     assert_eq!(a.destroy(second), Err(Errno::EINVAL), "another file's");
     let closed = a.file;
     a.close();
-    assert_eq!(a.write_to(closed, Command::GetEvent, &[0; 8], 336), Err(Errno::EBADF));
+    assert_eq!(a.ask_of(closed, Request::GetEvent).err(), Some(Errno::EBADF));
 }
 
 #[test]
-fn ucm_1_too_little_room_and_memory_that_is_not_there() {
+fn ucm_1_a_reply_that_cannot_be_given_changes_nothing() {
     let mut a = one();
-    let id = a.tcp(1);
-    assert_eq!(a.write(Command::CreateId, &[0; 24], 3), Err(Errno::ENOSPC));
-    let body = [&[0; 16][..], &PS_TCP.to_ne_bytes(), &[0; 6]].concat();
-    assert_eq!(a.write(Command::CreateId, &body, 4), Err(Errno::EFAULT));
-    assert_eq!(a.tcp(2), 1, "the failed one has left no number");
+    let id = a.udp(1);
+    a.bind(id, "10.0.0.1:0").unwrap();
+    for errno in [Errno::ENOSPC, Errno::EFAULT] {
+        a.hand.refuses = Some(errno);
+        assert_eq!(a.try_create(2, PS_TCP), Err(errno));
+        assert_eq!(a.join(id, 5, "239.1.1.1:0"), Err(errno));
+        a.hand.refuses = None;
+        assert_eq!(a.tcp(3), 1, "the failed one has left no number");
+        assert_eq!(a.destroy(1), Ok(0));
+        assert_eq!((a.world.census()[1], a.event().is_none()), (0, true), "no group, and no event of one");
+    }
     a.resolve_addr(id, PORT).unwrap();
-    assert_eq!(a.write(Command::GetEvent, &[0; 8], 323), Err(Errno::ENOSPC));
-    a.ram.gone.set(true);
-    assert_eq!(a.write(Command::GetEvent, &0x1000_u64.to_ne_bytes(), 336), Err(Errno::EFAULT));
-    a.ram.gone.set(false);
+    a.hand.refuses = Some(Errno::EFAULT);
+    assert_eq!(a.ask(Request::GetEvent).err(), Some(Errno::EFAULT));
+    a.hand.refuses = None;
     a.expect(AddrResolved);
     assert!(a.event().is_none());
-    let short = a.write(Command::GetEvent, &0x1000_u64.to_ne_bytes(), 336);
-    assert_eq!(short, Err(Errno::EAGAIN));
-    let unknown = [&[0; 16][..], &7_u16.to_ne_bytes(), &[0; 6]].concat();
-    assert_eq!(a.write(Command::CreateId, &unknown, 4), Err(Errno::EINVAL), "no such port space");
+    assert_eq!(a.ask(Request::GetEvent).err(), Some(Errno::EAGAIN));
+    assert_eq!(a.try_create(2, 7), Err(Errno::EINVAL), "no such port space");
 }
 
 #[test]
@@ -54,12 +60,11 @@ fn ucm_3_a_loopback_address_is_the_loopback_devices() {
     let id = a.tcp(1);
     assert_eq!(a.bind(id, "127.0.0.2:5"), Err(Errno::EADDRNOTAVAIL));
     a.bind(id, "127.0.0.1:5").unwrap();
-    let guid =
-        |a: &mut Program, id| u64::from_be_bytes(a.query(id, 0, 280).unwrap()[..8].try_into().unwrap());
-    assert_ne!(guid(&mut a, id), 0);
+    let device = |a: &mut Program, id| a.addresses(id).device;
+    assert_ne!(device(&mut a, id), None);
     a.listen(id, 1).unwrap();
     let own = a.ready(2, PS_TCP, "127.0.0.1:5");
-    assert_ne!(guid(&mut a, own), 0);
+    assert_ne!(device(&mut a, own), None);
 }
 
 #[test]
@@ -73,16 +78,14 @@ fn ucm_3_binding() {
     let other = a.tcp(2);
     assert_eq!(a.bind(other, "[fe80::1%3]:5"), Err(Errno::EADDRINUSE));
     assert_eq!(a.bind(other, "[::]:5"), Err(Errno::EADDRNOTAVAIL));
-    assert_eq!(a.bind_old(other, "10.0.0.1:0"), Ok(()));
-    let addresses = a.query(other, 0, 280).unwrap();
-    let Some(own) = Address::read(&addresses[16..]) else { panic!("no address") };
+    assert_eq!(a.bind(other, "10.0.0.1:0"), Ok(()));
+    let addresses = a.addresses(other);
+    let Some(own) = addresses.source else { panic!("no address") };
     assert!(crate::ports::EPHEMERAL.contains(&own.port()), "{own:?}");
-    assert_eq!(u64::from_be_bytes(addresses[..8].try_into().unwrap()), 0x1001, "the node's GUID");
-    assert_eq!((addresses[8], u32::from_ne_bytes(addresses[272..276].try_into().unwrap())), (1, 3));
-    assert_eq!((addresses[12], addresses[14]), (16, 0), "no destination yet");
-    assert_eq!(a.query(other, 0, 272).unwrap().len(), 272, "an older library");
-    assert_eq!(a.query(other, 0, 271), Err(Errno::ENOSPC));
-    assert_eq!(a.query(other, 9, 280), Err(Errno::ENOSYS));
+    assert_eq!(addresses.device, Some((0x1001, 3)), "the node's GUID, the device's index");
+    assert_eq!(addresses.destination, None, "no destination yet");
+    assert_eq!(a.query(other, Question::Unknown).err(), Some(Errno::ENOSYS));
+    assert!(matches!(a.query(other, Question::Services), Ok(Got::NoServices)));
     // librdmacm asks in this way whether addresses of InfiniBand are known.
     let ib = a.create(3, adverb_cm::ip::PS_IB);
     let any = Address::Ib { gid: "::".parse().unwrap(), sid: 0x0106_0000, mask: !0xffff };
@@ -102,7 +105,7 @@ fn ucm_3_ports_are_shared_among_processes_only_on_purpose() {
     assert_eq!(b.bind(z, "10.0.0.1:70"), Ok(()), "free again");
     let reuse = |p: &mut Program, port: &str| {
         let id = p.tcp(9);
-        p.set_option(id, 0, 1, &1_i32.to_ne_bytes()).unwrap();
+        p.set_option(id, OptionValue::ReuseAddr(true)).unwrap();
         (id, p.bind(id, port))
     };
     let (first, ok) = reuse(&mut a, "10.0.0.1:72");
@@ -131,12 +134,11 @@ fn ucm_2_commands_out_of_turn() {
     a.resolve_addr(id, "192.0.2.1:1").unwrap();
     assert_eq!(a.expect(AddrError).status, -(Errno::ENETUNREACH as i32));
     assert_eq!(a.resolve_addr(id, "[fd00::2]:1"), Err(Errno::EINVAL), "bound to the other family by now");
-    a.resolve_old(id, PORT).unwrap();
+    a.resolve_addr(id, PORT).unwrap();
     a.expect(AddrResolved);
     assert_eq!(a.resolve_addr(id, PORT), Err(Errno::EINVAL), "once");
     assert_eq!(a.listen(id, 1), Err(Errno::EINVAL));
-    let attr = a.attr(id, 1).unwrap();
-    assert_eq!(u32::from_ne_bytes(attr[..4].try_into().unwrap()), 0x39, "state, access, P_Key, port");
+    assert_eq!(a.attr(id, 1).unwrap().mask, 0x39, "state, access, P_Key, port");
     assert_eq!(a.attr(id, 7), Err(Errno::EINVAL));
     a.resolve_route(id).unwrap();
     a.expect(RouteResolved);
@@ -154,13 +156,10 @@ fn ucm_2_commands_out_of_turn() {
 
 impl Program {
     fn resolve_ib(&mut self, id: u32) -> Result<(), Errno> {
-        let body = [&id.to_ne_bytes()[..], &[0; 4], &[0; 72], &1_u32.to_ne_bytes(), &[0; 4]].concat();
-        self.write(Command::ResolveIbService, &body, 0).map(drop)
+        self.ask(Request::ResolveIbService { id }).map(drop)
     }
-    fn user_event(&mut self, id: u32, kind: u32) -> Result<(), Errno> {
-        let words = [id, 0, kind, -7_i32 as u32].map(u32::to_ne_bytes).concat();
-        let body = [&words[..], &0x1122_3344_5566_7788_u64.to_ne_bytes(), &[0; 296]].concat();
-        self.write(Command::WriteCmEvent, &body, 0).map(drop)
+    fn user_event(&mut self, id: u32, kind: EventKind) -> Result<(), Errno> {
+        self.ask(Request::WriteEvent { id, kind, status: -7, arg: *b"8 bytes." }).map(drop)
     }
 }
 
@@ -168,13 +167,13 @@ impl Program {
 fn ucm_2_events_of_the_program_itself() {
     let mut a = one();
     let id = a.tcp(5);
-    assert_eq!(a.user_event(id, 9), Err(Errno::EINVAL), "the device's own");
-    assert_eq!(a.user_event(77, 18), Err(Errno::ENOENT));
-    a.user_event(id, 18).unwrap();
+    assert_eq!(a.user_event(id, Established), Err(Errno::EINVAL), "the device's own");
+    assert_eq!(a.user_event(77, User), Err(Errno::ENOENT));
+    a.user_event(id, User).unwrap();
     let seen = a.expect(User);
     assert_eq!((seen.uid, seen.status), (5, -7));
-    assert_eq!(u64::from_ne_bytes(seen.bytes[20..28].try_into().unwrap()), 0x1122_3344_5566_7788);
-    a.user_event(id, 19).unwrap();
+    assert_eq!(seen.event.param, Param::Arg(*b"8 bytes."));
+    a.user_event(id, Internal).unwrap();
     a.expect(Internal);
     assert_eq!(a.destroy(id), Ok(2));
 }
@@ -183,44 +182,48 @@ fn ucm_2_events_of_the_program_itself() {
 fn ucm_5_options() {
     let mut a = one();
     let (tcp, udp) = (a.tcp(1), a.udp(2));
-    let yes = 1_i32.to_ne_bytes();
-    assert_eq!(a.set_option(tcp, 0, 0, &[0x28]), Ok(()));
-    assert_eq!(a.set_option(tcp, 0, 0, &yes), Err(Errno::EINVAL), "one byte");
-    assert_eq!(a.set_option(tcp, 0, 3, &[20]), Ok(()));
-    assert_eq!(a.set_option(tcp, 0, 3, &[32]), Err(Errno::EINVAL));
-    assert_eq!(a.set_option(udp, 0, 3, &[20]), Err(Errno::EINVAL), "datagrams are not acknowledged");
-    assert_eq!(a.set_option(tcp, 0, 9, &[20]), Err(Errno::ENOSYS));
-    assert_eq!(a.set_option(tcp, 2, 0, &[20]), Err(Errno::ENOSYS));
-    assert_eq!(a.get_option(tcp, 0, 1), Ok(vec![0x28]));
-    assert_eq!(a.get_option(tcp, 3, 1), Ok(vec![20]));
-    assert_eq!(a.get_option(tcp, 3, 4), Err(Errno::EINVAL));
-    assert_eq!(a.get_option(tcp, 1, 4), Ok(vec![0; 4]));
+    let (reuse, only) = (OptionValue::ReuseAddr(true), OptionValue::FamilyOnly(true));
+    assert_eq!(a.set_option(tcp, OptionValue::Tos(0x28)), Ok(()));
+    assert_eq!(a.set_option(tcp, OptionValue::AckTimeout(20)), Ok(()));
+    assert_eq!(a.set_option(tcp, OptionValue::AckTimeout(32)), Err(Errno::EINVAL));
+    let of_datagrams = a.set_option(udp, OptionValue::AckTimeout(20));
+    assert_eq!(of_datagrams, Err(Errno::EINVAL), "datagrams are not acknowledged");
+    assert!(matches!(a.get_option(tcp, OptionName::Tos), Ok(Got::Byte(0x28))));
+    assert!(matches!(a.get_option(tcp, OptionName::AckTimeout), Ok(Got::Byte(20))));
+    assert!(matches!(a.get_option(tcp, OptionName::ReuseAddr), Ok(Got::Flag(false))));
+    assert_eq!(a.get_option(tcp, OptionName::Unknown).err(), Some(Errno::ENOSYS));
+    assert_eq!(a.set_option(77, reuse), Err(Errno::ENOENT), "the id counts before the value");
     a.resolve_addr(tcp, PORT).unwrap();
     a.expect(AddrResolved);
-    assert_eq!(a.set_option(tcp, 0, 1, &yes), Err(Errno::EINVAL), "too late");
-    assert_eq!(a.set_option(tcp, 0, 2, &yes), Err(Errno::EINVAL), "too late");
+    assert_eq!(a.set_option(tcp, reuse), Err(Errno::EINVAL), "too late");
+    assert_eq!(a.set_option(tcp, only), Err(Errno::EINVAL), "too late");
+    assert_eq!(a.path(tcp).route, None, "no route yet");
     a.resolve_route(tcp).unwrap();
     a.expect(RouteResolved);
-    let path = a.query(tcp, 1, 8 + 6 * 72).unwrap();
-    assert_eq!((path.len(), path[0], path[8]), (80, 1, 0x2b));
-    let record = &path[16..];
-    assert_eq!((record[48], record[54], record[56]), (0x28, 0x83, 0x80 | 19), "TOS, MTU, lifetime");
-    assert_eq!(&record[8 + 10..8 + 16], [0xff, 0xff, 10, 0, 0, 2]);
-    assert_eq!(a.query(tcp, 1, 8).unwrap().len(), 8, "no room but for the number");
-    let route = a.query_route(tcp).unwrap();
-    assert_eq!((route[192], route[196], &route[8 + 12..8 + 16]), (1, 1, &[10, 0, 0, 2][..]));
-    assert_eq!((route[8 + 48], route[8 + 55]), (3, 0x28));
-    let gids = a.query(tcp, 2, 280).unwrap();
-    assert_eq!((gids[16], gids[12], &gids[16 + 20..16 + 24]), (27, 48, &[10, 0, 0, 1][..]));
+    let path = a.path(tcp);
+    let route = Route {
+        mtu: 3,
+        traffic_class: 0x28,
+        flow_label: 0,
+        hop_limit: 64,
+        service_level: 0,
+        packet_lifetime: 19,
+    };
+    assert_eq!(path.route, Some(route), "TOS, MTU, lifetime");
+    assert_eq!(&path.destination.octets()[10..], [0xff, 0xff, 10, 0, 0, 2]);
+    assert_eq!(a.query_route(tcp), (a.addresses(tcp), path));
+    let Ok(Got::Addresses(gids)) = a.query(tcp, Question::Gids) else { panic!() };
+    let Some(Address::Ib { gid, .. }) = gids.source else { panic!("{gids:?}") };
+    assert_eq!(&gid.octets()[12..], [10, 0, 0, 1]);
     // A program that resolves the route itself.
     let own = a.tcp(3);
+    assert_eq!(a.set_option(own, OptionValue::Path(route)), Err(Errno::EINVAL), "no address yet");
     a.resolve_addr(own, PORT).unwrap();
     a.expect(AddrResolved);
-    assert_eq!(a.set_option(own, 1, 1, &path[8..79]), Err(Errno::EINVAL));
-    assert_eq!(a.set_option(own, 1, 1, &[0; 72]), Err(Errno::EINVAL), "no path among them");
-    a.set_option(own, 1, 1, &path[8..]).unwrap();
+    let ours = Route { packet_lifetime: 11, ..route };
+    a.set_option(own, OptionValue::Path(ours)).unwrap();
     a.expect(RouteResolved);
-    assert_eq!(a.query(own, 1, 80).unwrap()[16 + 54], 0x83);
+    assert_eq!(a.path(own).route, Some(ours));
     assert_eq!(a.connect(own, &PARAM), Ok(()));
     let datagrams = a.create(9, PS_UDP);
     assert_eq!(a.destroy(datagrams), Ok(0));

@@ -4,10 +4,13 @@ use super::flows::{A, B};
 use super::program::{PARAM, Param, pass};
 use super::{Network, Program};
 use crate::event::EventKind::*;
+use crate::request::{OptionValue, Question};
 use adverb_cm::ip::{PS_IB, PS_TCP, PS_UDP};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+const QUESTIONS: [Question; 5] =
+    [Question::Addresses, Question::Path, Question::Gids, Question::Services, Question::Unknown];
 const SILENT: &str = "10.0.0.3:70";
 const ADDRESSES: [&str; 7] =
     ["10.0.0.1:70", "10.0.0.2:70", "0.0.0.0:70", "[::]:70", "10.0.0.2:0", "10.0.0.1:71", SILENT];
@@ -38,9 +41,13 @@ fn step(n: &Rc<Network>, p: &mut Program, known: &mut Vec<u32>) {
                 .map(|group| if n.draw(2) == 0 { p.leave(group) } else { Ok(0) });
         }
         17 => {
-            let value = 1_i32.to_ne_bytes();
-            let len = if n.draw(2) == 0 { 1 } else { 4 };
-            let _ = p.set_option(id, 0, n.draw(5), &value[..len]);
+            let values = [
+                OptionValue::Tos(1),
+                OptionValue::ReuseAddr(true),
+                OptionValue::FamilyOnly(true),
+                OptionValue::AckTimeout(1),
+            ];
+            let _ = p.set_option(id, values[n.draw(4) as usize]);
         }
         18 => {
             if p.destroy(id).is_ok() {
@@ -50,7 +57,7 @@ fn step(n: &Rc<Network>, p: &mut Program, known: &mut Vec<u32>) {
         _ => {
             let _ = p.notify(id, n.draw(6));
             let _ = p.attr(id, n.draw(5));
-            let _ = p.query(id, n.draw(5), 280);
+            let _ = p.query(id, QUESTIONS[n.draw(5) as usize]);
         }
     }
     while n.draw(3) > 0

@@ -1,0 +1,490 @@
+//! The commands of the kernel's connection manager for programs: `rdma/rdma_user_cm.h`, version 4.
+//!
+//! A command is a [`Request`], its answer a [`Reply`]. Both have two forms:
+//! - Typed: our `librdmacm.so.1` hands them to our `libibverbs.so.1` by pointer
+//!   (`adverb_ucma_perform`). The fields `response` and `reserved` stay zero.
+//! - Bytes: a foreign librdmacm writes a command to `/dev/infiniband/rdma_cm`. [`Request::decode`]
+//!   reads such a command. The answer goes to the address [`Request::response`].
+
+use core::mem::size_of;
+
+use libc::{sockaddr_in6, sockaddr_storage};
+
+use crate::{Plain, c_types, ib_user_path_rec, ib_uverbs_ah_attr, ib_uverbs_qp_attr};
+
+/// The version of the commands, as `/sys/class/misc/rdma_cm/abi_version` says.
+pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
+
+/// Bytes of private data that a command or an event has room for.
+pub const RDMA_MAX_PRIVATE_DATA: usize = 256;
+
+/// What `RDMA_USER_CM_CMD_QUERY` can ask.
+pub const RDMA_USER_CM_QUERY_ADDR: u32 = 0;
+/// See [`RDMA_USER_CM_QUERY_ADDR`].
+pub const RDMA_USER_CM_QUERY_PATH: u32 = 1;
+/// See [`RDMA_USER_CM_QUERY_ADDR`].
+pub const RDMA_USER_CM_QUERY_GID: u32 = 2;
+/// See [`RDMA_USER_CM_QUERY_ADDR`].
+pub const RDMA_USER_CM_QUERY_IB_SERVICE: u32 = 3;
+
+/// The service is named by its number.
+pub const RDMA_USER_CM_IB_SERVICE_FLAG_ID: u32 = 1;
+/// The service is named by its name.
+pub const RDMA_USER_CM_IB_SERVICE_FLAG_NAME: u32 = 2;
+
+c_types! {
+    /// Makes an id.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_create_id { uid: u64, response: u64, ps: u16, qp_type: u8, reserved: [u8; 5] }
+
+    /// The number of a new id or membership.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_create_id_resp { id: u32 }
+
+    /// Destroys an id or a membership.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_destroy_id { response: u64, id: u32, reserved: u32 }
+
+    /// How many events of an id or a membership have been read.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_destroy_id_resp { events_reported: u32 }
+
+    /// Binds an id to an IP address: the older form.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_bind_ip { response: u64, addr: sockaddr_in6, id: u32 }
+
+    /// Binds an id to an address.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_bind { id: u32, addr_size: u16, reserved: u16, addr: sockaddr_storage }
+
+    /// Finds the way to an IP address: the older form.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_resolve_ip { src_addr: sockaddr_in6, dst_addr: sockaddr_in6, id: u32, timeout_ms: u32 }
+
+    /// Finds the way to an address.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_resolve_addr {
+        id: u32, timeout_ms: u32, src_size: u16, dst_size: u16, reserved: u32,
+        src_addr: sockaddr_storage, dst_addr: sockaddr_storage,
+    }
+
+    /// Finds the path.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_resolve_route { id: u32, timeout_ms: u32 }
+
+    /// Asks for addresses, GIDs, paths or services of an id.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_query { response: u64, id: u32, option: u32 }
+
+    /// Addresses and path of an id: the older form.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_query_route_resp {
+        node_guid: u64, ib_route: [ib_user_path_rec; 2], src_addr: sockaddr_in6, dst_addr: sockaddr_in6,
+        num_paths: u32, port_num: u8, reserved: [u8; 3], ibdev_index: u32, reserved1: u32,
+    }
+
+    /// Addresses; with [`RDMA_USER_CM_QUERY_GID`] they are of the family `AF_IB`. `node_guid` and
+    /// `pkey` are in network order.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_query_addr_resp {
+        node_guid: u64, port_num: u8, reserved: u8, pkey: u16, src_size: u16, dst_size: u16,
+        src_addr: sockaddr_storage, dst_addr: sockaddr_storage, ibdev_index: u32, reserved1: u32,
+    }
+
+    /// A path in the form that travels.
+    #[derive(Clone, Copy)]
+    struct ib_path_rec_data { flags: u32, reserved: u32, path_rec: [u8; 64] }
+
+    /// What an end says of a connection.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_conn_param {
+        qp_num: u32, qkey: u32, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8, srq: u8,
+        responder_resources: u8, initiator_depth: u8, flow_control: u8, retry_count: u8, rnr_retry_count: u8,
+        valid: u8,
+    }
+
+    /// Where datagrams go.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_ud_param {
+        qp_num: u32, qkey: u32, ah_attr: ib_uverbs_ah_attr, private_data: [u8; RDMA_MAX_PRIVATE_DATA], private_data_len: u8,
+        reserved: [u8; 7],
+    }
+
+    /// Enhanced connection establishment.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_ece { vendor_id: u32, attr_mod: u32 }
+
+    /// Asks the peer for a connection.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_connect { conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece }
+
+    /// Waits for peers.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_listen { id: u32, backlog: u32 }
+
+    /// Accepts, or confirms an acceptance.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_accept {
+        uid: u64, conn_param: rdma_ucm_conn_param, id: u32, reserved: u32, ece: rdma_ucm_ece,
+    }
+
+    /// Refuses.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_reject {
+        id: u32, private_data_len: u8, reason: u8, reserved: [u8; 2], private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+    }
+
+    /// Ends a connection.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_disconnect { id: u32 }
+
+    /// Asks for the attributes that take a QP to a state.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_init_qp_attr { response: u64, id: u32, qp_state: u32 }
+
+    /// Takes the next event.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_get_event { response: u64 }
+
+    /// An event.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_event_resp {
+        uid: u64, id: u32, event: u32, status: u32, param: EventParam, reserved: u32, ece: rdma_ucm_ece,
+    }
+
+    /// Sets an option, or gets one.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_set_option { optval: u64, id: u32, level: u32, optname: u32, optlen: u32 }
+
+    /// Tells the connection manager of an event of the QP.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_notify { id: u32, event: u32 }
+
+    /// Joins a multicast group of an IP address: the older form.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_join_ip_mcast { response: u64, uid: u64, addr: sockaddr_in6, id: u32 }
+
+    /// Joins a multicast group.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_join_mcast {
+        response: u64, uid: u64, id: u32, addr_size: u16, join_flags: u16, addr: sockaddr_storage,
+    }
+
+    /// Moves an id to another channel.
+    #[derive(Clone, Copy)]
+    struct rdma_ucm_migrate_id { response: u64, id: u32, fd: u32 }
+}
+
+/// What comes with an event.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union EventParam {
+    /// Of connected ids.
+    pub conn: rdma_ucm_conn_param,
+    /// Of datagram ids.
+    pub ud: rdma_ucm_ud_param,
+    /// Of the program's own events, in halves: a `u64` would be aligned to eight bytes.
+    pub arg: [u32; 2],
+}
+
+pub use newer::*;
+/// Types that the headers of most distributions lack, or that end there in an array without a length.
+pub mod newer {
+    use super::{c_types, ib_path_rec_data, rdma_ucm_conn_param, rdma_ucm_ud_param};
+
+    c_types! {
+        /// Asks the subnet for a service.
+        #[derive(Clone, Copy)]
+        struct rdma_ucm_resolve_ib_service {
+            id: u32, reserved: u32, service_id: u64, service_name: [u8; 64], flags: u32, reserved1: u32,
+        }
+
+        /// What a program puts into the channel of an id.
+        #[derive(Clone, Copy)]
+        union WrittenParam { conn: rdma_ucm_conn_param, ud: rdma_ucm_ud_param, arg: u64 }
+
+        /// Puts an event into the id's own channel.
+        #[derive(Clone, Copy)]
+        struct rdma_ucm_write_cm_event { id: u32, reserved: u32, event: u32, status: u32, param: WrittenParam }
+
+        /// Paths. There is one at most: on Ethernet a path has no alternative.
+        #[derive(Clone, Copy)]
+        struct rdma_ucm_query_path_resp { num_paths: u32, reserved: u32, path_data: [ib_path_rec_data; 1] }
+
+        /// Services. There are none: Ethernet has no subnet administrator.
+        #[derive(Clone, Copy)]
+        struct rdma_ucm_query_ib_service_resp { num_service_recs: u32, reserved: u32 }
+    }
+}
+
+/// A type that is all integers: any bytes are a value, and no byte is padding.
+///
+/// # Safety
+/// Implemented only here, for types of the C headers that are so.
+pub unsafe trait Integers: Copy {
+    /// The bytes of the value.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: what the trait promises: each byte is initialised.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+
+    /// The value of some bytes. Bytes that are missing at the end read as zero.
+    fn of_bytes(bytes: &[u8]) -> Self {
+        let mut value = core::mem::MaybeUninit::<Self>::zeroed();
+        let len = bytes.len().min(size_of::<Self>());
+        // SAFETY: both places have `len` bytes, and any bytes are a value, as the trait promises.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), value.as_mut_ptr().cast(), len);
+            value.assume_init()
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($name:ident)*) => { $(
+        // SAFETY: fields of the kernel's headers, which leave no gap between them.
+        unsafe impl Integers for $name {}
+    )* };
+}
+
+integers! { sockaddr_in6 sockaddr_storage ib_path_rec_data u8 i32 }
+
+/// Declares the commands: name, body, number, where the address of the answer stands, and the bytes
+/// that older programs write of the body.
+macro_rules! commands {
+    ($($name:ident($body:ident) = $number:literal $(at $response:ident)? $(from $least:literal)?,)*) => {
+        /// A command. The discriminant is the number of the command (`RDMA_USER_CM_CMD_*`).
+        #[derive(Clone, Copy)]
+        #[repr(C, u32)]
+        #[allow(missing_docs, reason = "the bodies say what the commands do")]
+        pub enum Request { $($name($body) = $number,)* }
+
+        impl Request {
+            /// The numbers of all commands.
+            pub const NUMBERS: &[u32] = &[$($number),*];
+
+            /// Number, and bytes of the body.
+            pub fn parts(&self) -> (u32, &[u8]) {
+                match self { $(Request::$name(body) => ($number, body.bytes()),)* }
+            }
+
+            /// Where the program wants the answer of this command; of options also: where their
+            /// value is.
+            pub fn response(&self) -> Option<u64> {
+                match self { $(Request::$name(_body) => commands!(@ _body $($response)?),)* }
+            }
+
+            fn of_body(number: u32, body: &[u8]) -> Option<Request> {
+                Some(match number {
+                    $($number => {
+                        let least = [$($least,)? size_of::<$body>()][0];
+                        Request::$name($body::of_bytes(body.get(..least).map(|_| body)?))
+                    })*
+                    _ => return None,
+                })
+            }
+        }
+    };
+    (@ $body:ident) => { None };
+    (@ $body:ident $response:ident) => { Some($body.$response) };
+}
+
+commands! {
+    CreateId(rdma_ucm_create_id) = 0 at response,
+    DestroyId(rdma_ucm_destroy_id) = 1 at response,
+    BindIp(rdma_ucm_bind_ip) = 2,
+    ResolveIp(rdma_ucm_resolve_ip) = 3,
+    ResolveRoute(rdma_ucm_resolve_route) = 4,
+    QueryRoute(rdma_ucm_query) = 5 at response,
+    Connect(rdma_ucm_connect) = 6 from 280,
+    Listen(rdma_ucm_listen) = 7,
+    Accept(rdma_ucm_accept) = 8 from 288,
+    Reject(rdma_ucm_reject) = 9,
+    Disconnect(rdma_ucm_disconnect) = 10,
+    InitQpAttr(rdma_ucm_init_qp_attr) = 11 at response,
+    GetEvent(rdma_ucm_get_event) = 12 at response,
+    GetOption(rdma_ucm_set_option) = 13 at optval,
+    SetOption(rdma_ucm_set_option) = 14 at optval,
+    Notify(rdma_ucm_notify) = 15,
+    JoinIpMcast(rdma_ucm_join_ip_mcast) = 16 at response,
+    LeaveMcast(rdma_ucm_destroy_id) = 17 at response,
+    MigrateId(rdma_ucm_migrate_id) = 18 at response,
+    Query(rdma_ucm_query) = 19 at response,
+    Bind(rdma_ucm_bind) = 20,
+    ResolveAddr(rdma_ucm_resolve_addr) = 21,
+    JoinMcast(rdma_ucm_join_mcast) = 22 at response,
+    ResolveIbService(rdma_ucm_resolve_ib_service) = 23,
+    WriteCmEvent(rdma_ucm_write_cm_event) = 24,
+}
+
+integers! {
+    rdma_ucm_create_id rdma_ucm_destroy_id rdma_ucm_bind_ip rdma_ucm_resolve_ip rdma_ucm_resolve_route
+    rdma_ucm_query rdma_ucm_connect rdma_ucm_listen rdma_ucm_accept rdma_ucm_reject rdma_ucm_disconnect
+    rdma_ucm_init_qp_attr rdma_ucm_get_event rdma_ucm_set_option rdma_ucm_notify rdma_ucm_join_ip_mcast
+    rdma_ucm_migrate_id rdma_ucm_bind rdma_ucm_resolve_addr rdma_ucm_join_mcast rdma_ucm_resolve_ib_service
+    rdma_ucm_write_cm_event
+}
+
+impl Request {
+    /// Bytes of the longest command with its header.
+    pub const LONGEST: usize = HEADER + size_of::<rdma_ucm_write_cm_event>();
+
+    /// Reads what a program wrote: a header, then the body. Answers the command and the bytes of
+    /// room for its answer; `None`: no such command, or fewer bytes than it has. What follows the
+    /// body is not looked at. What older programs leave out at the end of a body reads as zero.
+    #[must_use]
+    pub fn decode(written: &[u8]) -> Option<(Request, usize)> {
+        let (head, rest) = written.split_first_chunk::<HEADER>()?;
+        let [a, b, c, d, in_low, in_high, out_low, out_high] = *head;
+        let given = usize::from(u16::from_ne_bytes([in_low, in_high]));
+        let request = Request::of_body(u32::from_ne_bytes([a, b, c, d]), rest.get(..given)?)?;
+        Some((request, usize::from(u16::from_ne_bytes([out_low, out_high]))))
+    }
+}
+
+/// Bytes of the header of a command: its number, and the lengths of body and answer.
+const HEADER: usize = 8;
+
+/// Declares the answers.
+macro_rules! replies {
+    ($($(#[$meta:meta])* $name:ident($body:ident),)*) => {
+        /// The answer of a command.
+        #[derive(Clone, Copy)]
+        #[repr(C, u32)]
+        pub enum Reply {
+            /// The command has no answer.
+            None,
+            $($(#[$meta])* $name($body),)*
+        }
+
+        impl Reply {
+            /// The bytes of the answer.
+            pub fn bytes(&self) -> &[u8] {
+                match self {
+                    Reply::None => &[],
+                    $(Reply::$name(body) => body.bytes(),)*
+                }
+            }
+        }
+
+        $(
+            impl Answer for $body {
+                fn of(reply: Reply) -> Option<Self> {
+                    match reply { Reply::$name(body) => Some(body), _ => None }
+                }
+            }
+        )*
+    };
+}
+
+/// A type that a command is answered with.
+pub trait Answer: Sized {
+    /// Takes the answer out; `None` for the answer of another command.
+    fn of(reply: Reply) -> Option<Self>;
+}
+
+replies! {
+    /// Of `CreateId`, `JoinIpMcast` and `JoinMcast`.
+    Id(rdma_ucm_create_id_resp),
+    /// Of `DestroyId`, `LeaveMcast` and `MigrateId`.
+    EventsReported(rdma_ucm_destroy_id_resp),
+    /// Of `QueryRoute`.
+    Route(rdma_ucm_query_route_resp),
+    /// Of `Query` for addresses and for GIDs.
+    Addresses(rdma_ucm_query_addr_resp),
+    /// Of `Query` for paths.
+    Paths(rdma_ucm_query_path_resp),
+    /// Of `Query` for services.
+    Services(rdma_ucm_query_ib_service_resp),
+    /// Of `InitQpAttr`.
+    QpAttr(ib_uverbs_qp_attr),
+    /// Of `GetEvent`.
+    Event(rdma_ucm_event_resp),
+    /// Of `GetOption`, for values of one byte.
+    Byte(u8),
+    /// Of `GetOption`, for numbers.
+    Number(i32),
+}
+
+integers! {
+    rdma_ucm_create_id_resp rdma_ucm_destroy_id_resp rdma_ucm_query_route_resp rdma_ucm_query_addr_resp
+    rdma_ucm_query_path_resp rdma_ucm_query_ib_service_resp ib_uverbs_qp_attr rdma_ucm_event_resp
+}
+
+impl rdma_ucm_conn_param {
+    /// The private data, as long as the field says.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data[..usize::from(self.private_data_len)]
+    }
+}
+
+impl EventParam {
+    /// No parameter: zeros.
+    #[must_use]
+    pub fn none() -> Self {
+        rdma_ucm_event_resp::zeroed().param
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(number: u32, given: u16, bytes: usize) -> Vec<u8> {
+        let mut all = number.to_ne_bytes().to_vec();
+        all.extend(given.to_ne_bytes());
+        all.extend(8_u16.to_ne_bytes());
+        all.extend(vec![7; bytes]);
+        all
+    }
+
+    #[test]
+    fn ucm_1_a_command_is_read_by_its_length() {
+        assert_eq!(Request::NUMBERS, (0..25).collect::<Vec<u32>>());
+        for &number in Request::NUMBERS {
+            let whole = |given: u16, bytes| Request::decode(&written(number, given, bytes));
+            let (request, room) = whole(400, 400).expect("longer than any");
+            let full = request.parts().1.len();
+            assert!(full + HEADER <= Request::LONGEST, "{number}");
+            assert_eq!((request.parts(), room), ((number, &vec![7; full][..]), 8));
+            let least = if matches!(number, 6 | 8) { full - 8 } else { full };
+            assert!(whole(full as u16, full).is_some() && whole(least as u16, full).is_some());
+            assert!(whole(full as u16, full - 1).is_none(), "{number}: fewer bytes than the header says");
+            assert!(whole(least as u16 - 1, full).is_none(), "{number}: fewer bytes than the command has");
+        }
+        assert!(Request::decode(&written(25, 400, 400)).is_none());
+        assert!(Request::decode(&[0; 7]).is_none());
+        let Some((Request::Connect(short), _)) = Request::decode(&written(6, 280, 400)) else { panic!() };
+        assert_eq!((short.reserved, short.ece.vendor_id), (0x0707_0707, 0), "an older library has no ECE");
+    }
+
+    #[test]
+    fn no_type_has_padding() {
+        for ty in LAYOUTS.iter().chain(newer::LAYOUTS).filter(|ty| ty.name != "WrittenParam") {
+            let fields: usize = ty.fields.iter().map(|field| field.size).sum();
+            assert_eq!(fields, ty.size, "{}", ty.name);
+        }
+    }
+
+    #[test]
+    fn ucm_1_sizes_of_bodies_and_answers() {
+        let full: Vec<usize> = Request::NUMBERS
+            .iter()
+            .map(|&n| Request::decode(&written(n, 400, 400)).unwrap().0.parts().1.len())
+            .collect();
+        let header = [
+            24, 16, 40, 64, 8, 16, 288, 8, 296, 264, 4, 16, 8, 24, 24, 8, 48, 16, 16, 16, 136, 272, 152, 88,
+            320,
+        ];
+        assert_eq!(full, header);
+        let answers = [
+            Reply::None.bytes().len(),
+            size_of::<rdma_ucm_query_route_resp>(),
+            size_of::<rdma_ucm_query_addr_resp>(),
+            size_of::<ib_uverbs_qp_attr>(),
+            size_of::<rdma_ucm_event_resp>(),
+        ];
+        assert_eq!(answers, [0, 208, 280, 144, 336]);
+    }
+}

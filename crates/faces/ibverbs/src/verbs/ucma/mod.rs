@@ -1,0 +1,120 @@
+//! `/dev/infiniband/rdma_cm`: open, requests and close of the file. Programs poll the descriptor as
+//! they would the kernel's.
+//!
+//! A request has two forms, which [`abi::rdma_user_cm`](crate::abi::rdma_user_cm) describes once:
+//! - Typed ([`adverb_ucma_perform`]): librdmacm.so.1 of the same build. The structures are read and
+//!   written where they lie.
+//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The bytes and
+//!   what they point to are copied by the kernel, as an address may be any number.
+mod callers;
+mod reply;
+mod request;
+mod sockaddr;
+#[cfg(test)]
+mod tests;
+
+use super::held::hold;
+use crate::abi::rdma_user_cm::{Reply, Request};
+use adverb_device::Errno;
+use adverb_device::cq::hunt;
+use adverb_link::Uncancelled;
+use adverb_ucma::{Caller, Channel};
+use callers::{Foreign, Memory, Program, Typed};
+use core::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// Performs a request at a file.
+fn perform(
+    channel: Arc<Channel>,
+    request: &adverb_ucma::Request<'_>,
+    caller: &mut dyn Caller,
+) -> Result<(), Errno> {
+    // A thread that is cancelled as it waits runs no destructor: `hold` has the one count.
+    let _uncancelled = Uncancelled::begin();
+    hold(channel, |channel| channel.perform(request, caller))
+}
+
+/// Performs a request of our librdmacm: 0, or a negative errno value.
+///
+/// "C-unwind", as a thread can be cancelled while GET_EVENT waits.
+pub unsafe extern "C-unwind" fn adverb_ucma_perform(
+    fd: c_int,
+    request: *const Request,
+    reply: *mut Reply,
+) -> c_int {
+    let Some(channel) = Channel::of_fd(fd) else { return -libc::EBADF };
+    // SAFETY: librdmacm.so.1 of the same build gives both, and waits for the return.
+    let (request, reply) = unsafe { (&*request, &mut *reply) };
+    let performed =
+        request::request(request).and_then(|values| perform(channel, &values, &mut Typed { request, reply }));
+    match performed {
+        Ok(()) => 0,
+        Err(e) => -(e as c_int),
+    }
+}
+
+/// Opens the file: its descriptor, or a negative errno value. `O_NONBLOCK` and `O_CLOEXEC` of
+/// `flags` count.
+pub extern "C" fn adverb_ucma_open(flags: c_int) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    super::logging::init();
+    if !adverb_reserve::is_ready() {
+        return -libc::ENOMEM;
+    }
+    match Channel::open(flags) {
+        Ok(channel) => channel.raw_fd(),
+        Err(e) => {
+            log::warn!("opening /dev/infiniband/rdma_cm: {e}");
+            -e.errno()
+        }
+    }
+}
+
+/// Performs the command in `len` bytes at `buf`: how many were taken, or a negative errno value.
+///
+/// "C-unwind", as a thread can be cancelled while GET_EVENT waits.
+pub unsafe extern "C-unwind" fn adverb_ucma_write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+    let Some(channel) = Channel::of_fd(fd) else { return -(libc::EBADF as isize) };
+    match write(channel, buf as u64, len) {
+        Ok(()) => len as isize,
+        Err(e) => -(e as isize),
+    }
+}
+
+fn write(channel: Arc<Channel>, address: u64, len: usize) -> Result<(), Errno> {
+    // What follows a command is not looked at.
+    let mut command = [0; 512];
+    const { assert!(Request::LONGEST <= 512) };
+    let taken = len.min(command.len());
+    Program.read(address, &mut command[..taken])?;
+    let (request, room) = Request::decode(&command[..taken]).ok_or(Errno::EINVAL)?;
+    let values = request::request(&request)?;
+    let mut foreign = Foreign { request: &request, room, memory: Program };
+    foreign.check_room()?;
+    perform(channel, &values, &mut foreign)
+}
+
+/// The program is about to read an event of a connection; `place` is the return address of its
+/// call. 1 if [`adverb_ucma_event_read`] is to be called when it has.
+pub extern "C" fn adverb_ucma_event_at(place: usize) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    hunt::read_connection_event_at(place.wrapping_sub(1)).into()
+}
+
+/// The event was read.
+pub extern "C" fn adverb_ucma_event_read() {
+    let _uncancelled = Uncancelled::begin();
+    hunt::read_connection_event();
+}
+
+/// Closes the file and its descriptor: 0, or a negative errno value.
+pub extern "C" fn adverb_ucma_close(fd: c_int) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    match Channel::of_fd(fd) {
+        Some(channel) => {
+            channel.close();
+            0
+        }
+        None => -libc::EBADF,
+    }
+}

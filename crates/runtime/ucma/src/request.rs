@@ -1,0 +1,255 @@
+//! Requests of programs and the replies to them, as values.
+use crate::address::Address;
+use crate::event::{Ah, Event, EventKind};
+use crate::id::Route;
+use crate::param::ConnParam;
+use adverb_cm::Ece;
+use nix::errno::Errno;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+/// An open file of `/dev/infiniband/rdma_cm`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileId(pub u64);
+
+/// What a program may ask for. `id` is the number of an rdma_cm id.
+///
+/// A request owns nothing, as a thread that waits in [`Request::GetEvent`] may be cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of the commands in rdma_user_cm.h")]
+pub enum Request<'a> {
+    /// Answered with [`Reply::Id`].
+    CreateId {
+        uid: u64,
+        port_space: u16,
+        qp_type: u8,
+    },
+    /// Answered with [`Reply::EventsReported`].
+    DestroyId {
+        id: u32,
+    },
+    Bind {
+        id: u32,
+        address: Address,
+    },
+    /// Told by an event: ADDR_RESOLVED or ADDR_ERROR. `patience`: how long the neighbour that leads
+    /// to the destination may take to say where it is.
+    ResolveAddr {
+        id: u32,
+        source: Option<Address>,
+        destination: Address,
+        patience: Duration,
+    },
+    /// Told by an event: ROUTE_RESOLVED.
+    ResolveRoute {
+        id: u32,
+    },
+    ResolveIbService {
+        id: u32,
+    },
+    /// Answered with [`Reply::Route`].
+    QueryRoute {
+        id: u32,
+    },
+    /// Answered as [`Question`] says.
+    Query {
+        id: u32,
+        question: Question,
+    },
+    Connect {
+        id: u32,
+        param: ConnParam<&'a [u8]>,
+        ece: Ece,
+    },
+    Listen {
+        id: u32,
+        backlog: u32,
+    },
+    /// Without parameters it confirms the reply to the id's own request.
+    Accept {
+        id: u32,
+        uid: u64,
+        param: ConnParam<&'a [u8]>,
+        ece: Ece,
+    },
+    Reject {
+        id: u32,
+        reason: u8,
+        private_data: &'a [u8],
+    },
+    Disconnect {
+        id: u32,
+    },
+    /// Answered with [`Reply::QpAttr`].
+    InitQpAttr {
+        id: u32,
+        state: u32,
+    },
+    /// Answered with [`Reply::Event`]. EAGAIN: no event waits.
+    GetEvent,
+    /// Answered with [`Reply::Byte`] or [`Reply::Flag`].
+    GetOption {
+        id: u32,
+        name: OptionName,
+    },
+    /// The world asks [`Caller::option`] for the value.
+    SetOption {
+        id: u32,
+    },
+    Notify {
+        id: u32,
+        event: u32,
+    },
+    /// Answered with [`Reply::Id`]; told by an event: MULTICAST_JOIN or MULTICAST_ERROR.
+    Join {
+        id: u32,
+        uid: u64,
+        group: Address,
+    },
+    /// Answered with [`Reply::EventsReported`].
+    Leave {
+        group: u32,
+    },
+    /// Moves an id of the file `from` to the file of the request. Answered with
+    /// [`Reply::EventsReported`].
+    Migrate {
+        id: u32,
+        from: FileId,
+    },
+    /// An event of the program's own.
+    WriteEvent {
+        id: u32,
+        kind: EventKind,
+        status: i32,
+        arg: [u8; 8],
+    },
+}
+
+/// What [`Request::Query`] asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// [`Reply::Addresses`].
+    Addresses,
+    /// [`Reply::Path`].
+    Path,
+    /// [`Reply::Addresses`] as GIDs.
+    Gids,
+    /// [`Reply::NoServices`].
+    Services,
+    /// A question that this version does not know.
+    Unknown,
+}
+
+/// An option that [`Request::GetOption`] names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum OptionName {
+    Tos,
+    ReuseAddr,
+    FamilyOnly,
+    AckTimeout,
+    Unknown,
+}
+
+/// An option with its value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum OptionValue {
+    Tos(u8),
+    ReuseAddr(bool),
+    FamilyOnly(bool),
+    AckTimeout(u8),
+    /// The route that the program has resolved itself.
+    Path(Route),
+}
+
+/// The program that makes a request: it gives the value of an option and takes the reply.
+pub trait Caller {
+    /// The option of [`Request::SetOption`].
+    ///
+    /// # Errors
+    /// EFAULT: the value is not there. EINVAL, ENOSYS: there is no such value or option.
+    fn option(&mut self) -> Result<OptionValue, Errno>;
+    /// Takes the reply.
+    ///
+    /// # Errors
+    /// EFAULT, ENOSPC: the reply cannot be given. The request then changes nothing, except for
+    /// [`Request::DestroyId`], [`Request::Leave`] and [`Request::Migrate`].
+    fn reply(&mut self, reply: &Reply<'_>) -> Result<(), Errno>;
+}
+
+/// What a request is answered with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// The number of a new id or membership.
+    Id(u32),
+    /// How many events of an id or a membership have been read.
+    EventsReported(u32),
+    /// Addresses.
+    Addresses(Addresses),
+    /// The path.
+    Path(Path),
+    /// Both: the older question.
+    Route(Addresses, Path),
+    /// The services of the subnet: none, as Ethernet has no subnet administrator.
+    NoServices,
+    /// Attributes of the queue pair.
+    QpAttr(QpAttr),
+    /// An event.
+    Event {
+        /// What the program calls the id or membership.
+        uid: u64,
+        /// The number of the id, of a request's new id, or of the membership.
+        about: u32,
+        /// The event.
+        event: &'a Event,
+    },
+    /// The value of an option.
+    Byte(u8),
+    /// The value of an option.
+    Flag(bool),
+}
+
+/// Device and addresses of an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Addresses {
+    /// Node GUID and index of the device, once it is known.
+    pub device: Option<(u64, u32)>,
+    /// The id's own address.
+    pub source: Option<Address>,
+    /// The peer's.
+    pub destination: Option<Address>,
+}
+
+/// The path of an id. GIDs that are not known are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// The id's own GID.
+    pub source: Ipv6Addr,
+    /// The peer's.
+    pub destination: Ipv6Addr,
+    /// The route, once it is resolved.
+    pub route: Option<Route>,
+}
+
+/// Attributes that bring a queue pair to a state, and which of them count. Names are those of
+/// `ibv_qp_attr`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct QpAttr {
+    pub mask: u32,
+    pub state: u32,
+    pub path_mtu: u32,
+    pub qkey: u32,
+    pub rq_psn: u32,
+    pub sq_psn: u32,
+    pub dest_qp_num: u32,
+    pub access_flags: u32,
+    pub ah: Option<Ah>,
+    pub max_rd_atomic: u8,
+    pub max_dest_rd_atomic: u8,
+    pub port_num: u8,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+}
