@@ -188,7 +188,8 @@ pub union EventParam {
 }
 
 pub use newer::*;
-/// Types that the headers of most distributions lack, or that end there in an array without a length.
+/// Types that the headers of most distributions lack, or that end there in an array without a
+/// length.
 pub mod newer {
     use super::{c_types, ib_path_rec_data, rdma_ucm_conn_param, rdma_ucm_ud_param};
 

@@ -1,5 +1,5 @@
-//! The door through which requests go: functions of `libibverbs.so.1` that take the place of `open`,
-//! commands and `close` of `/dev/infiniband/rdma_cm`.
+//! The door through which requests go: functions of `libibverbs.so.1` that take the place of
+//! `open`, commands and `close` of `/dev/infiniband/rdma_cm`.
 
 use core::ffi::c_int;
 

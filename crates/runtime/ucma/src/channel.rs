@@ -7,8 +7,8 @@ use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
-/// An open file: requests go in by [`Channel::perform`], and its descriptor is readable just while an
-/// event waits. It belongs to the process that opened it: in the child of a fork its calls give
+/// An open file: requests go in by [`Channel::perform`], and its descriptor is readable just while
+/// an event waits. It belongs to the process that opened it: in the child of a fork its calls give
 /// EIO.
 pub struct Channel {
     live: Arc<Live>,

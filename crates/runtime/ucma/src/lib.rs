@@ -1,5 +1,5 @@
-//! rdma_cm ids: what the Linux kernel's `ucma` and `cma` do for librdmacm, for programs that have no
-//! such kernel.
+//! rdma_cm ids: what the Linux kernel's `ucma` and `cma` do for librdmacm, for programs that have
+//! no such kernel.
 //!
 //! A program opens the device file, makes requests of it and polls it: the file is readable just
 //! while an event waits. [`World`] performs a [`Request`], gives its [`Caller`] the [`Reply`], and
@@ -15,7 +15,8 @@
 //!
 //! Errors are errno values. EINVAL: the id's state or a length does not allow the command, or the
 //! id is another file's. ENOENT: no such id. ENODEV, EADDRNOTAVAIL, EADDRINUSE: of addresses and
-//! ports. EAGAIN: no event waits. Errors of the caller (ENOSPC, EFAULT) come back as they are. Why a peer refused, or may not have answered, is in the log, in words.
+//! ports. EAGAIN: no event waits. Errors of the caller (ENOSPC, EFAULT) come back as they are. Why
+//! a peer refused, or may not have answered, is in the log, in words.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -4,8 +4,8 @@
 //! A request has two forms, which [`abi::rdma_user_cm`](crate::abi::rdma_user_cm) describes once:
 //! - Typed ([`adverb_ucma_perform`]): librdmacm.so.1 of the same build. The structures are read and
 //!   written where they lie.
-//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The bytes and
-//!   what they point to are copied by the kernel, as an address may be any number.
+//! - Bytes ([`adverb_ucma_write`]): a foreign librdmacm, through the preloaded object. The bytes
+//!   and what they point to are copied by the kernel, as an address may be any number.
 mod callers;
 mod reply;
 mod request;
