@@ -18,7 +18,7 @@ pub struct Builder {
     pub(super) srqn: u32,
     /// Windows that the chain binds, by address, and the keys they get.
     pub(super) binds: Vec<(usize, u32)>,
-    /// What was staged, if an instrument asks for it ([`super::wr_api::note`]).
+    /// What was staged, if an instrument asks for it (`wr_api::note`).
     pub(super) noted: Option<Vec<Noted>>,
 }
 

@@ -44,7 +44,6 @@ pub fn init() {
         super::order::look();
         adverb_device::cq::set_code_namer(super::notify::name_code);
         adverb_device::cq::hunt::set_namers(super::notify::module_of, super::notify::name_code_with_path);
-        super::observers::init(When::Use);
         if log::set_logger(&SINK).is_ok() {
             let asked = std::env::var("ADVERB_LOG").ok();
             log::set_max_level(level(asked.as_deref()));
@@ -52,6 +51,8 @@ pub fn init() {
                 log::error!("ADVERB_LOG is {text:?}: off, error, warn, info, debug and trace are possible");
             }
         }
+        // Last, as instruments log what is wrong with their settings.
+        super::observers::init(When::Use);
     });
 }
 

@@ -31,7 +31,7 @@ pub enum What<'a> {
     /// `ibv_post_srq_recv`.
     PostSrqRecv { srq: *mut ibv_srq, wr: *mut ibv_recv_wr },
     /// `ibv_wr_start`. An instrument that wants the requests of the chain calls
-    /// [`note`](crate::verbs::wr_api::note) after it.
+    /// `wr_api::note` after it.
     StartChain { qp: *mut ibv_qp_ex },
     /// `ibv_wr_complete`. A chain that an instrument refuses is aborted.
     CompleteChain { qp: *mut ibv_qp_ex },

@@ -11,10 +11,14 @@ use adverb_device::cq::hunt::{Chosen, hunt};
 use adverb_device::engine::WcStatus;
 use adverb_device::{Cq, Qp};
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// The hunt, as an entry of the list.
 pub struct Hunting;
+
+/// The process is hunted. Before a device is used, nothing looks for a schedule.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// What the hunt keeps of a call.
 pub enum Kept {
@@ -35,12 +39,12 @@ impl Observer for Hunting {
 
     fn begin(&self, when: When) {
         if when == When::Use {
-            hunt();
+            BEGUN.store(hunt().is_some(), Ordering::Relaxed);
         }
     }
 
     fn is_on(&self) -> bool {
-        hunt().is_some()
+        BEGUN.load(Ordering::Relaxed)
     }
 
     fn before(&self, call: &Call<'_>) -> Result<Kept, Outcome> {

@@ -8,7 +8,7 @@
 //! - [`table`]: the instrumented entry points of the data path. They call each instrument of the
 //!   list around the plain entry point.
 //! - [`control`]: the same for all other functions.
-//! - [`process`]: forks, and the end of the process.
+//! - `process`: forks, and the end of the process.
 //! - [`trace`], [`check`], [`hunt`]: the instruments. None of them names another.
 //!
 //! A process that asks for no instrument has the plain entry points in its tables. Exported
