@@ -561,6 +561,7 @@ static void no_copies(void)
 	pair_open(&p, "hello", "yes");
 	FAILS(rdma_get_cm_event(p.l.channel, &event), EAGAIN);
 	pair_close(&p);
+	CHECK(copies == 1, "%d copies through the kernel", (int)copies - 1);
 	listener_open(&p.l, RDMA_PS_TCP);
 	p.client = client_open(&p.l, RDMA_PS_TCP);
 	client_connect(p.client, NULL);
