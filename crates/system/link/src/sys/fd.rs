@@ -229,7 +229,7 @@ impl From<OwnedFd> for OwnFd {
 
 impl OwnFd {
     /// A descriptor that the program never sees. The library uses it often, so it gets another
-    /// number: see [`set_aside`].
+    /// number: see `set_aside`.
     #[must_use]
     pub fn aside(fd: OwnedFd) -> Self {
         let (fd, is_aside) = set_aside(fd.into_raw_fd());
@@ -242,7 +242,7 @@ impl OwnFd {
         OwnFd { fd: ManuallyDrop::new(fd), is, seen: Seen::new(is_aside) }
     }
 
-    /// The same as [`OwnFd::get`], for what is done with each event: see [`Seen`].
+    /// The same as [`OwnFd::get`], for what is done with each event: see `Seen`.
     #[must_use]
     pub fn get_lately(&self) -> Option<BorrowedFd<'_>> {
         self.seen.is_recent(|| self.is.own().is_some()).then(|| self.fd.as_fd())
