@@ -42,6 +42,7 @@ pub mod goodput;
 mod memory;
 mod model;
 mod net;
+pub mod node;
 mod program;
 mod report;
 mod rng;
