@@ -50,13 +50,15 @@ pub(super) struct Consumer {
     asleep: bool,
     /// Number of its sleep.
     number: u64,
+    /// It has armed for solicited completions alone since it looked at all others.
+    solicited: bool,
     /// Sleeps until it does something else.
     rounds: u64,
 }
 
 impl Consumer {
     pub(super) fn new() -> Consumer {
-        Consumer { next: Next::Spin(3), calls: false, asleep: false, number: 0, rounds: 0 }
+        Consumer { next: Next::Spin(3), calls: false, asleep: false, number: 0, solicited: false, rounds: 0 }
     }
 }
 
@@ -99,6 +101,14 @@ impl World {
             Step::Wake(node, number) => self.wake_up(node, number),
             Step::Rest(node) => self.rest(node),
             Step::Consume(node, number) => self.consume(node, number),
+            Step::TimeOut(node, number) => {
+                let consumer = &mut self.nodes[node].consumer;
+                if consumer.asleep && consumer.number == number {
+                    consumer.next = Next::Take;
+                    return self.consume(node, number);
+                }
+                Ok(())
+            }
             Step::Post(node) => self.post_some(node),
             Step::Refill(end) => self.refill(end),
             Step::Connect(end) => {
@@ -304,6 +314,8 @@ impl World {
             Next::Arm(at) => {
                 let queue = self.nodes[node].queues[at];
                 let solicited = !self.winding_up && self.rng.chance(300);
+                let consumer = &mut self.nodes[node].consumer;
+                consumer.solicited = solicited || at > 0 && consumer.solicited;
                 let kind = if solicited { ArmKind::Solicited } else { ArmKind::Next };
                 self.queues[queue].arm(kind);
                 self.note(|| format!("node {node} arms queue {queue}: {kind:?}"));
@@ -399,11 +411,10 @@ impl World {
         let consumer = &mut self.nodes[node].consumer;
         (consumer.next, consumer.asleep, consumer.number) = (next, true, number);
         self.note(|| format!("the consumer of node {node} sleeps: {next:?}"));
-        if !self.winding_up {
-            // A program that waits for solicited completions alone looks at the others sometimes.
-            self.nodes[node].consumer.rounds = self.nodes[node].consumer.rounds.min(20);
+        // A program that waits for solicited completions alone looks at the others sometimes.
+        if !self.winding_up || self.nodes[node].consumer.solicited {
             let wait = self.rng.range(3_000_000, 30_000_000);
-            self.after(wait, Step::Consume(node, number));
+            self.after(wait, Step::TimeOut(node, number));
         }
         self.wake_consumer(node);
         Ok(())

@@ -32,6 +32,8 @@ pub(super) enum Step {
     Rest(usize),
     /// The consumer of a node goes on; asleep, if its sleep has that number.
     Consume(usize, u64),
+    /// The sleep of that number has lasted as long as the consumer wanted.
+    TimeOut(usize, u64),
     /// The poster of a node posts.
     Post(usize),
     /// Receives are posted again.
@@ -387,6 +389,7 @@ fn step_number(step: Step) -> u64 {
         Step::Wake(n, _) => (1, n),
         Step::Rest(n) => (2, n),
         Step::Consume(n, _) => (3, n),
+        Step::TimeOut(n, _) => (12, n),
         Step::Post(n) => (4, n),
         Step::Refill(n) => (5, n),
         Step::Connect(n) => (6, n),
