@@ -2,65 +2,18 @@
 use super::connect::refused;
 use super::end::{Message, Op, SLOT, Told, Verb, WORDS, bytes_of};
 use super::net::{lock, with_between};
+use super::threads::{Background, Next};
 use super::world::{Step, World};
 use crate::verdict::{Check, Violation, ensure};
 use adverb_device::Qp;
 use adverb_device::node::Rest;
 use adverb_engine::cq::arm::ArmKind;
 use adverb_engine::wr::UdDest;
-use adverb_engine::{Completion, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, Time};
+use adverb_engine::{Completion, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The background thread.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Background {
-    Awake,
-    Asleep { until: Option<Time>, at_sockets: bool, waking: bool, number: u64 },
-}
-
-/// What the consumer does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    /// Polls without arming, so often.
-    Spin(u32),
-    /// Arms a queue.
-    Arm(usize),
-    /// Polls a queue until it is empty.
-    Drain(usize),
-    /// Sleeps on the descriptor, as by `epoll`.
-    Sleep,
-    /// Takes an event that makes the descriptor readable.
-    Take,
-    /// Is in a get-event call, and has slept in it or not.
-    Call(bool),
-    /// Acknowledges what it has taken.
-    Acknowledge,
-}
-
-/// The thread that takes completions.
-#[derive(Debug)]
-pub(super) struct Consumer {
-    next: Next,
-    /// It sleeps in get-event calls.
-    calls: bool,
-    /// It sleeps, and is not being woken; by packets, too, in a call.
-    asleep: bool,
-    /// Number of its sleep.
-    number: u64,
-    /// It has armed for solicited completions alone since it looked at all others.
-    solicited: bool,
-    /// Sleeps until it does something else.
-    rounds: u64,
-}
-
-impl Consumer {
-    pub(super) fn new() -> Consumer {
-        Consumer { next: Next::Spin(3), calls: false, asleep: false, number: 0, solicited: false, rounds: 0 }
-    }
-}
 
 /// A post that is drawn and entered, but not made.
 pub(super) struct Drawn {
@@ -498,17 +451,19 @@ impl World {
         let node = self.ends[end].node;
         self.enter(node);
         if self.ends[end].connected {
-            self.post_receives(end)?;
+            self.post_receives(end, u64::MAX)?;
         }
         self.judge(node, None)
     }
 
-    /// Posts the receives that are owed.
-    pub(super) fn post_receives(&mut self, end: usize) -> Check {
+    /// Posts receives that are owed, so many at most.
+    pub(super) fn post_receives(&mut self, end: usize, most: u64) -> Check {
         let e = &mut self.ends[end];
         let Some(qp) = e.qp.clone() else { return Ok(()) };
         let buffer = &self.nodes[e.node].buffer;
-        for _ in 0..std::mem::take(&mut e.owed) {
+        let now = e.owed.min(most);
+        e.owed -= now;
+        for _ in 0..now {
             let n = e.next_recv;
             e.next_recv += 1;
             let sge = e.recv_sge(buffer, n);

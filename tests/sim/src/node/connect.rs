@@ -85,7 +85,12 @@ impl World {
         mask |= if is_ud { AttrMask::QKEY } else { AttrMask::ACCESS_FLAGS };
         let init = QpAttr { state: QpState::Init, port_num: 1, access, qkey: QKEY, ..QpAttr::default() };
         self.modify(end, &qp, &init, mask)?;
-        self.post_receives(end)?;
+        // Some come only after messages have come. Between processes of one host these wait for a
+        // while.
+        let at_once = self.rng.pick(&[u64::MAX, u64::MAX, 0, 3]);
+        self.post_receives(end, at_once)?;
+        let wait = self.rng.below(40_000_000);
+        self.after(wait, Step::Refill(end));
         let mut rtr = QpAttr { state: QpState::Rtr, ..QpAttr::default() };
         let mut mask = AttrMask::STATE;
         if !is_ud {

@@ -1,7 +1,7 @@
 //! The end of a world: everything ends, and the device comes to rest.
-use super::actors::Background;
 use super::connect::refused;
 use super::net::lock;
+use super::threads::Background;
 use super::world::World;
 use crate::verdict::{Check, ensure};
 use std::time::Duration;
@@ -38,6 +38,7 @@ impl World {
             self.posted
         );
         for node in 0..self.nodes.len() {
+            self.nothing_was_late(node)?;
             self.tear_down(node)?;
         }
         let begun = self.now;
@@ -48,6 +49,18 @@ impl World {
             let rests = matches!(background, Background::Asleep { until: None, at_sockets: true, .. });
             ensure!(rests, "node {node} does not rest: {background:?}");
         }
+        Ok(())
+    }
+
+    /// Where nothing is lost and no thread stalls, no answer is missed.
+    fn nothing_was_late(&self, node: usize) -> Check {
+        let config = &self.config;
+        if !config.is_calm() || config.stalls > 0 || config.breaks > 0 {
+            return Ok(());
+        }
+        let counted = self.nodes[node].node.qp_counters();
+        ensure!(counted.timeouts == 0, "node {node} missed {} answers", counted.timeouts);
+        ensure!(counted.probes == 0, "node {node} asked {} times for an answer", counted.probes);
         Ok(())
     }
 

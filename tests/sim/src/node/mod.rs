@@ -30,6 +30,7 @@ mod end;
 mod finish;
 mod net;
 mod queue;
+mod threads;
 mod world;
 
 pub use world::World;

@@ -1,8 +1,8 @@
 //! A world: its nodes, and the steps of their threads in the course of time.
-use super::actors::{Background, Consumer};
 use super::end::{AREA, End, SENDS};
 use super::net::{Net, NodeWire, ip, lock};
 use super::queue::Queue;
+use super::threads::{Background, Consumer};
 use super::{Config, Report};
 use crate::rng::{Rng, mix};
 use crate::verdict::{Check, Violation, ensure};
