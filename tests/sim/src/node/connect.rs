@@ -110,7 +110,7 @@ impl World {
         let rts = QpAttr {
             state: QpState::Rts,
             sq_psn: self.ends[end].psn,
-            timeout: if self.config.is_calm() { 15 } else { 12 + code % 3 },
+            timeout: if self.config.orderly { 15 } else { 12 + code % 3 },
             retry_cnt: 7,
             rnr_retry: 7,
             max_rd_atomic: 4,

@@ -55,7 +55,7 @@ impl World {
     /// Where nothing is lost and no thread stalls, no answer is missed.
     fn nothing_was_late(&self, node: usize) -> Check {
         let config = &self.config;
-        if !config.is_calm() || config.stalls > 0 || config.breaks > 0 {
+        if !config.orderly || config.stalls > 0 || config.breaks > 0 {
             return Ok(());
         }
         let counted = self.nodes[node].node.qp_counters();

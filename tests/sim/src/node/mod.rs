@@ -50,6 +50,8 @@ pub struct Config {
     pub links: usize,
     /// Messages that each end posts.
     pub messages: u64,
+    /// Packets come once, in order, and in time.
+    pub orderly: bool,
     /// Packets lost.
     pub loss: u32,
     /// Packets that come twice.
@@ -77,7 +79,10 @@ impl Config {
     #[must_use]
     pub fn draw(seed: u64) -> Config {
         let rng = &mut Rng::new(seed ^ 0x0de);
-        let rough = |rng: &mut Rng, most: u64| if rng.chance(400) { rng.below(most + 1) as u32 } else { 0 };
+        let orderly = rng.chance(300);
+        let rough = |rng: &mut Rng, most: u64| {
+            if !orderly && rng.chance(400) { rng.below(most + 1) as u32 } else { 0 }
+        };
         let nodes = rng.range(2, 4) as usize;
         Config {
             seed,
@@ -85,22 +90,18 @@ impl Config {
             hosts: rng.range(1, nodes as u64) as usize,
             links: rng.range(1, 4) as usize,
             messages: rng.pick(&[3, 10, 25, 40]),
+            orderly,
             loss: rough(rng, 100),
             duplicate: rough(rng, 200),
             late: rough(rng, 50),
             delay: rng.pick(&[1, 5, 50, 500]),
-            socket: rng.pick(&[8, 64, 1000]),
+            socket: if orderly { 1000 } else { rng.pick(&[8, 64, 1000]) },
             connection: rng.pick(&[1, 2, 16]),
             stalls: rng.pick(&[0, 5, 50]),
             breaks: if rng.chance(400) { rng.range(1, 3) } else { 0 },
             moderated: if rng.chance(400) { 500 } else { 0 },
             between: rng.pick(&[0, 50, 500]),
         }
-    }
-
-    /// Does the network bring every packet, once and in time?
-    fn is_calm(&self) -> bool {
-        self.loss == 0 && self.duplicate == 0 && self.late == 0 && self.socket == 1000
     }
 }
 

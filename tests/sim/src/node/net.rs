@@ -96,7 +96,8 @@ impl Net {
     }
 
     fn launch(&mut self, to: usize, packet: Packet) {
-        let mut delay = self.rng.below(self.config.delay * 1000 + 1);
+        let longest = self.config.delay * 1000;
+        let mut delay = if self.config.orderly { longest } else { self.rng.below(longest + 1) };
         if self.rng.chance(self.config.late) {
             delay += self.rng.below(LATE);
         }
