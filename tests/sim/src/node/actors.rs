@@ -125,7 +125,12 @@ impl World {
             Rest::Asleep { until, at_sockets } => {
                 self.serial += 1;
                 let number = self.serial;
-                self.note(|| format!("node {node}: rests until {until:?}, at the sockets: {at_sockets}"));
+                let work = host.node.work();
+                self.note(|| {
+                    format!(
+                        "node {node}: rests until {until:?}, at the sockets: {at_sockets}, beside {work:?}"
+                    )
+                });
                 self.nodes[node].background = Background::Asleep { until, at_sockets, waking: false, number };
                 if let Some(until) = until {
                     let wait = until.0.saturating_sub(self.now.0) + self.latency();

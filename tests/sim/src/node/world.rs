@@ -349,9 +349,10 @@ impl World {
             until <= deadline.max(now) + SLACK,
             "node {node} sleeps until {until:?}, past its deadline at {deadline:?}"
         );
+        let work = host.node.work();
         ensure!(
-            !host.node.has_work() || until <= now + AWAKE + SLACK,
-            "node {node} sleeps until {until:?} beside work"
+            work.is_none() || until <= now + AWAKE + SLACK,
+            "node {node} sleeps until {until:?} beside {work:?}"
         );
         ensure!(
             at_sockets || until <= now + AWAKE + SLACK,

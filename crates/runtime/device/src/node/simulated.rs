@@ -44,13 +44,28 @@ impl Node {
         Some(self.next_deadline()).filter(|at| *at != NEVER).map(Time)
     }
 
-    /// Does something wait for a look that no timer is entered for: queue pairs to be pumped, held
-    /// ACKs, packets that wait for a receive or for another process?
+    /// What waits for a look that no timer is entered for.
     #[must_use]
-    pub fn has_work(&self) -> bool {
-        let flags = [&self.any_pending, &self.any_delayed];
-        flags.iter().any(|flag| flag.load(Ordering::SeqCst)) || self.relay.is_waiting()
+    pub fn work(&self) -> Option<Work> {
+        if self.any_pending.load(Ordering::SeqCst) {
+            return Some(Work::Requests);
+        }
+        if self.relay.is_waiting() {
+            return Some(Work::Packets);
+        }
+        self.any_delayed.load(Ordering::SeqCst).then_some(Work::Answers)
     }
+}
+
+/// What waits for a look of the program or of the background thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Queue pairs to be pumped.
+    Requests,
+    /// Packets that wait for a receive, or for the process that they go to.
+    Packets,
+    /// ACKs that are held for the program's next poll.
+    Answers,
 }
 
 /// How the background thread rests.
