@@ -52,6 +52,7 @@ impl World {
     pub(super) fn perform(&mut self, step: Step) -> Check {
         match step {
             Step::Wake(node, number) => self.wake_up(node, number),
+            Step::Arrived(node, number) => self.wake_for_packet(node, number),
             Step::Rest(node) => self.rest(node),
             Step::Consume(node, number) => self.consume(node, number),
             Step::TimeOut(node, number) => {
@@ -100,6 +101,20 @@ impl World {
         let wait = self.rng.below(3000);
         self.after(wait, Step::Rest(node));
         Ok(())
+    }
+
+    fn wake_for_packet(&mut self, node: usize, sleep: u64) -> Check {
+        let arrived = lock(&self.net).has_arrived(node);
+        let host = &mut self.nodes[node];
+        if let Background::Asleep { waking, number, .. } = &mut host.background
+            && *number == sleep
+            && !arrived
+            && !host.thread.is_woken(&host.node)
+        {
+            *waking = false;
+            return self.judge(node, None);
+        }
+        self.wake_up(node, sleep)
     }
 
     fn rest(&mut self, node: usize) -> Check {
@@ -255,10 +270,13 @@ impl World {
         if self.nodes[node].consumer.number != number {
             return Ok(());
         }
+        let next = self.nodes[node].consumer.next;
+        if next == Next::Call(true) && !self.has_cause(node) {
+            // Another thread has taken the packet: the kernel lets this one sleep on.
+            return self.falls_asleep(node, next);
+        }
         self.enter(node);
-        let consumer = &mut self.nodes[node].consumer;
-        consumer.asleep = false;
-        let next = consumer.next;
+        self.nodes[node].consumer.asleep = false;
         let (next, wait) = match next {
             Next::Spin(left) => {
                 for queue in self.nodes[node].queues.clone() {
@@ -389,12 +407,17 @@ impl World {
         }
     }
 
+    /// Is there what the consumer of a node sleeps for?
+    fn has_cause(&self, node: usize) -> bool {
+        let host = &self.nodes[node];
+        let calls = host.consumer.next == Next::Call(true);
+        let event = |queue: &usize| self.queues[*queue].unread() > 0;
+        host.queues.iter().any(event) || calls && lock(&self.net).has_arrived(node)
+    }
+
     /// Wakes the consumer of a node if there is something that it sleeps for.
     pub(super) fn wake_consumer(&mut self, node: usize) {
-        let host = &self.nodes[node];
-        let (asleep, calls) = (host.consumer.asleep, host.consumer.next == Next::Call(true));
-        let event = || host.queues.iter().any(|queue| self.queues[*queue].unread() > 0);
-        if asleep && (event() || calls && lock(&self.net).has_arrived(node)) {
+        if self.nodes[node].consumer.asleep && self.has_cause(node) {
             let wait = self.latency();
             self.serial += 1;
             let number = self.serial;

@@ -28,6 +28,9 @@ const SLACK: Duration = Duration::from_micros(200);
 pub(super) enum Step {
     /// The background thread of a node wakes up: from the sleep of that number.
     Wake(usize, u64),
+    /// The same, as a packet has arrived. If another thread has taken the packet by then, the
+    /// kernel lets the thread sleep on.
+    Arrived(usize, u64),
     /// It goes to sleep.
     Rest(usize),
     /// The consumer of a node goes on; asleep, if its sleep has that number.
@@ -339,7 +342,7 @@ impl World {
             return Ok(());
         };
         if host.thread.is_woken(&host.node) {
-            self.wake(node, number);
+            self.wake(node, Step::Wake(node, number));
             return Ok(());
         }
         let now = host.node.now();
@@ -362,12 +365,12 @@ impl World {
     }
 
     /// The background thread of a node wakes up soon.
-    pub(super) fn wake(&mut self, node: usize, sleep: u64) {
+    pub(super) fn wake(&mut self, node: usize, step: Step) {
         if let Background::Asleep { waking, .. } = &mut self.nodes[node].background {
             *waking = true;
         }
         let wait = self.latency();
-        self.after(wait, Step::Wake(node, sleep));
+        self.after(wait, step);
     }
 
     fn wake_those_with_packets(&mut self) {
@@ -378,7 +381,7 @@ impl World {
             if let Background::Asleep { at_sockets: true, waking: false, number, .. } =
                 self.nodes[node].background
             {
-                self.wake(node, number);
+                self.wake(node, Step::Arrived(node, number));
             }
             self.wake_consumer(node);
         }
@@ -388,6 +391,7 @@ impl World {
 fn step_number(step: Step) -> u64 {
     let (kind, of) = match step {
         Step::Wake(n, _) => (1, n),
+        Step::Arrived(n, _) => (13, n),
         Step::Rest(n) => (2, n),
         Step::Consume(n, _) => (3, n),
         Step::TimeOut(n, _) => (12, n),
