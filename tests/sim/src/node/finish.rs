@@ -60,12 +60,10 @@ impl World {
         }
         let counted = self.nodes[node].node.qp_counters();
         ensure!(counted.timeouts == 0, "node {node} missed {} answers", counted.timeouts);
-        // A receiver that is not ready is asked again.
-        ensure!(
-            counted.probes == 0 || counted.rnr_naks > 0,
-            "node {node} asked {} times for an answer",
-            counted.probes
-        );
+        // A receiver that is not ready is asked again. So is a far one: its ACK may be held for a
+        // millisecond, and the requester asks after little more than a round trip.
+        let may_ask = counted.rnr_naks > 0 || config.delay > 50;
+        ensure!(counted.probes == 0 || may_ask, "node {node} asked {} times for an answer", counted.probes);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// What carries packets away from a node.
+#[allow(clippy::large_enum_variant, reason = "one a node, and the large one is read for each packet")]
 pub enum Wire {
     /// UDP sockets.
     Udp(UdpLink),
