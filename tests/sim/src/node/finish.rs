@@ -53,17 +53,16 @@ impl World {
     }
 
     /// Where nothing is lost and no thread stalls, no answer is missed.
-    fn nothing_was_late(&self, node: usize) -> Check {
+    fn nothing_was_late(&mut self, node: usize) -> Check {
         let config = &self.config;
         if !config.orderly || config.stalls > 0 || config.breaks > 0 {
             return Ok(());
         }
         let counted = self.nodes[node].node.qp_counters();
+        if counted.rnr_naks == 0 {
+            self.asked += counted.probes;
+        }
         ensure!(counted.timeouts == 0, "node {node} missed {} answers", counted.timeouts);
-        // A receiver that is not ready is asked again. So is a far one: its ACK may be held for a
-        // millisecond, and the requester asks after little more than a round trip.
-        let may_ask = counted.rnr_naks > 0 || config.delay > 50;
-        ensure!(counted.probes == 0 || may_ask, "node {node} asked {} times for an answer", counted.probes);
         Ok(())
     }
 

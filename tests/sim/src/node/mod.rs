@@ -116,6 +116,9 @@ pub struct Report {
     pub completions: u64,
     /// Events that programs took.
     pub events: u64,
+    /// How often a requester asked for an answer where nothing was lost or late. The asking may be
+    /// due to an ACK that is held for a millisecond.
+    pub asked: u64,
     /// A line for each thing that happened, if the world was traced.
     pub trace: Vec<String>,
 }

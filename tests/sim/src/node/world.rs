@@ -80,6 +80,8 @@ pub struct World {
     hash: u64,
     pub(super) completions: u64,
     pub(super) events: u64,
+    /// How often requesters asked for an answer where nothing was lost or late.
+    pub(super) asked: u64,
     lines: Option<Vec<String>>,
 }
 
@@ -107,6 +109,7 @@ impl World {
             hash: 0,
             completions: 0,
             events: 0,
+            asked: 0,
             lines: None,
         }
     }
@@ -133,6 +136,7 @@ impl World {
             failure: result.as_ref().err().map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
             completions: self.completions,
             events: self.events,
+            asked: self.asked,
             trace: self.lines.take().unwrap_or_default(),
         };
         if result.is_err() {
