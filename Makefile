@@ -62,9 +62,9 @@ lint: lint-tree ## format, clippy, documentation, rules of the tree
 foreign: build ## unmodified programs on the drop-in libraries (SHORT=1; WIRE=1: all on the network)
 	$(TOLD) $(CARGO) test --package adverb-foreign --no-fail-fast
 
-sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS FROM=0 JOBS=1)
+sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS NODES=SEEDS FROM=0 JOBS=1)
 	$(SIM) --from $(or $(FROM),0) --jobs $(or $(JOBS),1) --seeds $(or $(SEEDS),1000) \
-		--connections $(or $(CONNECTIONS),$(SEEDS),1000)
+		--connections $(or $(CONNECTIONS),$(SEEDS),1000) --nodes $(or $(NODES),$(SEEDS),1000)
 
 loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_

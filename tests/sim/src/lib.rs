@@ -32,7 +32,9 @@
 //! assert_eq!(report.hash, adverb_sim::run(&adverb_sim::Program::draw(7)).hash);
 //! ```
 //!
-//! [`cm`] has worlds of another kind, of the connection manager.
+//! Two more kinds of worlds have oracles of their own. The worlds of [`cm`] are of the connection
+//! manager. The worlds of [`node`] are of whole devices: contexts, queues and channels over a node,
+//! with the turns of its background thread.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -42,6 +44,7 @@ pub mod goodput;
 mod memory;
 mod model;
 mod net;
+pub mod node;
 mod program;
 mod report;
 mod rng;

@@ -1,6 +1,7 @@
 //! `adverb-sim`: runs seeds, and shows what a failing one does.
 #![forbid(unsafe_code)]
 mod connections;
+mod nodes;
 
 use adverb_sim::{Program, World};
 use clap::Parser;
@@ -42,6 +43,10 @@ struct Args {
     /// else so many seeds more.
     #[arg(long, num_args = 0..=1, default_missing_value = "1")]
     connections: Option<u64>,
+    /// Worlds of nodes: with --seed that one, with --trace what happens in it; else so many seeds
+    /// more.
+    #[arg(long, num_args = 0..=1, default_missing_value = "1")]
+    nodes: Option<u64>,
     /// Do not make failing programs smaller.
     #[arg(long)]
     no_shrink: bool,
@@ -159,14 +164,18 @@ fn main() -> ExitCode {
         print!("{}", adverb_sim::goodput::table(mib << 20));
         return ExitCode::SUCCESS;
     }
-    match (args.seed, args.connections) {
-        (Some(seed), Some(_)) => connections::run_one(seed, args.trace),
-        (Some(seed), None) => run_one(&args, seed),
-        (None, Some(worlds)) => {
-            let engine = run_many(&args);
-            let connections = connections::run_many(args.from, worlds, args.failures);
-            if engine == ExitCode::SUCCESS { connections } else { engine }
-        }
-        (None, None) => run_many(&args),
+    if let Some(seed) = args.seed {
+        return match (args.connections, args.nodes) {
+            (Some(_), _) => connections::run_one(seed, args.trace),
+            (None, Some(_)) => nodes::run_one(seed, args.trace),
+            (None, None) => run_one(&args, seed),
+        };
     }
+    let mut all = Vec::new();
+    if args.seeds > 0 {
+        all.push(run_many(&args));
+    }
+    all.extend(args.connections.map(|worlds| connections::run_many(args.from, worlds, args.failures)));
+    all.extend(args.nodes.map(|worlds| nodes::run_many(args.from, worlds, args.jobs, args.failures)));
+    all.into_iter().find(|one| *one != ExitCode::SUCCESS).unwrap_or(ExitCode::SUCCESS)
 }

@@ -56,9 +56,9 @@ impl Forger {
     fn new(ip: [u8; 4]) -> Forger {
         let ip = IpAddr::from(ip);
         let node = Node::get().unwrap();
-        let index = node.link().add_address(ip, 0).unwrap();
+        let index = node.link().udp().unwrap().add_address(ip, 0).unwrap();
         let mut found = None;
-        node.link().for_each_fd(&mut |kind, fd| {
+        node.link().udp().unwrap().for_each_fd(&mut |kind, fd| {
             if kind == FdKind::Udp(index) {
                 found = Some(fd.try_clone_to_owned().unwrap());
             }

@@ -316,7 +316,7 @@ impl Sender {
         let node = Node::get().unwrap();
         // An address at which no other process of these tests receives.
         let alone = IpAddr::from([127, 77, 0, 1]);
-        let local = node.link().add_address(alone, 0).unwrap();
+        let local = node.link().udp().unwrap().add_address(alone, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(alone, adverb_wire::ROCE_PORT));
         Sender { node, route, batch: TxBatch::new(), sent: 0 }
     }
@@ -334,7 +334,7 @@ impl Sender {
             to.copy_from_slice(payload);
             true
         };
-        let link = self.node.link();
+        let link = self.node.link().udp().unwrap();
         self.batch.push(link, &self.route, &out[..n], payload.len(), 0, fill);
         self.batch.flush(link);
         self.sent += 1;

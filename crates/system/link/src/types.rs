@@ -55,8 +55,9 @@ pub enum LocalPorts {
     Any,
 }
 
-/// Names one local address of a [`crate::UdpLink`]. An index is not reused while the link lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Names one local address of a [`crate::UdpLink`]; the default is the first one. An index is not
+/// reused while the link lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AddrIndex(pub(crate) u16);
 
 impl AddrIndex {

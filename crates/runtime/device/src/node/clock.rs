@@ -2,6 +2,8 @@
 use adverb_engine::{Clock, Time};
 use nix::time::ClockId;
 use std::cell::Cell;
+#[cfg(feature = "sim")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The coarse clock is not further behind than this: a tick of the slowest kernel, which a busy
@@ -10,15 +12,36 @@ const TICK: Duration = Duration::from_millis(12);
 
 /// The clocks of a node, which begin with it.
 #[derive(Debug)]
-pub(super) struct Clocks {
-    started: Instant,
-    /// The same on the coarse clock.
-    started_coarsely: Duration,
+pub(super) enum Clocks {
+    /// Those of the machine.
+    Machine {
+        started: Instant,
+        /// The same on the coarse clock.
+        started_coarsely: Duration,
+    },
+    /// The time that a simulator sets, in nanoseconds.
+    #[cfg(feature = "sim")]
+    Virtual(AtomicU64),
 }
+
+/// What a look at the virtual clock takes: a loop that looks until a time comes to an end.
+#[cfg(feature = "sim")]
+const LOOK: u64 = 500;
+/// A tick of the virtual coarse clock.
+#[cfg(feature = "sim")]
+const VIRTUAL_TICK: u64 = 4_000_000;
 
 impl Clocks {
     pub(super) fn start() -> Self {
-        Clocks { started: Instant::now(), started_coarsely: coarse() }
+        Clocks::Machine { started: Instant::now(), started_coarsely: coarse() }
+    }
+
+    /// Virtual time is at least `now` from here on.
+    #[cfg(feature = "sim")]
+    pub(super) fn advance(&self, now: Time) {
+        if let Clocks::Virtual(time) = self {
+            time.fetch_max(now.0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -32,13 +55,26 @@ impl Clocks {
     /// The time as the engine counts it.
     #[inline]
     pub(super) fn now(&self) -> Time {
-        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        match self {
+            Clocks::Machine { started, .. } => {
+                Time(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+            }
+            #[cfg(feature = "sim")]
+            Clocks::Virtual(time) => Time(time.fetch_add(LOOK, Ordering::Relaxed)),
+        }
     }
 
     /// A time that is not before [`Clocks::now`], and little after it.
     #[inline]
     pub(super) fn at_latest(&self) -> Time {
-        let passed = coarse().saturating_sub(self.started_coarsely);
+        let passed = match self {
+            Clocks::Machine { started_coarsely, .. } => coarse().saturating_sub(*started_coarsely),
+            #[cfg(feature = "sim")]
+            Clocks::Virtual(time) => {
+                let now = time.load(Ordering::Relaxed);
+                Duration::from_nanos(now - now % VIRTUAL_TICK)
+            }
+        };
         Time(u64::try_from((passed + TICK).as_nanos()).unwrap_or(u64::MAX))
     }
 }

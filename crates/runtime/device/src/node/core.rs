@@ -2,6 +2,7 @@
 use super::address_table::Addresses;
 use super::batch::Receiver;
 use super::carriers::relay::Kept;
+use super::carriers::wire::Wire;
 use super::clock::Clocks;
 use super::counters::Counted;
 use super::groups::Groups;
@@ -19,7 +20,7 @@ use crate::host::Lanes;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{KeyTable, Time};
-use adverb_link::{InterfaceNews, UdpLink};
+use adverb_link::InterfaceNews;
 use adverb_memory::Life;
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
@@ -39,7 +40,7 @@ pub struct Node {
     /// The process that it was made in.
     pub(super) life: Life,
     pub(super) clocks: Clocks,
-    pub(super) link: UdpLink,
+    pub(super) link: Wire,
     pub(super) epoll: Epoll,
     /// Wakes the background thread.
     pub(super) wake: Wake,
@@ -169,7 +170,7 @@ impl Node {
 
     /// The link, for its counters.
     #[must_use]
-    pub fn link(&self) -> &UdpLink {
+    pub fn link(&self) -> &Wire {
         &self.link
     }
 

@@ -29,6 +29,8 @@ mod receive;
 mod receives;
 mod registry;
 mod rendezvous;
+#[cfg(feature = "sim")]
+mod simulated;
 mod sleep;
 mod start;
 mod stats;
@@ -41,6 +43,7 @@ mod wake;
 
 pub use carriers::ring::{PlainData, PlainPost};
 pub(crate) use carriers::udp::scope_of;
+pub use carriers::wire::{SimulatedWire, Wire};
 pub use core::Node;
 pub use counters::{Counted, Stats};
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
@@ -51,5 +54,7 @@ pub use queue_pair::QueuePair;
 pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
+#[cfg(feature = "sim")]
+pub use simulated::{Rest, SimulatedThread, Work};
 pub(crate) use sleep::Asleep;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};

@@ -1,10 +1,11 @@
 //! Queue pair numbers: which process owns them (the slot, upper ten bits) and which queue pair they
 //! name.
+use super::carriers::wire::Wire;
 use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
 use crate::ranks;
 use adverb_engine::OutOfMemory;
-use adverb_link::{SLOT_SHIFT, Slot, UdpLink};
+use adverb_link::{SLOT_SHIFT, Slot};
 use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -61,7 +62,7 @@ impl Numbers {
     /// for it. Answers that, and whether it claimed one, whose socket is new.
     pub(super) fn insert<O: Owner>(
         &self,
-        link: &UdpLink,
+        link: &Wire,
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<(Arc<QueuePair<O>>, bool), Error> {
         let mut claimed = false;

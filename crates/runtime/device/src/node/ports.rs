@@ -122,7 +122,7 @@ pub(crate) fn merged(table: &[Gid], addresses: &[IpAddr]) -> Vec<Gid> {
 
 /// A program that only asks for attributes needs no UDP port, but whoever opens a device mostly
 /// goes on to connect.
-fn say_who_is_in_the_way(interface: &Interface) {
+pub(crate) fn say_who_is_in_the_way(interface: &Interface) {
     for ip in &interface.addresses {
         if let Some(taken) = adverb_link::port_of_others(*ip) {
             log::warn!("nothing can be connected at adverb_{}: {taken}", interface.name);
@@ -171,11 +171,17 @@ impl Ports {
         Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
     }
 
-    /// The port of an interface, which is followed from now on.
-    pub(crate) fn open(&self, interface: &Interface, table: &[Gid]) -> Arc<Port> {
+    /// The port of an interface, which is followed from now on. `first` is called if no other
+    /// context has opened it.
+    pub(crate) fn open(
+        &self,
+        interface: &Interface,
+        table: &[Gid],
+        first: impl FnOnce(&Interface),
+    ) -> Arc<Port> {
         let mut known = self.known.lock();
         let new = || {
-            say_who_is_in_the_way(interface);
+            first(interface);
             Arc::new(Port(RankedRw::new(PortState::of(interface, table))))
         };
         known.ports.entry(interface.index).or_insert_with(new).clone()
@@ -248,7 +254,7 @@ mod tests {
             addresses: ips(&["192.0.2.1"]),
         };
         let ports = Ports::default();
-        let port = ports.open(&interface, &[]);
+        let port = ports.open(&interface, &[], |_| ());
         assert_eq!(port.follow(Some(&interface)), []);
         interface.mtu = 9000;
         assert_eq!((port.follow(Some(&interface)), port.path_mtu()), (vec![], PathMtu::Mtu4096));

@@ -1,13 +1,14 @@
 //! A queue pair as the node knows it: its engine, how far its packets have come, and by a trait
 //! whatever the object above does with what the engine says.
 use super::carriers::Carried;
+use super::carriers::wire::Wire;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
 use crate::ranks;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous};
-use adverb_link::{RawFrame, UdpLink};
+use adverb_link::RawFrame;
 use adverb_steering::Frame;
 use adverb_sync::Ranked;
 use std::any::Any;
@@ -65,7 +66,7 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
 pub(crate) trait FramePort: Any + Debug + Send + Sync {
     /// Sends frames; what is lost is lost, as on any network. `true`: flows of this process took
     /// some, which were kept for them.
-    fn send(&self, link: &UdpLink, frames: Vec<Vec<u8>>) -> bool;
+    fn send(&self, link: &Wire, frames: Vec<Vec<u8>>) -> bool;
     /// Who gets a frame that came.
     fn takers(&self, frame: &RawFrame) -> Vec<Arc<AnyQp>>;
 }

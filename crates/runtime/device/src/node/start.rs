@@ -1,6 +1,7 @@
 //! The node of a process: its beginning, forks and its end.
 use super::address_table::Addresses;
 use super::batch::Receiver;
+use super::carriers::wire::Wire;
 use super::carriers::{Carrier, Rings, Udp, relay};
 use super::clock::Clocks;
 use super::core::Node;
@@ -73,6 +74,18 @@ extern "C" fn at_exit() {
         exit::send_at_last(node);
         node.log_counters();
     }
+}
+
+/// What a node is made of.
+pub(super) struct Parts {
+    pub(super) life: Life,
+    pub(super) clocks: Clocks,
+    pub(super) link: Wire,
+    pub(super) lanes: Option<Lanes>,
+    pub(super) faults: Option<Injector>,
+    pub(super) news: Option<InterfaceNews>,
+    /// Where the numbers of queue pairs begin.
+    pub(super) seed: u64,
 }
 
 impl Node {
@@ -150,16 +163,29 @@ impl Node {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
         });
-        let link = UdpLink::new(config).map_err(from_link)?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let wake = Wake::new()?;
-        let node = Arc::new(Node {
+        let link = Wire::Udp(UdpLink::new(config).map_err(from_link)?);
+        let news = InterfaceNews::new()
+            .inspect_err(|e| {
+                log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
+            })
+            .ok();
+        let (clocks, faults) = (Clocks::start(), Injector::new(faults));
+        let node = Node::of(Parts { life, clocks, link, lanes, faults, news, seed: random_u64() })?;
+        node.watch()?;
+        thread::spawn(&node)?;
+        Ok(node)
+    }
+
+    /// A node without a thread.
+    pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
+        let Parts { life, clocks, link, lanes, faults, news, seed } = parts;
+        Ok(Arc::new(Node {
             life,
-            clocks: Clocks::start(),
+            clocks,
             link,
-            epoll,
-            wake,
-            registry: Registry::new(random_u64()),
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            wake: Wake::new()?,
+            registry: Registry::new(seed),
             keys: RankedRw::new(KeyTable::new()),
             early: Arc::new(ReorderMemory::new(ReorderMemory::USUAL)),
             timers: Timers::new(),
@@ -173,7 +199,7 @@ impl Node {
             policy: Policy::new(),
             counters: Counted::default(),
             lanes,
-            faults: Injector::new(faults),
+            faults,
             held_at: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
             groups: Groups::default(),
@@ -181,15 +207,8 @@ impl Node {
             open: AtomicUsize::new(0),
             lost: AtomicBool::new(false),
             frame_ports: Ranked::default(),
-            news: InterfaceNews::new()
-                .inspect_err(|e| {
-                    log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
-                })
-                .ok(),
-        });
-        node.watch()?;
-        thread::spawn(&node)?;
-        Ok(node)
+            news,
+        }))
     }
 
     /// Enters the queue pair that `make` makes for a free number.

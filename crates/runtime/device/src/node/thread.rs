@@ -71,37 +71,46 @@ fn run(node: &Weak<Node>) {
     let mut pace = Pace::default();
     loop {
         let Some(node) = node.upgrade() else { return };
-        let Some(news) = sleep(&node, pace.away()) else { return };
-        if news || node.ports.any.load(Ordering::SeqCst) {
-            hear_of_interfaces(&node);
-        }
-        node.mads.run(&node);
-        Relay(&node).send_leaving();
-        node.run_watches();
-        let looks = node.policy.looks();
-        let turn = pace.wakes(looks, node.policy.program(), || node.now());
-        if turn == Turn::Aside {
-            look_for_ends(&node);
-            node.run_timers();
-            Udp(&node).maintain();
-            continue;
-        }
-        let pumped = node.pump_pending();
-        let Turn::Receive { rings } = turn else {
-            node.run_timers();
-            continue;
+        let news = match Sleep::begin(&node, pace.away()) {
+            Some(sleep) => sleep.block(&node),
+            None => Some(false),
         };
-        let received = node.receive_as(Ask { from: RxFrom::Every, hold: false, rings });
-        node.mads.run(&node);
-        look_for_ends(&node);
-        if received && pace.spins() {
-            spin(&node).inspect(|found| pace.spun(*found));
-        }
-        let timed = node.run_timers();
-        Udp(&node).maintain();
-        let policy = &node.policy;
-        pace.received(received || timed || pumped, [looks, policy.looks()], policy.program());
+        let Some(news) = news else { return };
+        turn(&node, &mut pace, news);
     }
+}
+
+/// What the thread does from one sleep to the next. `news`: interfaces have changed.
+pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
+    if news || node.ports.any.load(Ordering::SeqCst) {
+        hear_of_interfaces(node);
+    }
+    node.mads.run(node);
+    Relay(node).send_leaving();
+    node.run_watches();
+    let looks = node.policy.looks();
+    let turn = pace.wakes(looks, node.policy.program(), || node.now());
+    if turn == Turn::Aside {
+        look_for_ends(node);
+        node.run_timers();
+        Udp(node).maintain();
+        return;
+    }
+    let pumped = node.pump_pending();
+    let Turn::Receive { rings } = turn else {
+        node.run_timers();
+        return;
+    };
+    let received = node.receive_as(Ask { from: RxFrom::Every, hold: false, rings });
+    node.mads.run(node);
+    look_for_ends(node);
+    if received && pace.spins() {
+        spin(node).inspect(|found| pace.spun(*found));
+    }
+    let timed = node.run_timers();
+    Udp(node).maintain();
+    let policy = &node.policy;
+    pace.received(received || timed || pumped, [looks, policy.looks()], policy.program());
 }
 
 /// Interfaces have changed: contexts are told of it, and the connection manager.
@@ -172,75 +181,97 @@ fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     a.into_iter().chain(b).min()
 }
 
-/// Sleeps until the next deadline, a wake-up, news of interfaces (then it answers `true`), or
-/// (unless `away`) a packet. `None` if the node is lost: nothing of its may be read any more.
-fn sleep(node: &Node, away: Duration) -> Option<bool> {
-    // Announce first, then look at the deadlines: whoever adds one in between sees the announcement
-    // and wakes us.
-    node.policy.set_thread(Thread::Awake);
-    let now = node.now().0;
-    let next = node.next_deadline();
-    let mut limit =
-        if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
-    if !away.is_zero() {
-        limit = sooner(limit, Some(away));
-    }
-    limit = sooner(limit, waits(node));
-    if node.link.maintenance_due() {
-        limit = sooner(limit, Some(UPKEEP));
-    }
-    let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
-    node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
-    if node.next_deadline() < next {
+/// A sleep of the thread that peers and the program know of, until the next deadline, a wake-up,
+/// news of interfaces, or (unless the thread stays away from the sockets) a packet.
+pub(super) struct Sleep<'a> {
+    /// How long, from now on.
+    pub(super) limit: Option<Duration>,
+    /// The announcement to peers on this host; `None` if the thread stays away from the sockets.
+    pub(super) asleep: Option<Asleep<'a>>,
+}
+
+impl<'a> Sleep<'a> {
+    /// Announces the sleep. `None`: there is work, and the thread stays awake.
+    pub(super) fn begin(node: &'a Node, away: Duration) -> Option<Self> {
+        // Announce first, then look at the deadlines: whoever adds one in between sees the
+        // announcement and wakes us.
         node.policy.set_thread(Thread::Awake);
-        return Some(false);
+        let now = node.now().0;
+        let next = node.next_deadline();
+        let mut limit =
+            if next == u64::MAX { None } else { Some(Duration::from_nanos(next.saturating_sub(now))) };
+        if !away.is_zero() {
+            limit = sooner(limit, Some(away));
+        }
+        limit = sooner(limit, waits(node));
+        if node.link.maintenance_due() {
+            limit = sooner(limit, Some(UPKEEP));
+        }
+        let until = limit.map_or(u64::MAX, |l| now + l.as_nanos() as u64);
+        node.policy.set_thread(Thread::Asleep { until, away: !away.is_zero() });
+        if node.next_deadline() < next {
+            node.policy.set_thread(Thread::Awake);
+            return None;
+        }
+        // The same with what is left for the next poll: its setter looks at the announcement after
+        // this, or is seen here.
+        fence(Ordering::SeqCst);
+        limit = sooner(limit, waits(node));
+        let asleep = away.is_zero().then(|| Asleep::begin(node));
+        if asleep.as_ref().is_some_and(|a| a.needless) {
+            node.policy.set_thread(Thread::Awake);
+            return None;
+        }
+        Some(Sleep { limit, asleep })
     }
-    // The same with what is left for the next poll: its setter looks at the announcement after
-    // this, or is seen here.
-    fence(Ordering::SeqCst);
-    limit = sooner(limit, waits(node));
-    let asleep = away.is_zero().then(|| Asleep::begin(node));
-    if asleep.as_ref().is_some_and(|a| a.needless) {
+
+    /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: nothing of its may be
+    /// read any more.
+    fn block(self, node: &Node) -> Option<bool> {
+        let news = node.news.as_ref().and_then(InterfaceNews::fd);
+        let Some(wake) = node.wake.fd() else {
+            // The program has closed the descriptors of an open device: there is nothing to wait on.
+            drop(self.asleep);
+            std::thread::sleep(LOST);
+            node.policy.set_thread(Thread::Awake);
+            return (!node.is_lost()).then_some(false);
+        };
+        let mut fds = [
+            PollFd::new(wake, PollFlags::POLLIN),
+            // Without news the first one again, of which nothing is asked.
+            PollFd::new(
+                news.unwrap_or(wake),
+                if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
+            ),
+            PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
+        ];
+        let watched = if self.asleep.is_some() { &mut fds[..] } else { &mut fds[..2] };
+        let limit = self.limit.map(TimeSpec::from_duration);
+        let result = ppoll(watched, limit, None);
+        let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
+        self.end(node, matches!(result, Ok(n) if n > 0))?;
+        if let Err(e) = result
+            && e != Errno::EINTR
+        {
+            node.link.socket_failed("wait for packets", &e.into());
+            // Out of kernel memory: try again, without spinning.
+            std::thread::sleep(LONGEST_AWAY);
+        }
+        Some(told)
+    }
+
+    /// The thread is awake; `woken`: not by its deadline. `None` if the node is lost.
+    pub(super) fn end(self, node: &Node, woken: bool) -> Option<()> {
+        drop(self.asleep);
         node.policy.set_thread(Thread::Awake);
-        return Some(false);
+        if node.is_lost() {
+            return None;
+        }
+        if woken {
+            node.wake.take();
+        }
+        Some(())
     }
-    let news = node.news.as_ref().and_then(InterfaceNews::fd);
-    let Some(wake) = node.wake.fd() else {
-        // The program has closed the descriptors of an open device: there is nothing to wait on.
-        drop(asleep);
-        std::thread::sleep(LOST);
-        node.policy.set_thread(Thread::Awake);
-        return (!node.is_lost()).then_some(false);
-    };
-    let mut fds = [
-        PollFd::new(wake, PollFlags::POLLIN),
-        // Without news the first one again, of which nothing is asked.
-        PollFd::new(
-            news.unwrap_or(wake),
-            if news.is_some() { PollFlags::POLLIN } else { PollFlags::empty() },
-        ),
-        PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
-    ];
-    let watched = if away.is_zero() { &mut fds[..] } else { &mut fds[..2] };
-    let limit = limit.map(TimeSpec::from_duration);
-    let result = ppoll(watched, limit, None);
-    let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
-    drop(asleep);
-    node.policy.set_thread(Thread::Awake);
-    if node.is_lost() {
-        return None;
-    }
-    if matches!(result, Ok(n) if n > 0) {
-        node.wake.take();
-    }
-    if let Err(e) = result
-        && e != Errno::EINTR
-    {
-        node.link.socket_failed("wait for packets", &e.into());
-        // Out of kernel memory: try again, without spinning.
-        std::thread::sleep(LONGEST_AWAY);
-    }
-    Some(told)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -32,11 +32,17 @@ impl Wake {
         self.reads.get_lately()
     }
 
-    /// Takes what made it readable.
-    pub(super) fn take(&self) {
-        let mut bytes = [0; 64];
+    /// Takes what made it readable. `true` if there was anything.
+    pub(super) fn take(&self) -> bool {
+        let (mut bytes, mut any) = ([0; 64], false);
         while let Some(fd) = self.fd()
-            && read(fd, &mut bytes) == Ok(bytes.len())
-        {}
+            && let Ok(n @ 1..) = read(fd, &mut bytes)
+        {
+            any = true;
+            if n < bytes.len() {
+                break;
+            }
+        }
+        any
     }
 }

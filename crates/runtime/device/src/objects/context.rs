@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::{self, Has, Nic};
 use crate::node::Node;
-use crate::node::ports::{Follower, Port, PortState};
+use crate::node::ports::{Follower, Port, PortState, say_who_is_in_the_way};
 use crate::objects::device::{DEFAULT_PKEY, Device, PKEYS, PORT};
 use crate::objects::event_queue::EventQueue;
 use adverb_engine::{AddressVector, Gid, Limits, PathMtu};
@@ -65,8 +65,29 @@ impl Context {
         let node = Node::get()?;
         node.fault_call(Call::OpenDevice)?;
         let nic = nic::asked()?;
+        let port = node.ports.open(device.interface(), &device.gids(), say_who_is_in_the_way);
+        let context = Context::on(node, device, nic, port)?;
+        // The list of devices may be an old one.
+        context.node.look_at_interfaces()?;
+        Ok(context)
+    }
+    /// Opens a device that only `node` has, whose interface is no interface of this machine.
+    ///
+    /// # Errors
+    /// No descriptors.
+    #[cfg(feature = "sim")]
+    pub fn simulated(node: &Arc<Node>, interface: crate::interfaces::Interface) -> Result<Arc<Self>, Error> {
+        let device = Arc::new(Device::of(interface));
+        let port = node.ports.open(device.interface(), &device.gids(), |_| ());
+        Context::on(node.clone(), &device, None, port)
+    }
+    fn on(
+        node: Arc<Node>,
+        device: &Arc<Device>,
+        nic: Option<&'static Nic>,
+        port: Arc<Port>,
+    ) -> Result<Arc<Self>, Error> {
         let limits = device.limits();
-        let port = node.ports.open(device.interface(), &device.gids());
         let context = Arc::new(Context {
             device: device.clone(),
             node,
@@ -80,8 +101,6 @@ impl Context {
         let follower: Weak<Context> = Arc::downgrade(&context);
         context.node.open.fetch_add(1, Ordering::AcqRel);
         context.node.ports.enter(follower);
-        // The list of devices may be an old one.
-        context.node.look_at_interfaces()?;
         Ok(context)
     }
     /// The device.

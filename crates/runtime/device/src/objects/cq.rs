@@ -290,6 +290,22 @@ impl Cq {
         self.len() == 0
     }
 
+    /// Events made that the program has not taken (feature `sim`).
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// The completions waiting now, oldest first; makes no progress (feature `sim`).
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Completion> {
+        let mut all = Vec::new();
+        self.core.peek(usize::MAX, |completion| all.push(completion.clone()));
+        all
+    }
+
     /// Looks at up to `max` completions, oldest first, and leaves them there (EXT-1). Answers how
     /// many. An empty queue makes the device progress first.
     pub fn peek(&self, max: usize, show: impl FnMut(&Completion)) -> usize {

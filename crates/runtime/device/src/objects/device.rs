@@ -73,6 +73,12 @@ fn all() -> Result<Vec<Device>, Error> {
 }
 
 impl Device {
+    /// That of an interface, which no other context has open.
+    #[cfg(feature = "sim")]
+    pub(crate) fn of(interface: Interface) -> Self {
+        let gids = ports::merged(&[], &interface.addresses);
+        Device { name: format!("adverb_{}", interface.name), interface, gids }
+    }
     /// Its name, `adverb_` and the interface's.
     #[must_use]
     pub fn name(&self) -> &str {

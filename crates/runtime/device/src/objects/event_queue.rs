@@ -212,6 +212,30 @@ impl<T> EventQueue<T> {
         self.wait(None, None, read, || {})
     }
 
+    /// One look of a thread that drives `node`.
+    fn look(&self, node: &Node, read: impl Fn(&T)) -> Option<T> {
+        node.progress();
+        self.list.try_pop(read)
+    }
+
+    /// What [`EventQueue::pop`] does from one sleep to the next, but for its spin (feature `sim`).
+    /// `slept`: it has slept before in this call.
+    #[cfg(feature = "sim")]
+    pub fn pop_step(&self, node: &Node, slept: bool, read: impl Fn(&T)) -> Option<T> {
+        let event = match slept {
+            false => self.list.try_pop(&read).or_else(|| self.look(node, &read)).or_else(|| {
+                node.policy.waits();
+                self.look(node, &read)
+            }),
+            true => {
+                node.progress_after_sleep();
+                self.look(node, &read)
+            }
+        }?;
+        node.policy.given(node.now());
+        Some(event)
+    }
+
     /// `node` is what the waiting thread drives.
     fn wait(
         &self,
@@ -220,14 +244,8 @@ impl<T> EventQueue<T> {
         read: impl Fn(&T),
         mut before_sleep: impl FnMut(),
     ) -> nix::Result<T> {
-        if let Some(event) = self.list.try_pop(&read) {
+        if let Some(event) = self.list.try_pop(&read).or_else(|| self.look(node?, &read)) {
             return Ok(event);
-        }
-        if let Some(node) = node {
-            node.progress();
-            if let Some(event) = self.list.try_pop(&read) {
-                return Ok(event);
-            }
         }
         if self.is_nonblocking() {
             return Err(Errno::EAGAIN);
@@ -244,10 +262,8 @@ impl<T> EventQueue<T> {
             }
             let spin_until = Instant::now() + node.map_or(Duration::ZERO, |_| self.spin.length());
             loop {
-                if let Some(node) = node {
-                    node.progress();
-                }
-                if let Some(event) = self.list.try_pop(&read) {
+                let event = node.map_or_else(|| self.list.try_pop(&read), |node| self.look(node, &read));
+                if let Some(event) = event {
                     self.spin.learn(started.elapsed(), slept);
                     return Ok(event);
                 }

@@ -18,6 +18,7 @@ pub(crate) mod relay;
 pub(crate) mod ring;
 mod road;
 pub(crate) mod udp;
+pub(crate) mod wire;
 
 pub(crate) use carried::Carried;
 pub(in crate::node) use carrier::Carrier;

@@ -71,6 +71,15 @@ impl CompChannel {
         event.inspect(Cq::note_event)
     }
 
+    /// What [`CompChannel::next_event`] does from one sleep to the next (feature `sim`). `slept`: it
+    /// has slept before in this call. Without an event the caller sleeps until the channel has one,
+    /// or a packet arrives.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn event_step(&self, slept: bool) -> Option<Arc<Cq>> {
+        self.events.pop_step(self.context.node(), slept, |cq| cq.event_read()).inspect(Cq::note_event)
+    }
+
     /// Does not report lost wake-ups (EXT-4) on this channel any more: for a face whose own thread
     /// waits on it, whatever its program does with the queues.
     pub fn unwatch(&self) {

@@ -1,9 +1,9 @@
 //! An interface as raw packet queue pairs of this process see it.
 use crate::error::Error;
-use crate::node::{AnyQp, FramePort, quiet_from_link};
+use crate::node::{AnyQp, FramePort, Wire, quiet_from_link};
 use crate::objects::context::Context;
 use crate::ranks;
-use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame, UdpLink};
+use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame};
 use adverb_steering::{Frame, HEADER, Heard, Table};
 use adverb_sync::RankedRw;
 use nix::errno::Errno;
@@ -71,7 +71,7 @@ impl Port {
 }
 
 impl FramePort for Port {
-    fn send(&self, link: &UdpLink, frames: Vec<Vec<u8>>) -> bool {
+    fn send(&self, link: &Wire, frames: Vec<Vec<u8>>) -> bool {
         let takers = if self.loopback { link.frame_takers(self.interface) } else { Vec::new() };
         let mut looped = false;
         for bytes in frames {

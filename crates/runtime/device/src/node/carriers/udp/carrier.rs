@@ -92,13 +92,14 @@ impl Road for Network<'_> {
         } else if let Some(slot) = self.other_process(t, &route) {
             self.backlog.add(slot, &route, headers, size, pad, fill);
         } else {
-            self.batch.push(&node.link, &route, headers, size, pad, fill);
+            node.link.push(self.batch, &route, headers, size, pad, fill);
         }
         fault.map_err(Unsent::Fault)
     }
 
     fn flush(&mut self) -> Room {
-        self.batch.flush(&self.node.link);
+        // A packet that was dropped is counted; its own protocol sends it again.
+        let _counted = self.node.link.flush(self.batch);
         let drops = self.qp.qp_type() == QpType::Ud;
         if self.backlog.is_empty() || Relay(self.node).flush_backlog(drops, self.backlog) {
             return Room::Yes;
@@ -169,8 +170,8 @@ impl Udp<'_> {
                 out.copy_from_slice(payload);
                 true
             };
-            tx.batch.push(&node.link, route, headers, payload.len(), 0, fill);
-            let Err(e) = tx.batch.try_flush(&node.link) else { return Ok(()) };
+            node.link.push(&mut tx.batch, route, headers, payload.len(), 0, fill);
+            let Err(e) = node.link.flush(&mut tx.batch) else { return Ok(()) };
             match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
                 Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
                 errno => {

@@ -1,0 +1,411 @@
+//! A world: its nodes, and the steps of their threads in the course of time.
+use super::end::{AREA, End, SENDS};
+use super::net::{Net, NodeWire, ip, lock};
+use super::queue::Queue;
+use super::threads::{Background, Consumer};
+use super::{Config, Report};
+use crate::rng::{Rng, mix};
+use crate::verdict::{Check, Violation, ensure};
+use adverb_device::buffer::Buffer;
+use adverb_device::interfaces::Interface;
+use adverb_device::node::{Node, SimulatedThread};
+use adverb_device::{CompChannel, Context, Cq, Pd};
+use adverb_engine::{Access, Completion, QpType, Time};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// More steps mean that something never comes to rest.
+const MOST_STEPS: u64 = 400_000;
+/// A thread that is awake looks at its work again within this time.
+const AWAKE: Duration = Duration::from_millis(1);
+/// Clocks that are read in a step move on.
+const SLACK: Duration = Duration::from_micros(200);
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The background thread of a node wakes up: from the sleep of that number.
+    Wake(usize, u64),
+    /// The same, as a packet has arrived. If another thread has taken the packet by then, the
+    /// kernel lets the thread sleep on.
+    Arrived(usize, u64),
+    /// It goes to sleep.
+    Rest(usize),
+    /// The consumer of a node goes on; asleep, if its sleep has that number.
+    Consume(usize, u64),
+    /// The sleep of that number has lasted as long as the consumer wanted.
+    TimeOut(usize, u64),
+    /// The poster of a node posts.
+    Post(usize),
+    /// Receives are posted again.
+    Refill(usize),
+    Connect(usize),
+    Break(usize, bool),
+    Renew(usize),
+    Moderate(usize),
+    WindUp,
+}
+
+pub(super) struct Host {
+    pub(super) context: Arc<Context>,
+    pub(super) node: Arc<Node>,
+    pub(super) pd: Arc<Pd>,
+    pub(super) channel: Arc<CompChannel>,
+    pub(super) buffer: Buffer,
+    pub(super) queues: Vec<usize>,
+    pub(super) ends: Vec<usize>,
+    pub(super) thread: SimulatedThread,
+    pub(super) background: Background,
+    pub(super) consumer: Consumer,
+}
+
+/// A world.
+pub struct World {
+    pub(super) config: Config,
+    pub(super) rng: Rng,
+    pub(super) now: Time,
+    steps: BTreeMap<(Time, u64), Step>,
+    pub(super) serial: u64,
+    pub(super) net: Arc<Mutex<Net>>,
+    /// Host of each node.
+    pub(super) hosts: Vec<usize>,
+    pub(super) nodes: Vec<Host>,
+    pub(super) ends: Vec<End>,
+    pub(super) queues: Vec<Queue>,
+    pub(super) winding_up: bool,
+    /// When something was posted last.
+    pub(super) posted: Time,
+    hash: u64,
+    pub(super) completions: u64,
+    pub(super) events: u64,
+    /// How often requesters asked for an answer where nothing was lost or late.
+    pub(super) asked: u64,
+    lines: Option<Vec<String>>,
+}
+
+impl World {
+    /// The world of a configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> World {
+        let mut rng = Rng::new(config.seed ^ 0x0de5);
+        let hosts: Vec<usize> = (0..config.nodes)
+            .map(|node| if node < config.hosts { node } else { rng.index(config.hosts) })
+            .collect();
+        World {
+            config: config.clone(),
+            rng,
+            now: Time::ZERO,
+            steps: BTreeMap::new(),
+            serial: 0,
+            net: Arc::new(Mutex::new(Net::new(config, hosts.clone()))),
+            hosts,
+            nodes: Vec::new(),
+            ends: Vec::new(),
+            queues: Vec::new(),
+            winding_up: false,
+            posted: Time::ZERO,
+            hash: 0,
+            completions: 0,
+            events: 0,
+            asked: 0,
+            lines: None,
+        }
+    }
+
+    /// Has a line written for each thing that happens.
+    #[must_use]
+    pub fn traced(mut self) -> World {
+        self.lines = Some(Vec::new());
+        self
+    }
+
+    /// Runs to the end, and judges.
+    #[must_use]
+    pub fn run(mut self) -> Report {
+        // A panic of the device is a violation like others.
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_all()));
+        let result = result.unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(Violation(format!("panic: {}", words.unwrap_or_default())))
+        });
+        let report = Report {
+            hash: self.hash,
+            failure: result.as_ref().err().map(|Violation(why)| format!("{} ns: {why}", self.now.0)),
+            completions: self.completions,
+            events: self.events,
+            asked: self.asked,
+            trace: self.lines.take().unwrap_or_default(),
+        };
+        if result.is_err() {
+            // Locks may be held, and queue pairs busy.
+            std::mem::forget(self);
+        }
+        report
+    }
+
+    pub(super) fn note(&mut self, words: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{:>12} {}", self.now.0, words()));
+        }
+    }
+
+    pub(super) fn mix(&mut self, value: u64) {
+        self.hash = mix(self.hash ^ value ^ self.now.0.rotate_left(32));
+    }
+
+    /// Has a step happen after so many nanoseconds.
+    pub(super) fn after(&mut self, wait: u64, step: Step) {
+        self.serial += 1;
+        self.steps.insert((self.now + Duration::from_nanos(wait), self.serial), step);
+    }
+
+    /// How long a thread waits for the processor.
+    pub(super) fn latency(&mut self) -> u64 {
+        match self.rng.chance(self.config.stalls) {
+            true => self.rng.below(12_000_000),
+            false => self.rng.range(500, 30_000),
+        }
+    }
+
+    fn run_all(&mut self) -> Check {
+        self.set_up()?;
+        self.run_until(|_| false)?;
+        self.finish()
+    }
+
+    /// Steps until nothing is to happen any more, or `enough`.
+    pub(super) fn run_until(&mut self, enough: impl Fn(&World) -> bool) -> Check {
+        for steps in 0.. {
+            ensure!(steps < MOST_STEPS, "it never comes to rest");
+            let arrival = lock(&self.net).next();
+            let next = self.steps.keys().next().map(|key| key.0);
+            let Some(at) = next.into_iter().chain(arrival).min() else { return Ok(()) };
+            self.now = self.now.max(at);
+            {
+                let mut net = lock(&self.net);
+                net.now = net.now.max(self.now);
+                net.arrive();
+            }
+            if next.is_some_and(|next| next <= at)
+                && let Some((_, step)) = self.steps.pop_first()
+            {
+                self.mix(step_number(step));
+                self.perform(step)?;
+            }
+            self.wake_those_with_packets();
+            if enough(self) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn set_up(&mut self) -> Check {
+        let failed = |e: adverb_device::Error| Violation(format!("set-up: {e}"));
+        let links = self.config.links;
+        let mut places: Vec<(QpType, [usize; 2])> = Vec::new();
+        for _ in 0..links {
+            let qp_type = self.rng.pick(&[QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
+            let (a, b) = (self.rng.index(self.config.nodes), self.rng.index(self.config.nodes));
+            places.push((qp_type, [a, b]));
+        }
+        for node in 0..self.config.nodes {
+            let wire = NodeWire { node, host: self.hosts[node], net: self.net.clone() };
+            let made = Node::simulated(self.config.seed.wrapping_add(node as u64), Box::new(wire))
+                .map_err(failed)?;
+            let interface = Interface {
+                name: format!("sim{node}"),
+                index: node as u32 + 1,
+                mtu: 1500,
+                mac: [2, 0, 0, 0, 0, node as u8],
+                loopback: false,
+                speed: None,
+                up: true,
+                addresses: vec![ip(self.hosts[node])],
+            };
+            let context = Context::simulated(&made, interface).map_err(failed)?;
+            let pd = Pd::new(&context).map_err(failed)?;
+            let channel = CompChannel::new(&context).map_err(failed)?;
+            let here = places.iter().flat_map(|(_, ends)| ends).filter(|of| **of == node).count();
+            let access =
+                Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+            let buffer = Buffer::new(&pd, AREA * here.max(1), access).map_err(failed)?;
+            let mut queues = Vec::new();
+            for _ in 0..self.rng.range(1, 2) {
+                let cq = Cq::new(&context, 4096, Some(&channel), 0).map_err(failed)?;
+                queues.push(self.queues.len());
+                self.queues.push(Queue::new(cq));
+            }
+            self.nodes.push(Host {
+                context,
+                node: made,
+                pd,
+                channel,
+                buffer,
+                queues,
+                ends: Vec::new(),
+                thread: SimulatedThread::default(),
+                background: Background::Awake,
+                consumer: Consumer::new(),
+            });
+        }
+        for (qp_type, ends) in places {
+            for node in ends {
+                self.add_end(qp_type, node, ends);
+            }
+        }
+        for end in 0..self.ends.len() {
+            self.create(end)?;
+            self.fill(end)?;
+            let wait = self.rng.below(2_000_000);
+            self.after(wait, Step::Connect(end));
+        }
+        for node in 0..self.nodes.len() {
+            self.after(0, Step::Rest(node));
+            self.after(100, Step::Consume(node, 0));
+            self.after(2_000_000, Step::Post(node));
+        }
+        self.plan();
+        Ok(())
+    }
+
+    fn add_end(&mut self, qp_type: QpType, node: usize, ends: [usize; 2]) {
+        let number = self.ends.len();
+        let host = &mut self.nodes[node];
+        let area = AREA * host.ends.len();
+        host.ends.push(number);
+        let apart = ends[0] != ends[1];
+        let relayed = apart && self.hosts[ends[0]] == self.hosts[ends[1]];
+        let queues = host.queues.clone();
+        self.ends.push(End {
+            number,
+            node,
+            qp_type,
+            exact: qp_type == QpType::Rc || relayed,
+            area,
+            queues: [self.rng.pick(&queues), self.rng.pick(&queues)],
+            qp: None,
+            connected: false,
+            epoch: 0,
+            psn: self.rng.below(1 << 24) as u32,
+            seq: 0,
+            left: self.config.messages,
+            outstanding: VecDeque::with_capacity(SENDS),
+            unsignaled: 0,
+            recvs: VecDeque::new(),
+            next_recv: 0,
+            owed: 64,
+            words: [0; super::end::WORDS],
+            due: Vec::new(),
+        });
+    }
+
+    /// What the program does beside posting and consuming.
+    fn plan(&mut self) {
+        let wind_up = self.rng.range(5_000_000, 300_000_000);
+        for _ in 0..self.config.breaks {
+            let link = self.rng.index(self.config.links);
+            let at = self.rng.range(2_500_000, wind_up);
+            if self.steps.values().any(|step| *step == Step::Renew(link)) {
+                continue;
+            }
+            for end in [2 * link, 2 * link + 1] {
+                let (wait, destroy) = (self.rng.below(5_000_000), self.rng.chance(500));
+                self.after(at + wait, Step::Break(end, destroy));
+            }
+            self.after(at + 5_100_000, Step::Renew(link));
+        }
+        for queue in 0..self.queues.len() {
+            if self.rng.chance(self.config.moderated) {
+                let at = self.rng.below(wind_up);
+                self.after(at, Step::Moderate(queue));
+            }
+        }
+        self.after(wind_up + 8_000_000, Step::WindUp);
+    }
+
+    /// After each step of a node, with what a queue was polled for.
+    pub(super) fn judge(&mut self, node: usize, polled: Option<(usize, &[Completion])>) -> Check {
+        let now = self.nodes[node].node.now();
+        for &queue in &self.nodes[node].queues {
+            let taken = polled.filter(|(of, _)| *of == queue).map_or(&[][..], |(_, taken)| taken);
+            self.queues[queue].judge(taken, now)?;
+        }
+        self.watch_background(node)?;
+        self.wake_consumer(node);
+        Ok(())
+    }
+
+    /// The background thread is woken for what it must see, or sleeps beside nothing of it.
+    fn watch_background(&mut self, node: usize) -> Check {
+        let host = &self.nodes[node];
+        let Background::Asleep { until, at_sockets, waking: false, number } = host.background else {
+            return Ok(());
+        };
+        if host.thread.is_woken(&host.node) {
+            self.wake(node, Step::Wake(node, number));
+            return Ok(());
+        }
+        let now = host.node.now();
+        let until = until.unwrap_or(Time(u64::MAX));
+        let deadline = host.node.deadline().unwrap_or(Time(u64::MAX));
+        ensure!(
+            until <= deadline.max(now) + SLACK,
+            "node {node} sleeps until {until:?}, past its deadline at {deadline:?}"
+        );
+        let work = host.node.work();
+        ensure!(
+            work.is_none() || until <= now + AWAKE + SLACK,
+            "node {node} sleeps until {until:?} beside {work:?}"
+        );
+        ensure!(
+            at_sockets || until <= now + AWAKE + SLACK,
+            "node {node} stays away from the sockets until {until:?}"
+        );
+        Ok(())
+    }
+
+    /// The background thread of a node wakes up soon.
+    pub(super) fn wake(&mut self, node: usize, step: Step) {
+        if let Background::Asleep { waking, .. } = &mut self.nodes[node].background {
+            *waking = true;
+        }
+        let wait = self.latency();
+        self.after(wait, step);
+    }
+
+    fn wake_those_with_packets(&mut self) {
+        for node in 0..self.nodes.len() {
+            if !lock(&self.net).has_arrived(node) {
+                continue;
+            }
+            if let Background::Asleep { at_sockets: true, waking: false, number, .. } =
+                self.nodes[node].background
+            {
+                self.wake(node, Step::Arrived(node, number));
+            }
+            self.wake_consumer(node);
+        }
+    }
+}
+
+fn step_number(step: Step) -> u64 {
+    let (kind, of) = match step {
+        Step::Wake(n, _) => (1, n),
+        Step::Arrived(n, _) => (13, n),
+        Step::Rest(n) => (2, n),
+        Step::Consume(n, _) => (3, n),
+        Step::TimeOut(n, _) => (12, n),
+        Step::Post(n) => (4, n),
+        Step::Refill(n) => (5, n),
+        Step::Connect(n) => (6, n),
+        Step::Break(n, destroy) => (7 + u64::from(destroy), n),
+        Step::Renew(n) => (9, n),
+        Step::Moderate(n) => (10, n),
+        Step::WindUp => (11, 0),
+    };
+    kind << 8 | of as u64
+}
