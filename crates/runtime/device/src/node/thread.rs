@@ -230,7 +230,8 @@ impl<'a> Sleep<'a> {
     fn block(self, node: &Node) -> Option<bool> {
         let news = node.news.as_ref().and_then(InterfaceNews::fd);
         let Some(wake) = node.wake.fd() else {
-            // The program has closed the descriptors of an open device: there is nothing to wait on.
+            // The program has closed the descriptors of an open device: there is nothing to wait
+            // on.
             drop(self.asleep);
             std::thread::sleep(LOST);
             node.policy.set_thread(Thread::Awake);

@@ -71,9 +71,9 @@ impl CompChannel {
         event.inspect(Cq::note_event)
     }
 
-    /// What [`CompChannel::next_event`] does from one sleep to the next (feature `sim`). `slept`: it
-    /// has slept before in this call. Without an event the caller sleeps until the channel has one,
-    /// or a packet arrives.
+    /// What [`CompChannel::next_event`] does from one sleep to the next (feature `sim`). `slept`:
+    /// it has slept before in this call. Without an event the caller sleeps until the channel has
+    /// one, or a packet arrives.
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn event_step(&self, slept: bool) -> Option<Arc<Cq>> {
