@@ -43,7 +43,9 @@ impl Trial {
     }
 
     fn start(&self, args: &[&str]) -> Child {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_adverb"));
+        // Whoever starts the tests may ignore a signal, as `nohup` does. The command inherits that.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_adverb")]);
         command.args(args).env(MARK, &self.0).env("TMPDIR", &self.0).current_dir(&self.0);
         // A group of its own, which `timeout` makes as well.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
