@@ -10,7 +10,7 @@ use crate::verbs::files::{FileId, close_file};
 use adverb_device::engine::{AddressVector, Completion};
 use adverb_device::raw::{Flow, IndTable, Wq};
 use adverb_device::{CompChannel, CompCounter, Context, Cq, Dm, Mr, Mw, Pd, Qp, Srq, Xrcd};
-use adverb_link::OwnFd;
+use adverb_os::OwnFd;
 use adverb_sync::RawMutex;
 use core::cell::UnsafeCell;
 use core::ffi::c_void;

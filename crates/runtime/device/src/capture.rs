@@ -38,7 +38,7 @@ pub fn set(path: impl Into<PathBuf>) -> Result<(), Error> {
 /// Begins the capture that was asked for. One that cannot be had is reported and does no other
 /// harm.
 pub(crate) fn begin() -> Option<Arc<Capture>> {
-    let chosen = CHOSEN.get().cloned().or_else(|| adverb_link::chosen(VARIABLE).map(PathBuf::from));
+    let chosen = CHOSEN.get().cloned().or_else(|| adverb_os::chosen(VARIABLE).map(PathBuf::from));
     let Some(path) = chosen.filter(|path| !path.as_os_str().is_empty()) else {
         return traced();
     };
@@ -58,7 +58,7 @@ pub(crate) fn begin() -> Option<Arc<Capture>> {
 /// A process that is traced records its packets, unless it was asked to stay within the host, where
 /// there are none.
 fn traced() -> Option<Arc<Capture>> {
-    if let Some(directory) = adverb_link::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
+    if let Some(directory) = adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
         adverb_trace::begin(Path::new(&directory));
     }
     let local = std::env::var_os(PATH).is_some_and(|path| path == "local");

@@ -5,7 +5,7 @@
 //! edge, answer as for uverbs, and `O_ASYNC` sends its signal. The flags they set are theirs alone:
 //! the device gives and takes at a descriptor of its own, which never blocks.
 use crate::event_list::Tokens;
-use adverb_link::OwnFd;
+use adverb_os::OwnFd;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
@@ -90,7 +90,7 @@ impl Descriptor {
 impl Tokens for Descriptor {
     fn give(&self) {
         // A program that has closed all its descriptors may have a file of its own there by now.
-        if self.own.get_lately().is_some_and(|fd| !adverb_link::add_byte(fd)) {
+        if self.own.get_lately().is_some_and(|fd| !adverb_os::add_byte(fd)) {
             self.owed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -99,7 +99,7 @@ impl Tokens for Descriptor {
         if owed > 0 {
             self.owed.store(owed - 1, Ordering::Relaxed);
         } else if let Some(fd) = self.waits() {
-            adverb_link::take_byte(fd, self.second.is_some());
+            adverb_os::take_byte(fd, self.second.is_some());
         }
     }
 }

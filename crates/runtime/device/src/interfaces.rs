@@ -1,5 +1,5 @@
 //! The machine's network interfaces, as far as a device needs them.
-use adverb_link::Detection;
+use adverb_os::Detection;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::collections::BTreeMap;
@@ -54,8 +54,8 @@ pub fn usable() -> nix::Result<Vec<Interface>> {
 /// The errno of `getifaddrs`.
 pub fn all() -> nix::Result<Vec<Interface>> {
     let mut found: Vec<Interface> = Vec::new();
-    let mtus = adverb_link::interface_mtus().unwrap_or_default();
-    let unusable = adverb_link::unusable_addresses().unwrap_or_default();
+    let mtus = adverb_os::interface_mtus().unwrap_or_default();
+    let unusable = adverb_os::unusable_addresses().unwrap_or_default();
     let is_duplicate = |on: u32, ip: Ipv6Addr| unusable.contains(&(on, ip, Detection::Duplicate));
     for entry in getifaddrs()? {
         let Some(address) = entry.address else { continue };
@@ -93,7 +93,7 @@ pub fn all() -> nix::Result<Vec<Interface>> {
 /// Is IPv6 duplicate address detection under way for this address of the machine?
 #[must_use]
 pub fn is_tentative(ip: &Ipv6Addr) -> bool {
-    let unusable = adverb_link::unusable_addresses().unwrap_or_default();
+    let unusable = adverb_os::unusable_addresses().unwrap_or_default();
     unusable.iter().any(|(_, of, detection)| of == ip && *detection == Detection::Tentative)
 }
 

@@ -27,7 +27,7 @@ pub fn leave_behind() -> io::Result<(&'static str, String)> {
     );
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
     listener.set_nonblocking(true)?;
-    let program = adverb_link::process_end(getpid().as_raw())?;
+    let program = adverb_os::process_end(getpid().as_raw())?;
     if let Some(child) = copy()? {
         waitpid(child, None)?;
         return Ok((VARIABLE, name));

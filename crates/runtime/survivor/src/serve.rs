@@ -124,7 +124,7 @@ fn take_messages(listener: &UnixListener, processes: &mut BTreeMap<i32, Process>
             // A client without a valid message is no process of this run.
             Ok((stream, _)) => {
                 let _ = take_message(&stream, processes);
-                adverb_link::end_connection(stream.into());
+                adverb_os::end_connection(stream.into());
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -146,7 +146,7 @@ fn take_message(mut stream: &UnixStream, processes: &mut BTreeMap<i32, Process>)
         Said::Entrust(record) => {
             let full = processes.len() >= PROCESSES && !processes.contains_key(&sender.pid());
             let process = processes.entry(sender.pid()).or_insert_with(|| Process {
-                end: adverb_link::process_end(sender.pid()).ok(),
+                end: adverb_os::process_end(sender.pid()).ok(),
                 connections: BTreeMap::new(),
             });
             if !full && process.connections.len() < CONNECTIONS {

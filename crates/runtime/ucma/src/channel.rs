@@ -135,10 +135,10 @@ impl Channel {
 
 fn sleep_on(descriptor: &Descriptor) -> Result<(), Errno> {
     let own = descriptor.waits().ok_or(Errno::EBADF)?;
-    match adverb_link::wait_readable([own, own], None) {
+    match adverb_os::wait_readable([own, own], None) {
         Ok(()) => Ok(()),
         Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
-            Errno::EINTR if adverb_link::signals_restart() => Ok(()),
+            Errno::EINTR if adverb_os::signals_restart() => Ok(()),
             errno => Err(errno),
         },
     }

@@ -9,13 +9,13 @@ use libc::c_int;
 
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
-use crate::detection;
 use crate::looped;
-use crate::own_addresses::LastOrigin;
-use crate::owner;
+use crate::origin_kind::LastOrigin;
 use crate::steer_table::SteerState;
-use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::{AddrIndex, Config};
+use adverb_os::OsError;
+use adverb_os::detection;
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
 /// The socket of one local address, bound and never connected.
 pub(crate) struct AddressSocket {
@@ -95,10 +95,10 @@ impl AddressSocket {
             _ => Err(error),
         });
         bound.map_err(|error| match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => owner::port_taken(ip, config.port),
+            Some(libc::EADDRINUSE) => LinkError::port_taken(ip, config.port),
             Some(libc::EADDRNOTAVAIL) if is_tentative(ip) => LinkError::Tentative { ip },
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => LinkError::NoSuchAddress { ip },
-            Some(libc::EACCES | libc::EPERM) => LinkError::PermissionDenied { doing: "bind a UDP port" },
+            Some(libc::EACCES | libc::EPERM) => OsError::PermissionDenied { doing: "bind a UDP port" }.into(),
             _ => LinkError::from_io("bind a UDP port", error),
         })?;
         Ok(AddressSocket {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::sys::{self, EVENTS, Fd, FdTable, Transit};
+use adverb_os::sys::{self, EVENTS, Fd, FdTable, Transit};
 
 /// All bells of a process, and one descriptor that is readable while one of them is, or a watched
 /// process has ended.

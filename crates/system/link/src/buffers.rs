@@ -3,7 +3,7 @@
 
 use adverb_wire::icrc::Solver;
 
-use crate::sys::RecvVec;
+use adverb_os::sys::RecvVec;
 
 /// Buffers to receive into: one set for each receiving thread.
 pub struct RxBuffers {

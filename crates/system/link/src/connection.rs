@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use adverb_sync::{Mutex, RwLock};
 
-use crate::error::{User, UserChanged};
+use crate::error::UserChanged;
 use crate::slot::Slot;
-use crate::sys::{self, Fd, FdTable, Transit};
+use adverb_os::User;
+use adverb_os::sys::{self, Fd, FdTable, Transit};
 
 /// Tokens from here on are listeners'.
 pub(crate) const LISTENER: u64 = 1 << 63;

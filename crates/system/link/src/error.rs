@@ -4,17 +4,9 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
+use adverb_os::sys;
+use adverb_os::{OsError, User, owner};
 use thiserror::Error;
-
-/// A user by number, as errors name one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct User(pub u32);
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "user {} (`id -un {0}`)", self.0)
-    }
-}
 
 /// The process whose user has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,24 +75,6 @@ pub enum LinkError {
         /// The address asked for.
         ip: IpAddr,
     },
-    /// The kernel (a security policy, a sandbox) forbids it.
-    #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
-    PermissionDenied {
-        /// What was tried.
-        doing: &'static str,
-    },
-    /// The process or the machine has no descriptor left.
-    #[error("{}", if *machine { MACHINE_FULL } else { PROCESS_FULL })]
-    OutOfDescriptors {
-        /// Whether the whole machine is out of them, not only this process (`ulimit -n`).
-        machine: bool,
-    },
-    /// The kernel has no memory for another socket.
-    #[error("the kernel has no memory to {doing}")]
-    OutOfMemory {
-        /// What was tried.
-        doing: &'static str,
-    },
     /// IPv6 (or IPv4) is switched off on this machine.
     #[error("this machine has IPv{} switched off, so {ip} cannot be used", if ip.is_ipv6() { 6 } else { 4 })]
     FamilyUnsupported {
@@ -138,17 +112,9 @@ pub enum LinkError {
     #[error("{0}")]
     UserChanged(UserChanged),
     /// Any other error of the operating system.
-    #[error("could not {doing}: {source}")]
-    Os {
-        /// What was tried.
-        doing: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Os(#[from] OsError),
 }
-
-const PROCESS_FULL: &str = "this process has no file descriptor left; raise `ulimit -n`";
-const MACHINE_FULL: &str = "the machine has no file descriptor left (fs.file-max)";
 
 fn port_taken(
     ip: &IpAddr,
@@ -214,14 +180,18 @@ fn no_free_slot(
 }
 
 impl LinkError {
-    /// Sorts an error of the operating system that has the same meaning wherever it comes from.
+    /// As [`OsError::from_io`].
     pub(crate) fn from_io(doing: &'static str, error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => LinkError::PermissionDenied { doing },
-            Some(libc::EMFILE) => LinkError::OutOfDescriptors { machine: false },
-            Some(libc::ENFILE) => LinkError::OutOfDescriptors { machine: true },
-            Some(libc::ENOMEM | libc::ENOBUFS) => LinkError::OutOfMemory { doing },
-            _ => LinkError::Os { doing, source: error },
-        }
+        OsError::from_io(doing, error).into()
+    }
+
+    /// The port cannot be had at an address.
+    pub(crate) fn port_taken(ip: IpAddr, port: u16) -> Self {
+        let uid = sys::effective_uid();
+        let all = owner::port_holders(ip, port);
+        // By its number the kernel is root, who may be the own user.
+        let unclear = all.iter().any(|holder| holder.kernel && holder.uid == uid);
+        let holders = if unclear { Vec::new() } else { all.iter().map(|holder| holder.uid).collect() };
+        LinkError::PortTaken { ip, port, uid, holders }
     }
 }

@@ -15,9 +15,9 @@ use adverb_sync::Mutex;
 use crate::LinkError;
 use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
-use crate::owner;
-use crate::sys::{self, Fd, FdTable, RawAddr};
 use crate::types::{Config, LocalPorts};
+use adverb_os::OsError;
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
 /// The sockets that hold the port for all addresses of IPv4 and of IPv6.
 #[derive(Default)]
@@ -47,8 +47,8 @@ fn open(table: &Arc<FdTable>, ip: IpAddr, port: u16) -> Result<Fd, LinkError> {
     sys::attach_filter(&fd, &looped::NOTHING).map_err(fail)?;
     sys::bind(&fd, &RawAddr::inet(&socket_addr(everywhere, 0, port))).map_err(|error| {
         match error.raw_os_error() {
-            Some(libc::EADDRINUSE) => owner::port_taken(ip, port),
-            Some(libc::EACCES | libc::EPERM) => LinkError::PermissionDenied { doing: "bind a UDP port" },
+            Some(libc::EADDRINUSE) => LinkError::port_taken(ip, port),
+            Some(libc::EACCES | libc::EPERM) => OsError::PermissionDenied { doing: "bind a UDP port" }.into(),
             _ => fail(error),
         }
     })?;

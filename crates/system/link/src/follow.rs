@@ -14,11 +14,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::error::{Changed, LinkError, User, UserChanged};
-use crate::owner;
+use crate::error::{Changed, LinkError, UserChanged};
 use crate::slot::{Slot, SlotClaim};
-use crate::sys;
 use crate::udp::{Sockets, UdpLink};
+use adverb_os::User;
+use adverb_os::owner;
+use adverb_os::sys;
 
 /// Processes that were sent away whose users are remembered, the last ones.
 const REMEMBERED: usize = 64;

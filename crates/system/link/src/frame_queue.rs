@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use adverb_sync::Mutex;
 
-use crate::sys::Fd;
+use adverb_os::sys::Fd;
 
 /// A frame that came.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use crate::buffers::RxBuffers;
 use crate::connection::FRAMES;
 use crate::frame_queue::RawFrame;
 use crate::message;
-use crate::owner;
 use crate::slot::Slot;
 use crate::stats::add;
-use crate::sys::{self, Fd, RawAddr};
 use crate::udp::UdpLink;
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, RawAddr};
 
 /// What is kept of frames until somebody takes them.
 const KEPT: usize = 32 << 20;

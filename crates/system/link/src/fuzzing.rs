@@ -8,14 +8,14 @@ use crate::buffers::RxBuffers;
 use crate::connection::Sender;
 use crate::error::LinkError;
 use crate::message::{self, Hello, Message};
-use crate::own_addresses::Origin;
+use crate::origin_kind::Origin;
 use crate::packet::Sink;
 #[cfg(not(all(test, loom)))]
 use crate::shm::{Published, words};
 use crate::steer::Probe;
-use crate::sys::Received;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
+use adverb_os::sys::Received;
 
 /// A user that no process runs as: what a fuzzed link hands on reaches nobody.
 const NOBODY: u32 = u32::MAX;
@@ -79,7 +79,7 @@ impl Fed {
         self.link.take_message(
             &sockets,
             bytes,
-            Sender { pid: 0, fds: Vec::new(), transit: crate::Transit::begin() },
+            Sender { pid: 0, fds: Vec::new(), transit: adverb_os::Transit::begin() },
             sink,
         )
     }

@@ -14,9 +14,9 @@ use crate::LinkError;
 use crate::address::{self, AddressSocket, bare_socket};
 use crate::looped;
 use crate::steer_table::SteerState;
-use crate::sys::{self, RawAddr};
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;
+use adverb_os::sys::{self, RawAddr};
 
 impl AddressSocket {
     pub(crate) fn join(

@@ -14,12 +14,12 @@ use crate::buffers::RxBuffers;
 use crate::connection::{
     Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold,
 };
-use crate::owner::{self, Proof};
 use crate::packet::Sink;
 use crate::slot::{self, Slot};
 use crate::stats::add;
-use crate::sys::{self, EVENTS, Fd, RawAddr};
 use crate::udp::{Sockets, UdpLink};
+use adverb_os::owner::{self, Proof};
+use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
 /// Connections in each direction at most; the one that was idle for longest makes room.
 const MOST: usize = 256;
@@ -302,7 +302,7 @@ impl UdpLink {
                 if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
                         "{} connected to {what} of this process and was sent away",
-                        crate::error::User(uid)
+                        adverb_os::User(uid)
                     );
                 }
                 continue;

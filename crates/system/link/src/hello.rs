@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::connection::{ConnectionId, Untold};
 use crate::message::{Greeting, Hello};
-use crate::owner::{self, Proof};
 use crate::slot::{Slot, slot_name};
 use crate::udp::UdpLink;
+use adverb_os::owner::{self, Proof};
 
 /// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
 /// are closed.
@@ -104,7 +104,7 @@ mod tests {
         };
         let hello = || Hello { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
         for count in (0..300).map(|n| if n % 2 == 0 { 4 } else { 28 }) {
-            let transit = crate::Transit::begin();
+            let transit = adverb_os::Transit::begin();
             link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count), transit });
         }
         let kept = link.greetings();

@@ -17,8 +17,7 @@
 //!
 //! Slot names live in the abstract `AF_UNIX` name space, which is scoped by the network namespace
 //! exactly as UDP ports are. Anybody may take a name, so a name proves nothing: processes connect,
-//! and each asks the kernel whose the other end is before it sends or reads anything ([`User`],
-//! `SO_PEERCRED`). A packet from the wire is not trusted: it must carry a right ICRC before
+//! and each asks the kernel whose the other end is before it sends or reads anything (`SO_PEERCRED`). A packet from the wire is not trusted: it must carry a right ICRC before
 //! anything but its length is looked at; and if its source is an address of this machine, it must
 //! come from the port, at an address where this process has a socket. As the link holds the port at
 //! all addresses, only the own user can have sent it ([`LocalPorts`]).
@@ -39,10 +38,8 @@ mod bell;
 mod buffers;
 pub mod capture;
 mod connection;
-mod detection;
 mod error;
 mod everywhere;
-mod failures;
 pub mod faults;
 mod follow;
 mod frame_queue;
@@ -53,13 +50,10 @@ mod group;
 mod handover;
 mod hello;
 mod icrc;
-mod interfaces;
 mod looped;
 mod message;
-mod neighbour;
 mod origin;
-mod own_addresses;
-mod owner;
+mod origin_kind;
 mod packet;
 mod recv;
 mod service;
@@ -68,7 +62,6 @@ mod slot;
 mod stats;
 mod steer;
 mod steer_table;
-mod sys;
 mod transmit;
 mod types;
 mod udp;
@@ -78,15 +71,11 @@ pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use buffers::RxBuffers;
 pub use capture::Capture;
 pub use connection::ConnectionId;
-pub use detection::{Detection, unusable_addresses};
-pub use error::{LinkError, User, UserChanged};
+pub use error::{LinkError, UserChanged};
 pub use everywhere::port_of_others;
 pub use frame_queue::RawFrame;
 pub use frames::FramePort;
-pub use interfaces::{InterfaceNews, interface_mtus};
 pub use message::{Greeting, Hello, MAX_FRAME};
-pub use neighbour::{ask_neighbour, neighbour_is_known};
-pub use owner::users_can_be_told_apart;
 pub use packet::{OwnedPacket, Proof, RxPacket};
 pub use service::{ServiceClaim, ServiceIndex};
 pub use slot::{
@@ -94,10 +83,6 @@ pub use slot::{
     slot_of_qpn,
 };
 pub use stats::LinkStats;
-pub use sys::{
-    OwnFd, Transit, Uncancelled, add_byte, chosen, drop_transit_after_fork, end_connection, has_capabilities,
-    note_transit_before_fork, process_end, short_slices, signals_restart, take_byte, wait_readable,
-};
 pub use transmit::TxBatch;
 pub use types::{AddrIndex, Config, DELIVERY, Delivery, FdKind, LocalPorts, Route, RxFrom, add_packet};
 pub use udp::UdpLink;

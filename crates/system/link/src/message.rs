@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 
 use crate::packet::Envelope;
 use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
-use crate::sys;
-use crate::sys::Transit;
+use adverb_os::sys;
+use adverb_os::sys::Transit;
 
 /// Begins every message between processes; the last byte is the version.
 const MAGIC: [u8; 8] = *b"Adverb\0\x01";

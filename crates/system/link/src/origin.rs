@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
-use crate::own_addresses::{LastOrigin, Origin};
+use crate::origin_kind::{LastOrigin, Origin};
 use crate::packet::RxPacket;
 use crate::stats::add;
-use crate::sys;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
+use adverb_os::sys;
 
 /// Reads of one socket at most, before a new one counts.
 const MOST_READ: usize = 1024;
@@ -45,7 +45,7 @@ impl UdpLink {
     /// As [`UdpLink::origin_of`], remembered for the next packet from the same source.
     #[inline]
     pub(crate) fn origin(&self, sockets: &Sockets, last: &mut LastOrigin, src: SocketAddr) -> Origin {
-        let version = self.own_addresses.version.load(Relaxed);
+        let version = self.own_addresses.version();
         if let Some((of, at, origin)) = last.0
             && of == src
             && at == version
@@ -96,7 +96,7 @@ impl UdpLink {
             drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
         }
         new.vouches.store(true, Release);
-        self.own_addresses.version.fetch_add(1, Relaxed);
+        self.own_addresses.renew();
     }
 
     /// Counts packets that are not what they say, and names them now and then.

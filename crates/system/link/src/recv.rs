@@ -14,13 +14,13 @@ use crate::connection::Sender;
 use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
 use crate::message::{self, Greeting, MAX_MESSAGE, Message};
-use crate::own_addresses::Origin;
+use crate::origin_kind::Origin;
 use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use crate::stats::add;
-use crate::sys::{self, Received};
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
+use adverb_os::sys::{self, Received};
 
 /// In a spin over all sockets, every how many empty calls those that were not busy last are looked
 /// at.
@@ -439,7 +439,8 @@ mod tests {
         // A socket without a connection, which has nothing to receive from.
         let other =
             AddressSocket::open(&link.fds, index, broken, 0, &Config { port: 0, ..link.config.clone() });
-        let other = AddressSocket { fd: crate::sys::message_socket(&link.fds).unwrap(), ..other.unwrap() };
+        let other =
+            AddressSocket { fd: adverb_os::sys::message_socket(&link.fds).unwrap(), ..other.unwrap() };
         link.replace_socket(index, other);
 
         // Too short for a packet: counted by the socket that works.
@@ -456,6 +457,6 @@ mod tests {
         let stats = link.stats();
         assert_eq!(stats.rx_datagrams, 1, "{stats:?}");
         assert!(stats.socket_errors > 0, "{stats:?}");
-        assert_eq!(link.said.kinds(), 1, "one kind");
+        assert_eq!(link.errors.kinds(), 1, "one kind");
     }
 }

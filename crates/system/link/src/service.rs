@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::LinkError;
 use crate::connection::{SERVICE, Untold};
 use crate::message;
-use crate::owner;
 use crate::packet::{Envelope, Proof, RxPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
-use crate::sys::{self, Fd, RawAddr};
 use crate::types::{AddrIndex, Delivery, Route};
 use crate::udp::UdpLink;
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, RawAddr};
 
 /// A service id bound among the processes of this user in this network namespace; free when
 /// dropped.

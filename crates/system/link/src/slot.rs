@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::LinkError;
-use crate::owner;
-use crate::sys::{self, Fd, FdTable, RawAddr};
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
 pub(crate) mod number;
 

@@ -18,14 +18,14 @@ use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
 use crate::connection::Untold;
-use crate::error::User;
 use crate::icrc;
 use crate::message::{self, Message};
-use crate::owner::{self, Proof};
 use crate::slot::{PROBE_QPN, Slot};
 use crate::stats::add;
-use crate::sys::{self, Fd, RawAddr, SendOptions};
 use crate::udp::UdpLink;
+use adverb_os::User;
+use adverb_os::owner::{self, Proof};
+use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 use program::program;
 
 /// Least time between two measurements of one address; doubled while they find nothing new.

@@ -11,9 +11,9 @@ use crate::icrc::{self, ICRC_LEN};
 use crate::packet::dest_qpn;
 use crate::slot::{Slot, slot_of_qpn};
 use crate::stats::{Counters, add};
-use crate::sys::{self, RawAddr, SendOptions};
 use crate::types::Route;
 use crate::udp::UdpLink;
+use adverb_os::sys::{self, RawAddr, SendOptions};
 
 /// Largest UDP payload over IPv4.
 const MAX_UDP: usize = 65507;

@@ -19,17 +19,17 @@ use crate::capture::{Capture, Flow};
 use crate::connection::{ConnectionId, Incoming, Outgoing, Services, Untold};
 use crate::error::LinkError;
 use crate::everywhere::Everywhere;
-use crate::failures::Said;
 use crate::faults::Faults;
 use crate::frame_queue::Frames;
 use crate::message::{self, Greeting};
-use crate::own_addresses::OwnAddresses;
 use crate::packet::{Envelope, OwnedPacket, RxPacket};
 use crate::slot::{SLOT_BITS, Slot, SlotClaim};
 use crate::stats::{Counters, LinkStats, add};
-use crate::sys::{self, FdTable};
 use crate::types::{AddrIndex, Config, Delivery, FdKind, Route};
 use crate::user::LinkUser;
+use adverb_os::OwnAddresses;
+use adverb_os::SocketErrors;
+use adverb_os::sys::{self, FdTable};
 
 /// Most packets kept while a link without a running receiver measures its steering.
 const PENDING: usize = 4096;
@@ -76,8 +76,7 @@ pub struct UdpLink {
     pub(crate) services: Services,
     pub(crate) frames: Frames,
     pub(crate) own_addresses: OwnAddresses,
-    /// Kinds of errors that have been said.
-    pub(crate) said: Said,
+    pub(crate) errors: SocketErrors,
     everywhere: Everywhere,
     pub(crate) sockets: RwLock<Arc<Sockets>>,
     /// One bit a slot.
@@ -122,7 +121,7 @@ impl UdpLink {
             services: Services::default(),
             frames: Frames::default(),
             own_addresses: OwnAddresses::default(),
-            said: Said::default(),
+            errors: SocketErrors::default(),
             everywhere: Everywhere::default(),
             fds,
             counters: Counters::default(),
@@ -236,7 +235,7 @@ impl UdpLink {
     /// An operation on a socket of this link failed. Counts the error. The first of its kind is
     /// said at level `warn`.
     pub fn socket_failed(&self, doing: &'static str, error: &std::io::Error) {
-        self.said.note(&self.counters, doing, error);
+        self.errors.note(doing, error);
     }
 
     /// Puts another socket into the place of an address.
@@ -264,7 +263,7 @@ impl UdpLink {
             let mut next = Sockets::clone(&sockets);
             let removed = next.addresses.get_mut(index.get()).and_then(Option::take);
             *sockets = Arc::new(next);
-            self.own_addresses.version.fetch_add(1, Relaxed);
+            self.own_addresses.renew();
             removed
         };
         if let Some(socket) = removed {
@@ -429,6 +428,7 @@ impl UdpLink {
     /// A snapshot of the counters.
     pub fn stats(&self) -> LinkStats {
         let mut stats = self.counters.snapshot();
+        (stats.network_errors, stats.socket_errors) = (self.errors.network(), self.errors.failed());
         stats.rx_kernel_drops =
             self.sockets().addresses.iter().flatten().map(|socket| sys::kernel_drops(&socket.fd)).sum();
         stats

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use adverb_sync::Mutex;
 
-use crate::owner;
-use crate::sys;
+use adverb_os::owner;
+use adverb_os::sys;
 
 /// The user of a link.
 pub(crate) struct LinkUser {

@@ -34,7 +34,7 @@ fn the_other() {
             say("held");
             while asked().is_some() {}
         }
-        ["chosen"] => say(adverb_link::chosen(ROLE).is_some()),
+        ["chosen"] => say(adverb_os::chosen(ROLE).is_some()),
         _ => panic!("{role}"),
     }
 }

@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::errno;
 use crate::handles::{hot, live};
 use adverb_device::{Context, Element, Error};
-use adverb_link::Uncancelled;
+use adverb_os::Uncancelled;
 use core::ffi::c_int;
 
 /// Waits for an event, as the flags of `async_fd` say.

@@ -8,7 +8,7 @@ use crate::errno;
 use crate::handles::{Origin, hot, live, reserve};
 use crate::objects::ChannelObj;
 use adverb_device::{CompChannel, Error};
-use adverb_link::Uncancelled;
+use adverb_os::Uncancelled;
 use core::ffi::{c_int, c_uint, c_void};
 
 /// Creates a completion channel.

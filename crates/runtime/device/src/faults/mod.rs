@@ -45,7 +45,7 @@ pub(crate) fn asked() -> Result<Spec, Error> {
     if let Some(spec) = CHOSEN.get() {
         return Ok(spec.clone());
     }
-    let Some(text) = adverb_link::chosen(VARIABLE) else { return Ok(Spec::default()) };
+    let Some(text) = adverb_os::chosen(VARIABLE) else { return Ok(Spec::default()) };
     text.to_string_lossy().parse().map_err(|e: SpecError| {
         let error = Error::invalid(VARIABLE, e);
         log::error!("{error}");

@@ -105,7 +105,7 @@ impl Peer {
             });
         }
         let file = Arc::new(PeerMemory::new(File(shadow)).map_err(io::Error::other)?);
-        let end = Some(Arc::new(bells.keep(adverb_link::process_end(pid)?)?));
+        let end = Some(Arc::new(bells.keep(adverb_os::process_end(pid)?)?));
         Ok(Peer {
             id: new_id(),
             nonce: hello.nonce,

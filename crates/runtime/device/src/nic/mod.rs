@@ -113,7 +113,7 @@ pub struct Nic {
 pub fn asked() -> Result<Option<&'static Nic>, Error> {
     static ASKED: OnceLock<Option<String>> = OnceLock::new();
     let asked = ASKED.get_or_init(|| {
-        let value = adverb_link::chosen(VARIABLE)?.to_string_lossy().into_owned();
+        let value = adverb_os::chosen(VARIABLE)?.to_string_lossy().into_owned();
         Some(value).filter(|v| !v.is_empty())
     });
     asked.as_deref().map(|name| Nic::by_name(name).map_err(|why| Error::invalid(VARIABLE, why))).transpose()

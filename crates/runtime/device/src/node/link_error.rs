@@ -1,6 +1,7 @@
 //! Errors of the link, as programs get them.
 use crate::error::Error;
 use adverb_link::LinkError;
+use adverb_os::OsError;
 use nix::errno::Errno;
 
 /// The error, which the log has.
@@ -15,13 +16,22 @@ pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
         LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
         LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
-        LinkError::PermissionDenied { .. } | LinkError::UserChanged(_) => Errno::EPERM,
-        LinkError::OutOfDescriptors { .. } | LinkError::TooManySockets { .. } => Errno::EMFILE,
-        LinkError::OutOfMemory { .. } => Errno::ENOMEM,
+        LinkError::UserChanged(_) => Errno::EPERM,
+        LinkError::TooManySockets { .. } => Errno::EMFILE,
         LinkError::NoFreeSlot { .. } => Errno::EUSERS,
         LinkError::FamilyUnsupported { .. } => Errno::EAFNOSUPPORT,
-        LinkError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+        LinkError::Os(error) => errno_of(error),
         _ => Errno::EIO,
     };
     Error::new(errno, e.to_string())
+}
+
+fn errno_of(e: &OsError) -> Errno {
+    match e {
+        OsError::PermissionDenied { .. } => Errno::EPERM,
+        OsError::OutOfDescriptors { .. } => Errno::EMFILE,
+        OsError::OutOfMemory { .. } => Errno::ENOMEM,
+        OsError::Os { source, .. } => source.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+        _ => Errno::EIO,
+    }
 }

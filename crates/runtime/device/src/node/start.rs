@@ -24,8 +24,9 @@ use crate::interfaces::Interface;
 use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable};
-use adverb_link::{Config, InterfaceNews, Transit, UdpLink};
+use adverb_link::{Config, UdpLink};
 use adverb_memory::Life;
+use adverb_os::{InterfaceNews, Transit};
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -49,7 +50,7 @@ fn place_of(life: Life) -> usize {
 }
 
 extern "C" fn before_fork() {
-    adverb_link::note_transit_before_fork();
+    adverb_os::note_transit_before_fork();
 }
 
 extern "C" fn in_child_after_fork() {
@@ -63,7 +64,7 @@ extern "C" fn in_child_after_fork() {
             lanes.close_after_fork();
         }
     }
-    adverb_link::drop_transit_after_fork();
+    adverb_os::drop_transit_after_fork();
 }
 
 /// What was held back to leave with something else leaves before the process does.
@@ -157,7 +158,7 @@ impl Node {
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // Whoever cannot be told from a stranger is given nothing; the link says so.
-        let local = local && adverb_link::users_can_be_told_apart();
+        let local = local && adverb_os::users_can_be_told_apart();
         let lanes = local.then(Lanes::new).transpose();
         let lanes = lanes.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");

@@ -12,7 +12,8 @@ use crate::node::carriers::{Relay, Rings, Udp};
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
 use crate::node::sleep::Asleep;
 use adverb_engine::Time;
-use adverb_link::{InterfaceNews, RxFrom};
+use adverb_link::RxFrom;
+use adverb_os::InterfaceNews;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -46,7 +47,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
-        if let Err(e) = adverb_link::short_slices(SLICE.as_nanos() as u64) {
+        if let Err(e) = adverb_os::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }
         let _ = up.send(nix::unistd::gettid());

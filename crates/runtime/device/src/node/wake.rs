@@ -1,7 +1,7 @@
 //! What wakes the background thread: a pipe. An `eventfd` would do, but its inode is that of every
 //! other `eventfd`: where the program has closed the device's descriptors, one of its own under the
 //! same number could not be told from it.
-use adverb_link::{OwnFd, add_byte};
+use adverb_os::{OwnFd, add_byte};
 use nix::fcntl::OFlag;
 use nix::unistd::{pipe2, read};
 use std::os::fd::BorrowedFd;

@@ -295,7 +295,7 @@ impl<T> EventQueue<T> {
             let woken = if asleep.as_ref().is_some_and(|a| a.needless) {
                 Ok(())
             } else {
-                adverb_link::wait_readable(fds, timeout)
+                adverb_os::wait_readable(fds, timeout)
             };
             drop(asleep);
             if let Err(e) = woken {
@@ -306,7 +306,7 @@ impl<T> EventQueue<T> {
                 }
                 let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
                 // The kernel starts a `read` again after such handlers, but never a `poll` (CHN-7).
-                if errno != Errno::EINTR || !adverb_link::signals_restart() {
+                if errno != Errno::EINTR || !adverb_os::signals_restart() {
                     return Err(errno);
                 }
             }

@@ -27,7 +27,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use adverb_sync::Mutex;
 
 use crate::icrc;
-use crate::sys::OwnFd;
+use adverb_os::sys::OwnFd;
 pub(crate) use frame::Flow;
 use pcapng::Direction;
 

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use libc::{c_int, off_t};
 
 use super::ShmError;
-use crate::sys::Transit;
+use adverb_os::sys::Transit;
 
 /// Nobody changes the size, so that no access within it ever meets its end; nobody takes or adds
 /// seals.

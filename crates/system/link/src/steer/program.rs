@@ -3,7 +3,7 @@
 use adverb_wire::{Bth, Deth};
 
 use crate::slot::number::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
-use crate::sys::Insn;
+use adverb_os::sys::Insn;
 
 /// Where a MAD begins.
 const MAD: u32 = (Bth::LEN + Deth::LEN) as u32;

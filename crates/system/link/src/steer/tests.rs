@@ -1,8 +1,8 @@
 use super::*;
 use crate::slot::{self, SLOT_BITS};
-use crate::sys::Insn;
 use adverb_cm::Message;
 use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
+use adverb_os::sys::Insn;
 
 /// Runs the few instructions the program is made of, as the kernel does.
 fn run(code: &[Insn], packet: &[u8]) -> u32 {

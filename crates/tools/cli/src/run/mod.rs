@@ -331,7 +331,7 @@ fn is_privileged(path: &Path) -> bool {
         mode & 0o4000 != 0 && m.uid() != user || mode & 0o2000 != 0 && m.gid() != group
     });
     // Root has them all already.
-    let by_capabilities = || !nix::unistd::Uid::current().is_root() && adverb_link::has_capabilities(path);
+    let by_capabilities = || !nix::unistd::Uid::current().is_root() && adverb_os::has_capabilities(path);
     !ignored && (by_mode || by_capabilities())
 }
 

@@ -17,7 +17,7 @@ use super::held::hold;
 use crate::abi::rdma_user_cm::{Reply, Request};
 use adverb_device::Errno;
 use adverb_device::cq::hunt;
-use adverb_link::Uncancelled;
+use adverb_os::Uncancelled;
 use adverb_ucma::{Caller, Channel};
 use callers::{Foreign, Memory, Program, Typed};
 use core::ffi::{c_int, c_void};

@@ -7,6 +7,7 @@ use adverb_link::{
     AddrIndex, ConnectionId, Delivery, FdKind, FramePort, Greeting, Hello, LinkError, LinkStats, RawFrame,
     Route, RxBuffers, RxFrom, RxPacket, ServiceClaim, ServiceIndex, Slot, TxBatch, UdpLink, UserChanged,
 };
+use adverb_os::OsError;
 use nix::errno::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -103,7 +104,7 @@ sockets_alone! {
 }
 
 fn none(doing: &'static str) -> LinkError {
-    LinkError::Os { doing, source: Errno::EOPNOTSUPP.into() }
+    OsError::Os { doing, source: Errno::EOPNOTSUPP.into() }.into()
 }
 
 impl Wire {

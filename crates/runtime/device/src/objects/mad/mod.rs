@@ -15,7 +15,7 @@ mod place;
 
 pub use crate::node::{Arrival, MAD_LEN, MadHandler};
 pub use adverb_cm::Path;
-pub use adverb_link::{ask_neighbour, neighbour_is_known};
+pub use adverb_os::{ask_neighbour, neighbour_is_known};
 pub use place::{Place, place_of, place_toward};
 
 use crate::error::Error;

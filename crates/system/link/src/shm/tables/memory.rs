@@ -11,7 +11,7 @@ use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use crate::shm::ShmError;
 use crate::shm::segment::{self, Access, Mapping};
-use crate::sys::{Fd, FdTable};
+use adverb_os::sys::{Fd, FdTable};
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x03");

@@ -124,7 +124,7 @@ fn check() -> Option<&'static Check> {
 /// Looks whether the process is to be checked, once.
 fn init() {
     CHECK.get_or_init(|| {
-        let on = adverb_link::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
+        let on = adverb_os::chosen(VARIABLE).is_some_and(|v| !v.is_empty() && v != "0");
         on.then(|| Box::new(Check::asked()))
     });
     if check().is_some() {
@@ -134,7 +134,7 @@ fn init() {
 
 impl Check {
     fn asked() -> Check {
-        let file = adverb_link::chosen(SUPPRESS).filter(|v| !v.is_empty());
+        let file = adverb_os::chosen(SUPPRESS).filter(|v| !v.is_empty());
         let suppressions = file.map_or_else(Suppressions::default, |file| {
             let read = std::fs::read_to_string(&file).map_err(|e| e.to_string());
             read.and_then(|text| text.parse().map_err(|e: adverb_check::Bad| e.to_string())).unwrap_or_else(
@@ -148,8 +148,8 @@ impl Check {
             known: Mutex::new(Known::NOTHING),
             posting: [const { Mutex::new(()) }; LOCKS],
             suppressions,
-            reports: adverb_link::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
-            exit: adverb_link::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
+            reports: adverb_os::chosen(REPORTS).filter(|v| !v.is_empty()).map(PathBuf::from),
+            exit: adverb_os::chosen(EXIT).and_then(|v| v.to_str()?.trim().parse().ok()),
             told: AtomicU64::new(0),
             filled: AtomicU64::new(0),
             watches: AtomicBool::new(false),

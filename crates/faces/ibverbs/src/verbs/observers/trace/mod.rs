@@ -91,7 +91,7 @@ impl Observer for Tracing {
     fn begin(&self, _: When) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            if let Some(directory) = adverb_link::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
+            if let Some(directory) = adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
                 adverb_trace::begin(Path::new(&directory));
             }
         });

@@ -166,9 +166,8 @@ impl Chosen {
 
 impl Hunt {
     fn asked() -> Option<Hunt> {
-        let asked =
-            adverb_link::chosen(SCHEDULE).and_then(|v| v.into_string().ok()).filter(|v| !v.is_empty());
-        let log = adverb_link::chosen(LOG).filter(|v| !v.is_empty());
+        let asked = adverb_os::chosen(SCHEDULE).and_then(|v| v.into_string().ok()).filter(|v| !v.is_empty());
+        let log = adverb_os::chosen(LOG).filter(|v| !v.is_empty());
         if asked.is_none() && log.is_none() {
             return None;
         }

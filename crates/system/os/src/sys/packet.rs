@@ -13,17 +13,17 @@ const ADDRESSES: usize = 12;
 const VLAN: u16 = 0x8100;
 
 /// A frame received; the bytes are in the caller's buffer.
-pub(crate) struct Framed {
-    pub(crate) len: usize,
+pub struct Framed {
+    pub len: usize,
     /// It leaves by the interface.
-    pub(crate) leaving: bool,
+    pub leaving: bool,
     /// The tag that the kernel took out: its type and its value.
     vlan: Option<(u16, u16)>,
 }
 
 impl Framed {
     /// The frame as it was on the wire.
-    pub(crate) fn bytes(&self, buffer: &[u8]) -> Vec<u8> {
+    pub fn bytes(&self, buffer: &[u8]) -> Vec<u8> {
         let bytes = &buffer[..self.len];
         match self.vlan {
             Some((kind, tag)) if bytes.len() >= ADDRESSES => {
@@ -36,7 +36,7 @@ impl Framed {
 }
 
 /// A socket that takes and sends the frames of an interface, those to other stations included.
-pub(crate) fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
+pub fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // Without a protocol it takes nothing until it is bound, of no interface.
     // SAFETY: plain integers.
@@ -64,7 +64,7 @@ pub(crate) fn packet_socket(table: &Arc<FdTable>, interface: u32) -> io::Result<
 }
 
 /// Sends a frame without waiting.
-pub(crate) fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
+pub fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
     let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
     // SAFETY: all zeros is an empty message header.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
@@ -75,7 +75,7 @@ pub(crate) fn send_frame(fd: &Fd, frame: &[u8]) -> io::Result<usize> {
 }
 
 /// Receives a frame without waiting; `Ok(None)`: one that did not fit, which is gone.
-pub(crate) fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed>> {
+pub fn recv_frame(fd: &Fd, buffer: &mut [u8]) -> io::Result<Option<Framed>> {
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all zeros is an address.

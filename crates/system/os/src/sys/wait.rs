@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Waits until one of the descriptors (at most 64) has one of the events, or a signal comes; gives
 /// back which.
-pub(crate) fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
+pub fn poll(fds: &[RawFd], events: i16, wait: Duration) -> io::Result<u64> {
     let mut polls = [libc::pollfd { fd: -1, events, revents: 0 }; 64];
     let count = fds.len().min(64);
     for (poll, &fd) in polls.iter_mut().zip(fds) {

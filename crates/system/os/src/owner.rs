@@ -9,7 +9,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::detection::{Detection, IFADDRMSG};
-use crate::error::LinkError;
 use crate::sys::{self, Fd, netlink};
 
 /// What the kernel calls users that the process's user namespace does not know, unless it was told
@@ -42,7 +41,7 @@ fn told_apart(uid: u32, overflow: u32, map: Option<&str>) -> bool {
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
+pub enum Proof {
     /// A process of the own user, by its number; 0 if it is in another PID namespace.
     Own(i32),
     /// A process of this user.
@@ -51,14 +50,14 @@ pub(crate) enum Proof {
 
 /// Asks the kernel who is at the other end of a connection. The answer holds as long as the
 /// connection does: it does not change hands, even if the process dies and another takes its name.
-pub(crate) fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
+pub fn prove(fd: &Fd, uid: u32) -> io::Result<Proof> {
     let (theirs, pid) = sys::peer(fd)?;
     Ok(if theirs == uid { Proof::Own(pid) } else { Proof::OtherUser(theirs) })
 }
 
 /// The users that hold abstract names which `matches` chooses, with how many each. Empty where the
 /// kernel does not say. Sockets of another kind have names of their own, which are in nobody's way.
-pub(crate) fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
+pub fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
     let mut found = BTreeMap::new();
     each_name(|name, uid| {
         if matches(name) {
@@ -70,7 +69,7 @@ pub(crate) fn holders(matches: impl Fn(&str) -> bool) -> BTreeMap<u32, usize> {
 
 /// Tells of each abstract name of this kind of socket and of the user that holds it; of none where
 /// the kernel does not say.
-pub(crate) fn each_name(mut found: impl FnMut(&str, u32)) {
+pub fn each_name(mut found: impl FnMut(&str, u32)) {
     // Family, protocol, padding, all states, any inode, what to show, cookie.
     let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
     for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, 0, 0] {
@@ -99,7 +98,7 @@ pub(crate) fn each_name(mut found: impl FnMut(&str, u32)) {
 
 /// Who has a UDP socket that keeps others from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Holder {
+pub struct Holder {
     pub uid: u32,
     /// The kernel itself, as root: its RoCE device.
     pub kernel: bool,
@@ -110,8 +109,8 @@ pub(crate) struct Holder {
 const LOOKS: usize = 8;
 
 /// Those of the UDP sockets that keep others from a port at an address, by the kernel's table:
-/// those at any address of the family, as all of them are held (see [`crate::everywhere`]).
-pub(crate) fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
+/// those at any address of the family.
+pub fn port_holders(ip: IpAddr, port: u16) -> Vec<Holder> {
     let mut found: Vec<Holder> = (0..LOOKS).flat_map(|_| listed_holders(ip, port)).collect();
     found.sort_unstable();
     found.dedup();
@@ -153,19 +152,9 @@ fn holder(line: &str, port: u16, here: impl Fn(&str) -> bool) -> Option<Holder> 
     Some(Holder { uid: uid.parse().ok()?, kernel: inode == "0" })
 }
 
-/// The error that a port cannot be had.
-pub(crate) fn port_taken(ip: IpAddr, port: u16) -> LinkError {
-    let uid = sys::effective_uid();
-    let all = port_holders(ip, port);
-    // By its number the kernel is root, who may be the own user.
-    let unclear = all.iter().any(|holder| holder.kernel && holder.uid == uid);
-    let holders = if unclear { Vec::new() } else { all.iter().map(|holder| holder.uid).collect() };
-    LinkError::PortTaken { ip, port, uid, holders }
-}
-
 /// An address and port as the kernel's tables of UDP sockets name them: words in the machine's byte
 /// order.
-pub(crate) fn table_name(ip: IpAddr, port: u16) -> String {
+pub fn table_name(ip: IpAddr, port: u16) -> String {
     let word = |bytes: &[u8]| format!("{:08X}", u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     let mut name: String = match ip {
         IpAddr::V4(v4) => word(&v4.octets()),
@@ -176,14 +165,14 @@ pub(crate) fn table_name(ip: IpAddr, port: u16) -> String {
 }
 
 /// Addresses of this machine, in ranges: an address, and how many of its leading bits count.
-pub(crate) type Ranges = Vec<(IpAddr, u8)>;
+pub type Ranges = Vec<(IpAddr, u8)>;
 
 /// The addresses that this machine sends from: those of its interfaces, and what its table of local
 /// routes adds. Beside them the IPv6 addresses for which duplicate address detection is under way.
 ///
 /// # Errors
 /// Where the kernel does not say.
-pub(crate) fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
+pub fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
     let (mut found, mut tentative) = (Ranges::new(), Vec::new());
     // Family, and nothing else that would narrow it.
     netlink::dump(libc::NETLINK_ROUTE, libc::RTM_GETADDR, &[0; IFADDRMSG], &mut |item| {
@@ -227,7 +216,7 @@ pub(crate) fn local_ranges() -> io::Result<(Ranges, Vec<IpAddr>)> {
     Ok((found, tentative.into_iter().map(|(ip, _)| ip).collect()))
 }
 
-pub(crate) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
+pub fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => bytes.first_chunk::<4>().map(|b| IpAddr::from(*b)),
         16 => bytes.first_chunk::<16>().map(|b| IpAddr::from(*b)),
@@ -240,7 +229,7 @@ fn whole(ip: IpAddr) -> u8 {
 }
 
 /// Is the address in one of the ranges?
-pub(crate) fn within(ranges: &[(IpAddr, u8)], ip: IpAddr) -> bool {
+pub fn within(ranges: &[(IpAddr, u8)], ip: IpAddr) -> bool {
     ranges.iter().any(|&(start, bits)| match (start, ip) {
         (IpAddr::V4(a), IpAddr::V4(b)) => {
             bits == 0 || (u32::from(a) ^ u32::from(b)) >> (32 - u32::from(bits.min(32))) == 0

@@ -1,4 +1,4 @@
-//! The system calls of the link that need raw structures: message headers with ancillary data,
+//! The system calls that need raw structures: message headers with ancillary data,
 //! reuseport programs, abstract socket names. Nothing here knows RoCE.
 //!
 //! What is called under locks goes by `syscall`, as the C library's functions of the same names are
@@ -12,36 +12,34 @@ mod ending;
 mod fd;
 mod group;
 mod local;
-pub(crate) mod netlink;
+pub mod netlink;
 mod options;
 mod packet;
 mod process;
 mod transit;
 mod wait;
 
-pub(crate) use address::{RawAddr, bind, local_port};
+pub use address::{RawAddr, bind, local_port};
 pub use cancel::{Uncancelled, wait_readable};
-pub(crate) use datagram::{
+pub use datagram::{
     DATAGRAM, MAX_DATAGRAMS, Received, RecvVec, SOL_UDP, SendOptions, UDP_GRO, UDP_NO_CHECK6_RX, send,
 };
-pub(crate) use ending::close_received;
+pub use ending::close_received;
 pub use ending::end_connection;
 pub use fd::OwnFd;
-pub(crate) use fd::{FD_LIMIT, Fd, FdTable};
-pub(crate) use group::{join_group, multicast_interface, no_groups};
-pub(crate) use local::{
+pub use fd::{FD_LIMIT, Fd, FdTable};
+pub use group::{join_group, multicast_interface, no_groups};
+pub use local::{
     EVENTS, Local, accept, any_of, break_off, connect, is_local_stream, listen, message_socket, peer,
     recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch, wait_any, watch,
     watch_for,
 };
-pub(crate) use options::{
-    Insn, attach_filter, attach_reuseport, get_option, kernel_drops, set_option, udp_socket,
-};
-pub(crate) use packet::{packet_socket, recv_frame, send_frame};
+pub use options::{Insn, attach_filter, attach_reuseport, get_option, kernel_drops, set_option, udp_socket};
+pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
-pub(crate) use process::{effective_uid, only_uid};
+pub use process::{effective_uid, only_uid};
 pub use transit::{Transit, drop_transit_after_fork, note_transit_before_fork};
-pub(crate) use wait::poll;
+pub use wait::poll;
 pub use wait::{add_byte, take_byte};
 
 use std::io;

@@ -1,31 +1,35 @@
 //! Errors of sockets: counted, and each kind said once.
 //!
 //! A socket that fails must not stop the others, nor fail without a trace. So nothing that receives
-//! hands an error on: `UdpLink::socket_failed` takes the error.
+//! hands an error on: [`SocketErrors::note`] takes the error.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use adverb_sync::Mutex;
 
-use crate::stats::{Counters, add};
+/// What operations on sockets failed with.
+#[derive(Debug, Default)]
+pub struct SocketErrors {
+    network: AtomicU64,
+    failed: AtomicU64,
+    /// Kinds of errors that have been said: what was tried, and the error's number.
+    said: Mutex<BTreeSet<(&'static str, i32)>>,
+}
 
-/// Kinds of errors that have been said: what the link was doing, and the error's number.
-#[derive(Default)]
-pub(crate) struct Said(Mutex<BTreeSet<(&'static str, i32)>>);
-
-impl Said {
+impl SocketErrors {
     /// Counts an error. The first of its kind is said at level `warn`.
-    pub(crate) fn note(&self, counters: &Counters, doing: &'static str, error: &io::Error) {
+    pub fn note(&self, doing: &'static str, error: &io::Error) {
         match meaning(error) {
             Meaning::Nothing => {}
             Meaning::Network => {
-                add(&counters.network_errors, 1);
+                self.network.fetch_add(1, Relaxed);
                 log::debug!("could not {doing}: {error}");
             }
             Meaning::Failure => {
-                add(&counters.socket_errors, 1);
-                if self.0.lock().insert((doing, error.raw_os_error().unwrap_or(0))) {
+                self.failed.fetch_add(1, Relaxed);
+                if self.said.lock().insert((doing, error.raw_os_error().unwrap_or(0))) {
                     log::warn!(
                         "could not {doing}: {error}; more errors of this kind are counted as socket_errors"
                     );
@@ -34,10 +38,23 @@ impl Said {
         }
     }
 
+    /// Errors that the network reported to a socket: ICMP messages, no route, and interfaces that
+    /// went down.
+    #[must_use]
+    pub fn network(&self) -> u64 {
+        self.network.load(Relaxed)
+    }
+
+    /// Operations that failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
     /// Kinds that have been said.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn kinds(&self) -> usize {
-        self.0.lock().len()
+    #[must_use]
+    pub fn kinds(&self) -> usize {
+        self.said.lock().len()
     }
 }
 

@@ -104,7 +104,7 @@ fn accept(fd: RawFd) -> Option<OwnedFd> {
 /// Closes descriptors that others made. A thread takes a table of descriptors of its own, with all
 /// that this process has. Then they are closed here, which is not the last close, and the thread
 /// ends.
-pub(crate) fn close_received(fds: Vec<OwnedFd>) {
+pub fn close_received(fds: Vec<OwnedFd>) {
     if fds.is_empty() {
         return;
     }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How many descriptors a link can hold.
-pub(crate) const FD_LIMIT: usize = 2048;
+pub const FD_LIMIT: usize = 2048;
 
 /// All descriptors of a link, readable without a lock, so that the child of a fork can close them
 /// from a signal-safe context whatever the parent's threads held.
-pub(crate) struct FdTable {
+pub struct FdTable {
     entries: Box<[AtomicU64]>,
     /// Where the socket is that stands for those of the table whose inodes are not their own;
     /// `usize::MAX` for none.
@@ -45,12 +45,12 @@ impl Entry {
 }
 
 impl FdTable {
-    pub(crate) fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Self::with_room(FD_LIMIT)
     }
 
     /// A table of another size.
-    pub(crate) fn with_room(limit: usize) -> Arc<Self> {
+    pub fn with_room(limit: usize) -> Arc<Self> {
         Arc::new(FdTable {
             entries: (0..limit).map(|_| AtomicU64::new(Entry::FREE.0)).collect(),
             witness: AtomicUsize::new(usize::MAX),
@@ -58,7 +58,7 @@ impl FdTable {
     }
 
     /// Takes the descriptor over; closes it when there is no room.
-    pub(crate) fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
+    pub fn register(self: &Arc<Self>, fd: RawFd) -> io::Result<Fd> {
         self.register_as(fd, Kind::Plain)
     }
 
@@ -101,7 +101,7 @@ impl FdTable {
     }
 
     /// Has the program closed one of them?
-    pub(crate) fn has_lost_one(&self) -> bool {
+    pub fn has_lost_one(&self) -> bool {
         self.entries.iter().any(|entry| {
             let there = Entry(entry.load(Ordering::Acquire));
             // One that was dropped meanwhile has been closed by its owner.
@@ -110,7 +110,7 @@ impl FdTable {
     }
 
     /// Closes everything. Async-signal-safe: atomics, fstat(2) and close(2) only.
-    pub(crate) fn close_all(&self) {
+    pub fn close_all(&self) {
         (0..self.entries.len()).for_each(|index| self.close(index));
     }
 
@@ -149,7 +149,7 @@ impl Drop for FdTable {
 }
 
 /// A descriptor owned by a table: closed when dropped, unless the table closed it before.
-pub(crate) struct Fd {
+pub struct Fd {
     table: Arc<FdTable>,
     index: usize,
     kind: Kind,
@@ -159,7 +159,7 @@ pub(crate) struct Fd {
 impl Fd {
     /// The descriptor, and -1 if the program has closed it, which every call then answers with
     /// EBADF: the number may be that of a socket or file of the program's. One system call.
-    pub(crate) fn own(&self) -> RawFd {
+    pub fn own(&self) -> RawFd {
         if self.kind == Kind::Epoll && !self.table.has_witness() {
             return -1;
         }
@@ -167,12 +167,12 @@ impl Fd {
     }
 
     /// The same for what is done with each packet or event: see [`Seen`].
-    pub(crate) fn own_lately(&self) -> RawFd {
+    pub fn own_lately(&self) -> RawFd {
         if self.seen.is_recent(|| self.own() >= 0) { self.raw() } else { -1 }
     }
 
     /// [`Fd::own_lately`], borrowed.
-    pub(crate) fn borrow_lately(&self) -> Option<BorrowedFd<'_>> {
+    pub fn borrow_lately(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.own_lately();
         // SAFETY: as in `borrow`.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
@@ -181,11 +181,11 @@ impl Fd {
     /// The descriptor; -1 after [`FdTable::close_all`], which every call then answers with EBADF.
     /// It may be the program's by now: for a descriptor that is new, and for calls that change
     /// nothing.
-    pub(crate) fn raw(&self) -> RawFd {
+    pub fn raw(&self) -> RawFd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).fd().unwrap_or(-1)
     }
 
-    pub(crate) fn borrow(&self) -> Option<BorrowedFd<'_>> {
+    pub fn borrow(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.own();
         // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the
         // child of a fork, where nobody uses the link any more.
@@ -266,7 +266,7 @@ impl OwnFd {
     ///
     /// # Errors
     /// EBADF if the program has closed it; what `with` answers.
-    pub(crate) fn as_file<T>(&self, with: impl FnOnce(&mut &File) -> io::Result<T>) -> io::Result<T> {
+    pub fn as_file<T>(&self, with: impl FnOnce(&mut &File) -> io::Result<T>) -> io::Result<T> {
         let fd = self.need()?.as_raw_fd();
         // SAFETY: this descriptor, which stays open; the value is not dropped.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });

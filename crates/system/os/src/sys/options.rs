@@ -9,7 +9,7 @@ use std::sync::Arc;
 const SK_MEMINFO_DROPS: usize = 8;
 const SK_MEMINFO_VARS: usize = 9;
 
-pub(crate) fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
+pub fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     // SAFETY: plain integers.
     let fd = check(unsafe {
@@ -18,7 +18,7 @@ pub(crate) fn udp_socket(table: &Arc<FdTable>, v6: bool) -> io::Result<Fd> {
     table.register(fd)
 }
 
-pub(crate) fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+pub fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     // SAFETY: `value` lives through the call and the length is its own.
     check(unsafe {
         libc::setsockopt(fd.raw(), level, name, (&raw const value).cast(), size_of::<c_int>() as socklen_t)
@@ -26,7 +26,7 @@ pub(crate) fn set_option(fd: &Fd, level: c_int, name: c_int, value: c_int) -> io
     .map(drop)
 }
 
-pub(crate) fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
+pub fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     // SAFETY: `value` has `len` bytes.
@@ -35,7 +35,7 @@ pub(crate) fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int
 }
 
 /// Datagrams the kernel dropped at this socket since it was made.
-pub(crate) fn kernel_drops(fd: &Fd) -> u64 {
+pub fn kernel_drops(fd: &Fd) -> u64 {
     let mut words = [0u32; SK_MEMINFO_VARS];
     let mut len = size_of_val(&words) as socklen_t;
     // SAFETY: `words` has `len` bytes.
@@ -47,15 +47,15 @@ pub(crate) fn kernel_drops(fd: &Fd) -> u64 {
 
 /// One instruction of a classic BPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Insn(pub(crate) u16, pub(crate) u8, pub(crate) u8, pub(crate) u32);
+pub struct Insn(pub u16, pub u8, pub u8, pub u32);
 
 /// Makes the program choose the socket of the reuseport group `fd` belongs to.
-pub(crate) fn attach_reuseport(fd: &Fd, program: &[Insn]) -> io::Result<()> {
+pub fn attach_reuseport(fd: &Fd, program: &[Insn]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
 /// Has a socket take what the program does not answer with 0.
-pub(crate) fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
+pub fn attach_filter(fd: &Fd, program: &[Insn]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A socket address in the kernel's form.
 #[derive(Clone, Copy)]
-pub(crate) struct RawAddr {
+pub struct RawAddr {
     pub(super) storage: libc::sockaddr_storage,
     pub(super) len: socklen_t,
 }
@@ -19,7 +19,7 @@ impl RawAddr {
         RawAddr { storage, len: 0 }
     }
 
-    pub(crate) fn inet(addr: &SocketAddr) -> Self {
+    pub fn inet(addr: &SocketAddr) -> Self {
         let mut raw = RawAddr::empty();
         match addr {
             SocketAddr::V4(v4) => {
@@ -51,7 +51,7 @@ impl RawAddr {
     }
 
     /// The abstract `AF_UNIX` name; cut to what a name can hold.
-    pub(crate) fn abstract_name(name: &str) -> Self {
+    pub fn abstract_name(name: &str) -> Self {
         let mut raw = RawAddr::empty();
         // SAFETY: all zeros is a value of this plain structure.
         let mut sun: libc::sockaddr_un = unsafe { mem::zeroed() };
@@ -89,13 +89,13 @@ impl RawAddr {
     }
 }
 
-pub(crate) fn bind(fd: &Fd, addr: &RawAddr) -> io::Result<()> {
+pub fn bind(fd: &Fd, addr: &RawAddr) -> io::Result<()> {
     // SAFETY: `addr` holds `len` bytes of an address.
     check(unsafe { libc::bind(fd.raw(), (&raw const addr.storage).cast(), addr.len) }).map(drop)
 }
 
 /// The port an IP socket is bound to.
-pub(crate) fn local_port(fd: &Fd) -> io::Result<u16> {
+pub fn local_port(fd: &Fd) -> io::Result<u16> {
     let mut addr = RawAddr::empty();
     let mut len = size_of::<libc::sockaddr_storage>() as socklen_t;
     // SAFETY: the storage has `len` bytes.

@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
 
-pub(crate) const SOL_UDP: c_int = 17;
-pub(crate) const UDP_SEGMENT: c_int = 103;
-pub(crate) const UDP_GRO: c_int = 104;
-pub(crate) const UDP_NO_CHECK6_RX: c_int = 102;
+pub const SOL_UDP: c_int = 17;
+pub const UDP_SEGMENT: c_int = 103;
+pub const UDP_GRO: c_int = 104;
+pub const UDP_NO_CHECK6_RX: c_int = 102;
 /// Largest datagram UDP can carry, rounded up: the size of a receive buffer.
-pub(crate) const DATAGRAM: usize = 65536;
+pub const DATAGRAM: usize = 65536;
 /// Most datagrams a `recvmmsg` takes.
-pub(crate) const MAX_DATAGRAMS: usize = 16;
+pub const MAX_DATAGRAMS: usize = 16;
 
 /// Room for ancillary data, aligned as `cmsghdr` wants it.
 #[derive(Clone, Copy)]
@@ -23,13 +23,13 @@ pub(super) struct Control(pub(super) [u8; 128]);
 
 /// Ancillary data of a datagram to send.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct SendOptions {
+pub struct SendOptions {
     /// Segment size of a GSO run; 0 for a single datagram.
-    pub(crate) segment: u16,
+    pub segment: u16,
     /// Traffic class; 0 leaves the socket's.
-    pub(crate) traffic_class: u8,
+    pub traffic_class: u8,
     /// TTL or hop limit; 0 leaves the socket's.
-    pub(crate) hop_limit: u8,
+    pub hop_limit: u8,
 }
 
 pub(super) struct ControlWriter<'a> {
@@ -77,7 +77,7 @@ pub(super) unsafe fn receive_message(fd: RawFd, header: &mut libc::msghdr, flags
 }
 
 /// Sends one datagram or one GSO run to `to`.
-pub(crate) fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions) -> io::Result<usize> {
+pub fn send(fd: &Fd, v6: bool, to: &RawAddr, bytes: &[u8], options: SendOptions) -> io::Result<usize> {
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is an empty message header.
@@ -134,25 +134,25 @@ pub(super) fn first_int(data: &[u8]) -> c_int {
 
 /// What came with a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Received {
-    pub(crate) src: SocketAddr,
-    pub(crate) len: usize,
+pub struct Received {
+    pub src: SocketAddr,
+    pub len: usize,
     /// Segment size when the kernel joined packets, `len` otherwise; never 0.
-    pub(crate) stride: usize,
-    pub(crate) truncated: bool,
-    pub(crate) traffic_class: u8,
-    pub(crate) hop_limit: u8,
+    pub stride: usize,
+    pub truncated: bool,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
 }
 
 /// Buffers for `recvmmsg`.
-pub(crate) struct RecvVec {
+pub struct RecvVec {
     bytes: Vec<u8>,
     names: Vec<RawAddr>,
     controls: Vec<Control>,
 }
 
 impl RecvVec {
-    pub(crate) fn new(datagrams: usize) -> Self {
+    pub fn new(datagrams: usize) -> Self {
         let n = datagrams.clamp(1, MAX_DATAGRAMS);
         RecvVec {
             bytes: vec![0; n * DATAGRAM],
@@ -162,18 +162,18 @@ impl RecvVec {
     }
 
     /// The buffer of datagram `i`.
-    pub(crate) fn datagram(&self, i: usize, len: usize) -> &[u8] {
+    pub fn datagram(&self, i: usize, len: usize) -> &[u8] {
         &self.bytes[i * DATAGRAM..][..len.min(DATAGRAM)]
     }
 
     /// The first datagram's buffer, for a plain receive.
-    pub(crate) fn scratch(&mut self) -> &mut [u8] {
+    pub fn scratch(&mut self) -> &mut [u8] {
         &mut self.bytes[..DATAGRAM]
     }
 
     /// Receives up to `most` datagrams without waiting, telling what came with each; how many came
     /// and how many would have fitted.
-    pub(crate) fn recv(
+    pub fn recv(
         &mut self,
         fd: &Fd,
         most: usize,

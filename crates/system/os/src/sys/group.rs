@@ -11,7 +11,7 @@ const IPV6_MULTICAST_ALL: c_int = 29;
 
 /// Makes a socket member of a multicast group on an interface, and of no other that other sockets
 /// have joined.
-pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
+pub fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(v4) => {
             let request = libc::ip_mreqn {
@@ -34,7 +34,7 @@ pub(crate) fn join_group(fd: &Fd, group: IpAddr, interface: u32) -> io::Result<(
 }
 
 /// Has a socket receive nothing of groups that only other sockets have joined.
-pub(crate) fn no_groups(fd: &Fd, v6: bool) {
+pub fn no_groups(fd: &Fd, v6: bool) {
     // Kernels before 4.20 do not know that of IPv6: a copy too many then, where two interfaces have
     // the group.
     let _ = match v6 {
@@ -44,7 +44,7 @@ pub(crate) fn no_groups(fd: &Fd, v6: bool) {
 }
 
 /// Has what a socket sends to groups leave through an interface.
-pub(crate) fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> {
+pub fn multicast_interface(fd: &Fd, v6: bool, interface: u32) -> io::Result<()> {
     if v6 {
         return set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, interface as c_int);
     }

@@ -1,6 +1,6 @@
-//! The machine's own addresses, and what a source address says of a packet.
+//! The machine's own addresses.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,6 @@ use crate::owner::{self, Ranges};
 
 /// How long the list of the machine's own addresses is believed.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// What a source address says of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// From another machine, or from the own user's port of this one.
-    Good,
-    /// From the port at an address of this machine at which this process has no socket: whose it is
-    /// it cannot say. A process that has one there can.
-    Unproven,
-    /// From this machine, and not from the port.
-    Forged,
-}
-
-/// The origin of packets from the source seen last, and the version of the tables that said so.
-#[derive(Debug, Default)]
-pub(crate) struct LastOrigin(pub(crate) Option<(SocketAddr, u64, Origin)>);
 
 /// What the kernel said last.
 #[derive(Default)]
@@ -38,15 +22,15 @@ struct Known {
 
 /// The machine's own addresses.
 #[derive(Default)]
-pub(crate) struct OwnAddresses {
+pub struct OwnAddresses {
     known: Mutex<Known>,
-    /// Changes with the list, and with the sockets.
-    pub(crate) version: AtomicU64,
+    /// Changes with the list, and whenever the owner says so.
+    version: AtomicU64,
 }
 
 impl OwnAddresses {
     /// Is it one of them? The answer may be a second old.
-    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+    pub fn contains(&self, ip: IpAddr) -> bool {
         if ip.is_loopback() {
             return true;
         }
@@ -54,8 +38,19 @@ impl OwnAddresses {
     }
 
     /// Is duplicate address detection under way for this address? The answer may be a second old.
-    pub(crate) fn is_tentative(&self, ip: IpAddr) -> bool {
+    pub fn is_tentative(&self, ip: IpAddr) -> bool {
         ip.is_ipv6() && self.fresh().tentative.contains(&ip)
+    }
+
+    /// A number that changes with the list, and with [`OwnAddresses::renew`].
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    /// Changes the version: what was concluded from it holds no more.
+    pub fn renew(&self) {
+        self.version.fetch_add(1, Relaxed);
     }
 
     fn fresh(&self) -> MutexGuard<'_, Known> {
@@ -64,7 +59,7 @@ impl OwnAddresses {
             match owner::local_ranges() {
                 Ok((own, tentative)) => {
                     if own != known.own {
-                        self.version.fetch_add(1, Relaxed);
+                        self.renew();
                     }
                     (known.own, known.tentative) = (own, tentative);
                 }
@@ -80,7 +75,7 @@ impl OwnAddresses {
     }
 
     /// They have changed: the next question is asked anew.
-    pub(crate) fn changed(&self) {
+    pub fn changed(&self) {
         self.known.lock().at = None;
     }
 }

@@ -61,14 +61,14 @@ pub fn chosen(name: &str) -> Option<std::ffi::OsString> {
 }
 
 /// The user that this thread is and can only be: its real, effective and saved user are one.
-pub(crate) fn only_uid() -> Option<u32> {
+pub fn only_uid() -> Option<u32> {
     let (mut real, mut effective, mut saved) = (0, 0, 0);
     // SAFETY: three places for numbers.
     let failed = unsafe { libc::getresuid(&raw mut real, &raw mut effective, &raw mut saved) };
     (failed == 0 && real == effective && effective == saved).then_some(effective)
 }
 
-pub(crate) fn effective_uid() -> u32 {
+pub fn effective_uid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
 }

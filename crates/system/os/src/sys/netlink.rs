@@ -90,7 +90,7 @@ impl InterfaceNews {
 }
 
 /// Asks `protocol` for a dump and calls `each` with every item: what follows the message's header.
-pub(crate) fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+pub fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let socket = ask(protocol, kind, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, body)?;
     let mut buffer = vec![0u8; ROOM];
     for _ in 0..MOST {
@@ -103,7 +103,7 @@ pub(crate) fn dump(protocol: i32, kind: u16, body: &[u8], each: &mut dyn FnMut(&
 }
 
 /// Asks for one thing; what the kernel has not is its error.
-pub(crate) fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+pub fn get(protocol: i32, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let socket = ask(protocol, kind, libc::NLM_F_REQUEST, body)?;
     let mut buffer = vec![0u8; ROOM];
     let len = socket.receive(&mut buffer)?;
@@ -154,7 +154,7 @@ fn split(mut rest: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
 }
 
 /// The attributes behind the fixed part of an item: their kinds and values.
-pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let head = rest.first_chunk::<4>()?;
         let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));

@@ -9,10 +9,10 @@ use std::ptr;
 use std::sync::Arc;
 
 /// Most events that [`wait_any`] tells of at a time.
-pub(crate) const EVENTS: usize = 16;
+pub const EVENTS: usize = 16;
 
 /// An unbound socket that keeps messages apart.
-pub(crate) fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
+pub fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: plain integers.
     table.register_connection(check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?)
@@ -20,20 +20,20 @@ pub(crate) fn message_socket(table: &Arc<FdTable>) -> io::Result<Fd> {
 
 /// Takes connections at the name it is bound to from now on. The kernel notes whose process this
 /// is.
-pub(crate) fn listen(fd: &Fd, backlog: c_int) -> io::Result<()> {
+pub fn listen(fd: &Fd, backlog: c_int) -> io::Result<()> {
     // SAFETY: plain integers.
     check(unsafe { libc::listen(fd.raw(), backlog) }).map(drop)
 }
 
 /// Connects without waiting; no cancellation point.
-pub(crate) fn connect(fd: &Fd, to: &RawAddr) -> io::Result<()> {
+pub fn connect(fd: &Fd, to: &RawAddr) -> io::Result<()> {
     let (name, len) = (&raw const to.storage, to.len);
     // SAFETY: `to` holds `len` bytes of an address.
     check(unsafe { libc::syscall(libc::SYS_connect, fd.raw(), name, len) } as c_int).map(drop)
 }
 
 /// Takes one connection without waiting; no cancellation point.
-pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
+pub fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let nothing = ptr::null_mut::<libc::sockaddr>();
     // SAFETY: no address is asked for.
@@ -45,7 +45,7 @@ pub(crate) fn accept(table: &Arc<FdTable>, listener: &Fd) -> io::Result<Fd> {
 
 /// The user and the process at the other end of a connection: who called `listen`, or `connect`.
 /// The kernel noted both when the connection was made, and they stay.
-pub(crate) fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
+pub fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
     let mut ids = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as socklen_t;
     // SAFETY: `ids` has `len` bytes.
@@ -57,19 +57,19 @@ pub(crate) fn peer(fd: &Fd) -> io::Result<(u32, i32)> {
 
 /// Takes nothing more in. What has arrived can still be read; whoever goes on writing is told that
 /// nobody is there.
-pub(crate) fn take_no_more(fd: &Fd) {
+pub fn take_no_more(fd: &Fd) {
     // SAFETY: plain integers. It fails only where the connection has ended.
     unsafe { libc::shutdown(fd.own(), libc::SHUT_RD) };
 }
 
 /// Ends a connection for whoever has its ends.
-pub(crate) fn break_off(fd: &Fd) {
+pub fn break_off(fd: &Fd) {
     // SAFETY: plain integers. It fails only where the connection has ended.
     unsafe { libc::shutdown(fd.own(), libc::SHUT_RDWR) };
 }
 
 /// Sends a message over a connection, with no or four descriptors.
-pub(crate) fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+pub fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut vector = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2];
     if parts.len() > vector.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -96,19 +96,19 @@ pub(crate) fn send_local(fd: &Fd, parts: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io
 }
 
 /// What came over a connection.
-pub(crate) struct Local {
+pub struct Local {
     /// Bytes; 0 at the end of the connection.
-    pub(crate) len: usize,
+    pub len: usize,
     /// The message or its descriptors did not fit.
-    pub(crate) cut: bool,
+    pub cut: bool,
     /// Descriptors; those that nobody takes are closed with it.
-    pub(crate) fds: Vec<OwnedFd>,
+    pub fds: Vec<OwnedFd>,
     /// What they may be of.
-    pub(crate) transit: Transit,
+    pub transit: Transit,
 }
 
 /// Receives one message without waiting.
-pub(crate) fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
+pub fn recv_local(fd: &Fd, buffer: &mut [u8]) -> io::Result<Local> {
     let transit = Transit::begin();
     let mut control = Control([0; 128]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -148,32 +148,32 @@ fn is_harmless(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// A descriptor that is readable while one of those is that were added to it.
-pub(crate) fn any_of(table: &Arc<FdTable>) -> io::Result<Fd> {
+pub fn any_of(table: &Arc<FdTable>) -> io::Result<Fd> {
     // SAFETY: plain integers.
     table.register_epoll(check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?)
 }
 
 /// Adds a descriptor, to be told of by `token`. It leaves when it is closed.
-pub(crate) fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
+pub fn watch(any: &Fd, fd: &Fd, token: u64) -> io::Result<()> {
     watch_for(any.own(), fd.own(), libc::EPOLLIN, token)
 }
 
 /// Adds a descriptor to be told of by `token` when it has one of the events, or its other end is
 /// gone.
-pub(crate) fn watch_for(any: RawFd, fd: RawFd, events: c_int, token: u64) -> io::Result<()> {
+pub fn watch_for(any: RawFd, fd: RawFd, events: c_int, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
     // SAFETY: the event is read during the call.
     check(unsafe { libc::epoll_ctl(any, libc::EPOLL_CTL_ADD, fd, &mut event) }).map(drop)
 }
 
 /// Takes a descriptor out again. One that is not there is no loss.
-pub(crate) fn unwatch(any: RawFd, fd: RawFd) {
+pub fn unwatch(any: RawFd, fd: RawFd) {
     // SAFETY: plain integers; the kernel looks at no event here.
     unsafe { libc::epoll_ctl(any, libc::EPOLL_CTL_DEL, fd, ptr::null_mut()) };
 }
 
 /// Two ends of a stream.
-pub(crate) fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
+pub fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let mut fds = [-1; 2];
     // SAFETY: room for two descriptors.
@@ -185,7 +185,7 @@ pub(crate) fn stream_pair(table: &Arc<FdTable>) -> io::Result<(Fd, Fd)> {
 
 /// Is it one end of an `AF_UNIX` stream? Calls on sockets of other kinds may wait for a lock that
 /// whoever else has the socket holds for as long as it likes.
-pub(crate) fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
+pub fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
     let is = |name, wanted| {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as socklen_t;
@@ -199,7 +199,7 @@ pub(crate) fn is_local_stream(fd: BorrowedFd<'_>) -> bool {
 
 /// Sends one byte and waits for nothing, whatever flags the socket has; no cancellation point. A
 /// full socket is no loss.
-pub(crate) fn send_byte(fd: BorrowedFd<'_>) {
+pub fn send_byte(fd: BorrowedFd<'_>) {
     let byte = 1_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let nowhere = ptr::null::<libc::sockaddr>();
@@ -209,7 +209,7 @@ pub(crate) fn send_byte(fd: BorrowedFd<'_>) {
 
 /// Takes what bytes there are, up to a bound, and waits for none; no cancellation point. `Some(0)`:
 /// the other end is gone.
-pub(crate) fn take_bytes(fd: &Fd) -> Option<usize> {
+pub fn take_bytes(fd: &Fd) -> Option<usize> {
     let mut bytes = [MaybeUninit::<u8>::uninit(); 256];
     let (at, nothing) = (bytes.as_mut_ptr(), ptr::null_mut::<libc::sockaddr>());
     let len = bytes.len();
@@ -229,7 +229,7 @@ pub(crate) fn take_bytes(fd: &Fd) -> Option<usize> {
 }
 
 /// The tokens of descriptors that are readable now; no cancellation point.
-pub(crate) fn wait_any(any: &Fd, tokens: &mut [u64; EVENTS]) -> io::Result<usize> {
+pub fn wait_any(any: &Fd, tokens: &mut [u64; EVENTS]) -> io::Result<usize> {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
     // SAFETY: room for `EVENTS` events, no time to wait, no signal mask.
     let n = check(unsafe {

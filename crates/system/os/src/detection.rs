@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 use crate::sys::netlink;
 
 /// Bytes before the attributes of an answer: `ifaddrmsg`.
-pub(crate) const IFADDRMSG: usize = 8;
+pub const IFADDRMSG: usize = 8;
 
 /// How far duplicate address detection has come for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Detection {
 
 impl Detection {
     /// What the flags of an address (`ifa_flags`) say.
-    pub(crate) fn of_flags(flags: u8) -> Detection {
+    pub fn of_flags(flags: u8) -> Detection {
         let has = |flag: u32| u32::from(flags) & flag != 0;
         if has(libc::IFA_F_DADFAILED) {
             Detection::Duplicate
@@ -35,7 +35,7 @@ impl Detection {
     }
 
     /// The same of an item of an address dump: an `ifaddrmsg` and its attributes.
-    pub(crate) fn of_item(item: &[u8]) -> Detection {
+    pub fn of_item(item: &[u8]) -> Detection {
         item.get(2).map_or(Detection::Passed, |flags| Detection::of_flags(*flags))
     }
 }
@@ -66,7 +66,7 @@ pub fn unusable_addresses() -> io::Result<Vec<(u32, Ipv6Addr, Detection)>> {
 
 /// Is detection under way for this address, at some interface? `false` where the kernel does not
 /// say.
-pub(crate) fn is_tentative(ip: &Ipv6Addr) -> bool {
+pub fn is_tentative(ip: &Ipv6Addr) -> bool {
     let is = |(_, address, detection): &(u32, Ipv6Addr, Detection)| {
         address == ip && *detection == Detection::Tentative
     };

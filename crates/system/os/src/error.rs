@@ -1,0 +1,54 @@
+//! What the operating system refuses, in words.
+
+use std::io;
+
+use thiserror::Error;
+
+/// An error of the operating system, with what was tried.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OsError {
+    /// The kernel (a security policy, a sandbox) forbids it.
+    #[error("the system forbids to {doing}: a sandbox or a security policy is in the way")]
+    PermissionDenied {
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// The process or the machine has no descriptor left.
+    #[error("{}", if *machine { MACHINE_FULL } else { PROCESS_FULL })]
+    OutOfDescriptors {
+        /// Whether the whole machine is out of them, not only this process (`ulimit -n`).
+        machine: bool,
+    },
+    /// The kernel has no memory for another socket.
+    #[error("the kernel has no memory to {doing}")]
+    OutOfMemory {
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// Any other error of the operating system.
+    #[error("could not {doing}: {source}")]
+    Os {
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+const PROCESS_FULL: &str = "this process has no file descriptor left; raise `ulimit -n`";
+const MACHINE_FULL: &str = "the machine has no file descriptor left (fs.file-max)";
+
+impl OsError {
+    /// Sorts an error of the operating system that has the same meaning wherever it comes from.
+    #[must_use]
+    pub fn from_io(doing: &'static str, error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OsError::PermissionDenied { doing },
+            Some(libc::EMFILE) => OsError::OutOfDescriptors { machine: false },
+            Some(libc::ENFILE) => OsError::OutOfDescriptors { machine: true },
+            Some(libc::ENOMEM | libc::ENOBUFS) => OsError::OutOfMemory { doing },
+            _ => OsError::Os { doing, source: error },
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The system calls of Adverb, and what the kernel says of interfaces, addresses, names and users.
+//!
+//! Nothing here knows RoCE, its UDP port, or other processes of Adverb.
+
+#![deny(unsafe_code)]
+
+pub mod detection;
+mod error;
+mod failures;
+mod interfaces;
+mod neighbour;
+mod own_addresses;
+pub mod owner;
+pub mod sys;
+mod user;
+
+pub use detection::{Detection, unusable_addresses};
+pub use error::OsError;
+pub use failures::SocketErrors;
+pub use interfaces::{InterfaceNews, interface_mtus};
+pub use neighbour::{ask_neighbour, neighbour_is_known};
+pub use own_addresses::OwnAddresses;
+pub use owner::users_can_be_told_apart;
+pub use sys::{
+    OwnFd, Transit, Uncancelled, add_byte, chosen, drop_transit_after_fork, end_connection, has_capabilities,
+    note_transit_before_fork, process_end, short_slices, signals_restart, take_byte, wait_readable,
+};
+pub use user::User;
