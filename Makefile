@@ -69,7 +69,7 @@ sim: ## the simulator, checked by an oracle (SEEDS=1000 CONNECTIONS=SEEDS NODES=
 		--connections $(or $(CONNECTIONS),$(SEEDS),1000) --nodes $(or $(NODES),$(SEEDS),1000)
 
 loom: ## races of completion queues (CQN-12) and of shared memory, by model checking; a minute
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-link --lib --release loom_
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom $(CARGO) test --package adverb-sync --package adverb-device --package adverb-shm --lib --release loom_
 
 fuzz: ## untrusted bytes against parsers and queue pairs (TARGET=all SECONDS=60; SHORT=1: 10)
 	scripts/fuzz run $(or $(TARGET),all) $(or $(SECONDS),$(call SIZE,60,10))

@@ -1,8 +1,8 @@
 //! A process of the same user that greets as the protocol has it, and too much of it.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
-use adverb_link::shm::{Consumer, Published};
 use adverb_link::{Config, Hello, MAX_SLOT, MIN_SLOT, RxBuffers, RxFrom, SLOT_SHIFT, Slot, UdpLink};
+use adverb_shm::{Consumer, Published};
 use common::End;
 use common::party::{Party, introduce, listen, parse, tell};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};

@@ -1,8 +1,6 @@
 //! What fuzzing calls: what sockets would bring, without them.
 
 use std::net::{IpAddr, SocketAddr};
-#[cfg(not(all(test, loom)))]
-use std::ops::Range;
 
 use crate::buffers::RxBuffers;
 use crate::connection::Sender;
@@ -10,8 +8,6 @@ use crate::error::LinkError;
 use crate::message::{self, Hello, Message};
 use crate::origin_kind::Origin;
 use crate::packet::Sink;
-#[cfg(not(all(test, loom)))]
-use crate::shm::{Published, words};
 use crate::steer::Probe;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
@@ -118,49 +114,4 @@ pub fn greeting(hello: &Hello) -> Vec<u8> {
 #[must_use]
 pub fn parse_greeting(bytes: &[u8]) -> Option<Hello> {
     Hello::parse(bytes)
-}
-
-/// An owner of tables who writes to them as it likes.
-#[derive(Clone, Copy)]
-#[cfg(not(all(test, loom)))]
-pub struct HostileOwner<'a>(pub &'a Published);
-
-#[cfg(not(all(test, loom)))]
-impl HostileOwner<'_> {
-    /// Writes a word of the segment, counted from its beginning and round its end.
-    pub fn write(&self, word: usize, value: u64) {
-        self.0.overwrite(word, value);
-    }
-    /// The words of a queue pair's entry: the sequence, then the values.
-    #[must_use]
-    pub fn qp(&self, qpn: u32) -> Range<usize> {
-        words::qp(qpn)
-    }
-    /// The words of all entries a key may be in.
-    #[must_use]
-    pub fn key(&self, key: u32) -> Range<usize> {
-        words::key(key)
-    }
-    /// The word that says whether the process sleeps.
-    #[must_use]
-    pub fn sleeping(&self) -> usize {
-        words::sleeping()
-    }
-    /// The word that says how many marks were ever used.
-    #[must_use]
-    pub fn used(&self) -> usize {
-        words::used()
-    }
-    /// A mark, counted round their number.
-    #[must_use]
-    pub fn mark(&self, index: usize) -> usize {
-        words::mark(index)
-    }
-}
-
-#[cfg(not(all(test, loom)))]
-impl std::fmt::Debug for HostileOwner<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HostileOwner")
-    }
 }

@@ -57,7 +57,6 @@ mod origin_kind;
 mod packet;
 mod recv;
 mod service;
-pub mod shm;
 mod slot;
 mod stats;
 mod steer;

@@ -1,6 +1,6 @@
 //! Descriptors that a peer may send instead of the right one.
 use crate::input::Input;
-use adverb_link::shm::{Consumer, Published};
+use adverb_shm::{Consumer, Published};
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::Mode;

@@ -1,7 +1,7 @@
 //! A ring between a side that keeps the rules and one that writes any word of the segment at any
 //! moment (TRU-3).
 use crate::input::Input;
-use adverb_link::shm::{Broken, Consumer, Producer, Pushed};
+use adverb_shm::{Broken, Consumer, Producer, Pushed};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

@@ -2,8 +2,8 @@
 //! were looked at (TRU-3).
 use super::descriptor::{PAGES, RING, Sent, TABLES, sent};
 use crate::input::Input;
-use adverb_link::shm::{PeerTables, Producer};
 use adverb_memory::PeerMemory;
+use adverb_shm::{PeerTables, Producer};
 use nix::fcntl::{FallocateFlags, SealFlag, fallocate};
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! Published tables whose owner writes any word at any moment, and a peer that reads them (TRU-3).
 use crate::input::Input;
-use adverb_link::fuzzing::HostileOwner;
-use adverb_link::shm::{KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
+use adverb_shm::fuzzing::HostileOwner;
+use adverb_shm::{KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen};
 use std::time::Duration;
 
 /// What is done at most in one run.

@@ -7,7 +7,7 @@
 //!
 //! 1. The initiator finds the entries of the queue pair and the key, and how the memory is reached.
 //! 2. It sets its mark, which names both
-//!    ([`Published::enter`](adverb_link::shm::Published::enter)).
+//!    ([`Published::enter`](adverb_shm::Published::enter)).
 //! 3. Each access to the memory looks at both entries in one restartable sequence with itself
 //!    ([`Guard`]). An entry that was taken back ends the copy, and the request goes as a packet.
 //! 4. It takes its mark away.
@@ -20,8 +20,8 @@ use adverb_engine::packet::Data;
 use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
-use adverb_link::shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
+use adverb_shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
 use std::sync::Arc;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.

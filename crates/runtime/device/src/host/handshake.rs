@@ -1,6 +1,6 @@
 //! What two processes of a host give each other to share memory.
-use adverb_link::shm::Consumer;
 use adverb_link::{Bell, Bells, ConnectionId, PeerFd, Rope};
+use adverb_shm::Consumer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -8,9 +8,9 @@
 //! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
 //! network as any other host.
 use crate::ranks;
-use adverb_link::shm::{Consumer, Published};
 use adverb_link::{Bells, PeerFd, Slot};
 use adverb_memory::SharedFile;
+use adverb_shm::{Consumer, Published};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;

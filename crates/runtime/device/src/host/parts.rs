@@ -2,9 +2,9 @@
 //! end before the peer's value does.
 use crate::ranks;
 use adverb_engine::{Qpn, Range};
-use adverb_link::shm::Producer;
 use adverb_link::{Bell, PeerFd, Rope};
 use adverb_memory::{KeepsFd, PeerMemory, Window};
+use adverb_shm::Producer;
 use adverb_sync::RankedGuard;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};

@@ -3,7 +3,7 @@ use super::{Lanes, PRIVATE, SHARED};
 use crate::ranks;
 use adverb_engine::keys::Region;
 use adverb_engine::{Access, Key};
-use adverb_link::shm::KeyEntry;
+use adverb_shm::KeyEntry;
 use adverb_sync::RankedRw;
 use std::collections::BTreeMap;
 use std::sync::Arc;

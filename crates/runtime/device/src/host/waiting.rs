@@ -2,7 +2,7 @@
 //!
 //! Once a deregistration or the end of a queue pair has returned, no byte arrives any more (MEM-2).
 //! A peer's thread sets its mark, which names a queue pair and a key, before it looks at their
-//! entries (`adverb_link::shm::Published::enter`). The owner takes an entry back, and then looks at
+//! entries (`adverb_shm::Published::enter`). The owner takes an entry back, and then looks at
 //! the marks that name it. For each of these threads one of four things is true in the end:
 //!
 //! 1. The mark has changed: the thread is out.
@@ -17,7 +17,7 @@
 use super::threads::{BOUNDS, Doing, Thread};
 use super::{Lanes, Peer};
 use adverb_engine::{Key, Qpn};
-use adverb_link::shm::{Inside, Use};
+use adverb_shm::{Inside, Use};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

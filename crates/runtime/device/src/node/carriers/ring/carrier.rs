@@ -13,7 +13,7 @@ use crate::node::tx::Tx;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::{AckOrder, KeyTable, Qpn, Range, Transmit};
-use adverb_link::shm::{Broken, Pushed};
+use adverb_shm::{Broken, Pushed};
 use adverb_wire::MAX_HEADER_LEN;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Ring<'a> {
     by_reference: bool,
     pushed: bool,
     qpn: Qpn,
-    /// [`QpEntry::epoch`](adverb_link::shm::QpEntry::epoch) of the queue pair.
+    /// [`QpEntry::epoch`](adverb_shm::QpEntry::epoch) of the queue pair.
     epoch: u32,
 }
 

@@ -3,7 +3,7 @@ use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{QpState, QpType};
-use adverb_link::shm::QpEntry;
+use adverb_shm::QpEntry;
 
 impl Rings<'_> {
     /// Lets peers on this host see what they may do with it.

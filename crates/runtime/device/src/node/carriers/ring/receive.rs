@@ -8,7 +8,7 @@ use crate::node::batch::{Batch, Receiver};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{Gid, Packet, QpState};
 use adverb_link::RxFrom;
-use adverb_link::shm::{Broken, Consumer};
+use adverb_shm::{Broken, Consumer};
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! What a queue pair keeps for this carrier.
 use crate::host::{Peer, Seen};
-use adverb_link::shm::QpEntry;
+use adverb_shm::QpEntry;
 use std::sync::Arc;
 
 /// What a queue pair keeps for this carrier.

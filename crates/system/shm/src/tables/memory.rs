@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::entry::Entry;
 use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
-use crate::shm::ShmError;
-use crate::shm::segment::{self, Access, Mapping};
+use crate::ShmError;
+use crate::segment::{self, Access, Mapping};
 use adverb_os::sys::{Fd, FdTable};
 
 /// The first word of tables of this version.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::protocol::{CELL, Cells, Pushed, Reader, Writer, max_body};
 use super::shared::{DATA, Shared};
-use crate::shm::{Broken, Consumer, Producer, ShmError};
+use crate::{Broken, Consumer, Producer, ShmError};
 
 /// Small, so that records meet its end all the time.
 const CELLS: u64 = 16;
@@ -189,13 +189,13 @@ fn a_panic_while_filling_leaves_nothing_behind() {
 #[test]
 fn only_a_sealed_ring_is_opened() {
     let open = |fd: OwnedFd| Producer::open(fd).err();
-    let unsealed = crate::shm::segment::create(4096).unwrap();
+    let unsealed = crate::segment::create(4096).unwrap();
     assert!(matches!(open(unsealed), Some(ShmError::NotSealed { .. })));
     let null = File::open("/dev/null").unwrap();
     assert!(matches!(open(null.into()), Some(ShmError::NotSealed { found: 0, .. })));
     let (_, fd) = Small::create().unwrap();
     assert!(matches!(open(fd), Some(ShmError::WrongSize { .. })));
-    let (_, fd) = crate::shm::Published::create().unwrap();
+    let (_, fd) = crate::Published::create().unwrap();
     assert!(matches!(open(fd), Some(ShmError::WrongSize { .. })));
     let (_consumer, fd) = Consumer::create().unwrap();
     let file = File::from(fd);

@@ -24,9 +24,13 @@
 //! The child of a fork has none of the mappings. It must not call these objects; dropping them does
 //! nothing there.
 
+#![deny(unsafe_code)]
 #![cfg_attr(all(test, loom), allow(dead_code))]
 
 mod error;
+#[cfg(not(all(test, loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod ring;
 #[cfg(not(all(test, loom)))]
 #[allow(unsafe_code)]
@@ -38,8 +42,6 @@ pub use error::{Broken, ShmError};
 pub use ring::Pushed;
 #[cfg(not(all(test, loom)))]
 pub use ring::{Consumer, Producer};
-#[cfg(not(all(test, loom)))]
-pub(crate) use tables::words;
 #[cfg(not(all(test, loom)))]
 pub use tables::{
     Busy, Held, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen, Use,

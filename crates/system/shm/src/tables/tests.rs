@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::layout::{MARKS, QPS, WAYS, bucket};
 use super::*;
-use crate::shm::{Consumer, ShmError};
+use crate::{Consumer, ShmError};
 
 const SHORT: Duration = Duration::from_millis(2);
 
@@ -75,8 +75,8 @@ fn only_sealed_tables_are_opened() {
     let (_ours, fd) = Published::create().unwrap();
     let len = File::from(fd).metadata().unwrap().len() as usize;
     for (size, right) in [(len, false), (len - 4096, true)] {
-        let fd = crate::shm::segment::create(size).unwrap();
-        crate::shm::segment::seal(std::os::fd::AsFd::as_fd(&fd), crate::shm::segment::READ_ONLY).unwrap();
+        let fd = crate::segment::create(size).unwrap();
+        crate::segment::seal(std::os::fd::AsFd::as_fd(&fd), crate::segment::READ_ONLY).unwrap();
         match open(fd) {
             Some(ShmError::WrongFormat { found: 0, .. }) => assert!(!right),
             Some(ShmError::WrongSize { .. }) => assert!(right),

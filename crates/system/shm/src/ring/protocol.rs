@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::shm::Broken;
-use crate::shm::sync::{AtomicU64, load_acquire};
+use crate::Broken;
+use crate::sync::{AtomicU64, load_acquire};
 
 /// Bytes a cell has: a cache line.
 pub(super) const CELL: usize = 64;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use adverb_link::shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry, Use};
+use adverb_shm::{Broken, Consumer, KeyEntry, PeerTables, Producer, Published, Pushed, QpEntry, Use};
 
 const CHILD: &str = "ADVERB_SHM_TEST_CHILD";
 /// How long a test waits for its other process on a busy machine.

@@ -1,6 +1,6 @@
 //! What a ring costs between two processes on two processors, beside a bare word of shared memory.
 //!
-//! `cargo run --release -p adverb-link --example lane_cost -- [ROUNDS]`
+//! `cargo run --release -p adverb-shm --example lane_cost -- [ROUNDS]`
 //!
 //! Each round times, one after the other: a word that goes to and fro, a record of 8 bytes that
 //! does, records in one direction. The ratio is the median of the rounds'.
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Instant;
 
-use adverb_link::shm::{Consumer, Producer, Pushed};
+use adverb_shm::{Consumer, Producer, Pushed};
 
 const TURNS: u64 = 50_000;
 const STREAM: u64 = 500_000;

@@ -11,8 +11,8 @@ use adverb_sync::Mutex;
 use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
 use super::marks::{Mark, Use};
 use super::memory::{self, Memory};
-use crate::shm::sync::full_barrier;
-use crate::shm::{ShmError, segment};
+use crate::sync::full_barrier;
+use crate::{ShmError, segment};
 
 /// What this process publishes.
 ///

@@ -5,7 +5,7 @@
 //! Each test names changes of the code that make it fail; each of these was made and seen to fail.
 //! Run by `make loom`.
 use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer};
-use crate::shm::sync::AtomicU64;
+use crate::sync::AtomicU64;
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;

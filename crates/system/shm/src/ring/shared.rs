@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer, max_body};
-use crate::shm::segment::{self, Access, Mapping};
-use crate::shm::{Broken, ShmError};
+use crate::segment::{self, Access, Mapping};
+use crate::{Broken, ShmError};
 
 /// The first word of a ring of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVRING\x01");

@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::shm::sync::{AtomicU64, fence, load_acquire};
+use crate::sync::{AtomicU64, fence, load_acquire};
 
 /// Words of values an entry has.
 pub(super) const WORDS: usize = 7;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
 use super::marks::{self, Held, Use};
 use super::memory::Memory;
-use crate::shm::ShmError;
-use crate::shm::sync::full_barrier;
+use crate::ShmError;
+use crate::sync::full_barrier;
 
 /// Looks at a mark without giving the processor away: most uses are short copies.
 const SPINS: u32 = 256;

@@ -5,7 +5,7 @@
 //! the way of `enter_barrier` that has a fence.
 use super::entry::Entry;
 use super::marks::{Mark, Set, Use};
-use crate::shm::sync::{AtomicU64, full_barrier};
+use crate::sync::{AtomicU64, full_barrier};
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::shm::sync::{AtomicU64, enter_barrier, fence, full_barrier};
+use crate::sync::{AtomicU64, enter_barrier, fence, full_barrier};
 
 /// What a thread is about to use of another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

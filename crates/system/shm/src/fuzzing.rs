@@ -1,0 +1,48 @@
+//! What fuzzing calls: an owner of tables that breaks every rule.
+
+use std::ops::Range;
+
+use crate::Published;
+use crate::tables::words;
+
+/// An owner of tables who writes to them as it likes.
+#[derive(Clone, Copy)]
+pub struct HostileOwner<'a>(pub &'a Published);
+
+impl HostileOwner<'_> {
+    /// Writes a word of the segment, counted from its beginning and round its end.
+    pub fn write(&self, word: usize, value: u64) {
+        self.0.overwrite(word, value);
+    }
+    /// The words of a queue pair's entry: the sequence, then the values.
+    #[must_use]
+    pub fn qp(&self, qpn: u32) -> Range<usize> {
+        words::qp(qpn)
+    }
+    /// The words of all entries a key may be in.
+    #[must_use]
+    pub fn key(&self, key: u32) -> Range<usize> {
+        words::key(key)
+    }
+    /// The word that says whether the process sleeps.
+    #[must_use]
+    pub fn sleeping(&self) -> usize {
+        words::sleeping()
+    }
+    /// The word that says how many marks were ever used.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        words::used()
+    }
+    /// A mark, counted round their number.
+    #[must_use]
+    pub fn mark(&self, index: usize) -> usize {
+        words::mark(index)
+    }
+}
+
+impl std::fmt::Debug for HostileOwner<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HostileOwner")
+    }
+}
