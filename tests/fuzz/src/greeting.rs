@@ -1,8 +1,8 @@
 //! Greetings of other processes of this user, as bytes (TRU-3).
 use crate::input::Input;
 use crate::link::plain;
-use adverb_link::fuzzing::{greeting, message_again, parse_greeting};
-use adverb_link::{Hello, MAX_SLOT, MIN_SLOT, Slot};
+use adverb_local::fuzzing::{greeting, message_again, parse_greeting};
+use adverb_local::{Hello, MAX_SLOT, MIN_SLOT, Slot};
 
 /// Bytes of a greeting, at most.
 const LONGEST: usize = 1 << 16;
@@ -55,8 +55,8 @@ pub fn run(data: &[u8]) {
         let got = end.fed.message(&bytes, &mut |packet| assert!(packet.bytes.len() >= 12, "{packet:?}"));
         assert!(got <= bytes.len() / 14);
     }
-    let kept = link.greetings();
+    let kept = link.local().greetings();
     assert!(kept.len() <= times.min(KEPT));
     kept.iter().for_each(|greeting| holds(&greeting.hello, bytes.len()));
-    assert!(link.greetings().is_empty());
+    assert!(link.local().greetings().is_empty());
 }

@@ -1,8 +1,10 @@
 //! What comes over the sockets: datagrams from the wire, messages from processes of this host.
 use crate::input::Input;
 use adverb_link::faults::{Delay, PacketFaults, Rate};
-use adverb_link::fuzzing::{Fed, message_again, probe_again};
-use adverb_link::{AddrIndex, Config, LinkStats, MAD_QPN, MULTICAST_QPN, RxBuffers, SLOT_SHIFT, slot_of_qpn};
+use adverb_link::fuzzing::{Fed, probe_again};
+use adverb_link::{AddrIndex, Config, LinkStats, RxBuffers};
+use adverb_local::fuzzing::message_again;
+use adverb_local::{MAD_QPN, MULTICAST_QPN, SLOT_SHIFT, slot_of_qpn};
 use adverb_wire::icrc::{IpMeta, UdpMeta, icrc};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -30,13 +32,13 @@ impl End {
         let fed = fed.expect("a link at the loopback address");
         let open = |ip| Some((fed.link().add_address(ip, 0).ok()?, ip));
         let addresses = [v4, v6].into_iter().filter_map(open).collect();
-        fed.link().add_qp(own_qpn(&fed, FAULTY_QP), 1);
+        fed.link().tap().add_qp(own_qpn(&fed, FAULTY_QP), 1);
         End { fed, buffers: RxBuffers::new(1), addresses }
     }
 }
 
 fn own_qpn(fed: &Fed, low: u32) -> u32 {
-    u32::from(fed.link().slots()[0]) << SLOT_SHIFT | low
+    u32::from(fed.link().local().slots()[0]) << SLOT_SHIFT | low
 }
 
 pub(crate) fn plain() -> MutexGuard<'static, End> {
@@ -64,8 +66,8 @@ fn faulty() -> MutexGuard<'static, End> {
 /// Every packet is counted once: given out, handed on, answered or dropped for a reason.
 fn accounted(s: &LinkStats) -> u64 {
     s.rx_packets
-        + s.handed_on_out
-        + s.handed_on_drop_full
+        + s.local.handed_on_out
+        + s.local.handed_on_drop_full
         + s.probes_answered
         + s.rx_drop_icrc
         + s.rx_drop_runt
@@ -132,7 +134,7 @@ pub fn datagram(data: &[u8]) {
         given += 1;
         assert!(packet.bytes.len() >= 12, "{packet:?}");
         let slot = slot_of_qpn(packet.dest_qpn());
-        assert!(slot.is_none_or(|slot| link.owns(slot)), "{packet:?}");
+        assert!(slot.is_none_or(|slot| link.local().owns(slot)), "{packet:?}");
         // A packet that was held may have come to the other address.
         assert!(packet.dst == dst && !packet.proof.is_handed_on() || flags & 1 != 0, "{packet:?}");
     });
@@ -177,7 +179,7 @@ pub fn hand_over(data: &[u8]) {
             MULTICAST_QPN => packet.dst.is_multicast(),
             _ => false,
         };
-        assert!(shared || slot.is_some_and(|slot| link.owns(slot)), "{packet:?}");
+        assert!(shared || slot.is_some_and(|slot| link.local().owns(slot)), "{packet:?}");
     });
     assert_eq!(given, got);
     let after = link.stats();

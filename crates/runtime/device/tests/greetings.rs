@@ -1,7 +1,8 @@
 //! A process of the same user that greets as the protocol has it, and too much of it.
 mod common;
 use adverb_device::engine::{PathMtu, QpType, SendOp, WcStatus};
-use adverb_link::{Config, Hello, MAX_SLOT, MIN_SLOT, RxBuffers, RxFrom, SLOT_SHIFT, Slot, UdpLink};
+use adverb_local::message::MAX_MESSAGE;
+use adverb_local::{Hello, Local, MAX_SLOT, MIN_SLOT, SLOT_SHIFT, Slot};
 use adverb_shm::{Consumer, Published};
 use common::End;
 use common::party::{Party, introduce, listen, parse, tell};
@@ -13,7 +14,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Greetings, each of tables that are another process's by what they say.
@@ -145,7 +146,7 @@ fn tru_3_what_a_peer_does_to_bells_is_its_own_loss() {
 #[ignore = "a process of tru_3_what_a_peer_does_to_bells_is_its_own_loss"]
 fn the_ringer() {
     let target: Slot = listen().unwrap().parse().unwrap();
-    let (link, own) = with_a_slot();
+    let (local, own) = with_a_slot();
     let ((bell, mut kept), pages) = (UnixStream::pair().unwrap(), pages());
     let fill = |mut stream: &UnixStream| {
         stream.set_nonblocking(true).unwrap();
@@ -156,12 +157,12 @@ fn the_ringer() {
     let (ring, ring_fd) = Consumer::create().unwrap();
     let (tables, tables_fd) = Published::create().unwrap();
     let hello = Hello { nonce: tables.identity().nonce, wants_answer: true, mtu: 65_536, slots: vec![own] };
-    link.greet(target, &hello, &[ring_fd.as_fd(), bell.as_fd(), tables_fd.as_fd(), pages.as_fd()]).unwrap();
-    let mut buffers = RxBuffers::new(1);
+    local.greet(target, &hello, &[ring_fd.as_fd(), bell.as_fd(), tables_fd.as_fd(), pages.as_fd()]).unwrap();
+    let mut buffer = vec![0; MAX_MESSAGE];
     let limit = Instant::now() + Duration::from_secs(20);
     let answer = loop {
-        link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
-        if let Some(answer) = link.greetings().into_iter().find(|answer| !answer.fds.is_empty()) {
+        local.receive(&mut buffer, 64, &mut |_| 0);
+        if let Some(answer) = local.greetings().into_iter().find(|answer| !answer.fds.is_empty()) {
             break answer;
         }
         assert!(Instant::now() < limit, "no answer");
@@ -189,28 +190,23 @@ fn the_ringer() {
     drop(ring);
 }
 
-/// A link with a slot.
-fn with_a_slot() -> (UdpLink, Slot) {
-    let link =
-        UdpLink::new(Config { steer: false, seed: u64::from(std::process::id()), ..Config::default() })
-            .unwrap();
-    let own = match link.slots().first() {
-        Some(slot) => *slot,
-        None => link.claim_slot().unwrap(),
-    };
-    (link, own)
+/// A process of this user with a slot.
+fn with_a_slot() -> (Arc<Local>, Slot) {
+    let local = Local::new(u64::from(std::process::id())).unwrap();
+    let own = local.slots()[0];
+    (local, own)
 }
 
 #[test]
 #[ignore = "a process of a_process_is_no_more_peers_than_it_can_have_copies_of_the_library"]
 fn the_many() {
     let target: Slot = listen().unwrap().parse().unwrap();
-    let (link, own) = with_a_slot();
+    let (local, own) = with_a_slot();
     let ((bell, _kept), pages) = (UnixStream::pair().unwrap(), pages());
     let (_reads, pipe) = std::io::pipe().unwrap();
     let (counter, tcp) = (EventFd::new().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let wrong = std::env::var("ADVERB_WRONG");
-    let mut buffers = RxBuffers::new(1);
+    let mut buffer = vec![0; MAX_MESSAGE];
     let (mut all, mut taken) = (Vec::new(), 0);
     for n in 0..GREETINGS {
         let (ring, ring_fd) = Consumer::create().unwrap();
@@ -228,12 +224,12 @@ fn the_many() {
             _ => bell.as_fd(),
         };
         let descriptors = [ring_fd.as_fd(), rung, tables_fd.as_fd(), pages.as_fd()];
-        link.greet(target, &hello, &descriptors).unwrap();
+        local.greet(target, &hello, &descriptors).unwrap();
         let limit = Instant::now() + Duration::from_secs(20);
         // Each is answered: by the same descriptors, or by a refusal.
         loop {
-            link.recv(RxFrom::HandOver, &mut buffers, 64, &mut |_| ());
-            let answers = link.greetings();
+            local.receive(&mut buffer, 64, &mut |_| 0);
+            let answers = local.greetings();
             taken += answers.iter().filter(|answer| !answer.fds.is_empty()).count();
             if !answers.is_empty() {
                 break;

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use adverb_link::{
-    Config, DELIVERY, Delivery, Route, RxBuffers, RxFrom, SLOT_SHIFT, Slot, UdpLink, add_packet,
-};
+use adverb_link::{Config, Route, RxBuffers, RxFrom, UdpLink};
+use adverb_local::Local;
+use adverb_local::{DELIVERY, Delivery, SLOT_SHIFT, Slot, add_packet};
 
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const TURNS: u32 = 100_000;
@@ -23,7 +23,8 @@ struct Side {
 
 impl Side {
     fn new(port: u16) -> Side {
-        let link = UdpLink::new(Config { port, seed: u64::from(port), ..Config::default() }).expect("a link");
+        let user = Local::new(u64::from(port)).expect("a slot");
+        let link = UdpLink::new(Config { port, ..Config::default() }, user);
         let local = link.add_address(IP, 0).expect("an address");
         Side { route: Route::new(local, SocketAddr::new(IP, port)), link, buffers: RxBuffers::new(1) }
     }
@@ -56,7 +57,7 @@ impl Side {
 
 /// Microseconds of a message to and fro.
 fn turns(a: &mut Side, b: &mut Side) -> f64 {
-    let (to_a, to_b) = (a.link.slots()[0], b.link.slots()[0]);
+    let (to_a, to_b) = (a.link.local().slots()[0], b.link.local().slots()[0]);
     let (ping, pong) = (Side::message(to_b, 1, 64), Side::message(to_a, 1, 64));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -78,7 +79,7 @@ fn turns(a: &mut Side, b: &mut Side) -> f64 {
 
 /// Time of a message in one direction.
 fn stream(a: &mut Side, b: &mut Side, packets: usize, len: usize) -> Duration {
-    let to = b.link.slots()[0];
+    let to = b.link.local().slots()[0];
     let message = Side::message(to, packets, len);
     let count = (STREAM / packets).min((4 << 30) / message.len());
     std::thread::scope(|scope| {

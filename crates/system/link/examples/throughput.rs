@@ -2,28 +2,29 @@
 //!
 //! `cargo run --release -p adverb-link --example throughput -- [PAYLOAD] [SECONDS]`
 
+use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, SLOT_SHIFT, TxBatch, UdpLink};
+use adverb_link::{Config, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_local::Local;
+use adverb_local::SLOT_SHIFT;
 
 /// Bytes the sender keeps in flight: less than a receive buffer.
 const WINDOW: u64 = 256 << 10;
 
-fn main() -> Result<(), LinkError> {
+fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().expect("a number"));
     let payload = args.next().unwrap_or(4096);
     let seconds = args.next().unwrap_or(2);
-    let receiver = Arc::new(UdpLink::new(Config {
-        port: 34791,
-        seed: 1,
-        local_ports: LocalPorts::Any,
-        ..Config::default()
-    })?);
-    let sender =
-        UdpLink::new(Config { port: 34792, seed: 2, local_ports: LocalPorts::Any, ..Config::default() })?;
+    let link = |port, seed| -> Result<UdpLink, Box<dyn Error>> {
+        let config = Config { port, local_ports: LocalPorts::Any, ..Config::default() };
+        Ok(UdpLink::new(config, Local::new(seed)?))
+    };
+    let receiver = Arc::new(link(34791, 1)?);
+    let sender = link(34792, 2)?;
     let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let at = receiver.add_address(ip, 0)?;
     let local = sender.add_address(ip, 0)?;
@@ -54,7 +55,7 @@ fn main() -> Result<(), LinkError> {
             }
         })
     };
-    let qpn = u32::from(receiver.slots()[0]) << SLOT_SHIFT;
+    let qpn = u32::from(receiver.local().slots()[0]) << SLOT_SHIFT;
     let q = qpn.to_be_bytes();
     let bth = [4, 0, 0xff, 0xff, 0, q[1], q[2], q[3], 0, 0, 0, 0];
     let route = Route::new(local, SocketAddr::new(ip, receiver.port()));

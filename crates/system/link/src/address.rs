@@ -4,9 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use adverb_sync::Mutex;
-use libc::c_int;
-
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
@@ -16,6 +13,7 @@ use crate::types::{AddrIndex, Config};
 use adverb_os::OsError;
 use adverb_os::detection;
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
+use adverb_sync::Mutex;
 
 /// The socket of one local address, bound and never connected.
 pub(crate) struct AddressSocket {
@@ -35,15 +33,6 @@ pub(crate) struct AddressSocket {
     pub(crate) steer: SteerState,
 }
 
-/// Asks for a buffer of `bytes`, past the machine's limit where the process may.
-pub(crate) fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
-    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
-    if sys::set_option(fd, libc::SOL_SOCKET, force, bytes).is_err() {
-        // The kernel cuts the plain request to its limit; nothing to report.
-        let _ = sys::set_option(fd, libc::SOL_SOCKET, plain, bytes);
-    }
-}
-
 /// What a socket that receives needs.
 pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), LinkError> {
     let set = |level, name, value| {
@@ -61,8 +50,8 @@ pub(crate) fn receive_options(fd: &Fd, v6: bool, config: &Config) -> Result<(), 
     }
     // Kernels before 5.0 have no GRO for UDP sockets: slower, nothing else.
     let _ = sys::set_option(fd, sys::SOL_UDP, sys::UDP_GRO, 1);
-    grow_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
-    grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
+    sys::grow_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer);
+    sys::grow_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
     Ok(())
 }
 

@@ -1,23 +1,47 @@
 //! Where packets whose ICRC was right enter: faults on request, and the capture.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use adverb_local::Envelope;
+use adverb_local::message;
 use adverb_wire::icrc::Solver;
 
-use crate::capture::Flow;
-use crate::faults::{Fault, flipped};
+use crate::capture::{Capture, Flow};
+use crate::faults::{Fault, Faults, flipped};
 use crate::icrc;
 use crate::packet::{RxPacket, Sink};
-use crate::stats::add;
-use crate::udp::UdpLink;
+use crate::stats::{Counters, add};
+use crate::types::Config;
 
-impl UdpLink {
+/// Faults on request and a capture, between the sockets and whoever takes packets.
+pub struct Tap {
+    /// There are faults or a capture: packets that arrive take the long way.
+    is_on: bool,
+    faults: Option<Faults>,
+    pub(crate) capture: Option<Arc<Capture>>,
+    port: u16,
+    counters: Arc<Counters>,
+}
+
+impl Tap {
+    pub(crate) fn new(config: &Config, counters: Arc<Counters>) -> Self {
+        let faults = (!config.faults.is_none()).then(|| Faults::new(config.faults.clone()));
+        Tap {
+            is_on: faults.is_some() || config.capture.is_some(),
+            faults,
+            capture: config.capture.clone(),
+            port: config.port,
+            counters,
+        }
+    }
+
     /// Gives a packet to the sink, unless a fault says otherwise; answers how often it did. `id` is
     /// the IPv4 identification it came with.
     #[inline]
     pub(crate) fn admit(&self, packet: RxPacket<'_>, id: u16, sink: Sink<'_>) -> usize {
-        if !self.tapped {
+        if !self.is_on {
             sink(packet);
             return 1;
         }
@@ -58,7 +82,7 @@ impl UdpLink {
     }
 
     /// When a packet that a fault holds is due at the latest; `None` when none is held.
-    /// [`UdpLink::recv`] gives it out.
+    /// [`UdpLink::recv`](crate::UdpLink::recv) gives it out.
     pub fn held_for(&self) -> Option<Duration> {
         self.faults.as_ref()?.due_in()
     }
@@ -77,9 +101,23 @@ impl UdpLink {
         }
     }
 
+    /// Only when they were delivered is it known that the owner took the packets; its answer may
+    /// be recorded before.
+    pub(crate) fn record_delivered(&self, envelope: &Envelope, packets: &[u8], began: u64) {
+        let Some(capture) = &self.capture else { return };
+        let flow = Flow {
+            src: envelope.src,
+            dst: SocketAddr::new(envelope.dst, self.port),
+            traffic_class: envelope.traffic_class,
+            hop_limit: envelope.hop_limit,
+        };
+        message::packets(packets).flatten().for_each(|packet| capture.sent_directly(&flow, packet, began));
+        capture.flush();
+    }
+
     /// Flips a bit and lets the ICRC check find it.
     fn damage(&self, packet: &RxPacket<'_>, id: u16, draw: u64, fault: &Fault) {
-        let dst = SocketAddr::new(packet.dst, self.config.port);
+        let dst = SocketAddr::new(packet.dst, self.port);
         let mut whole = packet.bytes.to_vec();
         whole.extend_from_slice(&icrc::compute(&packet.src, &dst, id, packet.bytes));
         let mut solver = Solver::new();
@@ -123,7 +161,7 @@ impl UdpLink {
     pub(crate) fn flow_of(&self, packet: &RxPacket<'_>) -> Flow {
         Flow {
             src: packet.src,
-            dst: SocketAddr::new(packet.dst, self.config.port),
+            dst: SocketAddr::new(packet.dst, self.port),
             traffic_class: packet.traffic_class,
             hop_limit: packet.hop_limit,
         }

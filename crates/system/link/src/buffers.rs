@@ -26,11 +26,6 @@ impl RxBuffers {
         self.vec.scratch()
     }
 
-    /// The message received there.
-    pub(crate) fn message(&self, len: usize) -> &[u8] {
-        self.vec.datagram(0, len)
-    }
-
     pub(crate) fn parts(&mut self) -> (&mut Solver, &mut Vec<u8>) {
         (&mut self.solver, &mut self.misdirected)
     }

@@ -6,7 +6,7 @@
 //! ([`crate::everywhere`]). So a packet whose source is an address of this machine is taken only if
 //! this process has a socket there, and the packet comes from its port.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::packet::RxPacket;
 use crate::stats::add;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
+use adverb_os::OwnAddresses;
 use adverb_os::sys;
 
 /// Reads of one socket at most, before a new one counts.
@@ -25,21 +26,9 @@ const MOST_READ: usize = 1024;
 const RECEIVER_WAIT: Duration = Duration::from_millis(20);
 
 impl UdpLink {
-    /// Is it an address of this machine? The answer may be a second old.
-    pub fn is_own_address(&self, ip: IpAddr) -> bool {
-        self.own_addresses.contains(ip)
-    }
-
-    /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
-    /// be bound there until it ends. The answer may be a second old.
-    #[must_use]
-    pub fn is_tentative_address(&self, ip: IpAddr) -> bool {
-        self.own_addresses.is_tentative(ip)
-    }
-
-    /// They have changed: the next question is asked anew.
-    pub fn own_addresses_changed(&self) {
-        self.own_addresses.changed();
+    /// The addresses of this machine.
+    pub fn own_addresses(&self) -> &OwnAddresses {
+        &self.own_addresses
     }
 
     /// As [`UdpLink::origin_of`], remembered for the next packet from the same source.
@@ -63,7 +52,7 @@ impl UdpLink {
         }
         let mut here =
             sockets.addresses.iter().flatten().filter(|socket| socket.local.ip() == src.ip()).peekable();
-        let is_own = here.peek().is_some() || self.is_own_address(src.ip());
+        let is_own = here.peek().is_some() || self.own_addresses.contains(src.ip());
         match is_own {
             false => Origin::Good,
             true if src.port() != self.config.port => Origin::Forged,
@@ -80,7 +69,7 @@ impl UdpLink {
         let sockets = self.sockets();
         let mut buffers = RxBuffers::new(1);
         for socket in sockets.addresses.iter().flatten().filter(|socket| socket.index != new.index) {
-            let keep = &mut |packet: RxPacket<'_>| self.keep(&packet);
+            let keep = &mut |packet: RxPacket<'_>| self.pending.keep(&packet, &self.counters);
             for _ in 0..MOST_READ {
                 // Whoever receives there just now reads the same queue, and is waited for.
                 drop(socket.receiving.try_lock_for(RECEIVER_WAIT));
@@ -88,7 +77,7 @@ impl UdpLink {
                     Ok(1) => self.recv_address(&sockets, socket, &mut buffers, 64, keep),
                     Ok(_) => break,
                     Err(error) => {
-                        self.socket_failed("poll a UDP socket", &error);
+                        self.local.errors().note("poll a UDP socket", &error);
                         break;
                     }
                 };

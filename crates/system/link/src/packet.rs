@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use adverb_local::{Envelope, LocalPacket};
+
 use crate::types::AddrIndex;
 
 /// Length of a BTH, the least a packet has before its ICRC.
@@ -63,36 +65,33 @@ impl Proof {
     }
 }
 
-impl RxPacket<'_> {
+impl<'a> RxPacket<'a> {
+    /// The packet as other processes of this host are given it.
+    #[must_use]
+    pub fn as_local(&self) -> LocalPacket<'a> {
+        let direct = self.proof == Proof::Process;
+        LocalPacket { envelope: self.envelope(), direct, bytes: self.bytes }
+    }
+
     /// BTH.DestQP. Every packet handed out is long enough to have one.
     pub fn dest_qpn(&self) -> u32 {
         dest_qpn(self.bytes)
+    }
+
+    /// What it needs beside its bytes in another process.
+    pub(crate) fn envelope(&self) -> Envelope {
+        Envelope {
+            src: self.src,
+            dst: self.dst,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        }
     }
 }
 
 /// BTH.DestQP of a packet of at least 8 bytes.
 pub(crate) fn dest_qpn(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
-}
-
-/// What a handed-on packet needs beside its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    pub(crate) src: SocketAddr,
-    pub(crate) dst: IpAddr,
-    pub(crate) traffic_class: u8,
-    pub(crate) hop_limit: u8,
-}
-
-impl Envelope {
-    pub(crate) fn of(packet: &RxPacket<'_>) -> Self {
-        Envelope {
-            src: packet.src,
-            dst: packet.dst,
-            traffic_class: packet.traffic_class,
-            hop_limit: packet.hop_limit,
-        }
-    }
 }
 
 /// A packet kept until somebody receives.
@@ -109,7 +108,7 @@ impl OwnedPacket {
     #[must_use]
     pub fn keep(packet: &RxPacket<'_>) -> Self {
         OwnedPacket {
-            envelope: Envelope::of(packet),
+            envelope: packet.envelope(),
             local: packet.local,
             proof: packet.proof,
             bytes: packet.bytes.to_vec(),

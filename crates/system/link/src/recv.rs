@@ -6,17 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use adverb_local::message::{self, MAX_MESSAGE};
+use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
 use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
-use crate::connection::Sender;
-use crate::frame_queue::RawFrame;
 use crate::icrc::{self, ICRC_LEN};
-use crate::message::{self, Greeting, MAX_MESSAGE, Message};
 use crate::origin_kind::Origin;
-use crate::packet::{BTH_LEN, Envelope, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
-use crate::slot::{MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
+use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::stats::add;
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
@@ -54,7 +52,7 @@ impl UdpLink {
         budget: usize,
         sink: &mut dyn FnMut(RxPacket<'_>),
     ) -> usize {
-        let early = self.drain_pending(sink) + self.release_held(sink);
+        let early = self.pending.drain(sink) + self.tap.release_held(sink);
         let sockets = self.sockets();
         let got = match from {
             RxFrom::All => self.recv_all(&sockets, buffers, budget, false, sink),
@@ -65,23 +63,10 @@ impl UdpLink {
             },
             RxFrom::HandOver => self.recv_handover(&sockets, buffers, budget, sink),
         };
-        if let Some(capture) = &self.capture {
+        if let Some(capture) = &self.tap.capture {
             capture.flush();
         }
         early + got
-    }
-
-    fn drain_pending(&self, sink: Sink<'_>) -> usize {
-        if self.pending_len.load(Relaxed) == 0 {
-            return 0;
-        }
-        let kept = {
-            let mut pending = self.pending.lock();
-            self.pending_len.store(0, Relaxed);
-            std::mem::take(&mut *pending)
-        };
-        kept.iter().for_each(|packet| sink(packet.packet()));
-        kept.len()
     }
 
     fn recv_all(
@@ -106,7 +91,7 @@ impl UdpLink {
         for group in live.chunks(64) {
             let fds: Vec<_> = group.iter().map(|socket| socket.fd.raw()).collect();
             let ready = sys::poll(&fds, libc::POLLIN, Duration::ZERO).unwrap_or_else(|error| {
-                self.socket_failed("poll the UDP sockets", &error);
+                self.local.errors().note("poll the UDP sockets", &error);
                 0
             });
             for (i, socket) in group.iter().enumerate() {
@@ -148,7 +133,7 @@ impl UdpLink {
                 }
                 // A pending ICMP error or a signal: the next call is a new try.
                 Err(error) => {
-                    self.socket_failed("receive from a UDP socket", &error);
+                    self.local.errors().note("receive from a UDP socket", &error);
                     if errors == MOST_ERRORS || error.raw_os_error() == Some(libc::EBADF) {
                         break;
                     }
@@ -161,8 +146,7 @@ impl UdpLink {
                 if let Some(meta) = meta {
                     let bytes = vec.datagram(i, meta.len);
                     let origin = self.origin(sockets, &mut last, meta.src);
-                    done +=
-                        self.take_datagram(sockets, socket, meta, origin, bytes, solver, misdirected, sink);
+                    done += self.take_datagram(socket, meta, origin, bytes, solver, misdirected, sink);
                 }
             }
             // One at a time while little comes, more at a time while much does.
@@ -178,7 +162,6 @@ impl UdpLink {
     /// Splits one datagram; gives back how many packets went to the sink.
     pub(crate) fn take_datagram(
         &self,
-        sockets: &Sockets,
         socket: &AddressSocket,
         meta: &Received,
         origin: Origin,
@@ -220,8 +203,13 @@ impl UdpLink {
             }
             let Some(id) = icrc::verify(solver, &meta.src, &socket.local, hint, packet) else {
                 add(&self.counters.rx_drop_icrc, 1);
-                if let Some(capture) = &self.capture {
-                    capture.received_raw(&self.flow_of(&head), hint, packet, "received; ICRC wrong, dropped");
+                if let Some(capture) = &self.tap.capture {
+                    capture.received_raw(
+                        &self.tap.flow_of(&head),
+                        hint,
+                        packet,
+                        "received; ICRC wrong, dropped",
+                    );
                 }
                 continue;
             };
@@ -234,14 +222,16 @@ impl UdpLink {
                 continue;
             }
             match slot_of_qpn(qpn) {
-                Some(slot) if origin == Origin::Unproven && self.owns(slot) => self.drop_local(meta.src, 1),
+                Some(slot) if origin == Origin::Unproven && self.local.owns(slot) => {
+                    self.drop_local(meta.src, 1)
+                }
                 None if origin == Origin::Unproven && qpn != MAD_QPN => self.drop_local(meta.src, 1),
                 None if qpn == PROBE_QPN => {
-                    if !self.answer_probe(sockets, &head) {
+                    if !self.answer_probe(&head) {
                         add(&self.counters.rx_drop_probe, 1);
                     }
                 }
-                Some(slot) if !self.owns(slot) => {
+                Some(slot) if !self.local.owns(slot) => {
                     if owner.is_some_and(|of| of != slot)
                         || misdirected.len() + packet.len() > MAX_MESSAGE - 128
                     {
@@ -252,7 +242,7 @@ impl UdpLink {
                     misdirected.extend_from_slice(head.bytes);
                 }
                 _ => {
-                    let given = self.admit(head, id, sink);
+                    let given = self.tap.admit(head, id, sink);
                     packets += given;
                     volume += given * head.bytes.len();
                 }
@@ -273,44 +263,40 @@ impl UdpLink {
     ) {
         if let Some(slot) = owner
             && !misdirected.is_empty()
-            && self.hand_on_message(slot, &Envelope::of(head), misdirected)
         {
-            // The owner lives, so the kernel steered wrong. A dead owner is no reason to measure.
-            self.want_steering(socket);
+            if self.local.hand_on(slot, &head.envelope(), misdirected) {
+                // The owner lives, so the kernel steered wrong. A dead owner is no reason to
+                // measure.
+                self.want_steering(socket);
+            } else {
+                add(&self.counters.rx_drop_no_owner, message::packets(misdirected).count() as u64);
+            }
         }
         misdirected.clear();
     }
 
-    pub(crate) fn take_message(
+    /// Takes what other processes of this user sent.
+    fn recv_handover(
         &self,
         sockets: &Sockets,
-        bytes: &[u8],
-        sender: Sender,
+        buffers: &mut RxBuffers,
+        budget: usize,
         sink: Sink<'_>,
     ) -> usize {
-        let (envelope, direct, packets) = match message::parse(bytes) {
-            Some(Message::Packets { envelope, direct, packets }) => (envelope, direct, packets),
-            Some(Message::Refresh { ip }) => {
+        self.local
+            .receive(buffers.scratch(), budget, &mut |arrived| self.take_arrived(sockets, arrived, sink))
+    }
+
+    pub(crate) fn take_arrived(&self, sockets: &Sockets, arrived: Arrived<'_>, sink: Sink<'_>) -> usize {
+        let (envelope, direct, packets) = match arrived {
+            Arrived::Packets { envelope, direct, packets } => (envelope, direct, packets),
+            Arrived::Refresh { ip } => {
                 sockets
                     .addresses
                     .iter()
                     .flatten()
                     .filter(|s| s.local.ip() == ip)
                     .for_each(|s| self.want_steering(s));
-                return 0;
-            }
-            Some(Message::Hello(hello)) => {
-                let Sender { pid, fds, transit } = sender;
-                self.keep_greeting(Greeting { hello, pid, fds, transit });
-                return 0;
-            }
-            Some(Message::Frame { interface, bytes }) => {
-                add(&self.counters.frames_in, 1);
-                self.keep_frame(RawFrame { interface, leaving: false, bytes: bytes.to_vec() });
-                return 0;
-            }
-            Some(Message::Answer { .. }) | None => {
-                add(&self.counters.handover_drop_malformed, 1);
                 return 0;
             }
         };
@@ -335,11 +321,11 @@ impl UdpLink {
                 .filter(|bytes| match dest_qpn(bytes) {
                     MAD_QPN => true,
                     MULTICAST_QPN => direct && envelope.dst.is_multicast(),
-                    qpn => slot_of_qpn(qpn).is_some_and(|slot| self.owns(slot)),
+                    qpn => slot_of_qpn(qpn).is_some_and(|slot| self.local.owns(slot)),
                 })
             else {
                 // Never handed on again: a packet must not travel in circles.
-                add(&self.counters.handover_drop_malformed, 1);
+                self.local.note_malformed();
                 continue;
             };
             handed_on += 1;
@@ -352,7 +338,7 @@ impl UdpLink {
                 proof,
                 bytes,
             };
-            let given = self.admit(packet, 0, sink);
+            let given = self.tap.admit(packet, 0, sink);
             done += given;
             add(&self.counters.rx_bytes, (given * bytes.len()) as u64);
         }
@@ -363,15 +349,11 @@ impl UdpLink {
 
     /// Answers a steering probe of another process of this user on this host; `false` if it is
     /// none, or if the prober is gone.
-    fn answer_probe(&self, sockets: &Sockets, packet: &RxPacket<'_>) -> bool {
+    fn answer_probe(&self, packet: &RxPacket<'_>) -> bool {
         let probe = crate::steer::Probe::parse(packet.bytes)
-            .filter(|probe| probe.uid == self.uid() && same_host(&packet.src, &packet.dst));
+            .filter(|probe| probe.uid == self.local.uid() && same_host(&packet.src, &packet.dst));
         let Some(probe) = probe else { return false };
-        let slots: Vec<Slot> = sockets.claims.iter().map(|claim| claim.slot()).collect();
-        let answer = message::answer(probe.nonce, probe.index, &slots);
-        let told = self
-            .prove_owner(&probe.reply_name())
-            .is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok());
+        let told = self.local.answer_probe(&probe.reply_name(), probe.nonce, probe.index);
         if told {
             add(&self.counters.probes_answered, 1);
         }
@@ -406,6 +388,7 @@ mod tests {
 
     use super::*;
     use crate::types::Config;
+    use adverb_local::Local;
 
     fn order(run: &[u8], stride: usize) -> Vec<(u16, u8)> {
         acknowledged_first(run, stride).map(|(place, packet)| (place, packet[0])).collect()
@@ -432,15 +415,23 @@ mod tests {
     #[test]
     fn sys_8_a_socket_that_fails_is_counted_and_stops_no_other() {
         let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let link = UdpLink::new(Config { port: free, steer: false, ..Config::default() }).unwrap();
+        let link =
+            UdpLink::new(Config { port: free, steer: false, ..Config::default() }, Local::new(1).unwrap());
         let [broken, whole] = [1, 2].map(|n| IpAddr::from([127, 0, 0, n]));
         let index = link.add_address(broken, 0).unwrap();
         link.add_address(whole, 0).unwrap();
         // A socket without a connection, which has nothing to receive from.
-        let other =
-            AddressSocket::open(&link.fds, index, broken, 0, &Config { port: 0, ..link.config.clone() });
-        let other =
-            AddressSocket { fd: adverb_os::sys::message_socket(&link.fds).unwrap(), ..other.unwrap() };
+        let other = AddressSocket::open(
+            link.local.descriptors(),
+            index,
+            broken,
+            0,
+            &Config { port: 0, ..link.config.clone() },
+        );
+        let other = AddressSocket {
+            fd: adverb_os::sys::message_socket(link.local.descriptors()).unwrap(),
+            ..other.unwrap()
+        };
         link.replace_socket(index, other);
 
         // Too short for a packet: counted by the socket that works.
@@ -456,7 +447,7 @@ mod tests {
         }
         let stats = link.stats();
         assert_eq!(stats.rx_datagrams, 1, "{stats:?}");
-        assert!(stats.socket_errors > 0, "{stats:?}");
-        assert_eq!(link.errors.kinds(), 1, "one kind");
+        assert!(stats.local.socket_errors > 0, "{stats:?}");
+        assert_eq!(link.local.errors().kinds(), 1, "one kind");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use adverb_local::LocalStats;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A snapshot of a link's counters, all since it was made.
@@ -10,6 +12,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Datagrams the kernel dropped because a receive buffer was full (live sockets only).
             pub rx_kernel_drops: u64,
+            /// What was counted of other processes of this host, and of sockets that failed.
+            pub local: LocalStats,
         }
 
         #[derive(Default)]
@@ -19,14 +23,16 @@ macro_rules! counters {
 
         impl Counters {
             pub(crate) fn snapshot(&self) -> LinkStats {
-                LinkStats { $($name: self.$name.load(Relaxed),)* rx_kernel_drops: 0 }
+                LinkStats { $($name: self.$name.load(Relaxed),)* ..LinkStats::default() }
             }
         }
 
         impl LinkStats {
             /// Names and values, for a table or a metrics page.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name),)* ("rx_kernel_drops", self.rx_kernel_drops)]
+                let mut named = vec![$((stringify!($name), self.$name),)* ("rx_kernel_drops", self.rx_kernel_drops)];
+                named.extend(self.local.named());
+                named
             }
         }
     };
@@ -57,11 +63,6 @@ counters! {
     rx_datagrams,
     /// Receive system calls on UDP sockets.
     rx_syscalls,
-    /// Errors that the network reported to a socket: ICMP messages, no route, and interfaces that
-    /// went down.
-    network_errors,
-    /// Operations on sockets that failed: the log names each kind once.
-    socket_errors,
     /// Packets dropped: ICRC wrong.
     rx_drop_icrc,
     /// Packets dropped: shorter than a BTH and an ICRC, or cut off.
@@ -81,25 +82,8 @@ counters! {
     rx_drop_probe,
     /// Packets dropped: too many came while a link without a running receiver was being set up.
     rx_drop_pending,
-    /// Packets handed on to another process.
-    handed_on_out,
-    /// Packets given to another process on this host without the network.
-    delivered,
-    /// Packets dropped that were to be given to a process which took nothing for a long time.
-    deliver_drop_deaf,
-    /// Packets dropped because the owning process did not empty its hand-over socket.
-    handed_on_drop_full,
     /// Packets taken from other processes.
     handed_on_in,
-    /// Frames of raw packet queue pairs taken from other processes.
-    frames_in,
-    /// Connections of other users ended before anything was read.
-    handover_drop_other_user,
-    /// Connections to names that other users hold, over which nothing was sent.
-    handover_refused_other_user,
-    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is
-    /// not ours.
-    handover_drop_malformed,
     /// Steering probes answered.
     probes_answered,
     /// Times the steering table was measured.

@@ -11,20 +11,20 @@ mod program;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use adverb_local::message::{self, Message};
+use adverb_local::{Local, PROBE_QPN, Slot, Untold};
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
-use crate::connection::Untold;
 use crate::icrc;
-use crate::message::{self, Message};
-use crate::slot::{PROBE_QPN, Slot};
 use crate::stats::add;
 use crate::udp::UdpLink;
 use adverb_os::User;
-use adverb_os::owner::{self, Proof};
+use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 use program::program;
 
@@ -105,9 +105,9 @@ impl UdpLink {
         }
     }
 
-    /// Whether [`UdpLink::maintain`] may have something to do. One relaxed load.
+    /// Whether [`UdpLink::maintain`] may have something to do. Three loads.
     pub fn maintenance_due(&self) -> bool {
-        self.due.load(Relaxed)
+        self.due.load(Relaxed) || self.steered.load(Relaxed) != self.local.claimed()
     }
 
     /// Measures the steering again where packets arrived at the wrong process: at most every 100 ms
@@ -115,6 +115,11 @@ impl UdpLink {
     /// something to do; `receive` is called again and again meanwhile and should call
     /// [`UdpLink::recv`] with [`RxFrom::Every`](crate::RxFrom::Every) unless another thread does.
     pub fn maintain(&self, receive: &mut dyn FnMut()) {
+        let claimed = self.local.claimed();
+        if self.steered.swap(claimed, Relaxed) != claimed {
+            // The table knows nothing of a new slot.
+            self.sockets().addresses.iter().flatten().for_each(|socket| self.want_steering(socket));
+        }
         if !self.due.swap(false, Acquire) {
             return;
         }
@@ -169,9 +174,9 @@ impl UdpLink {
     ) -> io::Result<(Vec<(Slot, u32)>, bool)> {
         let counted = members(socket);
         if counted == Some(1) {
-            return Ok((self.slots().into_iter().map(|slot| (slot, 0)).collect(), true));
+            return Ok((self.local.slots().into_iter().map(|slot| (slot, 0)).collect(), true));
         }
-        let _lock = self.steer_lock(socket, meanwhile)?;
+        let _lock = steer_lock(&self.local, socket, &self.steer_warned, meanwhile)?;
         let known = socket.steer.known.lock().table.clone();
         // Without a count: one more than known, at least four; what is past the end answers twice.
         let guess = counted.unwrap_or_else(|| (indices(&known) + 1).max(4)).min(MAX_MEMBERS);
@@ -189,57 +194,6 @@ impl UdpLink {
         Ok((table, counted.is_none_or(|n| found.len() == n)))
     }
 
-    /// One measuring process at a time for an address: an abstract name that dies with its holder.
-    /// A hint only, so that two do not measure what the other changes: another user that holds the
-    /// name is not waited for.
-    fn steer_lock(&self, socket: &AddressSocket, meanwhile: Meanwhile<'_>) -> io::Result<Option<Fd>> {
-        if self.changed_user().is_some() {
-            return Ok(None);
-        }
-        let fd = sys::message_socket(&self.fds)?;
-        let name = format!("adverb-{}-steer-{}", self.uid(), socket.local);
-        let address = RawAddr::abstract_name(&name);
-        let until = Instant::now() + LOCK_WAIT;
-        let mut holds: Option<Fd> = None;
-        loop {
-            match sys::bind(&fd, &address) {
-                Ok(()) => {
-                    // Whoever finds the name taken asks by whom.
-                    sys::listen(&fd, MAX_MEMBERS as i32)?;
-                    return Ok(Some(fd));
-                }
-                Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => return Err(error),
-                Err(_) => {}
-            }
-            // A connection to the holder says nothing and ends with it.
-            if holds.as_ref().is_none_or(|holder| !is_open(holder)) {
-                holds = match self.prove_owner(&name) {
-                    Ok(holder) => Some(holder),
-                    Err(Untold::Full) => None,
-                    // Between its two calls, or gone by now; or there for nothing but to be in the
-                    // way.
-                    Err(error) => {
-                        if let Some(uid) = holder(&error, &name, self.uid())
-                            && !self.steer_warned.swap(true, Relaxed)
-                        {
-                            log::warn!(
-                                "{} holds the name @{name}, which processes of this user measure in turns by; they do without it",
-                                User(uid)
-                            );
-                        }
-                        return Ok(None);
-                    }
-                };
-            }
-            if Instant::now() >= until {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            // Its holder waits for our answer.
-            meanwhile(socket);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     /// Probes the indices 0..n and collects the answers, receiving on the own socket meanwhile: one
     /// of the probes arrives there.
     fn probe_round(
@@ -249,8 +203,8 @@ impl UdpLink {
         meanwhile: Meanwhile<'_>,
     ) -> io::Result<Vec<Responder>> {
         let nonce = nonce();
-        let probe = |index: u32| Probe { nonce, index, uid: self.uid() };
-        let answers = sys::message_socket(&self.fds)?;
+        let probe = |index: u32| Probe { nonce, index, uid: self.local.uid() };
+        let answers = sys::message_socket(self.local.descriptors())?;
         sys::bind(&answers, &RawAddr::abstract_name(&probe(0).reply_name()))?;
         sys::listen(&answers, MAX_MEMBERS as i32)?;
         let mut own = socket.local;
@@ -273,7 +227,7 @@ impl UdpLink {
                 // From the port itself, as all packets of this machine. A lost probe is a member
                 // that did not answer.
                 if let Err(error) = sys::send(&socket.fd, socket.v6, &to, &packet, SendOptions::default()) {
-                    self.socket_failed("send a steering probe", &error);
+                    self.local.errors().note("send a steering probe", &error);
                 }
                 next += 1;
             }
@@ -284,51 +238,103 @@ impl UdpLink {
             let wait = if next < n { Duration::from_millis(2) } else { left.max(Duration::from_millis(1)) };
             sys::poll(&[answers.raw(), socket.fd.raw()], libc::POLLIN, wait)?;
             meanwhile(socket);
-            received += self.take_answers(&answers, nonce, &mut found);
+            received += take_answers(&self.local, &answers, nonce, &mut found);
         }
         found.sort_by_key(|responder| responder.index);
         Ok(found)
     }
 
-    fn take_answers(&self, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
-        let mut buffer = [0; 4096];
-        let mut count = 0;
-        // Who connects has sent its answer by the time that it is taken, or sends none that counts.
-        // A few at a time: another user may connect faster than it is sent away.
-        for member in (0..MAX_ANSWERS).map_while(|_| sys::accept(&self.fds, answers).ok()) {
-            if !matches!(owner::prove(&member, self.uid()), Ok(Proof::Own(_))) {
-                add(&self.counters.handover_drop_other_user, 1);
-                continue;
-            }
-            let Some(local) = recv_soon(&member, &mut buffer) else { continue };
-            let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..local.len])
-            else {
-                continue;
-            };
-            if of != nonce || slots.is_empty() {
-                continue;
-            }
-            count += 1;
-            match found.iter_mut().find(|known| known.slots[0] == slots[0]) {
-                Some(known) => known.index = known.index.min(index),
-                None => found.push(Responder { index, slots }),
-            }
-        }
-        count
-    }
-
     /// Tells another member of an address's group that ours is gone, so that it measures soon.
     /// Without it the first packet that arrives at the wrong process does the same.
     pub(crate) fn refresh_others(&self, socket: Arc<AddressSocket>) {
-        let message = message::refresh(socket.local.ip());
+        let ip = socket.local.ip();
         let table = std::mem::take(&mut socket.steer.known.lock().table);
         drop(socket);
         for (slot, _) in table {
-            if !self.owns(slot) && self.tell(slot, &[&message], &[]).is_ok() {
+            if !self.local.owns(slot) && self.local.tell_refresh(slot, ip) {
                 return;
             }
         }
     }
+}
+
+/// One measuring process at a time for an address: an abstract name that dies with its holder.
+/// A hint only, so that two do not measure what the other changes: another user that holds the
+/// name is not waited for.
+fn steer_lock(
+    local: &Local,
+    socket: &AddressSocket,
+    warned: &AtomicBool,
+    meanwhile: Meanwhile<'_>,
+) -> io::Result<Option<Fd>> {
+    if local.changed_user().is_some() {
+        return Ok(None);
+    }
+    let fd = sys::message_socket(local.descriptors())?;
+    let name = format!("adverb-{}-steer-{}", local.uid(), socket.local);
+    let address = RawAddr::abstract_name(&name);
+    let until = Instant::now() + LOCK_WAIT;
+    let mut holds: Option<Fd> = None;
+    loop {
+        match sys::bind(&fd, &address) {
+            Ok(()) => {
+                // Whoever finds the name taken asks by whom.
+                sys::listen(&fd, MAX_MEMBERS as i32)?;
+                return Ok(Some(fd));
+            }
+            Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => return Err(error),
+            Err(_) => {}
+        }
+        // A connection to the holder says nothing and ends with it.
+        if holds.as_ref().is_none_or(|holder| !is_open(holder)) {
+            holds = match local.prove_owner(&name) {
+                Ok(holder) => Some(holder),
+                Err(Untold::Full) => None,
+                // Between its two calls, or gone by now; or there for nothing but to be in the
+                // way.
+                Err(error) => {
+                    if let Some(uid) = holder(&error, &name, local.uid())
+                        && !warned.swap(true, Relaxed)
+                    {
+                        log::warn!(
+                            "{} holds the name @{name}, which processes of this user measure in turns by; they do without it",
+                            User(uid)
+                        );
+                    }
+                    return Ok(None);
+                }
+            };
+        }
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Its holder waits for our answer.
+        meanwhile(socket);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn take_answers(local: &Local, answers: &Fd, nonce: u64, found: &mut Vec<Responder>) -> usize {
+    let mut buffer = [0; 4096];
+    let mut count = 0;
+    // Who connects has sent its answer by the time that it is taken, or sends none that counts.
+    // A few at a time: another user may connect faster than it is sent away.
+    for member in (0..MAX_ANSWERS).map_while(|_| local.accept_proved(answers).ok()) {
+        let Some(member) = member else { continue };
+        let Some(came) = recv_soon(&member, &mut buffer) else { continue };
+        let Some(Message::Answer { nonce: of, index, slots }) = message::parse(&buffer[..came.len]) else {
+            continue;
+        };
+        if of != nonce || slots.is_empty() {
+            continue;
+        }
+        count += 1;
+        match found.iter_mut().find(|known| known.slots[0] == slots[0]) {
+            Some(known) => known.index = known.index.min(index),
+            None => found.push(Responder { index, slots }),
+        }
+    }
+    count
 }
 
 /// How many indices a table speaks of.

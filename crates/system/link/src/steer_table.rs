@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use adverb_sync::Mutex;
 
-use crate::slot::Slot;
+use adverb_local::Slot;
 
 /// What is known of one address's group.
 #[derive(Default)]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use adverb_local::{Slot, slot_of_qpn};
+
 use crate::address::AddressSocket;
 use crate::capture::{Capture, Flow};
 use crate::icrc::{self, ICRC_LEN};
 use crate::packet::dest_qpn;
-use crate::slot::{Slot, slot_of_qpn};
 use crate::stats::{Counters, add};
 use crate::types::Route;
 use crate::udp::UdpLink;
@@ -207,7 +208,7 @@ struct Record<'a>(Option<(&'a Capture, Flow)>);
 
 impl<'a> Record<'a> {
     fn of(link: &'a UdpLink, route: &Route, socket: &AddressSocket) -> Self {
-        Record(link.capture.as_deref().map(|capture| {
+        Record(link.tap.capture.as_deref().map(|capture| {
             let Route { dst, traffic_class, hop_limit, .. } = *route;
             (capture, Flow { src: socket.local, dst, traffic_class, hop_limit })
         }))
@@ -248,7 +249,7 @@ fn count_drop(link: &UdpLink, error: &io::Error, packets: u64) {
     add(counter, packets);
     // A full socket is no failure.
     if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) {
-        link.socket_failed("send packets", error);
+        link.local.errors().note("send packets", error);
     }
 }
 

@@ -11,9 +11,6 @@ use crate::faults::PacketFaults;
 pub struct Config {
     /// UDP port; 4791 except in tests.
     pub port: u16,
-    /// Where the search for a free slot starts. Give each process another value, so that the slot
-    /// of a dead process, and with it its QPNs, is not reused at once.
-    pub seed: u64,
     /// Wanted size of each socket's receive buffer in bytes; the machine may allow less
     /// (see [`crate::UdpLink::receive_buffer`]).
     pub receive_buffer: usize,
@@ -24,7 +21,7 @@ pub struct Config {
     pub steer: bool,
     /// From which ports packets of this machine are taken.
     pub local_ports: LocalPorts,
-    /// What befalls packets that arrive for queue pairs told of with [`crate::UdpLink::add_qp`].
+    /// What befalls packets that arrive for queue pairs told of with [`crate::Tap::add_qp`].
     pub faults: PacketFaults,
     /// Where packets are recorded.
     pub capture: Option<Arc<Capture>>,
@@ -34,7 +31,6 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             port: adverb_wire::ROCE_PORT,
-            seed: 0,
             receive_buffer: 32 << 20,
             max_segments: 64,
             steer: true,
@@ -85,42 +81,6 @@ impl Route {
     pub fn new(local: AddrIndex, dst: SocketAddr) -> Self {
         Route { local, dst, traffic_class: 0, hop_limit: 0 }
     }
-}
-
-/// What became of packets given to [`crate::UdpLink::deliver`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// The owner has them.
-    Done,
-    /// The owner has not taken earlier ones yet; nothing was sent.
-    Full,
-    /// No living process of this user owns the slot; nothing was sent.
-    NoOwner,
-}
-
-/// Most bytes of packets that one [`crate::UdpLink::deliver`] takes.
-pub const DELIVERY: usize = 60 << 10;
-
-/// Adds a packet to those for [`crate::UdpLink::deliver`]: headers from the BTH on, `payload_len`
-/// bytes that `fill` writes, and pad. Answers what `fill` does; on `false` nothing was added.
-pub fn add_packet(
-    out: &mut Vec<u8>,
-    headers: &[u8],
-    payload_len: usize,
-    pad: u8,
-    fill: impl FnOnce(&mut [u8]) -> bool,
-) -> bool {
-    let before = out.len();
-    let len = headers.len() + payload_len + usize::from(pad);
-    out.extend_from_slice(&(len as u16).to_le_bytes());
-    out.extend_from_slice(headers);
-    let at = out.len();
-    out.resize(at + payload_len + usize::from(pad), 0);
-    let filled = fill(&mut out[at..at + payload_len]);
-    if !filled {
-        out.truncate(before);
-    }
-    filled
 }
 
 /// Which sockets to receive from.

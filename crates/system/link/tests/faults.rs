@@ -1,8 +1,9 @@
 //! Faults and captures over real sockets: each fault does what it says, whichever way packets come.
 mod common;
 use adverb_link::faults::{Delay, DropPsn, PacketFaults, Rate};
-use adverb_link::{Capture, Config, Delivery, Route, TxBatch, add_packet};
-use common::{Node, V4, V6, config, port, push, qpn, wait};
+use adverb_link::{Capture, Config, Route, TxBatch};
+use adverb_local::{Delivery, add_packet};
+use common::{Member, V4, V6, config, port, push, qpn, wait};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,12 @@ use std::time::Duration;
 const COUNT: u32 = 400;
 
 /// A receiver whose queue pair 5 meets faults, and what of [`COUNT`] packets reached it, by PSN.
-fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Node, Vec<u32>) {
+fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Member, Vec<u32>) {
     let port = port();
-    let (sender, from) = Node::at(config(port), ip);
-    let (receiver, _) = Node::at(Config { faults, ..config(port) }, ip);
+    let (sender, from) = Member::at(config(port), ip);
+    let (receiver, _) = Member::at(Config { faults, ..config(port) }, ip);
     let to = qpn(receiver.slot(), 5);
-    receiver.link.add_qp(to, 1);
+    receiver.link.tap().add_qp(to, 1);
     let route = Route::new(from, SocketAddr::new(ip, port));
     if directly {
         for psn in 0..COUNT {
@@ -30,7 +31,7 @@ fn through(faults: PacketFaults, ip: IpAddr, directly: bool) -> (Node, Vec<u32>)
         }
         batch.flush(&sender.link);
     }
-    let met = |node: &Node| {
+    let met = |node: &Member| {
         let s = node.link.stats();
         (s.rx_packets + s.fault_drop + s.fault_corrupt).saturating_sub(s.fault_dup)
     };
@@ -91,7 +92,7 @@ fn overtaken_and_delayed_packets_all_arrive() {
         assert_eq!(got.is_sorted(), reorder == Rate::NEVER, "{got:?}");
         got.sort_unstable();
         assert!(got == (0..COUNT).collect::<Vec<_>>());
-        assert!(wait(|| receiver.link.held_for().is_none()));
+        assert!(wait(|| receiver.link.tap().held_for().is_none()));
     }
 }
 
@@ -111,8 +112,8 @@ fn both_ends_record_the_same_packets() {
         let port = port();
         let file = |end: &str| directory.join(format!("{name}-{end}.pcapng"));
         let capture = |end: &str| Some(Arc::new(Capture::create(&file(end), u64::MAX).unwrap()));
-        let (sender, from) = Node::at(Config { capture: capture("tx"), ..config(port) }, ip);
-        let (receiver, _) = Node::at(Config { capture: capture("rx"), ..config(port) }, ip);
+        let (sender, from) = Member::at(Config { capture: capture("tx"), ..config(port) }, ip);
+        let (receiver, _) = Member::at(Config { capture: capture("rx"), ..config(port) }, ip);
         let route = Route::new(from, SocketAddr::new(ip, port));
         let mut batch = TxBatch::new();
         for psn in 0..40 {

@@ -7,7 +7,8 @@ mod other;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use adverb_link::{Config, Delivery, LocalPorts, Route, Slot, UdpLink, add_packet};
+use adverb_link::{Config, LocalPorts, Route};
+use adverb_local::{Delivery, Slot, add_packet};
 use adverb_wire::icrc::{IcrcState, IpMeta, UdpMeta};
 use common::*;
 use nix::sys::socket::{
@@ -112,7 +113,7 @@ fn libc_in_pktinfo(source: Ipv4Addr) -> nix::libc::in_pktinfo {
 #[test]
 fn tru_2_no_user_sends_under_anothers_address() {
     let port = port();
-    let (node, _) = Node::at(Config { local_ports: LocalPorts::Own, ..config(port) }, V4);
+    let (node, _) = Member::at(Config { local_ports: LocalPorts::Own, ..config(port) }, V4);
     node.link.add_address(V6, 0).unwrap();
     let qpn = qpn(node.slot(), 1);
     for way in ["group", "broadcast", "group6", "named"] {
@@ -125,7 +126,7 @@ fn tru_2_no_user_sends_under_anothers_address() {
     assert!(wait(|| drops() == 1 || node.count() > 0), "{:?}", node.link.stats());
     assert_eq!((node.count(), drops()), (0, 1));
     // What the own user sends comes.
-    let near = UdpLink::new(Config { local_ports: LocalPorts::Own, ..config(port) }).unwrap();
+    let near = open(Config { local_ports: LocalPorts::Own, ..config(port) });
     for at in [V4, V6] {
         let local = near.add_address(at, 0).unwrap();
         let mut batch = adverb_link::TxBatch::new();
@@ -165,21 +166,21 @@ fn laden(name: &str) {
 fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
     let port = port();
     // Nobody takes connections before they are laden.
-    let link = UdpLink::new(config(port)).unwrap();
-    let slot = link.slots()[0];
+    let link = open(config(port));
+    let slot = link.local().slots()[0];
     let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "sent");
     let local = link.add_address(V4, 0).unwrap();
     let began = std::time::Instant::now();
     let mut buffers = adverb_link::RxBuffers::new(1);
     let mut taken = 0;
-    while link.stats().handover_drop_other_user < 2 {
+    while link.stats().local.handover_drop_other_user < 2 {
         taken += link.recv(adverb_link::RxFrom::Every, &mut buffers, 64, &mut |_| {});
     }
     assert_eq!(taken, 0);
     // And where nobody took them: the listener closes with them.
-    let second = UdpLink::new(config(port)).unwrap();
-    let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(second.slots()[0])));
+    let second = open(config(port));
+    let mut stranger = Other::start(STRANGER, &format!("laden {}", slot_name(second.local().slots()[0])));
     assert_eq!(stranger.hear(), "sent");
     drop(second);
     // Their closes wait for two hundred seconds each.
@@ -189,7 +190,7 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
         add_packet(&mut p, &bth(qpn(slot, 1), 1), 8, 0, |_| true);
         p
     };
-    let near = UdpLink::new(config(port)).unwrap();
+    let near = open(config(port));
     near.add_address(V4, 0).unwrap();
     assert_eq!(near.deliver(slot, &Route::new(local, SocketAddr::new(V4, port)), &packets), Delivery::Done);
     let mut got = 0;
@@ -203,12 +204,12 @@ fn tru_2_what_strangers_leave_behind_holds_nobody_up() {
 /// user.
 #[test]
 fn tru_2_names_of_strangers_ask_for_no_frames() {
-    let link = UdpLink::new(config(port())).unwrap();
-    let slot: Slot = if link.slots()[0] == 9 { 8 } else { 9 };
+    let link = open(config(port()));
+    let slot: Slot = if link.local().slots()[0] == 9 { 8 } else { 9 };
     let uid = nix::unistd::geteuid();
     let mut stranger = Other::start(STRANGER, &format!("hold adverb-{uid}-raw-4242-{slot}+0"));
     assert_eq!(stranger.hear(), "held");
-    assert_eq!(link.frame_takers(4242), [] as [Slot; 0]);
+    assert_eq!(link.local().frame_takers(4242), [] as [Slot; 0]);
     let _own = Line::holding(&format!("adverb-{uid}-raw-4242-{slot}+1"), SockType::SeqPacket).unwrap();
-    assert_eq!(link.frame_takers(4242), [slot]);
+    assert_eq!(link.local().frame_takers(4242), [slot]);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use adverb_cm::Message;
 use adverb_cm::mad::{Drep, Dreq, Rej, Rep, Rtu};
-use adverb_link::{Config, MAD_QPN, Route, SLOT_BITS, Slot, TxBatch, UdpLink};
+use adverb_link::{Config, Route, TxBatch, UdpLink};
+use adverb_local::{MAD_QPN, SLOT_BITS, Slot};
 use common::*;
 
 /// Sends it as queue pair 1 gets it: BTH, DETH, MAD; each by itself, as a device does.
@@ -40,10 +41,10 @@ fn answers(slot: Slot, n: u32) -> [Message; 5] {
 #[test]
 fn rcm_12_answers_come_to_the_process_that_asked() {
     let port = port();
-    let nodes: Vec<_> = (0..4).map(|_| Node::at(config(port), V4).0).collect();
+    let nodes: Vec<_> = (0..4).map(|_| Member::at(config(port), V4).0).collect();
     let peers: Vec<_> = (2..5)
         .map(|n| {
-            let link = UdpLink::new(Config { steer: false, ..config(port) }).unwrap();
+            let link = open(Config { steer: false, ..config(port) });
             let local = link.add_address(format!("127.0.0.{n}").parse().unwrap(), 0).unwrap();
             (link, Route::new(local, SocketAddr::new(V4, port)))
         })
@@ -62,9 +63,9 @@ fn rcm_12_answers_come_to_the_process_that_asked() {
                 }
             }
         }
-        let all = || nodes.iter().map(Node::count).sum::<usize>();
+        let all = || nodes.iter().map(Member::count).sum::<usize>();
         assert!(wait(|| all() == each * nodes.len()), "{} of {}", all(), each * nodes.len());
-        let is_wrong = |node: &Node, bytes: &[u8]| {
+        let is_wrong = |node: &Member, bytes: &[u8]| {
             let id = u32::from_be_bytes(bytes[48..52].try_into().unwrap());
             id >> (32 - SLOT_BITS) != u32::from(node.slot())
         };

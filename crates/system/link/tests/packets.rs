@@ -5,17 +5,18 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use adverb_link::{Config, LinkError, LinkStats, PROBE_QPN, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_link::{Config, LinkError, LinkStats, Route, RxBuffers, RxFrom, TxBatch};
+use adverb_local::PROBE_QPN;
 use common::*;
 use nix::sys::socket::MsgFlags;
 
-fn pair(ip: std::net::IpAddr) -> (Node, Node, Route) {
+fn pair(ip: std::net::IpAddr) -> (Member, Member, Route) {
     let port = port();
     // Two addresses of the loopback network, so that neither shares a reuseport group.
     let (a_ip, b_ip) = if ip.is_ipv4() { ("127.0.0.2".parse().unwrap(), ip) } else { (ip, ip) };
     let b_port = if a_ip == b_ip { common::port() } else { port };
-    let (a, index) = Node::at(config(port), a_ip);
-    let (b, _) = Node::at(config(b_port), b_ip);
+    let (a, index) = Member::at(config(port), a_ip);
+    let (b, _) = Member::at(config(b_port), b_ip);
     (a, b, Route::new(index, SocketAddr::new(b_ip, b_port)))
 }
 
@@ -50,8 +51,8 @@ fn every_size_arrives_over_ipv6() {
 fn runs_arrive_in_order(ip: std::net::IpAddr, max_segments: usize) {
     let port_a = port();
     let port_b = port();
-    let (a, index) = Node::at(Config { max_segments, ..config(port_a) }, ip);
-    let (b, _) = Node::at(config(port_b), ip);
+    let (a, index) = Member::at(Config { max_segments, ..config(port_a) }, ip);
+    let (b, _) = Member::at(config(port_b), ip);
     let route = Route::new(index, SocketAddr::new(ip, port_b));
     let to = qpn(b.slot(), 5);
     let mut batch = TxBatch::new();
@@ -117,7 +118,7 @@ fn traffic_class_and_hop_limit_travel() {
 fn damaged_packets_never_reach_the_sink() {
     for ip in [V4, V6] {
         let port_b = port();
-        let (b, _) = Node::at(config(port_b), ip);
+        let (b, _) = Member::at(config(port_b), ip);
         let stranger = UdpSocket::bind((ip, 0)).unwrap();
         let mut packet = expected(qpn(b.slot(), 5), 1, 64);
         packet.extend_from_slice(&[1, 2, 3, 4]);
@@ -155,7 +156,7 @@ fn every_flipped_bit_is_found() {
     // send on from the same port so that only the damage makes the ICRC wrong.
     let (from, to) = (port(), port());
     let relay_in = UdpSocket::bind((V6, to)).unwrap();
-    let (c, index) = Node::at(config(from), V6);
+    let (c, index) = Member::at(config(from), V6);
     let mut batch = TxBatch::new();
     push(&mut batch, &c.link, &Route::new(index, SocketAddr::new(V6, to)), qpn(b.slot(), 1), 7, 32);
     batch.flush(&c.link);
@@ -164,12 +165,12 @@ fn every_flipped_bit_is_found() {
     drop(relay_in);
     drop((a, b, c, route));
     // Now a link listens at the destination, and a plain socket sends from the source.
-    let (d, _) = Node::at(config(to), V6);
+    let (d, _) = Member::at(config(to), V6);
     let sender = UdpSocket::bind((V6, from)).unwrap();
     // The intact packet is for nobody, for this link or, when another test has taken the slot, for
     // that test's link. Its ICRC passes all the same.
     sender.send_to(&packet[..len], (V6, to)).unwrap();
-    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.handed_on_out == 1;
+    let passed = |s: &LinkStats| s.rx_drop_no_owner + s.rx_packets + s.local.handed_on_out == 1;
     assert!(wait(|| passed(&d.link.stats())), "{:?}", d.link.stats());
     let mut damaged = 0;
     for bit in (0..len * 8).filter(|bit| bit / 8 != 4) {
@@ -183,7 +184,7 @@ fn every_flipped_bit_is_found() {
 
 #[test]
 fn drops_are_counted() {
-    let link = UdpLink::new(config(port())).unwrap();
+    let link = open(config(port()));
     let index = link.add_address(V4, 0).unwrap();
     let mut batch = TxBatch::new();
     push(&mut batch, &link, &Route::new(index, SocketAddr::new(V4, 9)), 1, 0, 65_600);
@@ -197,7 +198,7 @@ fn drops_are_counted() {
 #[test]
 fn addresses_come_and_go() {
     let port = port();
-    let link = UdpLink::new(config(port)).unwrap();
+    let link = open(config(port));
     let index = link.add_address(V4, 0).unwrap();
     assert_eq!(link.add_address(V4, 0).unwrap(), index);
     assert_eq!(link.address(index), Some(V4));
@@ -218,7 +219,7 @@ fn addresses_come_and_go() {
 fn errors_speak() {
     let port = port();
     let owner = UdpSocket::bind((V4, port)).unwrap();
-    let link = UdpLink::new(config(port)).unwrap();
+    let link = open(config(port));
     let error = link.add_address(V4, 0).unwrap_err();
     assert!(matches!(error, LinkError::PortTaken { ip, port: p, .. } if ip == V4 && p == port), "{error:?}");
     let text = error.to_string();
@@ -234,15 +235,22 @@ fn errors_speak() {
 #[test]
 fn every_socket_is_looked_at_after_a_wake_up() {
     let (port, from) = (port(), port());
-    let link = UdpLink::new(config(port)).unwrap();
+    let link = open(config(port));
     // The first address is the one tried first; the packet comes to the second.
     link.add_address("127.0.0.3".parse().unwrap(), 0).unwrap();
     link.add_address(V4, 0).unwrap();
-    let sender = UdpLink::new(config(from)).unwrap();
+    let sender = open(config(from));
     let local = sender.add_address(V4, 0).unwrap();
     let mut batch = TxBatch::new();
     let mut buffers = RxBuffers::new(1);
-    push(&mut batch, &sender, &Route::new(local, SocketAddr::new(V4, port)), qpn(link.slots()[0], 1), 0, 8);
+    push(
+        &mut batch,
+        &sender,
+        &Route::new(local, SocketAddr::new(V4, port)),
+        qpn(link.local().slots()[0], 1),
+        0,
+        8,
+    );
     batch.flush(&sender);
     // Until it has come, which a loaded machine does after the send.
     assert!(wait(|| {

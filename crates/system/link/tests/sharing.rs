@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use adverb_link::{Config, Route, SLOT_SHIFT, Slot, TxBatch, UdpLink};
+use adverb_link::{Config, Route, TxBatch, UdpLink};
+use adverb_local::{SLOT_SHIFT, Slot};
 use common::*;
 
 const CHILD: &str = "ADVERB_LINK_TEST_CHILD";
@@ -25,7 +26,7 @@ struct Sender {
 impl Sender {
     /// Sends from an address of its own to the group at 127.0.0.1.
     fn new(port: u16) -> Sender {
-        let link = UdpLink::new(config(port)).unwrap();
+        let link = open(config(port));
         let local = link.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
         Sender { route: Route::new(local, SocketAddr::new(V4, port)), link, batch: TxBatch::new(), psn: 0 }
     }
@@ -40,7 +41,7 @@ impl Sender {
 }
 
 /// Sends to each node until all arrive without being handed on.
-fn steered(sender: &mut Sender, nodes: &[&Node]) {
+fn steered(sender: &mut Sender, nodes: &[&Member]) {
     let settled = wait(|| {
         nodes.iter().all(|node| {
             node.got.lock().unwrap().clear();
@@ -57,7 +58,7 @@ fn steered(sender: &mut Sender, nodes: &[&Node]) {
 fn packets_are_handed_on_without_steering() {
     let port = port();
     let config = || Config { steer: false, ..config(port) };
-    let nodes: Vec<_> = (0..3).map(|_| Node::at(config(), V4).0).collect();
+    let nodes: Vec<_> = (0..3).map(|_| Member::at(config(), V4).0).collect();
     let mut sender = Sender::new(port);
     for node in &nodes {
         sender.send(node.slot(), 50);
@@ -86,7 +87,7 @@ fn packets_are_handed_on_without_steering() {
     // One sender has one 4-tuple: the hash takes all of it to one member.
     assert_eq!(direct, 1);
     // Counted when it has left, by when it may have arrived.
-    let out = || nodes.iter().map(|node| node.link.stats().handed_on_out).sum::<u64>();
+    let out = || nodes.iter().map(|node| node.link.stats().local.handed_on_out).sum::<u64>();
     assert!(wait(|| out() == 100), "{}", out());
 }
 
@@ -97,8 +98,8 @@ fn psn(bytes: &[u8]) -> u32 {
 #[test]
 fn packets_for_nobody_are_counted() {
     let port = port();
-    let (a, _) = Node::at(config(port), V4);
-    let (b, _) = Node::at(config(port), V4);
+    let (a, _) = Member::at(config(port), V4);
+    let (b, _) = Member::at(config(port), V4);
     let (free, _name) = (1..=1022).find_map(|s| keep_free(s).map(|name| (s, name))).unwrap();
     let mut sender = Sender::new(port);
     sender.send(free, 10);
@@ -124,19 +125,20 @@ fn held(slot: Slot) -> bool {
 fn steering_follows_members_that_join_and_leave() {
     let port = port();
     let mut sender = Sender::new(port);
-    let (a, _) = Node::at(config(port), V4);
+    let (a, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a]);
     // Joining alone settles it: nothing is ever handed on. Unless a loaded machine answers late, so
     // another joins in its place.
     let joined = (0..10).find_map(|_| {
-        let before = a.link.stats().handed_on_out;
-        let (b, index) = Node::at(config(port), V4);
+        let before = a.link.stats().local.handed_on_out;
+        let (b, index) = Member::at(config(port), V4);
         steered(&mut sender, &[&a, &b]);
-        (a.link.stats().handed_on_out + b.link.stats().handed_on_out == before).then_some((b, index))
+        (a.link.stats().local.handed_on_out + b.link.stats().local.handed_on_out == before)
+            .then_some((b, index))
     });
     let (b, b_index) = joined.expect("joining alone does not settle it");
-    let (c, _) = Node::at(config(port), V4);
-    let (d, _) = Node::at(config(port), V4);
+    let (c, _) = Member::at(config(port), V4);
+    let (d, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a, &b, &c, &d]);
     // The last member moves into the hole.
     b.link.remove_address(b_index);
@@ -154,10 +156,10 @@ fn steering_follows_members_that_join_and_leave() {
 fn a_second_slot_is_steered() {
     let port = port();
     let mut sender = Sender::new(port);
-    let (a, _) = Node::at(config(port), V4);
-    let (b, _) = Node::at(config(port), V4);
-    let second = a.link.claim_slot().unwrap();
-    assert_eq!(a.link.slots().len(), 2);
+    let (a, _) = Member::at(config(port), V4);
+    let (b, _) = Member::at(config(port), V4);
+    let second = a.link.local().claim_slot().unwrap();
+    assert_eq!(a.link.local().slots().len(), 2);
     let settled = wait(|| {
         a.got.lock().unwrap().clear();
         sender.send(second, 3);
@@ -170,9 +172,9 @@ fn a_second_slot_is_steered() {
 #[test]
 fn steering_over_ipv6() {
     let (port, from) = (port(), port());
-    let (a, _) = Node::at(config(port), V6);
-    let (b, _) = Node::at(config(port), V6);
-    let (c, index) = Node::at(config(from), V6);
+    let (a, _) = Member::at(config(port), V6);
+    let (b, _) = Member::at(config(port), V6);
+    let (c, index) = Member::at(config(from), V6);
     let route = Route::new(index, SocketAddr::new(V6, port));
     let mut batch = TxBatch::new();
     for node in [&a, &b] {
@@ -218,7 +220,7 @@ fn wait_for_parent() {
 #[test]
 fn killed_members_hurt_nobody() {
     if let Some(port) = as_child() {
-        let (node, _) = Node::at(config(port), V4);
+        let (node, _) = Member::at(config(port), V4);
         say(node.slot());
         return wait_for_parent();
     }
@@ -226,9 +228,9 @@ fn killed_members_hurt_nobody() {
     let mut sender = Sender::new(port);
     let (mut first, slot) = child("killed_members_hurt_nobody", port);
     let dead: Slot = slot.parse().unwrap();
-    let (a, _) = Node::at(config(port), V4);
+    let (a, _) = Member::at(config(port), V4);
     let (mut second, _) = child("killed_members_hurt_nobody", port);
-    let (b, _) = Node::at(config(port), V4);
+    let (b, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&a, &b]);
     sender.send(dead, 5);
     first.kill().unwrap();
@@ -250,14 +252,14 @@ fn killed_members_hurt_nobody() {
     sender.send(dead, 5);
     assert!(wait(|| dropped() == before + 5), "{before} {}", dropped());
     drop((a, b));
-    let (c, _) = Node::at(config(port), V4);
+    let (c, _) = Member::at(config(port), V4);
     steered(&mut sender, &[&c]);
 }
 
 #[test]
 fn malformed_and_circling_messages_are_dropped() {
     let port = port();
-    let (a, _) = Node::at(config(port), V4);
+    let (a, _) = Member::at(config(port), V4);
     let line = Line::to(&slot_name(a.slot())).unwrap();
     // No version, a header cut short, and a well-formed packet for a slot that is not the
     // receiver's.
@@ -271,7 +273,7 @@ fn malformed_and_circling_messages_are_dropped() {
     for message in [&b"rubbish"[..], b"Adverb\0\x01\x01\x04", &circling] {
         line.send(message).unwrap();
     }
-    assert!(wait(|| a.link.stats().handover_drop_malformed == 3), "{:?}", a.link.stats());
+    assert!(wait(|| a.link.stats().local.handover_drop_malformed == 3), "{:?}", a.link.stats());
     // Right but for its length: no packet is that long.
     let at = circling.len() - 12;
     let mut long = circling.clone();
@@ -279,7 +281,7 @@ fn malformed_and_circling_messages_are_dropped() {
         .copy_from_slice(&[&5000u16.to_le_bytes()[..], &bth(u32::from(a.slot()) << SLOT_SHIFT, 1)].concat());
     long.resize(at + 5000, 0);
     line.send(&long).unwrap();
-    assert!(wait(|| a.link.stats().handover_drop_malformed == 4), "{:?}", a.link.stats());
+    assert!(wait(|| a.link.stats().local.handover_drop_malformed == 4), "{:?}", a.link.stats());
     circling[at..].copy_from_slice(&bth(u32::from(a.slot()) << SLOT_SHIFT, 1));
     line.send(&circling).unwrap();
     assert!(a.take(1)[0].handed_on);
@@ -289,11 +291,11 @@ fn malformed_and_circling_messages_are_dropped() {
 fn a_stopped_reader_costs_a_bounded_wait() {
     let port = port();
     let config = || Config { steer: false, ..config(port) };
-    let (a, _) = Node::at(config(), V4);
-    let silent = UdpLink::new(config()).unwrap();
-    let slot = silent.slots()[0];
+    let (a, _) = Member::at(config(), V4);
+    let silent = open(config());
+    let slot = silent.local().slots()[0];
     let mut sender = Sender::new(port);
-    let counted = || a.link.stats().handed_on_out + a.link.stats().handed_on_drop_full;
+    let counted = || a.link.stats().local.handed_on_out + a.link.stats().local.handed_on_drop_full;
     let mut sent = 0;
     let mut round = || {
         let start = std::time::Instant::now();
@@ -307,17 +309,17 @@ fn a_stopped_reader_costs_a_bounded_wait() {
     // A loaded machine may be late, but not each time.
     let least = (0..10).map(|_| round()).find(|took| *took < Duration::from_secs(3));
     assert!(least.is_some(), "{:?}", a.link.stats());
-    assert!(a.link.stats().handed_on_drop_full > 0);
+    assert!(a.link.stats().local.handed_on_drop_full > 0);
 }
 
 #[test]
 fn the_child_of_a_fork_can_let_go() {
     // Stands for the child: closing by descriptor is all an atfork handler may do.
     let port = port();
-    let link = UdpLink::new(config(port)).unwrap();
+    let link = open(config(port));
     link.add_address(V4, 0).unwrap();
-    let slot = link.slots()[0];
-    link.close_after_fork();
+    let slot = link.local().slots()[0];
+    link.local().descriptors().close_all();
     // A child that another test is starting has copies until its `exec`.
     assert!(wait(|| !held(slot)));
     assert!(wait(|| std::net::UdpSocket::bind((V4, port)).is_ok()), "the port is not free");
@@ -328,7 +330,7 @@ fn the_child_of_a_fork_can_let_go() {
 #[test]
 fn members_send_to_each_other_at_one_address() {
     let port = port();
-    let nodes: Vec<_> = (0..12).map(|_| Node::at(config(port), V4)).collect();
+    let nodes: Vec<_> = (0..12).map(|_| Member::at(config(port), V4)).collect();
     let mut batch = TxBatch::new();
     let settled = wait(|| {
         nodes.iter().for_each(|(node, _)| node.got.lock().unwrap().clear());
@@ -340,28 +342,28 @@ fn members_send_to_each_other_at_one_address() {
             batch.flush(&from.link);
         }
         assert!(wait(|| nodes.iter().all(|(node, _)| node.count() >= 12)));
-        let direct = |node: &Node| node.got.lock().unwrap().iter().filter(|p| !p.handed_on).count();
+        let direct = |node: &Member| node.got.lock().unwrap().iter().filter(|p| !p.handed_on).count();
         nodes.iter().all(|(node, _)| direct(node) == 12)
     });
     let stats: Vec<_> = nodes.iter().map(|(node, _)| node.link.stats()).collect();
     assert!(settled, "{stats:#?}");
-    assert!(stats.iter().all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.handed_on_drop_full == 0));
+    assert!(stats.iter().all(|s| s.rx_drop_no_owner + s.rx_drop_icrc + s.local.handed_on_drop_full == 0));
 }
 
 #[test]
 fn without_a_thread_nothing_is_lost() {
     let port = port();
-    let (a, b) = (UdpLink::new(config(port)).unwrap(), UdpLink::new(config(port)).unwrap());
+    let (a, b) = (open(config(port)), open(config(port)));
     a.add_address(V4, 0).unwrap();
     let mut sender = Sender::new(port);
     // Arrives at `a` while `b` joins, which then is alone in answering probes.
-    sender.send(a.slots()[0], 5);
+    sender.send(a.local().slots()[0], 5);
     let start = std::time::Instant::now();
     b.add_address(V4, 0).unwrap();
     // Of its own accord it ends after some 200 ms.
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    sender.send(a.slots()[0], 5);
-    sender.send(b.slots()[0], 10);
+    sender.send(a.local().slots()[0], 5);
+    sender.send(b.local().slots()[0], 10);
     let (mut at_a, mut at_b) = (0, 0);
     let mut buffers = adverb_link::RxBuffers::new(1);
     let all = adverb_link::RxFrom::All;

@@ -11,10 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use std::process::Command;
 
-use adverb_link::{
-    Config, DELIVERY, Delivery, Hello, LinkError, LocalPorts, Route, RxBuffers, RxFrom, Slot, SlotClaim,
-    TxBatch, UdpLink, add_packet,
-};
+use adverb_link::{Config, LinkError, LocalPorts, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_local::{DELIVERY, Delivery, Hello, Local, Slot, SlotClaim, add_packet};
 use common::*;
 use nix::sys::socket::SockType;
 use other::{Other, ROLE, asked, say};
@@ -63,9 +61,10 @@ fn the_other() {
         }
         ["connect", name] => connects(name),
         ["link", port] => {
-            let link = UdpLink::new(Config { port: port.parse().unwrap(), ..Config::default() });
-            match link.and_then(|link| link.add_address(V4, 0).map(drop)) {
-                Ok(()) => say("fine"),
+            let config = Config { port: port.parse().unwrap(), ..Config::default() };
+            match Local::new(0).map(|local| UdpLink::new(config, local).add_address(V4, 0)) {
+                Ok(Ok(_)) => say("fine"),
+                Ok(Err(error)) => say(error),
                 Err(error) => say(error),
             }
         }
@@ -114,9 +113,9 @@ fn greeting() -> Vec<u8> {
 fn steered(port: u16) {
     log::set_logger(&Log).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    let (a, _) = Node::at(config(port), V4);
-    let (b, _) = Node::at(config(port), V4);
-    let sender = UdpLink::new(config(port)).unwrap();
+    let (a, _) = Member::at(config(port), V4);
+    let (b, _) = Member::at(config(port), V4);
+    let sender = open(config(port));
     let local = sender.add_address("127.0.0.9".parse().unwrap(), 0).unwrap();
     let route = Route::new(local, SocketAddr::new(V4, port));
     let mut batch = TxBatch::new();
@@ -142,13 +141,13 @@ fn packets(slot: Slot, len: usize) -> Vec<u8> {
 }
 
 fn hello(link: &UdpLink) -> Hello {
-    Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.slots() }
+    Hello { nonce: 5, wants_answer: true, mtu: 4096, slots: link.local().slots() }
 }
 
 /// A link that sends, with a route to its own address, and four descriptors to give away.
 fn giver() -> (UdpLink, Route, [OwnedFd; 4]) {
     let port = port();
-    let link = UdpLink::new(config(port)).unwrap();
+    let link = open(config(port));
     let local = link.add_address(V4, 0).unwrap();
     let null = || std::fs::File::open("/dev/null").unwrap().into();
     (link, Route::new(local, SocketAddr::new(V4, port)), [(); 4].map(|()| null()))
@@ -169,7 +168,8 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     assert_eq!(stranger.hear(), "listens");
     for _ in 0..3 {
         assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-        let error = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+        let error =
+            link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("user 65533"), "{error}");
         // What came over the network for that slot is not handed on either.
@@ -185,7 +185,7 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
     }
     let heard = stranger.ask("what have you got?");
     assert_eq!(heard, "9 0", "connections and bytes");
-    assert_eq!((link.stats().handover_refused_other_user, link.stats().delivered), (9, 0));
+    assert_eq!((link.stats().local.handover_refused_other_user, link.stats().local.delivered), (9, 0));
 }
 
 /// A connection does not change hands: when the owner of a slot has gone and a stranger has its
@@ -193,14 +193,14 @@ fn tru_1_a_stranger_at_a_slots_name_is_sent_nothing() {
 #[test]
 fn tru_1_a_name_that_changes_hands_between_two_messages_leads_nowhere() {
     let (link, route, fds) = giver();
-    let owner = UdpLink::new(config(port())).unwrap();
-    let slot = owner.slots()[0];
+    let owner = open(config(port()));
+    let slot = owner.local().slots()[0];
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::Done);
     drop(owner);
     let mut stranger = Other::start(STRANGER, &format!("listen {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "listens");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert_eq!(stranger.ask("what have you got?"), "2 0");
     drop(stranger);
     // And when one of this user has it again, what is sent arrives.
@@ -225,13 +225,13 @@ fn line_at(name: &str) -> Line {
 #[test]
 fn connections_to_processes_that_ended_are_closed() {
     let (link, _, fds) = giver();
-    let owner = UdpLink::new(config(port())).unwrap();
-    let slot = owner.slots()[0];
-    let first = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let owner = open(config(port()));
+    let slot = owner.local().slots()[0];
+    let first = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     let mut buffers = RxBuffers::new(1);
     let mut ended = || {
         link.recv(RxFrom::HandOver, &mut buffers, 8, &mut |p| panic!("{p:?}"));
-        link.ended()
+        link.local().ended()
     };
     assert!(ended().is_empty());
     drop(owner);
@@ -244,13 +244,13 @@ fn connections_to_processes_that_ended_are_closed() {
     assert_eq!(seen, [first]);
     // The next owner of the slot is another process.
     let next = line_at(&slot_name(slot));
-    let second = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let second = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert!(ended().is_empty());
     // Its end is found by who greets a third: the end is told of the second connection, not of the
     // slot.
     drop(next);
     let _third = line_at(&slot_name(slot));
-    let third = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
+    let third = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap();
     assert_ne!(second, third);
     assert_eq!(ended(), [second]);
 }
@@ -263,20 +263,20 @@ fn tru_1_a_name_that_is_only_held_is_sent_nothing() {
     let mut stranger = Other::start(STRANGER, &format!("hold {}", slot_name(slot)));
     assert_eq!(stranger.hear(), "held");
     assert_eq!(link.deliver(slot, &route, &packets(slot, 64)), Delivery::NoOwner);
-    let error = link.greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
+    let error = link.local().greet(slot, &hello(&link), &fds.each_ref().map(|fd| fd.as_fd())).unwrap_err();
     assert!(error.to_string().contains("user 65533"), "{error}");
 }
 
 /// A stranger's connections end before anything is read.
 #[test]
 fn tru_2_connections_of_strangers_are_ended_unread() {
-    let (node, _) = Node::at(config(port()), V4);
+    let (node, _) = Member::at(config(port()), V4);
     let mut stranger = Other::start(STRANGER, &format!("connect {}", slot_name(node.slot())));
     assert_eq!(stranger.hear(), "connected");
-    assert!(wait(|| node.link.stats().handover_drop_other_user == 20), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.handover_drop_other_user == 20), "{:?}", node.link.stats());
     let stats = node.link.stats();
-    assert_eq!((stats.handover_drop_malformed, stats.handed_on_in), (0, 0));
-    assert!(node.link.greetings().is_empty());
+    assert_eq!((stats.local.handover_drop_malformed, stats.handed_on_in), (0, 0));
+    assert!(node.link.local().greetings().is_empty());
 }
 
 /// Names that a stranger holds cost nothing as long as some are left; then the error names the
@@ -323,7 +323,7 @@ fn tru_4_who_holds_the_port_is_named() {
     }
     // The other way round, with a link.
     let port = port();
-    let (_node, _) = Node::at(config(port), V4);
+    let (_node, _) = Member::at(config(port), V4);
     let said = Other::start(STRANGER, &format!("link {port}")).hear();
     assert!(said.contains("user 0"), "{said}");
 }
@@ -343,7 +343,7 @@ fn tru_3_noisy_peers_are_borne() {
         assert!(command.status().unwrap().success());
         return;
     }
-    let (node, _) = Node::at(config(port()), V4);
+    let (node, _) = Member::at(config(port()), V4);
     let name = slot_name(node.slot());
     let null = std::fs::File::open("/dev/null").unwrap();
     let (honest, route, _) = giver();
@@ -365,10 +365,10 @@ fn tru_3_noisy_peers_are_borne() {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
-    assert!(wait(|| node.link.stats().handover_drop_malformed >= 300), "{:?}", node.link.stats());
+    assert!(wait(|| node.link.stats().local.handover_drop_malformed >= 300), "{:?}", node.link.stats());
     // Its ends of the connections, and ours: nothing that was given.
     assert!(wait(|| descriptors() <= before + 2 * kept.len() + 8), "{} {before}", descriptors());
-    assert!(node.link.greetings().is_empty());
+    assert!(node.link.local().greetings().is_empty());
     let say = |n| {
         assert_eq!(honest.deliver(node.slot(), &route, &packets(node.slot(), n)), Delivery::Done);
         assert_eq!(node.take(1)[0].bytes.len(), 12 + n);
@@ -397,7 +397,7 @@ fn tru_3_who_never_reads_holds_up_itself() {
     let (link, route, _) = giver();
     let slot = free_slot();
     let _deaf = line_at(&slot_name(slot));
-    let (other, _) = Node::at(config(port()), V4);
+    let (other, _) = Member::at(config(port()), V4);
     let message = packets(slot, 4000);
     let full = (0..10_000).find(|_| link.deliver(slot, &route, &message) == Delivery::Full);
     assert!(full.is_some_and(|n| n * message.len() < 4 << 20), "{full:?}");
@@ -412,7 +412,7 @@ fn tru_3_a_busy_peer_leaves_room_for_others() {
     let (node, route, _) = giver();
     let (busy, busy_route, _) = giver();
     let (quiet, quiet_route, _) = giver();
-    let slot = node.slots()[0];
+    let slot = node.local().slots()[0];
     let long: Vec<u8> = (0..64).flat_map(|_| packets(slot, 64)).collect();
     let mut buffers = RxBuffers::new(1);
     let mut heard = false;
@@ -435,11 +435,11 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
     let own = |port| Config { local_ports: LocalPorts::Own, ..config(port) };
     for (here, there) in [(V4, "127.0.0.77".parse().unwrap()), (V4, V4), (V6, V6)] {
         let port = port();
-        let (node, _) = Node::at(own(port), here);
-        let (second, _) = Node::at(own(port), here);
+        let (node, _) = Member::at(own(port), here);
+        let (second, _) = Member::at(own(port), here);
         let dropped = || node.link.stats().rx_drop_local_port + second.link.stats().rx_drop_local_port;
         // Another port.
-        let strange = UdpLink::new(config(common::port())).unwrap();
+        let strange = open(config(common::port()));
         let local = strange.add_address(there, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(here, port));
         let mut batch = TxBatch::new();
@@ -454,7 +454,7 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
             continue;
         }
         // The port, where this process has no socket; then where it has one.
-        let near = UdpLink::new(own(port)).unwrap();
+        let near = open(own(port));
         let local = near.add_address(there, 0).unwrap();
         let route = Route::new(local, SocketAddr::new(here, port));
         let mut send = |psn| {
@@ -467,7 +467,7 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
         node.link.add_address(there, 0).unwrap();
         send(2);
         assert_eq!(node.take(1)[0].bytes, expected(qpn(node.slot(), 1), 2, 64));
-        let handed_on = second.link.stats().handed_on_out + node.link.stats().handed_on_out;
+        let handed_on = second.link.stats().local.handed_on_out + node.link.stats().local.handed_on_out;
         assert!(handed_on <= 2, "{handed_on}");
     }
 }
@@ -478,16 +478,16 @@ fn tru_2_packets_of_this_machine_count_from_the_own_port_only() {
 fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
     let there: IpAddr = "127.0.0.78".parse().unwrap();
     let port = port();
-    let link = UdpLink::new(Config { local_ports: LocalPorts::Own, ..config(port) }).unwrap();
+    let link = open(Config { local_ports: LocalPorts::Own, ..config(port) });
     link.add_address(V4, 0).unwrap();
     // Nobody reads while it holds the port, and it lets go. Which user it is of does not matter
     // here.
-    let strange = UdpLink::new(Config { steer: false, ..config(port) }).unwrap();
+    let strange = open(Config { steer: false, ..config(port) });
     let local = strange.add_address(there, 0).unwrap();
     let route = Route::new(local, SocketAddr::new(V4, port));
     let mut batch = TxBatch::new();
     for psn in 0..50 {
-        push(&mut batch, &strange, &route, qpn(link.slots()[0], 1), psn, 64);
+        push(&mut batch, &strange, &route, qpn(link.local().slots()[0], 1), psn, 64);
         batch.flush(&strange);
     }
     drop(strange);
@@ -504,7 +504,7 @@ fn tru_2_what_a_stranger_sent_before_the_port_was_ours_does_not_count() {
 #[test]
 fn tru_2_the_port_is_one_users() {
     let port = port();
-    let (_node, _) = Node::at(config(port), V4);
+    let (_node, _) = Member::at(config(port), V4);
     let error = Other::start(STRANGER, &format!("link {port}")).hear();
     assert!(error.contains("is taken"), "{error}");
     let error = LinkError::PortTaken { ip: V4, port, uid: STRANGER, holders: vec![] }.to_string();

@@ -34,7 +34,9 @@ pub use local::{
     recv_local, send_byte, send_local, stream_pair, take_bytes, take_no_more, unwatch, wait_any, watch,
     watch_for,
 };
-pub use options::{Insn, attach_filter, attach_reuseport, get_option, kernel_drops, set_option, udp_socket};
+pub use options::{
+    Insn, attach_filter, attach_reuseport, get_option, grow_buffer, kernel_drops, set_option, udp_socket,
+};
 pub use packet::{packet_socket, recv_frame, send_frame};
 pub use process::{chosen, has_capabilities, process_end, short_slices, signals_restart};
 pub use process::{effective_uid, only_uid};

@@ -1,5 +1,5 @@
 //! What two processes of a host give each other to share memory.
-use adverb_link::{Bell, Bells, ConnectionId, PeerFd, Rope};
+use adverb_local::{Bell, Bells, ConnectionId, PeerFd, Rope};
 use adverb_shm::Consumer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;

@@ -1,15 +1,16 @@
 //! The other processes of this user on this host, and this process itself, as peers that need no
 //! network.
 //!
-//! Two processes greet each other once ([`adverb_link::Hello`]): each gives the other a ring to
+//! Two processes greet each other once ([`adverb_local::Hello`]): each gives the other a ring to
 //! write to, its published tables, the file that holds its shared memory, and a bell
 //! ([`handshake`]). From then on packets between their queue pairs go through the rings
 //! ([`crate::node`] carries them), and one-sided requests are performed by the initiator itself in
 //! the peer's memory ([`direct`]). Who does not answer, or may not share, is reached over the
 //! network as any other host.
 use crate::ranks;
-use adverb_link::{Bells, PeerFd, Slot};
+use adverb_local::{Bells, PeerFd, Slot};
 use adverb_memory::SharedFile;
+use adverb_os::SocketErrors;
 use adverb_shm::{Consumer, Published};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
@@ -108,15 +109,15 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// What a process shares with others.
+    /// What a process shares with others. `errors` notes sockets that fail.
     ///
     /// # Errors
     /// What the kernel refuses: no `memfd`, no descriptors, no memory. Then everything goes over
     /// the network.
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new(errors: Arc<SocketErrors>) -> std::io::Result<Self> {
         let file = SharedFile::of_process()?;
         let (published, tables) = Published::create().map_err(std::io::Error::other)?;
-        let bells = Bells::new()?;
+        let bells = Bells::new(errors)?;
         Ok(Lanes {
             nonce: published.identity().nonce,
             published,

@@ -2,7 +2,7 @@
 //! end before the peer's value does.
 use crate::ranks;
 use adverb_engine::{Qpn, Range};
-use adverb_link::{Bell, PeerFd, Rope};
+use adverb_local::{Bell, PeerFd, Rope};
 use adverb_memory::{KeepsFd, PeerMemory, Window};
 use adverb_shm::Producer;
 use adverb_sync::RankedGuard;

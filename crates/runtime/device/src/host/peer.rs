@@ -6,7 +6,7 @@ use super::{Lanes, MTU, PRIVATE};
 use crate::ranks;
 use adverb_engine::Range;
 use adverb_engine::memory::RangeKind;
-use adverb_link::{Bells, Hello, PeerFd, Rung};
+use adverb_local::{Bells, Hello, PeerFd, Rung};
 use adverb_memory::{Cma, CmaError, Guard, PeerMemory, Window};
 use adverb_shm::{Consumer, PeerTables, Producer};
 use adverb_sync::Ranked;

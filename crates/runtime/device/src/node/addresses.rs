@@ -6,7 +6,7 @@
 //! That takes one to two seconds. A call that needs the address waits here.
 use super::address_table::Addresses;
 use super::core::Node;
-use super::link_error::quiet_from_link;
+use super::link_error::{quiet_from_link, quiet_from_local};
 use crate::error::Error;
 use crate::interfaces::{self, Interface};
 use adverb_link::{AddrIndex, LinkError};
@@ -56,7 +56,7 @@ impl Addresses {
         if !node.mads.has_handler()
             && let Err(e) = node.registry.qps.before_first(|| node.link.follow_user())
         {
-            return Ok(Err(e));
+            return Err(quiet_from_local(e));
         }
         let mut open = self.0.lock();
         if let Some((.., index)) = open.iter().find(|(i, s, _)| *i == ip && *s == scope_id) {

@@ -1,6 +1,7 @@
-//! Errors of the link, as programs get them.
+//! Errors of the link and of other processes of the host, as programs get them.
 use crate::error::Error;
 use adverb_link::LinkError;
+use adverb_local::LocalError;
 use adverb_os::OsError;
 use nix::errno::Errno;
 
@@ -14,13 +15,30 @@ pub(super) fn from_link(e: LinkError) -> Error {
 /// As [`from_link`], for what a program may try until it succeeds.
 pub(crate) fn quiet_from_link(e: LinkError) -> Error {
     let errno = match &e {
-        LinkError::PortTaken { .. } | LinkError::ServiceTaken { .. } => Errno::EADDRINUSE,
+        LinkError::PortTaken { .. } => Errno::EADDRINUSE,
         LinkError::NoSuchAddress { .. } | LinkError::Tentative { .. } => Errno::EADDRNOTAVAIL,
-        LinkError::UserChanged(_) => Errno::EPERM,
         LinkError::TooManySockets { .. } => Errno::EMFILE,
-        LinkError::NoFreeSlot { .. } => Errno::EUSERS,
         LinkError::FamilyUnsupported { .. } => Errno::EAFNOSUPPORT,
         LinkError::Os(error) => errno_of(error),
+        _ => Errno::EIO,
+    };
+    Error::new(errno, e.to_string())
+}
+
+/// The error of what needs another process of this host, which the log has.
+pub(super) fn from_local(e: LocalError) -> Error {
+    let error = quiet_from_local(e);
+    log::error!("{error}");
+    error
+}
+
+/// As [`from_local`], for what a program may try until it succeeds.
+pub(crate) fn quiet_from_local(e: LocalError) -> Error {
+    let errno = match &e {
+        LocalError::ServiceTaken { .. } => Errno::EADDRINUSE,
+        LocalError::UserChanged(_) => Errno::EPERM,
+        LocalError::NoFreeSlot { .. } => Errno::EUSERS,
+        LocalError::Os(error) => errno_of(error),
         _ => Errno::EIO,
     };
     Error::new(errno, e.to_string())

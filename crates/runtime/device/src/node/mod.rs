@@ -47,7 +47,7 @@ pub use carriers::wire::{SimulatedWire, Wire};
 pub use core::Node;
 pub use counters::{Counted, Stats};
 pub(crate) use groups::{MOST_ATTACHED, MOST_GROUPS};
-pub(crate) use link_error::quiet_from_link;
+pub(crate) use link_error::quiet_from_local;
 pub use mad_handler::{Arrival, MAD_LEN, MadHandler};
 pub use ports::PortState;
 pub use queue_pair::QueuePair;

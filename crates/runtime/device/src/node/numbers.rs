@@ -5,7 +5,7 @@ use super::queue_pair::{AnyQp, Owner, QueuePair};
 use crate::error::Error;
 use crate::ranks;
 use adverb_engine::OutOfMemory;
-use adverb_link::{SLOT_SHIFT, Slot};
+use adverb_local::{SLOT_SHIFT, Slot};
 use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use crate::faults::QpFaults;
 use crate::ranks;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::{Cause, Completion, CqRef, Gid, PdId, QpEvent, QpType, RecvWqe, Rendezvous};
-use adverb_link::RawFrame;
+use adverb_local::RawFrame;
 use adverb_steering::Frame;
 use adverb_sync::Ranked;
 use std::any::Any;

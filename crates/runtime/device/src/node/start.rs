@@ -7,7 +7,7 @@ use super::clock::Clocks;
 use super::core::Node;
 use super::counters::Counted;
 use super::groups::Groups;
-use super::link_error::{from_link, quiet_from_link};
+use super::link_error::{from_local, quiet_from_local};
 use super::mads::Mads;
 use super::policy::Policy;
 use super::ports::Ports;
@@ -25,6 +25,7 @@ use crate::ranks;
 use adverb_engine::qp::ReorderMemory;
 use adverb_engine::{Gid, KeyTable};
 use adverb_link::{Config, UdpLink};
+use adverb_local::Local;
 use adverb_memory::Life;
 use adverb_os::{InterfaceNews, Transit};
 use adverb_sync::{Ranked, RankedRw};
@@ -145,26 +146,23 @@ impl Node {
 
     fn start(life: Life) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
-        let config = Config {
-            seed: random_u64(),
-            faults: faults.packets.clone(),
-            capture: crate::capture::begin(),
-            ..Config::default()
-        };
+        let config =
+            Config { faults: faults.packets.clone(), capture: crate::capture::begin(), ..Config::default() };
         // Faults of packets and captures want a network.
-        let local = crate::host::path_choice()? == PathChoice::Local
+        let shares = crate::host::path_choice()? == PathChoice::Local
             && faults.packets.is_none()
             && config.capture.is_none();
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // Whoever cannot be told from a stranger is given nothing; the link says so.
-        let local = local && adverb_os::users_can_be_told_apart();
-        let lanes = local.then(Lanes::new).transpose();
+        let shares = shares && adverb_os::users_can_be_told_apart();
+        let local = Local::new(random_u64()).map_err(from_local)?;
+        let lanes = shares.then(|| Lanes::new(local.errors().clone())).transpose();
         let lanes = lanes.unwrap_or_else(|e| {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
         });
-        let link = Wire::Udp(UdpLink::new(config).map_err(from_link)?);
+        let link = Wire::Udp { link: UdpLink::new(config, local.clone()), local };
         let news = InterfaceNews::new()
             .inspect_err(|e| {
                 log::info!("open devices do not follow their interfaces: no netlink socket: {e}")
@@ -218,7 +216,7 @@ impl Node {
         make: impl FnOnce(u32) -> Result<Arc<QueuePair<O>>, Error>,
     ) -> Result<Arc<QueuePair<O>>, Error> {
         if !self.mads.has_handler() {
-            self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_link)?;
+            self.registry.qps.before_first(|| self.link.follow_user()).map_err(quiet_from_local)?;
         }
         let (qp, claimed) = self.registry.qps.insert(&self.link, make).inspect_err(|_| {
             // A slot may have been claimed for it.

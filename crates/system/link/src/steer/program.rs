@@ -2,7 +2,7 @@
 
 use adverb_wire::{Bth, Deth};
 
-use crate::slot::number::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
+use adverb_local::{MAD_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot};
 use adverb_os::sys::Insn;
 
 /// Where a MAD begins.

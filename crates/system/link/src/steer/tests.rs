@@ -1,7 +1,7 @@
 use super::*;
-use crate::slot::{self, SLOT_BITS};
 use adverb_cm::Message;
 use adverb_cm::mad::{Apr, Drep, Dreq, Lap, Mra, Rej, Rep, Req, Rtu, SidrRep, SidrReq};
+use adverb_local::{self as slot, SLOT_BITS};
 use adverb_os::sys::Insn;
 
 /// Runs the few instructions the program is made of, as the kernel does.

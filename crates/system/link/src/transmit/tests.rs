@@ -2,7 +2,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::{Config, RxBuffers, RxFrom, SLOT_SHIFT};
+use crate::{Config, RxBuffers, RxFrom};
+use adverb_local::{Local, SLOT_SHIFT};
 
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -10,7 +11,8 @@ const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 fn link(offset: u16) -> UdpLink {
     let port = 32000 + (std::process::id() % 80) as u16 * 8 + offset;
     let local_ports = crate::LocalPorts::Any;
-    UdpLink::new(Config { port, seed: u64::from(port), local_ports, ..Config::default() }).unwrap()
+    let local = Local::new(u64::from(port)).unwrap();
+    UdpLink::new(Config { port, local_ports, ..Config::default() }, local)
 }
 
 #[test]
@@ -22,7 +24,7 @@ fn a_refused_run_is_sent_packet_by_packet() {
     // A socket without checksums cannot segment: the kernel answers EINVAL to UDP_SEGMENT.
     sys::set_option(&socket.fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let route = Route::new(local, SocketAddr::new(IP, b.port()));
-    let qpn = (u32::from(b.slots()[0]) << SLOT_SHIFT).to_be_bytes();
+    let qpn = (u32::from(b.local().slots()[0]) << SLOT_SHIFT).to_be_bytes();
     let mut batch = TxBatch::new();
     let mut send = |first: u8| {
         for psn in first..first + 5 {
@@ -117,8 +119,8 @@ fn a_packet_whose_payload_cannot_be_had_is_not_sent() {
     batch.flush(&a);
     assert_eq!(a.stats().tx_packets, 2);
     let mut message = vec![7];
-    assert!(!crate::add_packet(&mut message, &[0; 12], 8, 0, |_| false));
+    assert!(!adverb_local::add_packet(&mut message, &[0; 12], 8, 0, |_| false));
     assert_eq!(message, [7]);
-    assert!(crate::add_packet(&mut message, &[0; 12], 8, 0, |_| true));
+    assert!(adverb_local::add_packet(&mut message, &[0; 12], 8, 0, |_| true));
     assert_eq!(message.len(), 1 + 2 + 20);
 }

@@ -13,7 +13,9 @@ use nix::sys::socket::{
     sendmsg, socket,
 };
 
-use adverb_link::{AddrIndex, Config, Route, RxBuffers, RxFrom, SLOT_SHIFT, Slot, TxBatch, UdpLink};
+use adverb_link::{AddrIndex, Config, Route, RxBuffers, RxFrom, TxBatch, UdpLink};
+use adverb_local::Local;
+use adverb_local::{SLOT_SHIFT, Slot};
 
 pub const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
@@ -27,14 +29,15 @@ pub fn port() -> u16 {
 
 /// One machine stands for several, with their ports and addresses.
 pub fn config(port: u16) -> Config {
-    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let local_ports = adverb_link::LocalPorts::Any;
-    Config {
-        port,
-        local_ports,
-        seed: u64::from(nanos) ^ u64::from(std::process::id()) << 32,
-        ..Config::default()
-    }
+    Config { port, local_ports, ..Config::default() }
+}
+
+/// A link with a slot of its own.
+pub fn open(config: Config) -> UdpLink {
+    let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = u64::from(nanos) ^ u64::from(std::process::id()) << 32;
+    UdpLink::new(config, Local::new(seed).unwrap())
 }
 
 /// A received packet.
@@ -48,17 +51,17 @@ pub struct Got {
     pub bytes: Vec<u8>,
 }
 
-/// A link with a thread that receives and maintains.
-pub struct Node {
+/// A member of the group that shares a port: a link with a thread that receives and maintains.
+pub struct Member {
     pub link: Arc<UdpLink>,
     pub got: Arc<Mutex<Vec<Got>>>,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Node {
-    pub fn new(config: Config) -> Node {
-        let link = Arc::new(UdpLink::new(config).unwrap());
+impl Member {
+    pub fn new(config: Config) -> Member {
+        let link = Arc::new(open(config));
         let (got, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let thread = {
             let (link, got, stop) = (link.clone(), got.clone(), stop.clone());
@@ -85,17 +88,17 @@ impl Node {
                 }
             })
         };
-        Node { link, got, stop, thread: Some(thread) }
+        Member { link, got, stop, thread: Some(thread) }
     }
 
-    pub fn at(config: Config, ip: IpAddr) -> (Node, AddrIndex) {
-        let node = Node::new(config);
+    pub fn at(config: Config, ip: IpAddr) -> (Member, AddrIndex) {
+        let node = Member::new(config);
         let index = node.link.add_address(ip, 0).unwrap();
         (node, index)
     }
 
     pub fn slot(&self) -> Slot {
-        self.link.slots()[0]
+        self.link.local().slots()[0]
     }
 
     /// Waits until that many packets came, and takes them.
@@ -114,7 +117,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for Member {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().unwrap().join();

@@ -34,6 +34,15 @@ pub fn get_option(fd: &Fd, level: c_int, name: c_int) -> io::Result<c_int> {
     Ok(value)
 }
 
+/// Asks for a buffer of `bytes`, past the machine's limit where the process may.
+pub fn grow_buffer(fd: &Fd, force: c_int, plain: c_int, bytes: usize) {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
+    if set_option(fd, libc::SOL_SOCKET, force, bytes).is_err() {
+        // The kernel cuts the plain request to its limit; nothing to report.
+        let _ = set_option(fd, libc::SOL_SOCKET, plain, bytes);
+    }
+}
+
 /// Datagrams the kernel dropped at this socket since it was made.
 pub fn kernel_drops(fd: &Fd) -> u64 {
     let mut words = [0u32; SK_MEMINFO_VARS];

@@ -4,8 +4,11 @@
 //! The rest of the node does not know which of the two it has. What only sockets do (services,
 //! frames, groups, greetings) a simulated wire answers with "there is none".
 use adverb_link::{
-    AddrIndex, ConnectionId, Delivery, FdKind, FramePort, Greeting, Hello, LinkError, LinkStats, RawFrame,
-    Route, RxBuffers, RxFrom, RxPacket, ServiceClaim, ServiceIndex, Slot, TxBatch, UdpLink, UserChanged,
+    AddrIndex, FdKind, LinkError, LinkStats, Route, RxBuffers, RxFrom, RxPacket, TxBatch, UdpLink,
+};
+use adverb_local::{
+    ConnectionId, Delivery, FramePort, Greeting, Hello, Local, LocalError, RawFrame, ServiceClaim,
+    ServiceIndex, Slot, UserChanged,
 };
 use adverb_os::OsError;
 use nix::errno::Errno;
@@ -13,13 +16,19 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What carries packets away from a node.
 #[allow(clippy::large_enum_variant, reason = "one a node, and the large one is read for each packet")]
 pub enum Wire {
-    /// UDP sockets.
-    Udp(UdpLink),
+    /// Sockets.
+    Udp {
+        /// UDP port 4791.
+        link: UdpLink,
+        /// This process among those of its user on this host.
+        local: Arc<Local>,
+    },
     /// A network that a simulator carries. Only a node of the feature `sim` has it.
     Simulated(Box<dyn SimulatedWire>),
 }
@@ -46,14 +55,14 @@ pub trait SimulatedWire: Send + Sync {
     }
 }
 
-/// Methods of the sockets, each with the answer of a simulated wire.
+/// Methods of the sockets, each with what it is a method of and the answer of a simulated wire.
 macro_rules! sockets_alone {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $none:expr;)*) => {
+    ($($of:ident.$name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $none:expr;)*) => {
         impl Wire {
             $(
                 pub(crate) fn $name(&self, $($arg: $ty),*) -> $ret {
                     match self {
-                        Wire::Udp(link) => link.$name($($arg),*),
+                        Wire::Udp { $of, .. } => $of.$name($($arg),*),
                         Wire::Simulated(_) => $none,
                     }
                 }
@@ -63,48 +72,37 @@ macro_rules! sockets_alone {
 }
 
 sockets_alone! {
-    port() -> u16 = adverb_wire::ROCE_PORT;
-    group_address(group: IpAddr, interface: u32) -> SocketAddr = { _ = interface; SocketAddr::new(group, adverb_wire::ROCE_PORT) };
-    multicast_from(_local: AddrIndex, _interface: u32) -> () = ();
-    join_group(_group: IpAddr, _interface: u32) -> Result<AddrIndex, LinkError> = Err(none("join a group"));
-    leave_group(_index: AddrIndex) -> () = ();
-    loop_back(_packet: &RxPacket<'_>) -> () = ();
-    is_tentative_address(_ip: IpAddr) -> bool = false;
-    own_addresses_changed() -> () = ();
-    follow_user() -> Result<(), LinkError> = Ok(());
-    changed_user() -> Option<UserChanged> = None;
-    changed_owner(_slot: Slot) -> Option<UserChanged> = None;
-    greet(_slot: Slot, _hello: &Hello, _fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> = Err(Errno::ECONNREFUSED.into());
-    greetings() -> Vec<Greeting> = Vec::new();
-    ended() -> Vec<ConnectionId> = Vec::new();
-    is_held_by(_slot: Slot, _pid: i32) -> bool = false;
-    has_lost_a_descriptor() -> bool = false;
-    close_after_fork() -> () = ();
-    socket_failed(_doing: &'static str, _error: &io::Error) -> () = ();
-    add_qp(_qpn: u32, _nth: u32) -> () = ();
-    remove_qp(_qpn: u32) -> () = ();
-    held_for() -> Option<Duration> = None;
-    maintain(receive: &mut dyn FnMut()) -> () = _ = receive;
-    gave_up(_packets: &[u8]) -> () = ();
-    claim_service(_service: u64, _at: Option<IpAddr>, _shared: bool) -> Result<ServiceClaim, LinkError> = Err(none("claim a service"));
-    listen_for(_claim: &ServiceClaim) -> Result<ServiceIndex, LinkError> = Err(none("listen for a service"));
-    stop_listening(_index: ServiceIndex) -> () = ();
-    tell_service(_service: u64, _at: IpAddr, _packet: &RxPacket<'_>) -> Delivery = Delivery::NoOwner;
-    tell_owner(_slot: Slot, _packet: &RxPacket<'_>) -> Delivery = Delivery::NoOwner;
-    tell_everybody(_packet: &RxPacket<'_>) -> () = ();
-    watch_owner(_slot: Slot) -> Delivery = Delivery::NoOwner;
-    open_frames(_interface: u32) -> Result<FramePort, LinkError> = Err(none("open a packet socket"));
-    share_frames(_interface: u32) -> Result<FramePort, LinkError> = Err(none("share frames"));
-    close_frames(_port: &FramePort) -> () = ();
-    send_frame(_port: &FramePort, _frame: &[u8]) -> io::Result<()> = Err(Errno::ENETDOWN.into());
-    frame_takers(_interface: u32) -> Vec<Slot> = Vec::new();
-    tell_frame(_slot: Slot, _interface: u32, _frame: &[u8]) -> () = ();
-    keep_frame(_frame: RawFrame) -> () = ();
-    frames() -> VecDeque<RawFrame> = VecDeque::new();
+    link.port() -> u16 = adverb_wire::ROCE_PORT;
+    link.group_address(group: IpAddr, interface: u32) -> SocketAddr = { _ = interface; SocketAddr::new(group, adverb_wire::ROCE_PORT) };
+    link.multicast_from(_local: AddrIndex, _interface: u32) -> () = ();
+    link.join_group(_group: IpAddr, _interface: u32) -> Result<AddrIndex, LinkError> = Err(none("join a group").into());
+    link.leave_group(_index: AddrIndex) -> () = ();
+    link.loop_back(_packet: &RxPacket<'_>) -> () = ();
+    link.follow_user() -> Result<(), LocalError> = Ok(());
+    link.maintain(receive: &mut dyn FnMut()) -> () = _ = receive;
+    local.changed_user() -> Option<UserChanged> = None;
+    local.changed_owner(_slot: Slot) -> Option<UserChanged> = None;
+    local.greet(_slot: Slot, _hello: &Hello, _fds: &[BorrowedFd<'_>]) -> io::Result<ConnectionId> = Err(Errno::ECONNREFUSED.into());
+    local.greetings() -> Vec<Greeting> = Vec::new();
+    local.ended() -> Vec<ConnectionId> = Vec::new();
+    local.is_held_by(_slot: Slot, _pid: i32) -> bool = false;
+    local.gave_up(_packets: &[u8]) -> () = ();
+    local.claim_service(_service: u64, _at: Option<IpAddr>, _shared: bool) -> Result<ServiceClaim, LocalError> = Err(none("claim a service").into());
+    local.listen_for(_claim: &ServiceClaim) -> Result<ServiceIndex, LocalError> = Err(none("listen for a service").into());
+    local.stop_listening(_index: ServiceIndex) -> () = ();
+    local.watch_owner(_slot: Slot) -> Delivery = Delivery::NoOwner;
+    local.open_frames(_interface: u32) -> Result<FramePort, LocalError> = Err(none("open a packet socket").into());
+    local.share_frames(_interface: u32) -> Result<FramePort, LocalError> = Err(none("share frames").into());
+    local.close_frames(_port: &FramePort) -> () = ();
+    local.send_frame(_port: &FramePort, _frame: &[u8]) -> io::Result<()> = Err(Errno::ENETDOWN.into());
+    local.frame_takers(_interface: u32) -> Vec<Slot> = Vec::new();
+    local.tell_frame(_slot: Slot, _interface: u32, _frame: &[u8]) -> () = ();
+    local.keep_frame(_frame: RawFrame) -> () = ();
+    local.frames() -> VecDeque<RawFrame> = VecDeque::new();
 }
 
-fn none(doing: &'static str) -> LinkError {
-    OsError::Os { doing, source: Errno::EOPNOTSUPP.into() }.into()
+fn none(doing: &'static str) -> OsError {
+    OsError::Os { doing, source: Errno::EOPNOTSUPP.into() }
 }
 
 impl Wire {
@@ -112,7 +110,16 @@ impl Wire {
     #[must_use]
     pub fn udp(&self) -> Option<&UdpLink> {
         match self {
-            Wire::Udp(link) => Some(link),
+            Wire::Udp { link, .. } => Some(link),
+            Wire::Simulated(_) => None,
+        }
+    }
+
+    /// This process among those of its user, which only a node with sockets knows.
+    #[must_use]
+    pub fn local(&self) -> Option<&Arc<Local>> {
+        match self {
+            Wire::Udp { local, .. } => Some(local),
             Wire::Simulated(_) => None,
         }
     }
@@ -135,10 +142,81 @@ impl Wire {
         self.udp()?.packet_by(route, bytes)
     }
 
+    /// Is duplicate address detection under way for this IPv6 address of the machine? No socket can
+    /// be bound there until it ends. The answer may be a second old.
+    pub(crate) fn is_tentative_address(&self, ip: IpAddr) -> bool {
+        self.udp().is_some_and(|link| link.own_addresses().is_tentative(ip))
+    }
+
+    /// The machine's addresses have changed: the next question is asked anew.
+    pub(crate) fn own_addresses_changed(&self) {
+        if let Some(link) = self.udp() {
+            link.own_addresses().changed();
+        }
+    }
+
+    /// Has the program closed a descriptor of the sockets? Under the number may be one of its own
+    /// by now.
+    pub(crate) fn has_lost_a_descriptor(&self) -> bool {
+        self.local().is_some_and(|local| local.descriptors().has_lost_one())
+    }
+
+    /// Closes every descriptor of the sockets with close(2) and nothing else, so that the child of
+    /// a fork can call it from an `atfork` handler.
+    pub(crate) fn close_after_fork(&self) {
+        if let Some(local) = self.local() {
+            local.descriptors().close_all();
+        }
+    }
+
+    /// An operation on a socket failed: see [`adverb_os::SocketErrors::note`].
+    pub(crate) fn socket_failed(&self, doing: &'static str, error: &io::Error) {
+        if let Some(local) = self.local() {
+            local.errors().note(doing, error);
+        }
+    }
+
+    /// See [`adverb_link::Tap::add_qp`].
+    pub(crate) fn add_qp(&self, qpn: u32, nth: u32) {
+        if let Some(link) = self.udp() {
+            link.tap().add_qp(qpn, nth);
+        }
+    }
+
+    /// See [`adverb_link::Tap::remove_qp`].
+    pub(crate) fn remove_qp(&self, qpn: u32) {
+        if let Some(link) = self.udp() {
+            link.tap().remove_qp(qpn);
+        }
+    }
+
+    /// See [`adverb_link::Tap::held_for`].
+    pub(crate) fn held_for(&self) -> Option<Duration> {
+        self.udp()?.tap().held_for()
+    }
+
+    /// See [`Local::tell_owner`].
+    pub(crate) fn tell_owner(&self, slot: Slot, packet: &RxPacket<'_>) -> Delivery {
+        self.local().map_or(Delivery::NoOwner, |local| local.tell_owner(slot, &packet.as_local()))
+    }
+
+    /// See [`Local::tell_service`].
+    pub(crate) fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
+        let local = self.local();
+        local.map_or(Delivery::NoOwner, |local| local.tell_service(service, at, &packet.as_local()))
+    }
+
+    /// See [`Local::tell_everybody`].
+    pub(crate) fn tell_everybody(&self, packet: &RxPacket<'_>) {
+        if let Some(local) = self.local() {
+            local.tell_everybody(&packet.as_local());
+        }
+    }
+
     #[inline]
     pub(crate) fn is_own_address(&self, ip: IpAddr) -> bool {
         match self {
-            Wire::Udp(link) => link.is_own_address(ip),
+            Wire::Udp { link, .. } => link.own_addresses().contains(ip),
             Wire::Simulated(wire) => wire.is_own_address(ip),
         }
     }
@@ -146,30 +224,30 @@ impl Wire {
     #[inline]
     pub(crate) fn owns(&self, slot: Slot) -> bool {
         match self {
-            Wire::Udp(link) => link.owns(slot),
+            Wire::Udp { local, .. } => local.owns(slot),
             Wire::Simulated(wire) => wire.slot() == slot,
         }
     }
 
     pub(crate) fn slots(&self) -> Vec<Slot> {
         match self {
-            Wire::Udp(link) => link.slots(),
+            Wire::Udp { local, .. } => local.slots(),
             Wire::Simulated(wire) => vec![wire.slot()],
         }
     }
 
-    pub(crate) fn claim_slot(&self) -> Result<Slot, LinkError> {
+    pub(crate) fn claim_slot(&self) -> Result<Slot, LocalError> {
         match self {
-            Wire::Udp(link) => link.claim_slot(),
-            Wire::Simulated(_) => Err(none("claim a second slot")),
+            Wire::Udp { local, .. } => local.claim_slot(),
+            Wire::Simulated(_) => Err(none("claim a second slot").into()),
         }
     }
 
     pub(crate) fn add_address(&self, ip: IpAddr, scope_id: u32) -> Result<AddrIndex, LinkError> {
         match self {
-            Wire::Udp(link) => link.add_address(ip, scope_id),
+            Wire::Udp { link, .. } => link.add_address(ip, scope_id),
             Wire::Simulated(wire) if wire.is_own_address(ip) => Ok(AddrIndex::default()),
-            Wire::Simulated(_) => Err(none("open an address of another host")),
+            Wire::Simulated(_) => Err(none("open an address of another host").into()),
         }
     }
 
@@ -182,7 +260,7 @@ impl Wire {
         sink: &mut dyn FnMut(RxPacket<'_>),
     ) -> usize {
         match self {
-            Wire::Udp(link) => link.recv(from, buffers, budget, sink),
+            Wire::Udp { link, .. } => link.recv(from, buffers, budget, sink),
             Wire::Simulated(wire) => wire.receive(budget, sink),
         }
     }
@@ -200,7 +278,7 @@ impl Wire {
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) {
         match self {
-            Wire::Udp(link) => batch.push(link, route, headers, payload_len, pad, fill),
+            Wire::Udp { link, .. } => batch.push(link, route, headers, payload_len, pad, fill),
             Wire::Simulated(wire) => {
                 let mut packet = headers.to_vec();
                 packet.resize(headers.len() + payload_len + usize::from(pad), 0);
@@ -215,21 +293,21 @@ impl Wire {
     #[inline]
     pub(crate) fn flush(&self, batch: &mut TxBatch) -> io::Result<()> {
         match self {
-            Wire::Udp(link) => batch.try_flush(link),
+            Wire::Udp { link, .. } => batch.try_flush(link),
             Wire::Simulated(_) => Ok(()),
         }
     }
 
     pub(crate) fn deliver(&self, slot: Slot, route: &Route, packets: &[u8]) -> Delivery {
         match self {
-            Wire::Udp(link) => link.deliver(slot, route, packets),
+            Wire::Udp { link, .. } => link.deliver(slot, route, packets),
             Wire::Simulated(wire) => wire.deliver(slot, route, packets),
         }
     }
 
     pub(crate) fn maintenance_due(&self) -> bool {
         match self {
-            Wire::Udp(link) => link.maintenance_due(),
+            Wire::Udp { link, .. } => link.maintenance_due(),
             Wire::Simulated(wire) => wire.maintenance_due(),
         }
     }

@@ -1,7 +1,8 @@
 //! MADs as they come.
 use crate::node::mad_handler::MAD_LEN;
 use adverb_cm::Path;
-use adverb_link::{MAD_QPN, Proof, RxPacket};
+use adverb_link::{Proof, RxPacket};
+use adverb_local::MAD_QPN;
 use adverb_wire::{Headers, Opcode, Operation, Transport};
 use std::net::{IpAddr, SocketAddr};
 

@@ -6,14 +6,13 @@ use crate::error::Error;
 use crate::interfaces;
 use crate::node::carriers::Udp;
 use crate::node::core::Node;
-use crate::node::link_error::quiet_from_link;
+use crate::node::link_error::quiet_from_local;
 use crate::node::mad_handler::{Arrival, MAD_LEN, MadHandler};
 use crate::node::timers::{NEVER, Timed};
 use adverb_cm::{Path, Route as Owner};
 use adverb_engine::Time;
-use adverb_link::{
-    Delivery, MAD_QPN, Proof, Route, RxFrom, RxPacket, SLOT_BITS, ServiceClaim, ServiceIndex, Slot,
-};
+use adverb_link::{Proof, Route, RxFrom, RxPacket};
+use adverb_local::{Delivery, MAD_QPN, SLOT_BITS, ServiceClaim, ServiceIndex, Slot};
 use adverb_wire::{Bth, Deth, Headers, MAX_HEADER_LEN, Psn};
 use nix::errno::Errno;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -83,7 +82,7 @@ impl Mads {
     pub(crate) fn listen(&self, node: &Node, claim: &ServiceClaim) -> Result<ServiceIndex, Error> {
         // Whoever finds the name finds the entry.
         let mut services = self.services.write();
-        let index = node.link.listen_for(claim).map_err(quiet_from_link)?;
+        let index = node.link.listen_for(claim).map_err(quiet_from_local)?;
         services.push((claim.service(), claim.at(), index));
         Ok(index)
     }

@@ -4,7 +4,7 @@ use crate::node::mad_handler::MadHandler;
 use crate::node::timers::NEVER;
 use crate::ranks;
 use adverb_engine::Time;
-use adverb_link::{ServiceIndex, Slot};
+use adverb_local::{ServiceIndex, Slot};
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::VecDeque;
 use std::net::IpAddr;

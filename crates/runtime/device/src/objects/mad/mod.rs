@@ -22,13 +22,13 @@ use crate::error::Error;
 use crate::node::Node;
 use crate::ranks;
 use adverb_engine::Time;
-use adverb_link::{ServiceClaim, ServiceIndex};
+use adverb_local::{ServiceClaim, ServiceIndex};
 use adverb_sync::Ranked;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Bits of the prefix of communication ids.
-pub const PREFIX_BITS: u8 = adverb_link::SLOT_BITS as u8;
+pub const PREFIX_BITS: u8 = adverb_local::SLOT_BITS as u8;
 /// The door of this process. Dropped, nothing is called any more but what is under way.
 #[derive(Debug)]
 pub struct MadDoor {
@@ -124,7 +124,7 @@ impl MadDoor {
             .node
             .link()
             .claim_service(service_id, local, shared)
-            .map_err(crate::node::quiet_from_link)?;
+            .map_err(crate::node::quiet_from_local)?;
         Ok(Claim { node: self.node.clone(), bound, listening: Ranked::default() })
     }
 

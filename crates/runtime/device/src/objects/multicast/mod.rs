@@ -184,7 +184,7 @@ pub fn join(context: &Arc<Context>, source: IpAddr, group: IpAddr) -> Result<Mem
     Ok(Membership {
         mgid,
         mlid: MULTICAST_LID,
-        qpn: adverb_link::MULTICAST_QPN,
+        qpn: adverb_local::MULTICAST_QPN,
         qkey: MULTICAST_QKEY,
         ah,
         context: context.clone(),

@@ -1,9 +1,9 @@
 //! An interface as raw packet queue pairs of this process see it.
 use crate::error::Error;
-use crate::node::{AnyQp, FramePort, Wire, quiet_from_link};
+use crate::node::{AnyQp, FramePort, Wire, quiet_from_local};
 use crate::objects::context::Context;
 use crate::ranks;
-use adverb_link::{FramePort as LinkPort, LinkError, MAX_FRAME, RawFrame};
+use adverb_local::{FramePort as LinkPort, LocalError, MAX_FRAME, RawFrame};
 use adverb_steering::{Frame, HEADER, Heard, Table};
 use adverb_sync::RankedRw;
 use nix::errno::Errno;
@@ -119,8 +119,8 @@ impl Drop for Port {
 }
 
 /// Why there are no raw packet queue pairs, and what helps.
-fn refusal(context: &Context, e: LinkError) -> Error {
-    let e = quiet_from_link(e);
+fn refusal(context: &Context, e: LocalError) -> Error {
+    let e = quiet_from_local(e);
     if ![Errno::EPERM, Errno::EACCES].map(|errno| errno as i32).contains(&e.errno()) {
         return e;
     }

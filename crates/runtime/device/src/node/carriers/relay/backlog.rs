@@ -1,6 +1,7 @@
 //! Packets on their way to other processes of this host, which take them when they have room.
 use adverb_engine::Time;
-use adverb_link::{DELIVERY, Route, SLOT_SHIFT, Slot, add_packet};
+use adverb_link::Route;
+use adverb_local::{DELIVERY, SLOT_SHIFT, Slot, add_packet};
 use adverb_wire::MAX_HEADER_LEN;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -8,7 +8,8 @@ use super::rings::Rings;
 use crate::error::Error;
 use crate::host::{COPIES, Given, HandshakeFds, Lanes, MTU, Peer};
 use crate::node::core::Node;
-use adverb_link::{Bell, ConnectionId, Greeting, Hello, RxFrom, Slot};
+use adverb_link::RxFrom;
+use adverb_local::{Bell, ConnectionId, Greeting, Hello, Slot};
 use adverb_os::Transit;
 use adverb_shm::Consumer;
 use nix::errno::Errno;
@@ -44,7 +45,7 @@ impl<'a> Handshake<'a> {
     /// EPERM if the queue pair is of another process of this host, and this process or that one has
     /// changed its user: no new connection can be made between them.
     pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
-        let Some(slot) = adverb_link::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
+        let Some(slot) = adverb_local::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
             return Ok(None);
         };
         let lanes = self.0.lanes.as_ref();

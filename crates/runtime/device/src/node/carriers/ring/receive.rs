@@ -163,7 +163,7 @@ impl Rings<'_> {
             return true;
         }
         let attr = inner.engine.attr();
-        let slot = adverb_link::slot_of_qpn(attr.dest_qpn);
+        let slot = adverb_local::slot_of_qpn(attr.dest_qpn);
         // One of another host may have the same number as one of theirs.
         let theirs = qp.qp_type().is_reliable()
             && matches!(attr.state, QpState::Rtr | QpState::Rts | QpState::Sqd)

@@ -26,24 +26,46 @@ const KIND_FRAME: u8 = 6;
 const HELLO_VERSION: u8 = 3;
 
 /// Largest message: what one `recv` buffer takes.
-pub(crate) const MAX_MESSAGE: usize = sys::DATAGRAM;
+pub const MAX_MESSAGE: usize = sys::DATAGRAM;
 /// Longest frame that goes from process to process.
 pub const MAX_FRAME: usize = MAX_MESSAGE - FRAME_HEADER;
 
 /// A message between processes of one user on one host.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Message<'a> {
+pub enum Message<'a> {
     /// Packets of one flow, each preceded by its length (16 bits); `direct` from their sender,
     /// otherwise from who received them over UDP.
-    Packets { envelope: Envelope, direct: bool, packets: &'a [u8] },
+    Packets {
+        /// From where to where.
+        envelope: Envelope,
+        /// They come from their sender.
+        direct: bool,
+        /// The packets.
+        packets: &'a [u8],
+    },
     /// The sender's socket at this address is gone: measure the steering again.
-    Refresh { ip: IpAddr },
+    Refresh {
+        /// The address.
+        ip: IpAddr,
+    },
     /// A process says who it is.
     Hello(Hello),
     /// An Ethernet frame of a raw packet queue pair.
-    Frame { interface: u32, bytes: &'a [u8] },
+    Frame {
+        /// Index of the interface.
+        interface: u32,
+        /// From the destination address on.
+        bytes: &'a [u8],
+    },
     /// The answer to a probe.
-    Answer { nonce: u64, index: u32, slots: Vec<Slot> },
+    Answer {
+        /// Which round of probes.
+        nonce: u64,
+        /// The index that the probe went to.
+        index: u32,
+        /// The slots of the process that it came to.
+        slots: Vec<Slot>,
+    },
 }
 
 /// What a process says of itself.
@@ -172,7 +194,7 @@ fn ip_at(bytes: &[u8], at: usize, v6: bool) -> Option<IpAddr> {
 }
 
 /// Takes a message apart; `None` when it is malformed.
-pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
+pub fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     if array::<8>(bytes, 0)? != MAGIC {
         return None;
     }
@@ -213,7 +235,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
 }
 
 /// Splits the packets of a message; an error item ends a malformed one.
-pub(crate) fn packets(mut rest: &[u8]) -> impl Iterator<Item = io::Result<&[u8]>> {
+pub fn packets(mut rest: &[u8]) -> impl Iterator<Item = io::Result<&[u8]>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;

@@ -27,7 +27,7 @@ pub(crate) const FRAMES: u64 = 1 << 63 | 1 << 33;
 
 /// Why a message did not leave.
 #[derive(Debug)]
-pub(crate) enum Untold {
+pub enum Untold {
     /// Its reader has not taken earlier ones yet.
     Full,
     /// No living process of this user owns the slot.
@@ -65,7 +65,7 @@ pub(crate) struct Sender {
     pub(crate) transit: Transit,
 }
 
-/// Which connection to another process; no two of a link are alike.
+/// Which connection to another process; no two of a process are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     pub(crate) slot: Slot,
@@ -157,7 +157,12 @@ impl Incoming {
     }
 }
 
-/// What the link listens for, by token.
+/// The bytes of a message that was received into a buffer.
+pub(crate) fn received(buffer: &[u8], len: usize) -> &[u8] {
+    &buffer[..len.min(buffer.len())]
+}
+
+/// What this process listens for, by token.
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) listening: Mutex<Vec<(u64, Arc<Fd>)>>,

@@ -11,15 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::LinkError;
-use crate::address::grow_buffer;
-use crate::buffers::RxBuffers;
-use crate::connection::FRAMES;
+use crate::connection::{FRAMES, received};
+use crate::error::LocalError;
 use crate::frame_queue::RawFrame;
+use crate::local::Local;
 use crate::message;
 use crate::slot::Slot;
 use crate::stats::add;
-use crate::udp::UdpLink;
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr};
 
@@ -56,16 +54,16 @@ fn names_of(uid: u32, interface: u32) -> String {
     format!("adverb-{uid}-raw-{interface}-")
 }
 
-impl UdpLink {
+impl Local {
     /// Takes frames of an interface by a packet socket from now on.
     ///
     /// # Errors
-    /// [`LinkError::PermissionDenied`] without the right; otherwise what the system said.
-    pub fn open_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
-        let fail = |error| LinkError::from_io("open a packet socket", error);
+    /// [`OsError::PermissionDenied`](adverb_os::OsError::PermissionDenied) without the right; otherwise what the system said.
+    pub fn open_frames(&self, interface: u32) -> Result<FramePort, LocalError> {
+        let fail = |error| LocalError::from_io("open a packet socket", error);
         let fd = Arc::new(sys::packet_socket(&self.fds, interface).map_err(fail)?);
-        grow_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE);
-        grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND);
+        sys::grow_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE);
+        sys::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND);
         let token = FRAMES | self.frames.next.fetch_add(1, Relaxed);
         self.frames.sockets.lock().push((token, interface, fd.clone()));
         sys::watch(&self.incoming.any, &fd, token).map_err(fail)?;
@@ -76,8 +74,8 @@ impl UdpLink {
     ///
     /// # Errors
     /// What the system said.
-    pub fn share_frames(&self, interface: u32) -> Result<FramePort, LinkError> {
-        let fail = |error| LinkError::from_io("take frames of other processes", error);
+    pub fn share_frames(&self, interface: u32) -> Result<FramePort, LocalError> {
+        let fail = |error| LocalError::from_io("take frames of other processes", error);
         self.check_user()?;
         let name = sys::message_socket(&self.fds).map_err(fail)?;
         // Another user may hold a name of ours; the next slot or number is as good.
@@ -122,7 +120,7 @@ impl UdpLink {
                     std::thread::sleep(WAIT / 10);
                 }
                 _ => {
-                    add(&self.counters.tx_drop_full, 1);
+                    add(&self.counters.frame_drop_full, 1);
                     return Err(error);
                 }
             }
@@ -156,7 +154,7 @@ impl UdpLink {
         let mut kept = self.frames.kept.lock();
         let size = frame.bytes.len() + OVERHEAD;
         if kept.1 + size > KEPT {
-            return add(&self.counters.rx_drop_pending, 1);
+            return add(&self.counters.frame_drop_pending, 1);
         }
         kept.1 += size;
         kept.0.push_back(frame);
@@ -176,22 +174,22 @@ impl UdpLink {
     }
 
     /// Takes what has come to a packet socket.
-    pub(crate) fn recv_frames(&self, token: u64, buffers: &mut RxBuffers) {
+    pub(crate) fn recv_frames(&self, token: u64, buffer: &mut [u8]) {
         let found = {
             let sockets = self.frames.sockets.lock();
             sockets.iter().find(|(of, ..)| *of == token).map(|(_, interface, fd)| (*interface, fd.clone()))
         };
         let Some((interface, fd)) = found else { return };
         for _ in 0..IN_A_ROW {
-            match sys::recv_frame(&fd, buffers.scratch()) {
+            match sys::recv_frame(&fd, buffer) {
                 Ok(Some(framed)) => {
-                    let bytes = framed.bytes(buffers.message(framed.len));
+                    let bytes = framed.bytes(received(buffer, framed.len));
                     self.keep_frame(RawFrame { interface, leaving: framed.leaving, bytes });
                 }
-                Ok(None) => add(&self.counters.rx_drop_oversize, 1),
+                Ok(None) => add(&self.counters.frame_drop_oversize, 1),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An interface that went down says so once.
-                Err(error) => self.socket_failed("receive frames", &error),
+                Err(error) => self.errors.note("receive frames", &error),
             }
         }
     }

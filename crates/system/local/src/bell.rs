@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
+use adverb_os::SocketErrors;
 use adverb_os::sys::{self, EVENTS, Fd, FdTable, Transit};
 
 /// All bells of a process, and one descriptor that is readable while one of them is, or a watched
@@ -16,6 +17,7 @@ use adverb_os::sys::{self, EVENTS, Fd, FdTable, Transit};
 pub struct Bells {
     table: Arc<FdTable>,
     any: Fd,
+    errors: Arc<SocketErrors>,
 }
 
 /// A bell that another process rings.
@@ -46,13 +48,13 @@ pub struct PeerFd(Option<Fd>);
 const ROOM: usize = 8192;
 
 impl Bells {
-    /// None yet.
+    /// None yet. `errors` notes looks at them that fail.
     ///
     /// # Errors
     /// No descriptors.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(errors: Arc<SocketErrors>) -> io::Result<Self> {
         let table = FdTable::with_room(ROOM);
-        Ok(Bells { any: sys::any_of(&table)?, table })
+        Ok(Bells { any: sys::any_of(&table)?, table, errors })
     }
 
     /// One more.
@@ -118,7 +120,10 @@ impl Bells {
 
     /// The tokens of some that are readable now. Those that were left out come first the next time.
     pub fn ready(&self, tokens: &mut [u64; EVENTS]) -> usize {
-        sys::wait_any(&self.any, tokens).unwrap_or(0)
+        sys::wait_any(&self.any, tokens).unwrap_or_else(|error| {
+            self.errors.note("look at the bells of this host", &error);
+            0
+        })
     }
 
     /// Closes them all, for the child of a fork, which must not keep its parent alive in the eyes
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_rings_is_heard_once() {
-        let bells = Bells::new().unwrap();
+        let bells = Bells::new(Arc::default()).unwrap();
         let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
         let (rope, other_rope) = (bells.rope(given(&bell)).unwrap(), bells.rope(given(&other)).unwrap());
         bells.watch(&bell, &rope, None, 7).unwrap();
@@ -217,7 +222,7 @@ mod tests {
     /// TRU-3: a bell that is full, and whose flags say that calls wait, holds nobody.
     #[test]
     fn tru_3_a_full_bell_that_blocks_holds_nobody() {
-        let bells = Bells::new().unwrap();
+        let bells = Bells::new(Arc::default()).unwrap();
         let bell = bells.make().unwrap();
         let end = given(&bell);
         let mut writer = UnixStream::from(end.try_clone().unwrap());
@@ -237,7 +242,7 @@ mod tests {
     /// TRU-3: a peer that breaks its bell breaks nobody else's.
     #[test]
     fn tru_3_who_breaks_a_bell_breaks_only_that() {
-        let bells = Bells::new().unwrap();
+        let bells = Bells::new(Arc::default()).unwrap();
         let (bell, other) = (bells.make().unwrap(), bells.make().unwrap());
         UnixStream::from(given(&bell)).shutdown(std::net::Shutdown::Both).unwrap();
         assert_eq!((bell.take(), other.take()), (Rung::Broken, Rung::No));
@@ -249,7 +254,7 @@ mod tests {
     /// TRU-3: sockets whose calls may wait for whoever else has them are no bells.
     #[test]
     fn tru_3_other_descriptors_are_no_bells() {
-        let bells = Bells::new().unwrap();
+        let bells = Bells::new(Arc::default()).unwrap();
         let others: [OwnedFd; 4] = [
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
             UnixDatagram::unbound().unwrap().into(),

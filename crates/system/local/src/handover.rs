@@ -6,18 +6,20 @@
 //! changes hands between two messages, or that another user holds, gets nothing (TRU-1).
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::buffers::RxBuffers;
 use crate::connection::{
-    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold,
+    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold, received,
 };
-use crate::packet::Sink;
+use crate::frame_queue::RawFrame;
+use crate::local::Local;
+use crate::message::{self, Greeting, Message};
+use crate::packet::{Arrived, Taker};
 use crate::slot::{self, Slot};
 use crate::stats::add;
-use crate::udp::{Sockets, UdpLink};
 use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
@@ -33,7 +35,7 @@ const IN_A_ROW: u32 = 32;
 const ROUNDS: usize = 16;
 /// Looks in vain at the connection that was busy last before it is looked at with all others only.
 const EMPTY_LOOKS: u32 = 16;
-impl UdpLink {
+impl Local {
     /// Sends a message to the owner of a slot, and says over which connection. One system call
     /// where one stands.
     pub(crate) fn tell(
@@ -97,7 +99,7 @@ impl UdpLink {
     fn connect(&self, slot: Slot) -> Result<Arc<Connection>, Untold> {
         let name = slot::slot_name(self.uid(), slot);
         let (fd, pid) = self.prove_process(&name)?;
-        crate::address::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
+        sys::grow_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, IN_FLIGHT);
         let mut connections = self.outgoing.connections.write();
         if let Some(connection) = connections.get(&slot) {
             // Another thread has connected meanwhile: one connection keeps the order.
@@ -124,7 +126,10 @@ impl UdpLink {
     }
 
     /// A connection to the process that listens at a name, if it is of the own user.
-    pub(crate) fn prove_owner(&self, name: &str) -> Result<Fd, Untold> {
+    ///
+    /// # Errors
+    /// Who holds the name, where that is another user, or why there is no connection.
+    pub fn prove_owner(&self, name: &str) -> Result<Fd, Untold> {
         self.prove_process(name).map(|(fd, _)| fd)
     }
 
@@ -164,14 +169,12 @@ impl UdpLink {
         owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid())
     }
 
-    /// Takes what other processes of this user sent.
-    pub(crate) fn recv_handover(
-        &self,
-        sockets: &Sockets,
-        buffers: &mut RxBuffers,
-        budget: usize,
-        sink: Sink<'_>,
-    ) -> usize {
+    /// Takes what other processes of this user sent, without waiting. Each message is received
+    /// into `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. What is for the
+    /// link goes to `take`, until that has given on about `budget` packets. Gives back how many.
+    ///
+    /// Only one thread at a time takes: while another one does, this gives back 0.
+    pub fn receive(&self, buffer: &mut [u8], budget: usize, take: Taker<'_>) -> usize {
         let Some(mut taking) = self.incoming.taking.try_lock() else { return 0 };
         let taking = &mut *taking;
         let mut tokens = [0; EVENTS];
@@ -179,7 +182,7 @@ impl UdpLink {
         // The one that was busy last costs one call a message, and one more to see that there is no
         // other.
         while let Some(hot) = taking.hot.filter(|_| taking.row < IN_A_ROW && done < budget) {
-            match self.take_from(taking, hot, sockets, buffers, sink) {
+            match self.take_from(taking, hot, buffer, take) {
                 Some(n) => {
                     done += n;
                     (taking.row, taking.vain) = (taking.row + 1, 0);
@@ -201,7 +204,7 @@ impl UdpLink {
                 Ok(n) => n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.socket_failed("wait for the hand-over connections", &error);
+                    self.errors.note("wait for the hand-over connections", &error);
                     break;
                 }
             };
@@ -210,19 +213,19 @@ impl UdpLink {
             }
             for &token in &tokens[..n] {
                 if token >= FRAMES {
-                    self.recv_frames(token, buffers);
+                    self.recv_frames(token, buffer);
                 } else if token >= SERVICE {
                     if let Some(fd) = self.services.get(token) {
                         self.accept(taking, &fd, "a service");
                     }
                 } else if token & LISTENER != 0 {
                     let slot = (token & !LISTENER) as Slot;
-                    if let Some(claim) = sockets.claims.iter().find(|claim| claim.slot() == slot) {
+                    if let Some(claim) = self.claims().iter().find(|claim| claim.slot() == slot) {
                         self.accept(taking, &claim.fd, "a slot");
                     }
                 } else if token & OUTGOING != 0 {
                     self.close_ended((token & !OUTGOING) as Slot, |connection| connection.has_ended());
-                } else if let Some(n) = self.take_from(taking, token, sockets, buffers, sink) {
+                } else if let Some(n) = self.take_from(taking, token, buffer, take) {
                     done += n;
                     (taking.hot, taking.vain) = (Some(token), 0);
                 }
@@ -236,16 +239,15 @@ impl UdpLink {
         &self,
         taking: &mut Taking,
         token: u64,
-        sockets: &Sockets,
-        buffers: &mut RxBuffers,
-        sink: Sink<'_>,
+        buffer: &mut [u8],
+        take: Taker<'_>,
     ) -> Option<usize> {
         let Some(connection) = taking.connections.get_mut(&token) else {
             taking.hot = taking.hot.filter(|hot| *hot != token);
             return None;
         };
         let local = loop {
-            match sys::recv_local(&connection.fd, buffers.scratch()) {
+            match sys::recv_local(&connection.fd, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Ok(local) if local.len > 0 => break local,
@@ -254,7 +256,7 @@ impl UdpLink {
                     if let Err(error) = ended
                         && error.raw_os_error() != Some(libc::ECONNRESET)
                     {
-                        self.socket_failed("receive from another process of this host", &error);
+                        self.errors.note("receive from another process of this host", &error);
                     }
                     self.unwatch(&connection.fd);
                     taking.connections.remove(&token);
@@ -269,7 +271,54 @@ impl UdpLink {
             return Some(0);
         }
         let sender = Sender { pid: connection.pid, fds: local.fds, transit: local.transit };
-        Some(self.take_message(sockets, buffers.message(local.len), sender, sink))
+        Some(self.take_message(received(buffer, local.len), sender, take))
+    }
+
+    /// Takes a message apart, and keeps what is not for the link.
+    pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
+        match message::parse(bytes) {
+            Some(Message::Packets { envelope, direct, packets }) => {
+                return take(Arrived::Packets { envelope, direct, packets });
+            }
+            Some(Message::Refresh { ip }) => return take(Arrived::Refresh { ip }),
+            Some(Message::Hello(hello)) => {
+                let Sender { pid, fds, transit } = sender;
+                self.keep_greeting(Greeting { hello, pid, fds, transit });
+            }
+            Some(Message::Frame { interface, bytes }) => {
+                add(&self.counters.frames_in, 1);
+                self.keep_frame(RawFrame { interface, leaving: false, bytes: bytes.to_vec() });
+            }
+            Some(Message::Answer { .. }) | None => self.note_malformed(),
+        }
+        0
+    }
+
+    /// Tells the owner of a slot that the own socket at an address is gone. `false`: it was not
+    /// told.
+    pub fn tell_refresh(&self, slot: Slot, ip: IpAddr) -> bool {
+        self.tell(slot, &[&message::refresh(ip)], &[]).is_ok()
+    }
+
+    /// Answers a probe of the process of this user that listens at a name: this process has these
+    /// slots. `false`: nobody was told.
+    pub fn answer_probe(&self, name: &str, nonce: u64, index: u32) -> bool {
+        let answer = message::answer(nonce, index, &self.slots());
+        self.prove_owner(name).is_ok_and(|prober| sys::send_local(&prober, &[&answer], &[]).is_ok())
+    }
+
+    /// Takes a connection at a listener of this process. `None`: it was another user's, and has
+    /// ended.
+    ///
+    /// # Errors
+    /// There is none, or what else the kernel says.
+    pub fn accept_proved(&self, listener: &Fd) -> io::Result<Option<Fd>> {
+        let fd = sys::accept(&self.fds, listener)?;
+        if matches!(owner::prove(&fd, self.uid()), Ok(Proof::Own(_))) {
+            return Ok(Some(fd));
+        }
+        add(&self.counters.handover_drop_other_user, 1);
+        Ok(None)
     }
 
     /// Takes connections at the name of a slot or a service: those of other users end before a byte
@@ -290,7 +339,7 @@ impl UdpLink {
                         taking.spare = sys::message_socket(&self.fds).ok();
                         continue;
                     }
-                    _ => return self.socket_failed("accept another process of this host", &error),
+                    _ => return self.errors.note("accept another process of this host", &error),
                 },
             };
             let proof = owner::prove(&fd, self.uid()).ok().filter(|_| self.tells_users_apart());
@@ -324,7 +373,7 @@ impl UdpLink {
                 Ok(()) => {
                     taking.connections.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
                 }
-                Err(error) => self.socket_failed("watch another process of this host", &error),
+                Err(error) => self.errors.note("watch another process of this host", &error),
             }
         }
     }

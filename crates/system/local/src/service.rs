@@ -5,18 +5,17 @@
 //! an abstract `AF_UNIX` name of that service. Such names end with their process, as those of slots
 //! do, and prove nothing by themselves either: see [`crate::handover`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::LinkError;
 use crate::connection::{SERVICE, Untold};
+use crate::error::LocalError;
+use crate::local::Local;
 use crate::message;
-use crate::packet::{Envelope, Proof, RxPacket};
+use crate::packet::{Delivery, LocalPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
-use crate::types::{AddrIndex, Delivery, Route};
-use crate::udp::UdpLink;
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr};
 
@@ -46,7 +45,7 @@ impl std::fmt::Debug for ServiceClaim {
     }
 }
 
-/// Names a service that the link listens for.
+/// Names a service that this process listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceIndex(u64);
 
@@ -72,23 +71,23 @@ fn parse_claim(rest: &str) -> Option<(Option<IpAddr>, bool)> {
     if at == "any" { Some((None, shared)) } else { Some((Some(at.parse().ok()?), shared)) }
 }
 
-impl UdpLink {
+impl Local {
     /// Binds a service at one address, or at all. Only claims that are all `shared` may be at the
     /// same place; "all" is every place.
     ///
     /// # Errors
-    /// [`LinkError::ServiceTaken`] if another claim is in the way, of this process or of another;
+    /// [`LocalError::ServiceTaken`] if another claim is in the way, of this process or of another;
     /// otherwise what the system said.
     pub fn claim_service(
         &self,
         service: u64,
         at: Option<IpAddr>,
         shared: bool,
-    ) -> Result<ServiceClaim, LinkError> {
+    ) -> Result<ServiceClaim, LocalError> {
         const DOING: &str = "bind a service";
         self.check_user()?;
-        let fail = |error| LinkError::from_io(DOING, error);
-        let taken = |holder| LinkError::ServiceTaken { service, at, holder };
+        let fail = |error| LocalError::from_io(DOING, error);
+        let taken = |holder| LocalError::ServiceTaken { service, at, holder };
         let common = claims_of(self.uid(), service);
         let mut name = format!("{common}{}", place(at));
         if shared {
@@ -124,12 +123,12 @@ impl UdpLink {
     /// Takes MADs for a service from other processes of this user from now on.
     ///
     /// # Errors
-    /// [`LinkError::ServiceTaken`] if somebody listens for it there; otherwise what the system
+    /// [`LocalError::ServiceTaken`] if somebody listens for it there; otherwise what the system
     /// said.
-    pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LinkError> {
+    pub fn listen_for(&self, claim: &ServiceClaim) -> Result<ServiceIndex, LocalError> {
         const DOING: &str = "listen for a service";
         self.check_user()?;
-        let fail = |error| LinkError::from_io(DOING, error);
+        let fail = |error| LocalError::from_io(DOING, error);
         let (service, at) = (claim.service, claim.at);
         let fd = Arc::new(sys::message_socket(&self.fds).map_err(fail)?);
         let name = listener_name(self.uid(), service, at);
@@ -138,7 +137,7 @@ impl UdpLink {
                 return Err(fail(error));
             }
             let holder = owner::holders(|held| held == name).into_keys().next();
-            return Err(LinkError::ServiceTaken { service, at, holder });
+            return Err(LocalError::ServiceTaken { service, at, holder });
         }
         sys::listen(&fd, BACKLOG).map_err(fail)?;
         let token = SERVICE | self.services.next.fetch_add(1, Relaxed);
@@ -158,7 +157,7 @@ impl UdpLink {
     }
 
     /// Gives a MAD to the process that listens for a service at an address, or at all.
-    pub fn tell_service(&self, service: u64, at: IpAddr, packet: &RxPacket<'_>) -> Delivery {
+    pub fn tell_service(&self, service: u64, at: IpAddr, packet: &LocalPacket<'_>) -> Delivery {
         for at in [Some(at), None] {
             let told = self.prove_owner(&listener_name(self.uid(), service, at)).and_then(|connection| {
                 let (header, packet) = message_of(packet);
@@ -177,7 +176,7 @@ impl UdpLink {
     }
 
     /// Gives a MAD to the process that owns a slot.
-    pub fn tell_owner(&self, slot: Slot, packet: &RxPacket<'_>) -> Delivery {
+    pub fn tell_owner(&self, slot: Slot, packet: &LocalPacket<'_>) -> Delivery {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) || self.owns(slot) {
             return Delivery::NoOwner;
         }
@@ -192,13 +191,8 @@ impl UdpLink {
         }
     }
 
-    /// Gives a packet to whoever receives here next, as if it had come.
-    pub fn loop_back(&self, packet: &RxPacket<'_>) {
-        self.keep(packet);
-    }
-
     /// Gives a packet that names no process to every other process of this user.
-    pub fn tell_everybody(&self, packet: &RxPacket<'_>) {
+    pub fn tell_everybody(&self, packet: &LocalPacket<'_>) {
         let common = format!("adverb-{}-", self.uid());
         let mut slots: Vec<Slot> = Vec::new();
         owner::each_name(|name, uid| {
@@ -210,7 +204,7 @@ impl UdpLink {
         }
     }
 
-    /// Sees to it that the end of a slot's owner is told of by [`UdpLink::ended`].
+    /// Sees to it that the end of a slot's owner is told of by [`Local::ended`].
     /// [`Delivery::NoOwner`]: nobody owns it.
     pub fn watch_owner(&self, slot: Slot) -> Delivery {
         if !(MIN_SLOT..=MAX_SLOT).contains(&slot) {
@@ -222,30 +216,10 @@ impl UdpLink {
             Err(_) => Delivery::Full,
         }
     }
-
-    /// The source of what leaves by a route.
-    pub fn source_of(&self, local: AddrIndex) -> Option<SocketAddr> {
-        self.socket(local).map(|socket| socket.local)
-    }
-
-    /// A packet from this process to one of this host, as [`UdpLink::tell_owner`] and
-    /// [`UdpLink::tell_service`] take it.
-    pub fn packet_by<'a>(&self, route: &Route, bytes: &'a [u8]) -> Option<RxPacket<'a>> {
-        let src = self.source_of(route.local)?;
-        Some(RxPacket {
-            src,
-            dst: route.dst.ip(),
-            local: None,
-            traffic_class: route.traffic_class,
-            hop_limit: if route.hop_limit == 0 { 64 } else { route.hop_limit },
-            proof: Proof::Process,
-            bytes,
-        })
-    }
 }
 
-fn message_of(packet: &RxPacket<'_>) -> (Vec<u8>, Vec<u8>) {
-    let header = message::packets_header(&Envelope::of(packet), packet.proof == Proof::Process);
+fn message_of(packet: &LocalPacket<'_>) -> (Vec<u8>, Vec<u8>) {
+    let header = message::packets_header(&packet.envelope, packet.direct);
     let mut message = (packet.bytes.len() as u16).to_le_bytes().to_vec();
     message.extend_from_slice(packet.bytes);
     (header, message)

@@ -1,12 +1,12 @@
-//! A process that changes its user while it has a link.
+//! A process that changes its user while it has slots.
 //!
 //! The kernel notes a process's effective user at each socket when the process listens or connects,
-//! and the note stays. So the slots of a link prove the user that claimed them. A process that has
+//! and the note stays. So the slots of a process prove the user that claimed them. A process that has
 //! changed its user since connects as the new user, and other processes of the old user send it
 //! away (TRU-1). Two ways lead on:
 //!
 //! * A process that has given its old user up for good (`setuid` of root), before any queue pair,
-//!   address or service stands, claims its slot anew: [`UdpLink::follow_user`]. Daemons open a
+//!   address or service stands, claims its slot anew: [`Local::follow_user`]. Daemons open a
 //!   device as root, drop their privileges and work.
 //! * In all other cases a call that needs another process of this host fails at once, and names
 //!   both users ([`UserChanged`]). No thread keeps the old user, as the program gave it up.
@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::error::{Changed, LinkError, UserChanged};
+use crate::error::{Changed, LocalError, UserChanged};
+use crate::local::Local;
 use crate::slot::{Slot, SlotClaim};
-use crate::udp::{Sockets, UdpLink};
 use adverb_os::User;
 use adverb_os::owner;
 use adverb_os::sys;
@@ -24,9 +24,9 @@ use adverb_os::sys;
 /// Processes that were sent away whose users are remembered, the last ones.
 const REMEMBERED: usize = 64;
 
-impl UdpLink {
-    /// The user whose processes this link talks to on this host.
-    pub(crate) fn uid(&self) -> u32 {
+impl Local {
+    /// The user whose processes this one talks to on this host.
+    pub fn uid(&self) -> u32 {
         self.user.uid.load(Acquire)
     }
 
@@ -48,9 +48,9 @@ impl UdpLink {
         Some(changed)
     }
 
-    /// What this process would bind now other processes would not take for this link's.
-    pub(crate) fn check_user(&self) -> Result<(), LinkError> {
-        self.changed_user().map_or(Ok(()), |changed| Err(LinkError::UserChanged(changed)))
+    /// What this process would bind now other processes would not take for this one's.
+    pub(crate) fn check_user(&self) -> Result<(), LocalError> {
+        self.changed_user().map_or(Ok(()), |changed| Err(LocalError::UserChanged(changed)))
     }
 
     /// The change of the process that owns a slot, if this process has connected to it and it has
@@ -78,26 +78,24 @@ impl UdpLink {
     }
 
     /// Takes on the user that this process has changed to for good, if nothing was made under the
-    /// old one. The caller has given no queue pair number out.
+    /// old one. The caller has given no queue pair number out, and opened no address.
     ///
     /// # Errors
     /// As [`SlotClaim::claim`].
-    pub fn follow_user(&self) -> Result<(), LinkError> {
+    pub fn follow_user(&self) -> Result<(), LocalError> {
         let Some(now) = sys::only_uid().filter(|now| *now != self.uid()) else { return Ok(()) };
-        let mut sockets = self.sockets.write();
-        let is_used = !sockets.addresses.is_empty()
-            || self.services.next.load(Relaxed) > 0
+        let mut claims = self.claims.write();
+        let is_used = self.services.next.load(Relaxed) > 0
             || self.frames.next.load(Relaxed) > 0
             || !self.outgoing.connections.read().is_empty();
         if is_used {
             return Ok(());
         }
-        let claim = Arc::new(SlotClaim::claim_in(&self.fds, self.config.seed)?);
+        let claim = Arc::new(SlotClaim::claim_in(&self.fds, self.seed)?);
         self.incoming
             .add_listener(claim.slot(), &claim.fd)
-            .map_err(|error| LinkError::from_io("watch a slot's connections", error))?;
-        let mut next = Sockets::clone(&sockets);
-        for old in std::mem::replace(&mut next.claims, vec![claim.clone()]) {
+            .map_err(|error| LocalError::from_io("watch a slot's connections", error))?;
+        for old in claims.iter() {
             sys::unwatch(self.incoming.any.own(), old.fd.own());
             self.disown(old.slot());
         }
@@ -106,7 +104,7 @@ impl UdpLink {
         self.user.told_apart.store(owner::users_can_be_told_apart(), Release);
         self.user.uid.store(now, Release);
         self.user.named.store(now, Release);
-        *sockets = Arc::new(next);
+        *claims = Arc::new(vec![claim]);
         Ok(())
     }
 }
@@ -128,9 +126,9 @@ mod tests {
 
     #[test]
     fn few_that_were_sent_away_are_remembered() {
-        let link = UdpLink::new(crate::Config { port: 0, steer: false, ..Default::default() }).unwrap();
-        (0..1000).for_each(|n| link.remember_sent_away(n % 500, 77));
-        assert_eq!(link.user.sent_away.lock().len(), REMEMBERED);
-        assert_eq!(link.changed_user(), None);
+        let local = Local::new(0).unwrap();
+        (0..1000).for_each(|n| local.remember_sent_away(n % 500, 77));
+        assert_eq!(local.user.sent_away.lock().len(), REMEMBERED);
+        assert_eq!(local.changed_user(), None);
     }
 }

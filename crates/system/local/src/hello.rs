@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::connection::{ConnectionId, Untold};
+use crate::local::Local;
 use crate::message::{Greeting, Hello};
 use crate::slot::{Slot, slot_name};
-use crate::udp::UdpLink;
 use adverb_os::owner::{self, Proof};
 
 /// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
@@ -24,8 +24,8 @@ const MOST_FDS: usize = 4;
 /// Tries at a peer whose socket is full, 200 µs apart.
 const TRIES: u32 = 50;
 
-impl UdpLink {
-    /// Greets the owner of a slot, and says over which connection: [`UdpLink::ended`] names the
+impl Local {
+    /// Greets the owner of a slot, and says over which connection: [`Local::ended`] names the
     /// connection when its other end has gone.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl UdpLink {
         matches!(held, Ok(Proof::Own(holder)) if holder == pid)
     }
 
-    /// Greetings that came since the last call. [`UdpLink::ended`] comes before, as a process may
+    /// Greetings that came since the last call. [`Local::ended`] comes before, as a process may
     /// have taken another's slot.
     pub fn greetings(&self) -> Vec<Greeting> {
         if !self.greeted.load(Relaxed) {
@@ -96,18 +96,17 @@ mod tests {
 
     /// TRU-3: greetings that nobody asks for cost a bounded number of descriptors.
     #[test]
-    #[cfg(not(loom))]
     fn tru_3_few_greetings_are_kept() {
-        let link = UdpLink::new(crate::Config { port: 0, steer: false, ..Default::default() }).unwrap();
+        let local = Local::new(0).unwrap();
         let given_fds = |count| -> Vec<OwnedFd> {
             (0..count).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect()
         };
         let hello = || Hello { nonce: 1, wants_answer: false, mtu: 4096, slots: vec![7] };
         for count in (0..300).map(|n| if n % 2 == 0 { 4 } else { 28 }) {
             let transit = adverb_os::Transit::begin();
-            link.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count), transit });
+            local.keep_greeting(Greeting { hello: hello(), pid: 1, fds: given_fds(count), transit });
         }
-        let kept = link.greetings();
+        let kept = local.greetings();
         assert_eq!(kept.len(), KEPT);
         assert!(kept.iter().map(|greeting| greeting.fds.len()).sum::<usize>() <= 64);
     }

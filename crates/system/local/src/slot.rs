@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::LinkError;
+use crate::error::LocalError;
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
@@ -32,15 +32,15 @@ impl SlotClaim {
     /// name that somebody else holds costs one call and nothing else.
     ///
     /// # Errors
-    /// [`LinkError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system
+    /// [`LocalError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system
     /// said.
-    pub fn claim(seed: u64) -> Result<SlotClaim, LinkError> {
+    pub fn claim(seed: u64) -> Result<SlotClaim, LocalError> {
         Self::claim_in(&FdTable::new(), seed)
     }
 
-    pub(crate) fn claim_in(table: &Arc<FdTable>, seed: u64) -> Result<SlotClaim, LinkError> {
+    pub(crate) fn claim_in(table: &Arc<FdTable>, seed: u64) -> Result<SlotClaim, LocalError> {
         const DOING: &str = "claim a process slot";
-        let fail = |error| LinkError::from_io(DOING, error);
+        let fail = |error| LocalError::from_io(DOING, error);
         let fd = sys::message_socket(table).map_err(fail)?;
         let uid = sys::effective_uid();
         // A finaliser (splitmix64): neighbouring seeds must not search the same places.
@@ -65,7 +65,7 @@ impl SlotClaim {
                 .and_then(|rest| rest.parse().ok())
                 .is_some_and(|slot: Slot| (MIN_SLOT..=MAX_SLOT).contains(&slot))
         });
-        Err(LinkError::NoFreeSlot { slots: SLOTS as usize, uid, holders: holders.into_iter().collect() })
+        Err(LocalError::NoFreeSlot { slots: SLOTS as usize, uid, holders: holders.into_iter().collect() })
     }
 
     /// The slot.

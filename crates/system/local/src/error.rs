@@ -1,0 +1,121 @@
+//! What can go wrong between the processes of a user, in words.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use adverb_os::{OsError, User};
+use thiserror::Error;
+
+/// The process whose user has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Here,
+    /// The process with this number.
+    Peer(i32),
+}
+
+/// A process opened its device as one user and runs as another one now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserChanged {
+    pub(crate) process: Changed,
+    /// The user that opened the device.
+    pub opened: u32,
+    /// The effective user now.
+    pub now: u32,
+}
+
+impl fmt::Display for UserChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Changed::Here => f.write_str("this process")?,
+            Changed::Peer(pid) => write!(f, "process {pid} of this host")?,
+        }
+        write!(
+            f,
+            " opened the device as {} and runs as {} now, so no process of this host takes a new connection from it; \
+             open the device after the change of user (setuid, seteuid), or connect before the change",
+            User(self.opened),
+            User(self.now)
+        )
+    }
+}
+
+impl std::error::Error for UserChanged {}
+
+/// Why a slot, a service or a connection could not be had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// All slots of the user are taken by live processes, of this user or of others that hold their
+    /// names.
+    #[error(fmt = no_free_slot)]
+    NoFreeSlot {
+        /// How many there are.
+        slots: usize,
+        /// The user whose they are.
+        uid: u32,
+        /// The users that hold their names, and how many each; none where the kernel does not say.
+        holders: Vec<(u32, usize)>,
+    },
+    /// Another claim of the service is in the way.
+    #[error(fmt = service_taken)]
+    ServiceTaken {
+        /// The service id.
+        service: u64,
+        /// The address asked for; `None`: all.
+        at: Option<IpAddr>,
+        /// The user whose process has it, where the kernel says.
+        holder: Option<u32>,
+    },
+    /// The process has changed its user since it opened the device.
+    #[error("{0}")]
+    UserChanged(UserChanged),
+    /// Any other error of the operating system.
+    #[error(transparent)]
+    Os(#[from] OsError),
+}
+
+impl LocalError {
+    /// As [`OsError::from_io`].
+    pub(crate) fn from_io(doing: &'static str, error: io::Error) -> Self {
+        OsError::from_io(doing, error).into()
+    }
+}
+
+fn service_taken(
+    service: &u64,
+    at: &Option<IpAddr>,
+    holder: &Option<u32>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    // The service ids of ports: port space, then port (IBTA annex A11).
+    write!(f, "port {} (service id {service:#x}) ", service & 0xffff)?;
+    match at {
+        Some(ip) => write!(f, "at {ip} is taken")?,
+        None => f.write_str("is taken")?,
+    }
+    holder.map_or(Ok(()), |holder| write!(f, " by a process of {}", User(holder)))
+}
+
+fn no_free_slot(
+    slots: &usize,
+    uid: &u32,
+    holders: &[(u32, usize)],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "all {slots} process slots of this user are taken by live processes")?;
+    let others: Vec<_> = holders.iter().filter(|(holder, _)| holder != uid).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    f.write_str(": ")?;
+    for (holder, count) in &others {
+        write!(f, "{count} of them by {}, ", User(*holder))?;
+    }
+    write!(
+        f,
+        "who can only mean to keep this user out; have the programs ended that hold the names (`ss -xlp | grep @adverb-{uid}-` \
+         as root names them), or use a network namespace of your own"
+    )
+}

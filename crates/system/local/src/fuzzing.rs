@@ -1,0 +1,53 @@
+//! What fuzzing calls: what connections would bring, without them.
+
+use std::sync::Arc;
+
+use crate::connection::Sender;
+use crate::error::LocalError;
+use crate::local::Local;
+use crate::message::{self, Hello, Message};
+use crate::packet::Taker;
+use crate::user::LocalUser;
+
+/// A process of a user that is not this process's.
+///
+/// # Errors
+/// As [`Local::new`].
+pub fn stranger(seed: u64, uid: u32) -> Result<Arc<Local>, LocalError> {
+    Local::of_user(seed, LocalUser::stranger(uid))
+}
+
+/// A message comes from another process of the user.
+pub fn message(local: &Local, bytes: &[u8], take: Taker<'_>) -> usize {
+    let sender = Sender { pid: 0, fds: Vec::new(), transit: adverb_os::Transit::begin() };
+    local.take_message(bytes, sender, take)
+}
+
+/// Reads a message between processes and writes it again, as far as it is one.
+#[must_use]
+pub fn message_again(bytes: &[u8]) -> Option<Vec<u8>> {
+    Some(match message::parse(bytes)? {
+        Message::Packets { envelope, direct, packets } => {
+            let mut out = message::packets_header(&envelope, direct);
+            out.extend_from_slice(packets);
+            out
+        }
+        Message::Frame { interface, bytes } => [&message::frame_header(interface)[..], bytes].concat(),
+        Message::Refresh { ip } => message::refresh(ip),
+        Message::Answer { nonce, index, slots } => message::answer(nonce, index, &slots),
+        Message::Hello(hello) => hello.emit(),
+    })
+}
+
+/// The bytes of a greeting.
+#[must_use]
+pub fn greeting(hello: &Hello) -> Vec<u8> {
+    hello.emit()
+}
+
+/// Reads a greeting whose kind was looked at, with as many bytes in front as it takes to have
+/// looked.
+#[must_use]
+pub fn parse_greeting(bytes: &[u8]) -> Option<Hello> {
+    Hello::parse(bytes)
+}

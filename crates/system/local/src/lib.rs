@@ -1,0 +1,48 @@
+//! The processes of one user on one host, as one of them sees the others.
+//!
+//! Each process owns a *slot* (the upper 10 bits of its queue pair numbers, [`SlotClaim`]) and
+//! listens at an abstract name of the slot. [`Local`] connects to the owners of other slots, proves
+//! that both ends belong to the same user, and carries messages: packets, greetings with
+//! descriptors, Ethernet frames. [`Bells`] wake processes that share memory.
+//!
+//! # Trust
+//!
+//! Slot names live in the abstract `AF_UNIX` name space, which is scoped by the network namespace
+//! exactly as UDP ports are. Anybody may take a name, so a name proves nothing: processes connect,
+//! and each asks the kernel whose the other end is before it sends or reads anything
+//! (`SO_PEERCRED`).
+
+#![forbid(unsafe_code)]
+
+mod bell;
+mod connection;
+mod error;
+mod follow;
+mod frame_queue;
+mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
+mod handover;
+mod hello;
+mod local;
+pub mod message;
+mod packet;
+mod service;
+mod slot;
+mod stats;
+mod user;
+
+pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
+pub use connection::{ConnectionId, Untold};
+pub use error::{LocalError, UserChanged};
+pub use frame_queue::RawFrame;
+pub use frames::FramePort;
+pub use local::Local;
+pub use message::{Greeting, Hello, MAX_FRAME};
+pub use packet::{Arrived, DELIVERY, Delivery, Envelope, LocalPacket, Taker, add_packet};
+pub use service::{ServiceClaim, ServiceIndex};
+pub use slot::{
+    MAD_QPN, MAX_SLOT, MIN_SLOT, MULTICAST_QPN, PROBE_QPN, SLOT_BITS, SLOT_SHIFT, Slot, SlotClaim,
+    slot_of_qpn,
+};
+pub use stats::LocalStats;

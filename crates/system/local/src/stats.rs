@@ -1,0 +1,71 @@
+//! Counters, relaxed atomics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A snapshot of what a process counted of the others, since it began.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LocalStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Errors that the network reported to a socket: ICMP messages, no route, and
+            /// interfaces that went down.
+            pub network_errors: u64,
+            /// Operations on sockets that failed: the log names each kind once.
+            pub socket_errors: u64,
+        }
+
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> LocalStats {
+                LocalStats { $($name: self.$name.load(Relaxed),)* ..LocalStats::default() }
+            }
+        }
+
+        impl LocalStats {
+            /// Names and values, for a table or a metrics page.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![
+                    $((stringify!($name), self.$name),)*
+                    ("network_errors", self.network_errors),
+                    ("socket_errors", self.socket_errors),
+                ]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets handed on to another process.
+    handed_on_out,
+    /// Packets dropped because the owning process did not empty its hand-over socket.
+    handed_on_drop_full,
+    /// Packets given to another process on this host without the network.
+    delivered,
+    /// Packets dropped that were to be given to a process which took nothing for a long time.
+    deliver_drop_deaf,
+    /// Frames of raw packet queue pairs taken from other processes.
+    frames_in,
+    /// Frames dropped because the interface stayed full for the bounded wait.
+    frame_drop_full,
+    /// Frames dropped: longer than any.
+    frame_drop_oversize,
+    /// Frames dropped: too many came before somebody took them.
+    frame_drop_pending,
+    /// Connections of other users ended before anything was read.
+    handover_drop_other_user,
+    /// Connections to names that other users hold, over which nothing was sent.
+    handover_refused_other_user,
+    /// Hand-over messages or packets of them dropped: malformed, too long, or for a slot that is
+    /// not ours.
+    handover_drop_malformed,
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Relaxed);
+}
