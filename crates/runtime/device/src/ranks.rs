@@ -9,9 +9,9 @@
 //!
 //! A line says what the lock guards and what the holder does under it. "Nothing more" means that
 //! the holder takes no other lock of this table. A logger may be called under any of them, so a
-//! logger must not call the device. The locks of `adverb-link`, `adverb-local` and
-//! `adverb-memory` are not in the table. `UdpLink::recv` holds one of them while it calls the device: a socket's `receiving`,
-//! which a thread only tries, or waits for with a limit.
+//! logger must not call the device. The locks of `adverb-link`, `adverb-local` and `adverb-memory`
+//! are not in the table. `UdpLink::recv` holds one of them while it calls the device: a socket's
+//! `receiving`, which a thread only tries, or waits for with a limit.
 adverb_sync::ranks! {
     // What calls of the program begin with.
 

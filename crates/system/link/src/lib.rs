@@ -2,9 +2,9 @@
 //!
 //! One [`UdpLink`] holds a UDP socket per local address. It sends GSO runs from a [`TxBatch`],
 //! receives GRO datagrams into [`RxBuffers`], computes and verifies the ICRC, and shares the port
-//! with the other processes of the same user ([`adverb_local::Local`]): the kernel steers packets to
-//! the owner's socket by the slot in their QPN, and what arrives at the wrong process is handed on
-//! to the owner.
+//! with the other processes of the same user ([`adverb_local::Local`]): the kernel steers packets
+//! to the owner's socket by the slot in their QPN, and what arrives at the wrong process is handed
+//! on to the owner.
 //!
 //! # Why the sockets are never connected
 //!

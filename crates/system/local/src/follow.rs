@@ -1,8 +1,8 @@
 //! A process that changes its user while it has slots.
 //!
 //! The kernel notes a process's effective user at each socket when the process listens or connects,
-//! and the note stays. So the slots of a process prove the user that claimed them. A process that has
-//! changed its user since connects as the new user, and other processes of the old user send it
+//! and the note stays. So the slots of a process prove the user that claimed them. A process that
+//! has changed its user since connects as the new user, and other processes of the old user send it
 //! away (TRU-1). Two ways lead on:
 //!
 //! * A process that has given its old user up for good (`setuid` of root), before any queue pair,

@@ -58,7 +58,8 @@ impl Local {
     /// Takes frames of an interface by a packet socket from now on.
     ///
     /// # Errors
-    /// [`OsError::PermissionDenied`](adverb_os::OsError::PermissionDenied) without the right; otherwise what the system said.
+    /// [`OsError::PermissionDenied`](adverb_os::OsError::PermissionDenied) without the right;
+    /// otherwise what the system said.
     pub fn open_frames(&self, interface: u32) -> Result<FramePort, LocalError> {
         let fail = |error| LocalError::from_io("open a packet socket", error);
         let fd = Arc::new(sys::packet_socket(&self.fds, interface).map_err(fail)?);

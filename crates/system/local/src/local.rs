@@ -2,7 +2,8 @@
 //! that it gives them.
 //!
 //! What its fields are made of lies in files that know nothing of it: [`crate::message`],
-//! [`crate::connection`] and others. Those that know it add methods: to connect, to greet, to serve.
+//! [`crate::connection`] and others. Those that know it add methods: to connect, to greet, to
+//! serve.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

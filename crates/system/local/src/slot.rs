@@ -32,8 +32,8 @@ impl SlotClaim {
     /// name that somebody else holds costs one call and nothing else.
     ///
     /// # Errors
-    /// [`LocalError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the system
-    /// said.
+    /// [`LocalError::NoFreeSlot`] when all are taken, with who holds them; otherwise what the
+    /// system said.
     pub fn claim(seed: u64) -> Result<SlotClaim, LocalError> {
         Self::claim_in(&FdTable::new(), seed)
     }
