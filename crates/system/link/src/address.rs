@@ -4,16 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use adverb_os::OsError;
+use adverb_os::detection;
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
+use adverb_sync::Mutex;
+
 use crate::LinkError;
 pub(crate) use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::origin_kind::LastOrigin;
 use crate::steer_table::SteerState;
 use crate::types::{AddrIndex, Config};
-use adverb_os::OsError;
-use adverb_os::detection;
-use adverb_os::sys::{self, Fd, FdTable, RawAddr};
-use adverb_sync::Mutex;
 
 /// The socket of one local address, bound and never connected.
 pub(crate) struct AddressSocket {

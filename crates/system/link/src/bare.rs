@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
-use crate::LinkError;
 use adverb_os::sys::{self, Fd, FdTable};
+
+use crate::LinkError;
 
 /// The socket address of an IP address with its scope.
 pub(crate) fn socket_addr(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {

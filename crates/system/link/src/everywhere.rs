@@ -10,14 +10,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use adverb_os::OsError;
+use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 use adverb_sync::Mutex;
 
 use crate::LinkError;
 use crate::bare::{bare_socket, socket_addr};
 use crate::looped;
 use crate::types::{Config, LocalPorts};
-use adverb_os::OsError;
-use adverb_os::sys::{self, Fd, FdTable, RawAddr};
 
 /// The sockets that hold the port for all addresses of IPv4 and of IPv6.
 #[derive(Default)]

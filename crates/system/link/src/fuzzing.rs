@@ -4,6 +4,7 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 
 use adverb_local::fuzzing;
+use adverb_os::sys::Received;
 
 use crate::buffers::RxBuffers;
 use crate::origin_kind::Origin;
@@ -11,7 +12,6 @@ use crate::packet::Sink;
 use crate::steer::Probe;
 use crate::types::{AddrIndex, Config, LocalPorts};
 use crate::udp::UdpLink;
-use adverb_os::sys::Received;
 
 /// A user that no process runs as: what a fuzzed link hands on reaches nobody.
 const NOBODY: u32 = u32::MAX;

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use adverb_os::sys::{self, RawAddr};
 use adverb_sync::Mutex;
 
 use crate::LinkError;
@@ -16,7 +17,6 @@ use crate::looped;
 use crate::steer_table::SteerState;
 use crate::types::{AddrIndex, Config};
 use crate::udp::UdpLink;
-use adverb_os::sys::{self, RawAddr};
 
 impl AddressSocket {
     pub(crate) fn join(

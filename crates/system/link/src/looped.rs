@@ -3,9 +3,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use adverb_os::sys::{self, Fd, Insn};
+
 use crate::LinkError;
 use crate::types::{Config, LocalPorts};
-use adverb_os::sys::{self, Fd, Insn};
 
 /// Index of the loopback interface, in every network namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;

@@ -10,6 +10,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
+use adverb_os::OwnAddresses;
+use adverb_os::sys;
+
 use crate::address::AddressSocket;
 use crate::buffers::RxBuffers;
 use crate::origin_kind::{LastOrigin, Origin};
@@ -17,8 +20,6 @@ use crate::packet::RxPacket;
 use crate::stats::add;
 use crate::types::LocalPorts;
 use crate::udp::{Sockets, UdpLink};
-use adverb_os::OwnAddresses;
-use adverb_os::sys;
 
 /// Reads of one socket at most, before a new one counts.
 const MOST_READ: usize = 1024;

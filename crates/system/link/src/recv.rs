@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use adverb_local::message::{self, MAX_MESSAGE};
 use adverb_local::{Arrived, MAD_QPN, MULTICAST_QPN, PROBE_QPN, Slot, slot_of_qpn};
+use adverb_os::sys::{self, Received};
 use adverb_wire::icrc::Solver;
 
 use crate::address::AddressSocket;
@@ -18,7 +19,6 @@ use crate::packet::{BTH_LEN, MAX_PACKET, Proof, RxPacket, Sink, dest_qpn};
 use crate::stats::add;
 use crate::types::RxFrom;
 use crate::udp::{Sockets, UdpLink};
-use adverb_os::sys::{self, Received};
 
 /// In a spin over all sockets, every how many empty calls those that were not busy last are looked
 /// at.

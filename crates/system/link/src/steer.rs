@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 
 use adverb_local::message::{self, Message};
 use adverb_local::{Local, PROBE_QPN, Slot, Untold};
+use adverb_os::User;
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 use adverb_wire::{Bth, Opcode, Operation, Psn, Transport};
 
 use crate::address::AddressSocket;
 use crate::icrc;
 use crate::stats::add;
 use crate::udp::UdpLink;
-use adverb_os::User;
-use adverb_os::owner;
-use adverb_os::sys::{self, Fd, RawAddr, SendOptions};
 use program::program;
 
 /// Least time between two measurements of one address; doubled while they find nothing new.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use adverb_local::{Slot, slot_of_qpn};
+use adverb_os::sys::{self, RawAddr, SendOptions};
 
 use crate::address::AddressSocket;
 use crate::capture::{Capture, Flow};
@@ -14,7 +15,6 @@ use crate::packet::dest_qpn;
 use crate::stats::{Counters, add};
 use crate::types::Route;
 use crate::udp::UdpLink;
-use adverb_os::sys::{self, RawAddr, SendOptions};
 
 /// Largest UDP payload over IPv4.
 const MAX_UDP: usize = 65507;

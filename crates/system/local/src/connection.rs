@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use adverb_os::User;
+use adverb_os::sys::{self, Fd, FdTable, Transit};
 use adverb_sync::{Mutex, RwLock};
 
 use crate::error::UserChanged;
 use crate::slot::Slot;
-use adverb_os::User;
-use adverb_os::sys::{self, Fd, FdTable, Transit};
 
 /// Tokens from here on are listeners'.
 pub(crate) const LISTENER: u64 = 1 << 63;

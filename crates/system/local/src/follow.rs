@@ -14,12 +14,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::error::{Changed, LocalError, UserChanged};
-use crate::local::Local;
-use crate::slot::{Slot, SlotClaim};
 use adverb_os::User;
 use adverb_os::owner;
 use adverb_os::sys;
+
+use crate::error::{Changed, LocalError, UserChanged};
+use crate::local::Local;
+use crate::slot::{Slot, SlotClaim};
 
 /// Processes that were sent away whose users are remembered, the last ones.
 const REMEMBERED: usize = 64;

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, RawAddr};
+
 use crate::connection::{FRAMES, received};
 use crate::error::LocalError;
 use crate::frame_queue::RawFrame;
@@ -18,8 +21,6 @@ use crate::local::Local;
 use crate::message;
 use crate::slot::Slot;
 use crate::stats::add;
-use adverb_os::owner;
-use adverb_os::sys::{self, Fd, RawAddr};
 
 /// What is kept of frames until somebody takes them.
 const KEPT: usize = 32 << 20;

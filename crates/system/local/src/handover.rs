@@ -11,6 +11,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use adverb_os::owner::{self, Proof};
+use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
+
 use crate::connection::{
     Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold, received,
 };
@@ -20,8 +23,6 @@ use crate::message::{self, Greeting, Message};
 use crate::packet::{Arrived, Taker};
 use crate::slot::{self, Slot};
 use crate::stats::add;
-use adverb_os::owner::{self, Proof};
-use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
 /// Connections in each direction at most; the one that was idle for longest makes room.
 const MOST: usize = 256;
@@ -170,8 +171,8 @@ impl Local {
     }
 
     /// Takes what other processes of this user sent, without waiting. Each message is received
-    /// into `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. What is for the
-    /// link goes to `take`, until that has given on about `budget` packets. Gives back how many.
+    /// into `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. Packets go to `take`,
+    /// until that has given on about `budget` of them. Gives back how many.
     ///
     /// Only one thread at a time takes: while another one does, this gives back 0.
     pub fn receive(&self, buffer: &mut [u8], budget: usize, take: Taker<'_>) -> usize {
@@ -274,7 +275,7 @@ impl Local {
         Some(self.take_message(received(buffer, local.len), sender, take))
     }
 
-    /// Takes a message apart, and keeps what is not for the link.
+    /// Takes a message apart. Packets go to `take`, greetings and frames are kept.
     pub(crate) fn take_message(&self, bytes: &[u8], sender: Sender, take: Taker<'_>) -> usize {
         match message::parse(bytes) {
             Some(Message::Packets { envelope, direct, packets }) => {

@@ -10,11 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use adverb_os::owner::{self, Proof};
+
 use crate::connection::{ConnectionId, Untold};
 use crate::local::Local;
 use crate::message::{Greeting, Hello};
 use crate::slot::{Slot, slot_name};
-use adverb_os::owner::{self, Proof};
 
 /// Greetings kept until somebody asks for them, as each holds descriptors. Those that come beyond
 /// are closed.

@@ -5,10 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
-use crate::packet::Envelope;
-use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
 use adverb_os::sys;
 use adverb_os::sys::Transit;
+
+use crate::packet::Envelope;
+use crate::slot::{MAX_SLOT, MIN_SLOT, Slot};
 
 /// Begins every message between processes; the last byte is the version.
 const MAGIC: [u8; 8] = *b"Adverb\0\x01";

@@ -26,7 +26,7 @@ pub struct LocalPacket<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What came from another process of this user, for the link.
+/// What came from another process of this user, for the receiver of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived<'a> {
     /// Packets of one flow.

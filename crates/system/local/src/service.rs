@@ -9,6 +9,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use adverb_os::owner;
+use adverb_os::sys::{self, Fd, RawAddr};
+
 use crate::connection::{SERVICE, Untold};
 use crate::error::LocalError;
 use crate::local::Local;
@@ -16,8 +19,6 @@ use crate::message;
 use crate::packet::{Delivery, LocalPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
-use adverb_os::owner;
-use adverb_os::sys::{self, Fd, RawAddr};
 
 /// A service id bound among the processes of this user in this network namespace; free when
 /// dropped.

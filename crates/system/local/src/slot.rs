@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::error::LocalError;
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, FdTable, RawAddr};
+
+use crate::error::LocalError;
 
 pub(crate) mod number;
 

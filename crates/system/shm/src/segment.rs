@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
+use adverb_os::sys::Transit;
 use libc::{c_int, off_t};
 
 use super::ShmError;
-use adverb_os::sys::Transit;
 
 /// Nobody changes the size, so that no access within it ever meets its end; nobody takes or adds
 /// seals.

@@ -1,9 +1,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 
+use adverb_local::{Local, SLOT_SHIFT};
+
 use super::*;
 use crate::{Config, RxBuffers, RxFrom};
-use adverb_local::{Local, SLOT_SHIFT};
 
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -1,4 +1,4 @@
-//! The descriptors of a link, in a table that the child of a fork can close.
+//! The descriptors of a process's sockets, in a table that the child of a fork can close.
 use super::ending::end_connection;
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How many descriptors a link can hold.
+/// How many descriptors a table can hold.
 pub const FD_LIMIT: usize = 2048;
 
-/// All descriptors of a link, readable without a lock, so that the child of a fork can close them
+/// All descriptors of one owner, readable without a lock, so that the child of a fork can close them
 /// from a signal-safe context whatever the parent's threads held.
 pub struct FdTable {
     entries: Box<[AtomicU64]>,
@@ -188,7 +188,7 @@ impl Fd {
     pub fn borrow(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.own();
         // SAFETY: the entry owns the descriptor, and it is closed only by dropping `self` or in the
-        // child of a fork, where nobody uses the link any more.
+        // child of a fork, where nobody uses the table any more.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }

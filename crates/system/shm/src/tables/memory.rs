@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use adverb_os::sys::{Fd, FdTable};
+
 use super::entry::Entry;
 use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
 use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
-use adverb_os::sys::{Fd, FdTable};
 
 /// The first word of tables of this version.
 const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x03");
