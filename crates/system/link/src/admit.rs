@@ -1,12 +1,13 @@
 //! Where packets whose ICRC was right enter: faults on request, and the capture.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use adverb_wire::icrc::Solver;
 
 use crate::capture::Flow;
-use crate::faults::{Fault, flipped};
+use crate::faults::{Fault, Head, flipped};
 use crate::icrc;
 use crate::packet::{RxPacket, Sink};
 use crate::stats::add;
@@ -34,7 +35,7 @@ impl UdpLink {
         let ruling = faults.judge(&packet);
         let fault = Some(&ruling.fault).filter(|fault| !fault.is_none());
         if let Some(fault) = fault {
-            self.count_fault(fault, &packet);
+            self.count_fault(fault, &Head::of(&packet), &packet.src);
         }
         match ruling.fault.damaged {
             Some(draw) => self.damage(&packet, id, draw, &ruling.fault),
@@ -98,7 +99,8 @@ impl UdpLink {
         }
     }
 
-    fn count_fault(&self, fault: &Fault, packet: &RxPacket<'_>) {
+    /// Counts what befell a packet of any carrier, and says it at level `debug`.
+    pub fn count_fault(&self, fault: &Fault, head: &Head, from: &dyn Display) {
         let counters = &self.counters;
         for (hit, counter) in [
             (fault.dropped, &counters.fault_drop),
@@ -110,8 +112,7 @@ impl UdpLink {
         ] {
             add(counter, hit.into());
         }
-        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
-        log::debug!("queue pair {:#08x}, PSN {psn} from {}: {fault}", packet.dest_qpn(), packet.src);
+        log::debug!("queue pair {:#08x}, PSN {} from {from}: {fault}", head.qpn, head.psn);
     }
 
     fn record_received(&self, packet: &RxPacket<'_>, id: u16, fault: Option<&Fault>) {

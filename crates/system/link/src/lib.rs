@@ -28,7 +28,9 @@
 //! There is deliberately no trait over the link. Two decorators are built in, as they need what no
 //! closure around the sink sees (packets before the ICRC is checked, headers as on the wire):
 //! faults on request ([`Config::faults`]) and a capture file ([`Config::capture`]). Both off cost a
-//! branch a packet received and a run sent.
+//! branch a packet received and a run sent. Carriers without UDP packets (rings) have decorators in
+//! the device, with the same rules ([`faults::Faults::judge_as`]) and the same file
+//! ([`Capture::near`]).
 
 #![deny(unsafe_code)]
 
@@ -76,7 +78,7 @@ mod user;
 
 pub use bell::{Bell, Bells, PeerFd, Rope, Rung};
 pub use buffers::RxBuffers;
-pub use capture::Capture;
+pub use capture::{Capture, NearPacket};
 pub use connection::ConnectionId;
 pub use detection::{Detection, unusable_addresses};
 pub use error::{LinkError, User, UserChanged};

@@ -2,11 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::icrc::ICRC_LEN;
+
 const UDP_LEN: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Of a packet whose sender left it to the machine.
 const HOP_LIMIT: u8 = 64;
+/// Bytes that a UDP packet over IPv4 has room for.
+const LONGEST_UDP: usize = 65_535 - 20 - UDP_LEN;
 
 /// Where a packet comes from and goes to.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,84 @@ pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) 
         sum => sum,
     };
     out[start + 6..start + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A packet that crosses shared memory, and would fit into an IP packet or not.
+#[derive(Clone, Copy)]
+pub(super) struct Near {
+    ends: (IpAddr, IpAddr),
+    /// Bytes of payload that are recorded.
+    payload: usize,
+    pad: usize,
+    missing: usize,
+}
+
+impl Near {
+    pub(super) fn of(src: IpAddr, dst: IpAddr, headers: usize, payload: usize) -> Near {
+        let ends = (src.to_canonical(), dst.to_canonical());
+        let most = (LONGEST_UDP - headers - ICRC_LEN) & !3;
+        let kept = payload.min(most);
+        Near { ends, payload: kept, pad: kept.wrapping_neg() % 4, missing: payload - kept }
+    }
+
+    /// Bytes that are left out.
+    pub(super) fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Appends the IP packet. The payload is the caller's to fill in.
+    #[inline]
+    pub(super) fn put(&self, out: &mut Vec<u8>, headers: &[u8], fill: impl FnOnce(&mut [u8])) {
+        let start = out.len();
+        let udp = UDP_LEN + headers.len() + self.payload + self.pad + ICRC_LEN;
+        let port = adverb_wire::ROCE_PORT.to_be_bytes();
+        let length = (udp as u16).to_be_bytes();
+        let at = match self.ends {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let mut ip = [0_u8; 20 + UDP_LEN];
+                ip[0] = 0x45;
+                ip[2..4].copy_from_slice(&((20 + udp) as u16).to_be_bytes());
+                ip[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+                (ip[8], ip[9]) = (HOP_LIMIT, PROTOCOL_UDP);
+                ip[12..16].copy_from_slice(&src.octets());
+                ip[16..20].copy_from_slice(&dst.octets());
+                let checksum = Sum::default().add(&ip[..20]).finish();
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+                ip[20..22].copy_from_slice(&port);
+                ip[22..24].copy_from_slice(&port);
+                ip[24..26].copy_from_slice(&length);
+                out.extend_from_slice(&ip);
+                20
+            }
+            (src, dst) => {
+                let mut ip = [0_u8; 40 + UDP_LEN];
+                ip[0] = 0x60;
+                ip[4..6].copy_from_slice(&length);
+                (ip[6], ip[7]) = (PROTOCOL_UDP, HOP_LIMIT);
+                ip[8..24].copy_from_slice(&octets(src));
+                ip[24..40].copy_from_slice(&octets(dst));
+                ip[40..42].copy_from_slice(&port);
+                ip[42..44].copy_from_slice(&port);
+                ip[44..46].copy_from_slice(&length);
+                out.extend_from_slice(&ip);
+                40
+            }
+        };
+        out.extend_from_slice(headers);
+        let payload = out.len();
+        out.resize(payload + self.payload + self.pad + ICRC_LEN, 0);
+        fill(&mut out[payload..payload + self.payload]);
+        if at == 40 {
+            // IPv6 does not know a packet without a checksum.
+            let pseudo = [0, PROTOCOL_UDP, length[0], length[1]];
+            let sum = Sum::default().add(&out[start + 8..start + 40]).add(&pseudo);
+            let checksum = match sum.add(&out[start + at..]).finish() {
+                0 => 0xffff,
+                sum => sum,
+            };
+            out[start + 46..start + 48].copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
 }
 
 fn octets(ip: IpAddr) -> [u8; 16] {

@@ -72,12 +72,14 @@ pub(super) fn start(out: &mut Vec<u8>, program: &str, comment: &str) {
     });
 }
 
-/// One packet; `time` in nanoseconds since 1970, the IP packet by `fill`.
+/// One packet; `time` in nanoseconds since 1970, the IP packet by `fill`, which leaves `missing`
+/// bytes of it out.
 pub(super) fn packet(
     out: &mut Vec<u8>,
     time: u64,
     direction: Direction,
     comment: &str,
+    missing: usize,
     fill: impl FnOnce(&mut Vec<u8>),
 ) {
     block(out, ENHANCED_PACKET, |out| {
@@ -89,9 +91,8 @@ pub(super) fn packet(
         let start = out.len();
         fill(out);
         let len = out.len() - start;
-        let field = (len as u32).to_le_bytes();
-        out[lengths..lengths + 4].copy_from_slice(&field);
-        out[lengths + 4..lengths + 8].copy_from_slice(&field);
+        out[lengths..lengths + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[lengths + 4..lengths + 8].copy_from_slice(&((len + missing) as u32).to_le_bytes());
         pad(out, len);
         option(out, OPT_COMMENT, comment.as_bytes());
         option(out, EPB_FLAGS, &(direction as u32).to_le_bytes());
