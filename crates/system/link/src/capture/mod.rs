@@ -181,9 +181,7 @@ impl Capture {
         let direction = if sent { Direction::Sent } else { Direction::Received };
         let near = frame::Near::of(src, dst, headers.len(), payload);
         let mut buffer = self.buffer.lock();
-        pcapng::packet(&mut buffer, time, direction, comment, near.missing(), |out| {
-            near.put(out, headers, fill);
-        });
+        pcapng::near(&mut buffer, time, direction, comment, &near, headers, fill);
         self.dirty.store(true, Relaxed);
         buffer.len()
     }
@@ -224,7 +222,7 @@ impl Capture {
         parts: [&[u8]; 2],
     ) {
         if self.records() {
-            pcapng::packet(buffer, time, direction, comment, 0, |out| frame::put(out, flow, id, parts));
+            pcapng::packet(buffer, time, direction, comment, |out| frame::put(out, flow, id, parts));
         }
     }
 }

@@ -179,7 +179,9 @@ fn cap_1_packets_of_shared_memory_are_ip_packets() {
         assert_eq!(word(body, 16), ip + 8 + 28 + payload + pad + 4, "the whole length");
         let length = u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
         assert_eq!(usize::from(length), frame.len() - ip);
-        assert_eq!(&frame[ip + 8..ip + 8 + 28], [3; 28]);
+        let mut headers = [3; 28];
+        headers[1] |= (pad as u8) << 4;
+        assert_eq!(&frame[ip + 8..ip + 8 + 28], headers, "with the pad count");
         assert!(frame[ip + 36..ip + 36 + kept].iter().all(|byte| *byte == 7) && kept % 4 == payload % 4);
         assert_eq!(frame[ip + 36 + kept..], vec![0; pad + 4], "pad, and no ICRC");
         if ip == 20 {

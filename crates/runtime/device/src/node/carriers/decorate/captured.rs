@@ -249,13 +249,18 @@ pub(in crate::node) struct Captured<'a, C> {
     carrier: C,
     tape: &'a Tape,
     node: &'a Node,
-    /// When the first of its packets left.
-    time: Option<u64>,
+    /// When its packets leave, or came: those of a turn together. `None`: not asked yet.
+    time: &'a mut Option<u64>,
 }
 
 impl<'a, C> Captured<'a, C> {
-    pub(in crate::node) fn new(carrier: C, tape: &'a Tape, node: &'a Node) -> Self {
-        Captured { carrier, tape, node, time: None }
+    pub(in crate::node) fn new(
+        carrier: C,
+        tape: &'a Tape,
+        node: &'a Node,
+        time: &'a mut Option<u64>,
+    ) -> Self {
+        Captured { carrier, tape, node, time }
     }
 }
 
@@ -292,7 +297,8 @@ impl<I: Inlet> Inlet for Captured<'_, I> {
             let said = (!fate.fault.is_none()).then(|| format!("{RECEIVED}; {}", fate.fault));
             let comment = said.as_deref().unwrap_or(RECEIVED);
             let ends = Ends::of(&packet.src, &packet.dst);
-            let label = Label { time: Capture::now(), sent: false, comment, ends };
+            let time = *self.time.get_or_insert_with(Capture::now);
+            let label = Label { time, sent: false, comment, ends };
             self.tape.record(self.node, &label, &packet.headers, packet.payload.len(), |out| {
                 out.copy_from_slice(&packet.payload[..out.len()]);
             });

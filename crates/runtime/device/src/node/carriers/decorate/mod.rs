@@ -94,12 +94,13 @@ impl Taps {
     }
 
     /// A packet has come. Its payload is at hand if packets may be held ([`Taps::is_lossy`]).
+    /// `came`: [`Batch::came`].
     #[cold]
     #[inline(never)]
     pub(in crate::node) fn arrive(
         &self,
         node: &Node,
-        tx: &mut Tx,
+        (tx, came): (&mut Tx, &mut Option<u64>),
         inner: &mut QpInner,
         arrival: &Arrival<'_>,
     ) {
@@ -107,10 +108,11 @@ impl Taps {
         let fate = Fate::default();
         match (&self.weather, &self.tape) {
             (None, None) => { to }.take(inner, arrival, &fate),
-            (None, Some(tape)) => Captured::new(to, tape, node).take(inner, arrival, &fate),
+            (None, Some(tape)) => Captured::new(to, tape, node, came).take(inner, arrival, &fate),
             (Some(weather), None) => Faulty::new(to, weather, node).take(inner, arrival, &fate),
             (Some(weather), Some(tape)) => {
-                Faulty::new(Captured::new(to, tape, node), weather, node).take(inner, arrival, &fate);
+                let inlet = Captured::new(to, tape, node, came);
+                Faulty::new(inlet, weather, node).take(inner, arrival, &fate);
             }
         }
     }

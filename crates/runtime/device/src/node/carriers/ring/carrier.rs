@@ -206,7 +206,8 @@ impl<'a> Rings<'a> {
         let Some(tape) = taps.and_then(Taps::tape) else {
             return drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
         };
-        let mut road = Captured::new(road, tape, self.node);
+        let mut left = None;
+        let mut road = Captured::new(road, tape, self.node, &mut left);
         drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys)
     }
 

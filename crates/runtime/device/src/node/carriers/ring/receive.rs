@@ -32,6 +32,7 @@ impl Rings<'_> {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
+            batch.came = None;
             {
                 if ring.is_empty() {
                     // Idle: the peer may have all the room.
@@ -99,7 +100,7 @@ impl Rings<'_> {
             self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
         } else if tag & BY_REFERENCE == 0 {
             let arrival = Arrival { qp: &qp, peer, packet: &packet, near: self.near(Near::Copied) };
-            self.give(&mut batch.tx, &mut inner, &arrival);
+            self.give((&mut batch.tx, &mut batch.came), &mut inner, &arrival);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl Rings<'_> {
         packet: &Packet<'_>,
         reference: &Reference,
     ) {
-        let Batch { tx, scratch, .. } = batch;
+        let Batch { tx, scratch, came, .. } = batch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);
         let Reference { addr, len, epoch, how } = *reference;
@@ -143,7 +144,7 @@ impl Rings<'_> {
                 let packet: Packet<'_> = *packet;
                 let packet = Packet { payload: bytes, ..packet };
                 let near = Some(Near::Fetched(&guard));
-                self.give(tx, inner, &Arrival { qp, peer, packet: &packet, near });
+                self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near });
             });
             if guard.holds() {
                 fetched = lossy && reached;
@@ -155,7 +156,7 @@ impl Rings<'_> {
         if fetched {
             let packet: Packet<'_> = *packet;
             let packet = Packet { payload: &payload, ..packet };
-            self.give(tx, inner, &Arrival { qp, peer, packet: &packet, near: None });
+            self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near: None });
         }
         if !reached && let Some(mut lane) = peer.lane() {
             // Dropped; it comes again by another way.
@@ -174,12 +175,13 @@ impl Rings<'_> {
         Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
     }
 
-    /// Gives a packet to its queue pair, through what the carrier is decorated with.
+    /// Gives a packet to its queue pair, through what the carrier is decorated with. `came`:
+    /// [`Batch::came`].
     #[inline]
-    fn give(&self, tx: &mut Tx, inner: &mut QpInner, arrival: &Arrival<'_>) {
+    fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
         match &self.node.taps {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
-            Some(taps) => taps.arrive(self.node, tx, inner, arrival),
+            Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
         }
     }
 
