@@ -24,7 +24,9 @@ fn main() -> ExitCode {
         vec![
             case("TRC-1/every_call_of_both_processes", calls),
             case("TRC-2/requests_and_queues", requests),
-            case("TRC-3/arrows", arrows),
+            case("TRC-3/arrows", || arrows("wire", "RC SEND_FIRST", "RC SEND_LAST")),
+            // A packet within the host holds the whole message.
+            case("TRC-3/arrows_within_the_host", || arrows("local", "RC SEND_ONLY", "RC SEND_ONLY")),
             case("TRC-5/a_process_that_is_killed", killed),
             case("TRC-6/status_of_the_program", status),
             case("TRC-6/files_that_are_no_trace", other_files),
@@ -168,8 +170,8 @@ fn requests() -> Verdict {
 }
 
 /// Back from each poll of a message to its post in the other process.
-fn arrows() -> Verdict {
-    let trace = Trace::of("arrows", &[], "wire")?;
+fn arrows(path: &str, first_packet: &str, last_packet: &str) -> Verdict {
+    let trace = Trace::of(&format!("arrows_{path}"), &[], path)?;
     let id = |line: &Value| line["id"].as_u64();
     let mut posts = Vec::new();
     for polled in trace.named(trace.receiver, "polled") {
@@ -179,13 +181,13 @@ fn arrows() -> Verdict {
             require!(before["t"].as_u64() <= at["t"].as_u64(), "{before} comes after {at}");
             at = before;
             names.push(at["name"].as_str().unwrap_or_default().to_owned());
-            if at["name"] == "RC SEND_LAST" && at["process"] == trace.sender {
+            if at["name"] == last_packet && at["process"] == trace.sender {
                 break;
             }
         }
         require!(
             names.first().is_some_and(|n| n == "completion")
-                && names.last().is_some_and(|n| n == "RC SEND_LAST"),
+                && names.last().is_some_and(|n| n == last_packet),
             "{names:?}"
         );
         posts.extend(id(at));
@@ -196,11 +198,11 @@ fn arrows() -> Verdict {
     }
     posts.dedup();
     require!(posts.len() == MESSAGES, "{} of the last packets", posts.len());
-    for first in trace.named(trace.sender, "RC SEND_FIRST").filter(|l| l["track"] == "packets sent") {
+    for first in trace.named(trace.sender, first_packet).filter(|l| l["track"] == "packets sent") {
         let from = trace.before(first);
         require!(from.iter().all(|l| l["name"] == "ibv_post_send"), "{first}");
     }
-    let first = trace.named(trace.sender, "RC SEND_FIRST");
+    let first = trace.named(trace.sender, first_packet);
     let begun = first.filter(|l| !trace.before(l).is_empty()).count();
     require!(begun == MESSAGES, "{begun} posts lead to packets");
     for line in &trace.lines {

@@ -26,7 +26,7 @@ mod story;
 mod tests;
 
 pub use clock::now;
-pub use packets::{packet, packet_at};
+pub use packets::{packet, packet_at, packet_of};
 pub use read::{Part, read};
 pub use record::{Done, Record, Request};
 pub use recorder::{ON, begin, finish, forked, on, record, thread};

@@ -18,10 +18,23 @@ pub fn packet(sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[u8], note: 
 
 /// As [`packet`], of a packet that left or came before.
 pub fn packet_at(t: u64, sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[u8], note: &str) {
+    packet_of(t, sent, src, dst, bytes, bytes.len(), note);
+}
+
+/// As [`packet_at`], of a packet of `len` bytes, of which `headers` are the first.
+pub fn packet_of(
+    t: u64,
+    sent: bool,
+    src: SocketAddr,
+    dst: SocketAddr,
+    headers: &[u8],
+    len: usize,
+    note: &str,
+) {
     if !crate::on() {
         return;
     }
-    let Some((header, rest)) = bytes.split_at_checked(BTH) else { return };
+    let Some((header, rest)) = headers.split_at_checked(BTH) else { return };
     let opcode = header[0];
     let word = |at: &[u8]| u32::from_be_bytes([0, at[0], at[1], at[2]]);
     let from = (opcode >> 5 == DATAGRAM).then(|| rest.get(5..8).map(word)).flatten();
@@ -37,7 +50,7 @@ pub fn packet_at(t: u64, sent: bool, src: SocketAddr, dst: SocketAddr, bytes: &[
         psn: word(&header[9..12]),
         from,
         syndrome,
-        bytes: bytes.len(),
+        bytes: len,
         note: note.to_owned().into(),
     });
 }

@@ -17,9 +17,6 @@ pub use adverb_link::capture::make_room;
 /// The environment variable.
 pub const VARIABLE: &str = "ADVERB_CAPTURE";
 
-/// Which way packets go between processes of one host.
-const PATH: &str = "ADVERB_PATH";
-
 /// What [`set`] was given.
 static CHOSEN: OnceLock<PathBuf> = OnceLock::new();
 
@@ -55,14 +52,12 @@ pub(crate) fn begin() -> Option<Arc<Capture>> {
     }
 }
 
-/// A process that is traced records its packets, unless it was asked to stay within the host, where
-/// there are none.
+/// A process that is traced records its packets.
 fn traced() -> Option<Arc<Capture>> {
     if let Some(directory) = adverb_os::chosen(adverb_trace::VARIABLE).filter(|v| !v.is_empty()) {
         adverb_trace::begin(Path::new(&directory));
     }
-    let local = std::env::var_os(PATH).is_some_and(|path| path == "local");
-    (adverb_trace::on() && !local).then(|| Arc::new(Capture::of_trace()))
+    adverb_trace::on().then(|| Arc::new(Capture::of_trace()))
 }
 
 fn announce(asked: &Path, made: &Path) {

@@ -154,6 +154,8 @@ adverb_sync::ranks! {
     MadSpread = "the pace of MADs to all";
     /// Completion queues with timers, by number.
     TimedQueues = "the completion queues with timers";
+    /// Queue pairs whose one-sided requests a fault delays.
+    Delayed = "the queue pairs whose requests are delayed";
     /// Deadlines.
     Timers = "the timers";
     /// What queue pairs counted that have ended.

@@ -18,8 +18,15 @@ fn file(name: &str) -> PathBuf {
     path
 }
 
-/// Bytes from the BTH to the end of the pad, and whether they were sent.
-fn packets(mut bytes: &[u8]) -> Vec<(Vec<u8>, bool)> {
+/// A packet of a capture.
+struct Seen {
+    /// Bytes from the BTH to the end of the pad.
+    bytes: Vec<u8>,
+    sent: bool,
+    comment: String,
+}
+
+fn packets(mut bytes: &[u8]) -> Vec<Seen> {
     const HEADERS: usize = 20 + 8;
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let mut all = Vec::new();
@@ -31,7 +38,11 @@ fn packets(mut bytes: &[u8]) -> Vec<(Vec<u8>, bool)> {
             // The flags are the last option, before the end of options and the length.
             let flags = word(block, block.len() - 12);
             assert_eq!(frame[0], 0x45, "IPv4");
-            all.push((frame[HEADERS..frame.len() - 4].to_vec(), flags == 2));
+            let option = &block[28 + word(block, 20).next_multiple_of(4)..];
+            assert_eq!(option[..2], [1, 0], "a comment");
+            let len = usize::from(u16::from_le_bytes([option[2], option[3]]));
+            let comment = String::from_utf8(option[4..4 + len].to_vec()).unwrap();
+            all.push(Seen { bytes: frame[HEADERS..frame.len() - 4].to_vec(), sent: flags == 2, comment });
         }
         bytes = &bytes[block.len()..];
     }
@@ -41,11 +52,11 @@ fn packets(mut bytes: &[u8]) -> Vec<(Vec<u8>, bool)> {
 #[test]
 fn what_is_sent_and_received_is_in_the_file() {
     let path = file("operations");
-    child::run("inner_operations", &[(FILE, path.to_str().unwrap())]);
+    child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "wire")]);
     let all = packets(&std::fs::read(&path).unwrap());
     let mut balance: BTreeMap<&[u8], i32> = BTreeMap::new();
     let mut seen: BTreeMap<u8, usize> = BTreeMap::new();
-    for (bytes, sent) in &all {
+    for Seen { bytes, sent, .. } in &all {
         let (headers, _) = Headers::parse(bytes).unwrap();
         *seen.entry(headers.bth.opcode.as_u8()).or_default() += 1;
         *balance.entry(bytes).or_default() += if *sent { 1 } else { -1 };
@@ -73,6 +84,54 @@ fn what_is_sent_and_received_is_in_the_file() {
         assert!(seen.contains_key(&rc.as_u8()), "no {rc:?}");
     }
     std::fs::remove_file(path).unwrap();
+}
+
+/// CAP-2, CAP-3: a capture leaves packets on the path within the host and records them there, and
+/// one-sided requests as what a NIC would have sent.
+#[test]
+fn cap_2_a_capture_leaves_the_path_as_it_is() {
+    let path = file("near");
+    let text = child::run("inner_operations", &[(FILE, path.to_str().unwrap()), ("ADVERB_PATH", "local")]);
+    let counters = text.lines().find(|l| l.contains("counters:")).unwrap();
+    // Two WRITEs, two READs and two atomics.
+    assert!(counters.contains(" qp_direct=6 ") && counters.contains(" lane_sent="), "{counters}");
+    assert!(!counters.contains(" tx_packets="), "{counters}");
+    let all = packets(&std::fs::read(&path).unwrap());
+    std::fs::remove_file(path).unwrap();
+    let (near, performed): (Vec<_>, Vec<_>) =
+        all.iter().partition(|p| p.comment.ends_with("through shared memory"));
+    let count = |sent| near.iter().filter(|p| p.sent == sent).count();
+    let lane = format!(" lane_sent={} lane_received={}", count(true), count(false));
+    assert!(counters.contains(&lane), "{lane}: {counters}");
+    let mut balance: BTreeMap<&[u8], i32> = BTreeMap::new();
+    for packet in &near {
+        *balance.entry(&packet.bytes).or_default() += if packet.sent { 1 } else { -1 };
+    }
+    assert!(balance.values().all(|n| *n >= 0), "received and not sent");
+
+    use Operation::*;
+    let kinds = |p: &&&Seen| Headers::parse(&p.bytes).unwrap().0.bth.opcode.operation();
+    let found: Vec<(Operation, bool)> = performed.iter().map(|p| (kinds(&p), p.sent)).collect();
+    let read = [(ReadRequest, true), (ReadResponseOnly, false)];
+    let add = [(FetchAdd, true), (AtomicAcknowledge, false)];
+    assert_eq!(found, [&[(WriteOnly, true); 2][..], &read, &read, &add, &add].concat());
+    let data = pattern(5000, 1);
+    for (place, packet) in performed.iter().enumerate() {
+        assert!(packet.comment.starts_with("performed by the initiator in shared memory"));
+        let (headers, payload) = Headers::parse(&packet.bytes).unwrap();
+        let size = if matches!(place, 1 | 4 | 5) { 5000 } else { 8 };
+        match headers.bth.opcode.operation() {
+            WriteOnly | ReadResponseOnly => assert!(payload == &data[..size], "packet {place}"),
+            FetchAdd => assert_eq!(headers.atomic.unwrap().swap_add, 1),
+            AtomicAcknowledge => {
+                let old = u64::from_ne_bytes(data[..8].try_into().unwrap());
+                let times = (place as u64 - 7) / 2;
+                assert_eq!(headers.atomic_ack.unwrap().original, old + times);
+            }
+            _ => assert_eq!(headers.reth.unwrap().len as usize, size),
+        }
+        assert!(payload.is_empty() || headers.reth.is_none_or(|reth| reth.len as usize == size));
+    }
 }
 
 #[test]

@@ -19,6 +19,9 @@ fn choose(text: &str) {
     faults::set(text.parse().unwrap()).unwrap();
 }
 
+/// Every packet crosses the network.
+const WIRE: (&str, &str) = ("ADVERB_PATH", "wire");
+
 /// A counter of the line that the process leaves at its end; zero when it is not there.
 fn counter(text: &str, name: &str) -> u64 {
     let line =
@@ -37,11 +40,39 @@ fn reliable_connections_survive_every_fault_of_packets() {
         (format!("{mix},delay=300us±200us,seed=2"), &["fault_drop", "fault_delay"]),
         ("corrupt=3%".into(), &["fault_corrupt", "rx_drop_icrc"]),
     ] {
-        let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
+        let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec), WIRE]);
         for name in wanted {
             assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
         }
         assert!(text.contains(&format!("faults are injected: {spec}")), "{text}");
+        assert_eq!(counter(&text, "lane_sent"), 0, "{text}");
+    }
+}
+
+/// FLT-5: faults leave packets on the path within the host, and one-sided requests there as well.
+#[test]
+fn flt_5_faults_leave_the_path_as_it_is() {
+    let mix = "drop=5%,dup=1%,reorder=5%";
+    for (spec, wanted) in [
+        (format!("{mix},seed=1"), &["fault_drop", "fault_dup", "fault_reorder"][..]),
+        (format!("{mix},delay=300us±200us,seed=2"), &["fault_drop", "fault_delay"]),
+        ("delay=1ms".into(), &["fault_delay"]),
+    ] {
+        let text = child::run("inner_all_operations", &[("ADVERB_FAULT", &spec)]);
+        for name in wanted.iter().chain(&["lane_sent", "qp_direct"]) {
+            assert!(counter(&text, name) > 0, "no {name} with {spec}: {text}");
+        }
+        assert_eq!(counter(&text, "tx_packets"), 0, "{text}");
+    }
+}
+
+/// FLT-6: what befalls UDP packets alone is said, and befalls nothing within the host.
+#[test]
+fn flt_6_damage_is_of_the_network_alone() {
+    let text = child::run("inner_all_operations", &[("ADVERB_FAULT", "corrupt=100%,ecn=100%")]);
+    assert!(text.contains("warn: corrupt= and ecn= befall packets of the network alone"), "{text}");
+    for name in ["fault_corrupt", "fault_ecn", "tx_packets"] {
+        assert_eq!(counter(&text, name), 0, "{name}: {text}");
     }
 }
 
@@ -233,8 +264,10 @@ fn packets_seen(context: &Context) -> u64 {
 
 #[test]
 fn a_packet_is_dropped_by_its_psn() {
-    let text = child::run("inner_drop_psn", &[]);
-    assert_eq!(counter(&text, "fault_drop"), 2, "{text}");
+    for path in [WIRE, ("ADVERB_PATH", "local")] {
+        let text = child::run("inner_drop_psn", &[path]);
+        assert_eq!(counter(&text, "fault_drop"), 2, "{path:?}: {text}");
+    }
 }
 
 #[test]
@@ -465,7 +498,7 @@ fn inner_bad() {
 /// are answered with notifications of congestion; one queue pair alone is late.
 #[test]
 fn events_marks_and_a_late_queue_pair() {
-    let text = child::run("inner_events", &[]);
+    let text = child::run("inner_events", &[WIRE]);
     assert_eq!(counter(&text, "fault_event"), 2, "{text}");
     assert!(counter(&text, "fault_ecn") > 0 && counter(&text, "fault_delay") > 0, "{text}");
 }

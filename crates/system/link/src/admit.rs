@@ -1,5 +1,6 @@
 //! Where packets whose ICRC was right enter: faults on request, and the capture.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use adverb_local::message;
 use adverb_wire::icrc::Solver;
 
 use crate::capture::{Capture, Flow};
-use crate::faults::{Fault, Faults, flipped};
+use crate::faults::{Fault, Faults, Head, flipped};
 use crate::icrc;
 use crate::packet::{RxPacket, Sink};
 use crate::stats::{Counters, add};
@@ -58,7 +59,7 @@ impl Tap {
         let ruling = faults.judge(&packet);
         let fault = Some(&ruling.fault).filter(|fault| !fault.is_none());
         if let Some(fault) = fault {
-            self.count_fault(fault, &packet);
+            self.count_fault(fault, &Head::of(&packet), &packet.src);
         }
         match ruling.fault.damaged {
             Some(draw) => self.damage(&packet, id, draw, &ruling.fault),
@@ -136,7 +137,8 @@ impl Tap {
         }
     }
 
-    fn count_fault(&self, fault: &Fault, packet: &RxPacket<'_>) {
+    /// Counts what befell a packet of any carrier, and says it at level `debug`.
+    pub fn count_fault(&self, fault: &Fault, head: &Head, from: &dyn Display) {
         let counters = &self.counters;
         for (hit, counter) in [
             (fault.dropped, &counters.fault_drop),
@@ -148,8 +150,7 @@ impl Tap {
         ] {
             add(counter, hit.into());
         }
-        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
-        log::debug!("queue pair {:#08x}, PSN {psn} from {}: {fault}", packet.dest_qpn(), packet.src);
+        log::debug!("queue pair {:#08x}, PSN {} from {from}: {fault}", head.qpn, head.psn);
     }
 
     fn record_received(&self, packet: &RxPacket<'_>, id: u16, fault: Option<&Fault>) {

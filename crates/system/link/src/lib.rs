@@ -25,7 +25,9 @@
 //! There is deliberately no trait over the link. Two decorators are built in, as they need what no
 //! closure around the sink sees (packets before the ICRC is checked, headers as on the wire):
 //! faults on request ([`Config::faults`]) and a capture file ([`Config::capture`]). Both off cost a
-//! branch a packet received and a run sent.
+//! branch a packet received and a run sent. Carriers without UDP packets (rings) have decorators in
+//! the device, with the same rules ([`faults::Faults::judge_as`]) and the same file
+//! ([`Capture::near`]).
 
 #![forbid(unsafe_code)]
 
@@ -56,7 +58,7 @@ mod udp;
 
 pub use admit::Tap;
 pub use buffers::RxBuffers;
-pub use capture::Capture;
+pub use capture::{Capture, NearPacket};
 pub use error::LinkError;
 pub use everywhere::port_of_others;
 pub use packet::{OwnedPacket, Proof, RxPacket};

@@ -21,7 +21,7 @@ impl Qp {
             self.accompany_ack();
             return Output::Packet(self.notification());
         }
-        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd);
+        let sends = matches!(self.attr.state, QpState::Rts | QpState::Sqd) && !self.held;
         // A plain ACK goes behind a request that leaves, or ahead of it, as the host says. It never
         // goes behind a message of several packets: the peer would get the answer to its request,
         // with an event, before the request itself completes.

@@ -14,6 +14,7 @@ use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::{Access, QpState};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
+use adverb_wire::Psn;
 use alloc::sync::Arc;
 
 /// Which half made the packet handed out last.
@@ -40,6 +41,8 @@ pub struct Qp {
     /// COMM_EST was raised.
     pub(super) established: bool,
     pub(super) notifier: Notifier,
+    /// Requests wait, and answers leave.
+    pub(super) held: bool,
 }
 
 impl Qp {
@@ -59,6 +62,7 @@ impl Qp {
             last_packet: Half::Requester,
             established: false,
             notifier: Notifier::default(),
+            held: false,
             config,
         })
     }
@@ -181,6 +185,15 @@ impl Qp {
         if self.attr.state == QpState::Rts {
             self.requester.send_again();
         }
+    }
+    /// Does no request leave from now on? Answers leave all the same.
+    pub fn hold_requests(&mut self, held: bool) {
+        self.held = held;
+    }
+    /// The PSN of the next packet of a request that was not sent before.
+    #[must_use]
+    pub fn next_psn(&self) -> Psn {
+        self.requester.next_psn()
     }
     /// The oldest send request, if the host may perform it in the peer's memory by itself: it is
     /// one-sided, nothing before it is on its way, and nothing is wrong with its own side. If the

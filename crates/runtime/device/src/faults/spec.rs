@@ -197,7 +197,7 @@ pub struct KillQp {
 /// | `drop=1%` | drops packets that arrive, that share of them |
 /// | `dup=1%` | delivers packets twice |
 /// | `reorder=5%` | holds packets until one to three later ones of the queue pair have passed, or 2 ms |
-/// | `corrupt=0.1%` | flips a bit before the ICRC check, which drops the packet |
+/// | `corrupt=0.1%` | flips a bit before the ICRC check, which drops the packet; of UDP packets alone |
 /// | `delay=2ms±1ms` | holds every packet for 1 to 3 ms, keeping their order; `delay=2ms` for 2 ms; `+-` is `±` |
 /// | `rnr=50ms` | receives of a reliable queue pair look absent for that long from the first message that needs one |
 /// | `kill-qp=2@after=100` | moves the second queue pair created to the error state after 100 messages |
@@ -205,13 +205,18 @@ pub struct KillQp {
 /// | `fail=create_cq@3` | fails the third call of a verb with ENOMEM |
 /// | `fail=post_send@7=EIO` | fails it with another error; a request that is posted counts as a call |
 /// | `delay-qp=2@5ms` | holds every packet that reaches the second queue pair: what it acknowledges completes as late |
-/// | `ecn=5%` | marks packets as a switch with a long queue does, those that may be marked |
+/// | `ecn=5%` | marks packets as a switch with a long queue does, those that may be marked; UDP packets alone |
 /// | `event=port_err@1@after=20` | raises an asynchronous event when the first queue pair has carried 20 messages |
 /// | `cm-drop=rep@1` | loses the first REP that the process sends; every message of the connection manager can be lost |
 /// | `cm-reject=1@reason=3` | refuses the first request for a connection with a reason, 28 (the program's own) if none is given |
 /// | `first=200` | all of these end with the 200th request and the 200th response that reach a queue pair |
 /// | `drop-psn=7@#2` | drops the first packet with PSN 7 that reaches the second queue pair created; `@0x12345` names one by its number, none means each |
 /// | `seed=7` | other draws of the same shares |
+///
+/// Packets of every path obey: UDP, connections between processes, rings. A one-sided request that
+/// its initiator performs in shared memory obeys the rules of the initiator's process, as the
+/// answer that would arrive there: it waits (`delay`, `delay-qp`), or goes as packets whose answer
+/// is lost (`drop`, `drop-psn`). Doubled and out of order it would be the same.
 ///
 /// Shares have up to seven digits after the point; times are in ns, us, ms or s. What names a
 /// packet, a queue pair, a call, an event or a message may stand more than once.

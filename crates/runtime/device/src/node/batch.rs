@@ -60,6 +60,8 @@ pub(super) struct Batch {
     touched: Vec<Arc<AnyQp>>,
     /// Room for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
+    /// When the packets came that are taken now, as a capture has it; `None`: not asked yet.
+    pub(super) came: Option<u64>,
     /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
     delayed: Vec<Arc<AnyQp>>,
     /// May ACKs be delayed now?
@@ -122,6 +124,7 @@ impl Receiver {
                 tx: Tx::new(),
                 touched: Vec::with_capacity(BUDGET),
                 scratch: Vec::new(),
+                came: None,
                 delayed: Vec::new(),
                 delay: false,
             },

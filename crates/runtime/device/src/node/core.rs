@@ -1,6 +1,7 @@
 //! What a process shares: queue pairs by number, keys, timers, carriers, and who drives them.
 use super::address_table::Addresses;
 use super::batch::Receiver;
+use super::carriers::decorate::Taps;
 use super::carriers::relay::Kept;
 use super::carriers::wire::Wire;
 use super::clock::Clocks;
@@ -49,7 +50,7 @@ pub struct Node {
     /// What the queue pairs may keep of packets that come before earlier ones.
     pub(crate) early: Arc<ReorderMemory>,
     pub(super) timers: Timers,
-    /// Looks at completion queues, for the background thread alone.
+    /// Looks at completion queues and other deadlines of the background thread alone.
     pub(super) watches: Timers,
     pub(super) receiver: Ranked<Receiver, ranks::Receiver>,
     pub(crate) addresses: Addresses,
@@ -64,6 +65,8 @@ pub struct Node {
     pub(crate) counters: Counted,
     /// Processes of this host that need no network; `None`: everything goes over it.
     pub(crate) lanes: Option<Lanes>,
+    /// Captures and faults of packets that are no UDP packets; `None`: there are none.
+    pub(super) taps: Option<Taps>,
     /// Faults on request, other than those of packets.
     pub(crate) faults: Option<Injector>,
     /// When the timer queue looks at packets that a fault holds; `u64::MAX` when it does not.
@@ -185,8 +188,20 @@ impl Node {
     /// As [`Node::enter_timer`], for a look at the completion queue `number`, which the background
     /// thread has at `at`.
     pub(crate) fn enter_watch(&self, at: Time, number: u32, old: u64) {
-        if self.watches.add(at, Timed::Watch(number), old) && self.policy.thread_sleeps_past(at) {
+        self.enter_deadline_of_thread(at, Timed::Watch(number), old);
+    }
+
+    /// As [`Node::enter_timer`], for what the background thread alone does.
+    pub(super) fn enter_deadline_of_thread(&self, at: Time, what: Timed, old: u64) {
+        if self.watches.add(at, what, old) && self.policy.thread_sleeps_past(at) {
             self.wake_thread();
+        }
+    }
+
+    /// Writes what was recorded.
+    pub(super) fn write_captured(&self) {
+        if let Some(taps) = &self.taps {
+            taps.write();
         }
     }
 

@@ -32,7 +32,7 @@ impl Node {
                     None
                 }
                 // In a queue of their own.
-                Timed::Watch(_) => None,
+                Timed::Watch(_) | Timed::Capture => None,
                 Timed::Mad => {
                     self.mads.timer_due(self, at);
                     None
@@ -42,7 +42,7 @@ impl Node {
                     let held = &self.held_at;
                     if held.compare_exchange(at.0, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                         self.receive(RxFrom::Every, false);
-                        Udp(self).keep_held_timer();
+                        self.keep_held_timer();
                     }
                     None
                 }
@@ -57,18 +57,39 @@ impl Node {
         any
     }
 
-    /// Looks at the queues that are watched for lost wake-ups. The background thread calls this: a
-    /// look reads files, which no call of the program is to wait for.
+    /// Enters when the first packet or request is due that a fault holds, unless an earlier entry
+    /// stands already.
+    pub(super) fn keep_held_timer(&self) {
+        let (packets, taps) = (self.link.held_for(), self.taps.as_ref());
+        if packets.is_none() && taps.is_none() {
+            return;
+        }
+        let now = self.now();
+        let near = taps.and_then(|taps| taps.due(now));
+        let Some(at) = Time::earliest(packets.map(|left| now + left), near) else { return };
+        let old = self.held_at.fetch_min(at.0, Ordering::Relaxed);
+        if at.0 < old {
+            self.enter_timer(at, Timed::Held, old);
+        }
+    }
+
+    /// Looks at the queues that are watched for lost wake-ups, and writes what was recorded. The
+    /// background thread calls this: a look reads files, which no call of the program is to wait
+    /// for.
     pub(super) fn run_watches(&self) {
         if self.watches.next() > self.at_latest().0 {
             return;
         }
         let now = self.now();
         while let Some((_, due)) = self.watches.pop_due(now) {
-            if let Timed::Watch(id) = due
-                && let Some(cq) = self.registry.timed_cq(id)
-            {
-                cq.watch_due(now);
+            match due {
+                Timed::Watch(id) => {
+                    if let Some(cq) = self.registry.timed_cq(id) {
+                        cq.watch_due(now);
+                    }
+                }
+                Timed::Capture => self.write_captured(),
+                _ => {}
             }
         }
     }

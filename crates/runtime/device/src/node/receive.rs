@@ -83,7 +83,7 @@ impl Node {
             any = true;
         }
         self.answer(&mut rx.batch);
-        Udp(self).keep_held_timer();
+        self.keep_held_timer();
         Handshake(self).take_greetings() | Ethernet(self).receive(rx, &ask) | any
     }
 

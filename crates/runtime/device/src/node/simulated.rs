@@ -27,6 +27,7 @@ impl Node {
             clocks: Clocks::Virtual(AtomicU64::new(0)),
             link: Wire::Simulated(wire),
             lanes: None,
+            taps: None,
             faults: None,
             news: None,
             seed,

@@ -1,6 +1,7 @@
 //! The node of a process: its beginning, forks and its end.
 use super::address_table::Addresses;
 use super::batch::Receiver;
+use super::carriers::decorate::Taps;
 use super::carriers::wire::Wire;
 use super::carriers::{Carrier, Rings, Udp, relay};
 use super::clock::Clocks;
@@ -74,6 +75,7 @@ extern "C" fn at_exit() {
         && let Some(node) = place.as_ref().filter(|node| node.is_of_use())
     {
         exit::send_at_last(node);
+        node.write_captured();
         node.log_counters();
     }
 }
@@ -84,6 +86,7 @@ pub(super) struct Parts {
     pub(super) clocks: Clocks,
     pub(super) link: Wire,
     pub(super) lanes: Option<Lanes>,
+    pub(super) taps: Option<Taps>,
     pub(super) faults: Option<Injector>,
     pub(super) news: Option<InterfaceNews>,
     /// Where the numbers of queue pairs begin.
@@ -146,12 +149,9 @@ impl Node {
 
     fn start(life: Life) -> Result<Arc<Node>, Error> {
         let faults = crate::faults::asked()?;
-        let config =
-            Config { faults: faults.packets.clone(), capture: crate::capture::begin(), ..Config::default() };
-        // Faults of packets and captures want a network.
-        let shares = crate::host::path_choice()? == PathChoice::Local
-            && faults.packets.is_none()
-            && config.capture.is_none();
+        let (capture, packets) = (crate::capture::begin(), faults.packets.clone());
+        let config = Config { faults: packets.clone(), capture: capture.clone(), ..Config::default() };
+        let shares = crate::host::path_choice()? == PathChoice::Local;
         let _transit = Transit::begin();
         crate::memory::share_allocations()?;
         // Whoever cannot be told from a stranger is given nothing; the link says so.
@@ -162,6 +162,7 @@ impl Node {
             log::warn!("no memory is shared with other processes of this host: {e}");
             None
         });
+        let taps = lanes.as_ref().and_then(|_| Taps::new(capture, &packets));
         let link = Wire::Udp { link: UdpLink::new(config, local.clone()), local };
         let news = InterfaceNews::new()
             .inspect_err(|e| {
@@ -169,7 +170,7 @@ impl Node {
             })
             .ok();
         let (clocks, faults) = (Clocks::start(), Injector::new(faults));
-        let node = Node::of(Parts { life, clocks, link, lanes, faults, news, seed: random_u64() })?;
+        let node = Node::of(Parts { life, clocks, link, lanes, taps, faults, news, seed: random_u64() })?;
         node.watch()?;
         thread::spawn(&node)?;
         Ok(node)
@@ -177,7 +178,7 @@ impl Node {
 
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
-        let Parts { life, clocks, link, lanes, faults, news, seed } = parts;
+        let Parts { life, clocks, link, lanes, taps, faults, news, seed } = parts;
         Ok(Arc::new(Node {
             life,
             clocks,
@@ -198,6 +199,7 @@ impl Node {
             policy: Policy::new(),
             counters: Counted::default(),
             lanes,
+            taps,
             faults,
             held_at: AtomicU64::new(u64::MAX),
             mads: Mads::default(),
@@ -232,6 +234,9 @@ impl Node {
     /// The queue pair is no more: its number may be given again.
     pub(crate) fn remove_qp(&self, qpn: u32) {
         self.link.remove_qp(qpn);
+        if let Some(taps) = &self.taps {
+            taps.remove_qp(qpn);
+        }
         self.registry.qps.remove(qpn);
     }
 

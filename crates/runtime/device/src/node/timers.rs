@@ -21,8 +21,10 @@ pub(crate) enum Timed {
     /// A completion queue that is watched for lost wake-ups, by its number. These deadlines are in
     /// a queue of their own, which the background thread alone serves.
     Watch(u32),
-    /// Packets that a fault holds.
+    /// Packets and one-sided requests that a fault holds.
     Held,
+    /// Packets that were recorded and are to be written, in the queue of [`Timed::Watch`].
+    Capture,
     /// The handler of MADs.
     Mad,
 }

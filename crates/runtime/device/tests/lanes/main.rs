@@ -11,6 +11,7 @@ mod order;
 mod rig;
 mod talk;
 mod two_sided;
+mod weather;
 mod without;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         errors::CASES,
         gone::CASES,
         without::CASES,
+        weather::CASES,
     ]
     .concat();
     match std::env::var(ROLE).as_deref() {

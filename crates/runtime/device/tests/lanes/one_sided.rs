@@ -24,7 +24,7 @@ fn one(p: &mut Pair, qp: usize, op: SendOp, (region, offset, len): (usize, usize
     done.opcode
 }
 
-fn writes_and_reads_of_every_size(p: &mut Pair) {
+pub fn writes_and_reads_of_every_size(p: &mut Pair) {
     let qp = p.rc();
     let mine = KINDS.map(|kind| p.a.region(kind, MOST + 8, ALL, 0));
     let theirs = KINDS.map(|kind| p.b.region(kind, MOST + 8, ALL, 0));
@@ -51,7 +51,7 @@ fn writes_and_reads_of_every_size(p: &mut Pair) {
     p.wants.direct = true;
 }
 
-fn atomics_and_flush(p: &mut Pair) {
+pub fn atomics_and_flush(p: &mut Pair) {
     let qp = p.rc();
     let mine = p.a.region(Kind::Block, 4096, ALL, 0);
     for kind in KINDS {
@@ -154,7 +154,7 @@ fn atomics_count_once_whatever_changes(p: &mut Pair) {
 }
 
 /// Both ends count in the same word of the peer, over several queue pairs at once.
-fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
+pub fn atomics_of_two_processes_and_the_processor(p: &mut Pair) {
     const EACH: usize = 500;
     let qps: Vec<usize> = (0..4).map(|_| p.connect(Shape::default(), Shape::default())).collect();
     let mine = p.a.region(Kind::Buffer, 4096, ALL, 0);

@@ -56,7 +56,7 @@ fn next(dice: &mut Dice, model: &mut Model, at: Remote) -> (SendOp, usize, usize
     (op, mine, theirs, matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..)))
 }
 
-fn random_chains(p: &mut Pair) {
+pub fn random_chains(p: &mut Pair) {
     const CHAINS: usize = 120;
     let qp = p.rc();
     let mine = p.a.region(Kind::Buffer, WORDS * 8, ALL, 0);

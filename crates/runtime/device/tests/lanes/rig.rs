@@ -380,6 +380,11 @@ impl Rig {
         [direct, stats.lane_sent, stats.lane_received, stats.packets_sent]
     }
 
+    /// Packets and requests that met a fault.
+    pub fn harmed(&self) -> u64 {
+        self.context.node().stats().packets_harmed
+    }
+
     /// Does as the other process says; one line is an order, the answer is one line.
     pub fn obey(&mut self, line: &str) -> String {
         let mut words = Words(line.split_whitespace());

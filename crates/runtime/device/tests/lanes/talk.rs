@@ -172,6 +172,9 @@ impl Pair {
 
     /// The ways were those of the path that was asked for.
     pub fn finish(mut self) -> Vec<String> {
+        if std::env::var_os("ADVERB_FAULT").is_some() {
+            assert!(self.a.harmed() > 0, "nothing met a fault");
+        }
         let [direct, sent, received, network] = self.a.ways();
         let line = self.b.ask("ways");
         let mut theirs = Words::of(&line);

@@ -40,7 +40,7 @@ fn message(
     got
 }
 
-fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
+pub fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
     let qp = p.rc();
     let mine = KINDS.map(|kind| p.a.region(kind, MOST, ALL, 0));
     let theirs = KINDS.map(|kind| p.b.region(kind, MOST, ALL, 0));
@@ -64,7 +64,7 @@ fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
     p.wants.lane = true;
 }
 
-fn gathered_and_inline(p: &mut Pair) {
+pub fn gathered_and_inline(p: &mut Pair) {
     let qp = p.rc();
     let kinds = KINDS.map(|kind| p.a.region(kind, 1 << 16, ALL, 0));
     let (to, remote) = p.b.region(Kind::Buffer, 1 << 18, ALL, 0);

@@ -2,11 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::icrc::ICRC_LEN;
+
 const UDP_LEN: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
 /// Of a packet whose sender left it to the machine.
 const HOP_LIMIT: u8 = 64;
+/// Bits of the second byte of a BTH: the pad count.
+const PAD_BITS: u8 = 0x30;
+/// Bytes that a UDP packet over IPv4 has room for.
+const LONGEST_UDP: usize = 65_535 - 20 - UDP_LEN;
 
 /// Where a packet comes from and goes to.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +70,99 @@ pub(super) fn put(out: &mut Vec<u8>, flow: &Flow, id: u16, payload: [&[u8]; 2]) 
         sum => sum,
     };
     out[start + 6..start + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A packet that crosses shared memory, and would fit into an IP packet or not.
+#[derive(Clone, Copy)]
+pub(super) struct Near {
+    ends: (IpAddr, IpAddr),
+    /// Bytes of payload that are recorded.
+    payload: usize,
+    pad: usize,
+    missing: usize,
+}
+
+impl Near {
+    /// Bytes before the payload at most.
+    pub(super) const LONGEST_HEAD: usize = 40 + UDP_LEN + adverb_wire::MAX_HEADER_LEN;
+
+    pub(super) fn of(src: IpAddr, dst: IpAddr, headers: usize, payload: usize) -> Near {
+        let ends = (src.to_canonical(), dst.to_canonical());
+        let most = (LONGEST_UDP - headers - ICRC_LEN) & !3;
+        let kept = payload.min(most);
+        Near { ends, payload: kept, pad: kept.wrapping_neg() % 4, missing: payload - kept }
+    }
+
+    /// Bytes that are left out.
+    pub(super) fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// Bytes of payload that are recorded.
+    pub(super) fn payload(&self) -> usize {
+        self.payload
+    }
+
+    /// Bytes of the IP packet.
+    pub(super) fn len(&self, headers: usize) -> usize {
+        self.ip_len() + UDP_LEN + headers + self.payload + self.pad + ICRC_LEN
+    }
+
+    fn ip_len(&self) -> usize {
+        if let (IpAddr::V4(_), IpAddr::V4(_)) = self.ends { 20 } else { 40 }
+    }
+
+    /// Writes all that stands before the payload; answers how much that is.
+    #[inline]
+    pub(super) fn head(&self, headers: &[u8], out: &mut [u8]) -> usize {
+        let ip = self.ip_len();
+        let len = self.len(headers.len());
+        let port = adverb_wire::ROCE_PORT.to_be_bytes();
+        let length = ((len - ip) as u16).to_be_bytes();
+        match self.ends {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                out[0] = 0x45;
+                out[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+                out[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+                (out[8], out[9]) = (HOP_LIMIT, PROTOCOL_UDP);
+                out[12..16].copy_from_slice(&src.octets());
+                out[16..20].copy_from_slice(&dst.octets());
+                let checksum = Sum::default().add(&out[..20]).finish();
+                out[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            (src, dst) => {
+                out[0] = 0x60;
+                out[4..6].copy_from_slice(&length);
+                (out[6], out[7]) = (PROTOCOL_UDP, HOP_LIMIT);
+                out[8..24].copy_from_slice(&octets(src));
+                out[24..40].copy_from_slice(&octets(dst));
+            }
+        }
+        out[ip..ip + 2].copy_from_slice(&port);
+        out[ip + 2..ip + 4].copy_from_slice(&port);
+        out[ip + 4..ip + 6].copy_from_slice(&length);
+        let at = ip + UDP_LEN;
+        out[at..at + headers.len()].copy_from_slice(headers);
+        // What the packet itself says of its pad is of a whole payload.
+        out[at + 1] = out[at + 1] & !PAD_BITS | (self.pad as u8) << 4;
+        at + headers.len()
+    }
+
+    /// Writes the UDP checksum of a whole packet. Over IPv4 there is none; IPv6 does not know a
+    /// packet without.
+    #[inline]
+    pub(super) fn sum(&self, frame: &mut [u8]) {
+        if self.ip_len() == 20 {
+            return;
+        }
+        let pseudo = [0, PROTOCOL_UDP, frame[4], frame[5]];
+        let sum = Sum::default().add(&frame[8..40]).add(&pseudo);
+        let checksum = match sum.add(&frame[40..]).finish() {
+            0 => 0xffff,
+            sum => sum,
+        };
+        frame[46..48].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 fn octets(ip: IpAddr) -> [u8; 16] {

@@ -6,8 +6,14 @@
 //! headers; it gets those it would have had. A comment says which way a packet went and what befell
 //! it.
 //!
+//! A packet that crosses shared memory ([`Capture::near`]) is recorded at the cost of a copy: its
+//! UDP checksum is 0 over IPv4, as the annex of RoCEv2 wants it, and its ICRC is 0. Such a packet
+//! may be longer than an IP packet. Then the end of its payload is left out, and the block's
+//! original length says how long it was.
+//!
 //! What was recorded is written when a run was sent or a batch received, so that little is missing
-//! when the process is killed. The kernel may cut that write short then, between two pages: the
+//! when the process is killed. Packets that cross shared memory are written by the device's
+//! background thread, a few milliseconds later. The kernel may cut that write short then, between two pages: the
 //! last packet of a file may be cut, which readers say and survive, and all before it is whole. A
 //! file that cannot be written ends its capture with a line in the log and nothing else.
 
@@ -18,6 +24,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -37,18 +44,43 @@ const NAMES: u32 = 100;
 /// What this process records of its packets: a file, and what goes to its trace, if it is traced.
 pub struct Capture {
     path: PathBuf,
-    inner: Mutex<Inner>,
+    /// There is a file, and no error so far.
+    records: AtomicBool,
+    /// Blocks that are not written yet.
+    buffer: Mutex<Vec<u8>>,
+    /// Locked before `buffer`.
+    output: Mutex<Output>,
     /// Something is recorded and not written yet.
     dirty: AtomicBool,
 }
 
-struct Inner {
+struct Output {
     /// `None` after an error.
     file: Option<OwnFd>,
-    buffer: Vec<u8>,
+    /// A buffer to use again.
+    spare: Vec<u8>,
     /// Bytes of whole blocks in the file.
     written: u64,
     limit: u64,
+}
+
+/// A packet that crosses shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct NearPacket<'a> {
+    /// Nanoseconds since 1970 ([`Capture::now`]).
+    pub time: u64,
+    /// Sent, not received.
+    pub sent: bool,
+    /// Which way it went, and what befell it.
+    pub comment: &'a str,
+    /// Address of the sender.
+    pub src: IpAddr,
+    /// Address of the receiver.
+    pub dst: IpAddr,
+    /// From the BTH on.
+    pub headers: &'a [u8],
+    /// Bytes of payload.
+    pub payload: usize,
 }
 
 impl Capture {
@@ -66,8 +98,8 @@ impl Capture {
         let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
         let comment = format!("packets of process {} ({})", std::process::id(), name.trim_end());
         pcapng::start(&mut buffer, concat!("adverb ", env!("CARGO_PKG_VERSION")), &comment);
-        let inner = Inner { file: Some(OwnedFd::from(file).into()), buffer, written: 0, limit };
-        let capture = Capture { path, inner: Mutex::new(inner), dirty: AtomicBool::new(true) };
+        let file = Some(OwnedFd::from(file).into());
+        let capture = Capture::of(path, buffer, Output { file, spare: Vec::new(), written: 0, limit });
         capture.flush();
         Ok(capture)
     }
@@ -75,8 +107,31 @@ impl Capture {
     /// No file: packets go to the trace alone.
     #[must_use]
     pub fn of_trace() -> Capture {
-        let inner = Inner { file: None, buffer: Vec::new(), written: 0, limit: 0 };
-        Capture { path: PathBuf::new(), inner: Mutex::new(inner), dirty: AtomicBool::new(false) }
+        let output = Output { file: None, spare: Vec::new(), written: 0, limit: 0 };
+        Capture::of(PathBuf::new(), Vec::new(), output)
+    }
+
+    fn of(path: PathBuf, buffer: Vec<u8>, output: Output) -> Capture {
+        Capture {
+            path,
+            records: AtomicBool::new(output.file.is_some()),
+            dirty: AtomicBool::new(!buffer.is_empty()),
+            buffer: Mutex::new(buffer),
+            output: Mutex::new(output),
+        }
+    }
+
+    /// The time as packets have it.
+    #[must_use]
+    pub fn now() -> u64 {
+        now()
+    }
+
+    /// Does it have a file that packets are recorded in?
+    #[inline]
+    #[must_use]
+    pub fn records(&self) -> bool {
+        self.records.load(Relaxed)
     }
 
     /// Where it goes.
@@ -87,10 +142,10 @@ impl Capture {
     /// Records packets of one run that is about to be sent; each ends with its ICRC.
     pub(crate) fn sent(&self, flow: &Flow, bytes: &[u8], stride: usize, comment: &str) {
         let time = now();
-        let mut inner = self.inner.lock();
+        let mut buffer = self.buffer.lock();
         for (id, packet) in bytes.chunks(stride.max(1)).enumerate() {
             adverb_trace::packet(true, flow.src, flow.dst, without_icrc(packet), comment);
-            inner.record(time, Direction::Sent, comment, flow, id as u16, [packet, &[]]);
+            self.record(&mut buffer, time, Direction::Sent, comment, flow, id as u16, [packet, &[]]);
         }
         self.dirty.store(true, Relaxed);
     }
@@ -113,31 +168,52 @@ impl Capture {
     /// Records bytes that have arrived as they are.
     pub(crate) fn received_raw(&self, flow: &Flow, id: u16, bytes: &[u8], comment: &str) {
         adverb_trace::packet(false, flow.src, flow.dst, without_icrc(bytes), comment);
-        self.inner.lock().record(now(), Direction::Received, comment, flow, id, [bytes, &[]]);
+        let mut buffer = self.buffer.lock();
+        self.record(&mut buffer, now(), Direction::Received, comment, flow, id, [bytes, &[]]);
         self.dirty.store(true, Relaxed);
+    }
+
+    /// Records a packet that crosses shared memory, and writes nothing: [`Capture::flush`] does.
+    /// `fill` is given a part of the buffer that has room for the payload, or for as much of it as
+    /// an IP packet holds, from its beginning on. Answers how many bytes wait to be written.
+    pub fn near(&self, packet: &NearPacket<'_>, fill: impl FnOnce(&mut [u8])) -> usize {
+        let NearPacket { time, sent, comment, src, dst, headers, payload } = *packet;
+        let direction = if sent { Direction::Sent } else { Direction::Received };
+        let near = frame::Near::of(src, dst, headers.len(), payload);
+        let mut buffer = self.buffer.lock();
+        pcapng::near(&mut buffer, time, direction, comment, &near, headers, fill);
+        self.dirty.store(true, Relaxed);
+        buffer.len()
     }
 
     fn put(&self, direction: Direction, comment: &str, flow: &Flow, id: u16, packet: &[u8]) {
         let icrc = icrc::compute(&flow.src, &flow.dst, id, packet);
-        self.inner.lock().record(now(), direction, comment, flow, id, [packet, &icrc]);
+        let mut buffer = self.buffer.lock();
+        self.record(&mut buffer, now(), direction, comment, flow, id, [packet, &icrc]);
         self.dirty.store(true, Relaxed);
     }
 
-    /// Writes what was recorded.
+    /// Writes what was recorded. Whoever records meanwhile waits for nothing.
     pub fn flush(&self) {
         if !self.dirty.swap(false, Relaxed) {
             return;
         }
-        let mut inner = self.inner.lock();
-        if let Err(error) = inner.write() {
+        let mut output = self.output.lock();
+        let spare = std::mem::take(&mut output.spare);
+        let mut blocks = std::mem::replace(&mut *self.buffer.lock(), spare);
+        let result = output.write(&blocks);
+        blocks.clear();
+        output.spare = blocks;
+        if let Err(error) = result {
+            self.records.store(false, Relaxed);
             log::error!("the capture in {} ends: {error}", self.path.display());
         }
     }
-}
 
-impl Inner {
+    #[allow(clippy::too_many_arguments, reason = "what a block is made of")]
     fn record(
-        &mut self,
+        &self,
+        buffer: &mut Vec<u8>,
         time: u64,
         direction: Direction,
         comment: &str,
@@ -145,22 +221,21 @@ impl Inner {
         id: u16,
         parts: [&[u8]; 2],
     ) {
-        if self.file.is_some() {
-            pcapng::packet(&mut self.buffer, time, direction, comment, |out| {
-                frame::put(out, flow, id, parts);
-            });
+        if self.records() {
+            pcapng::packet(buffer, time, direction, comment, |out| frame::put(out, flow, id, parts));
         }
     }
+}
 
-    fn write(&mut self) -> io::Result<()> {
+impl Output {
+    fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let len = self.buffer.len() as u64;
+        let len = blocks.len() as u64;
         // A write beyond the limit on file sizes would end the program by SIGXFSZ.
         let result = match self.written.checked_add(len) {
-            Some(end) if end <= self.limit => file.as_file(|file| file.write_all(&self.buffer)),
+            Some(end) if end <= self.limit => file.as_file(|file| file.write_all(blocks)),
             _ => Err(io::ErrorKind::FileTooLarge.into()),
         };
-        self.buffer.clear();
         match result {
             Ok(()) => self.written += len,
             Err(_) => {

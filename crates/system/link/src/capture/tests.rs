@@ -145,15 +145,51 @@ fn a_full_file_ends_with_a_whole_block() {
 #[test]
 fn a_device_without_room_ends_the_capture_only() {
     let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut inner = Inner {
-        file: Some(std::os::fd::OwnedFd::from(file).into()),
-        buffer: vec![0; 100],
-        written: 0,
-        limit: u64::MAX,
-    };
-    assert!(inner.write().is_err());
-    assert!(inner.file.is_none());
-    inner.record(0, Direction::Sent, "", &flow("::1", "::1"), 0, [&[], &[]]);
-    assert!(inner.buffer.is_empty(), "it grows for nobody");
-    assert!(inner.write().is_ok());
+    let file = Some(std::os::fd::OwnedFd::from(file).into());
+    let output = Output { file, spare: Vec::new(), written: 0, limit: u64::MAX };
+    let capture = Capture::of(PathBuf::new(), vec![0; 100], output);
+    capture.flush();
+    assert!(!capture.records());
+    assert!(capture.output.lock().file.is_none());
+    capture.sent(&flow("::1", "::1"), &[0; 20], 20, "");
+    assert!(capture.buffer.lock().is_empty(), "it grows for nobody");
+    capture.flush();
+}
+
+/// CAP-1: a packet of shared memory is an IP packet; of a longer one the end is left out.
+#[test]
+fn cap_1_packets_of_shared_memory_are_ip_packets() {
+    let directory = scratch("near");
+    let path = directory.join("a.pcapng");
+    let capture = Capture::create(&path, u64::MAX).unwrap();
+    for (ip, payload) in [("127.0.0.1", 5), ("127.0.0.1", 65_536), ("::1", 5), ("::1", 65_536)] {
+        let ip = ip.parse().unwrap();
+        let packet =
+            NearPacket { time: 1, sent: true, comment: "sent", src: ip, dst: ip, headers: &[3; 28], payload };
+        capture.near(&packet, |out| out.fill(7));
+    }
+    assert_eq!(blocks(&std::fs::read(&path).unwrap()).len(), 2, "written by another thread");
+    capture.flush();
+    let all = blocks(&std::fs::read(&path).unwrap());
+    let word = |body: &[u8], at: usize| u32::from_le_bytes(body[at..at + 4].try_into().unwrap()) as usize;
+    for ((_, body), (ip, payload)) in all[2..].iter().zip([(20, 5), (20, 65_536), (40, 5), (40, 65_536)]) {
+        let frame = &body[20..20 + word(body, 12)];
+        let short = payload == 5;
+        let (kept, pad) = if short { (5, 3) } else { (frame.len() - ip - 8 - 28 - 4, 0) };
+        assert_eq!(word(body, 16), ip + 8 + 28 + payload + pad + 4, "the whole length");
+        let length = u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
+        assert_eq!(usize::from(length), frame.len() - ip);
+        let mut headers = [3; 28];
+        headers[1] |= (pad as u8) << 4;
+        assert_eq!(&frame[ip + 8..ip + 8 + 28], headers, "with the pad count");
+        assert!(frame[ip + 36..ip + 36 + kept].iter().all(|byte| *byte == 7) && kept % 4 == payload % 4);
+        assert_eq!(frame[ip + 36 + kept..], vec![0; pad + 4], "pad, and no ICRC");
+        if ip == 20 {
+            assert_eq!(ones_sum(&[&frame[..20]]), 0xffff, "IPv4 checksum");
+        } else {
+            let pseudo = [&frame[8..40], &[0, 17, frame[44], frame[45]]].concat();
+            assert_eq!(ones_sum(&[&pseudo, &frame[40..]]), 0xffff, "UDP checksum over IPv6");
+        }
+    }
+    std::fs::remove_dir_all(directory).unwrap();
 }

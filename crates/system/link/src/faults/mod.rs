@@ -2,7 +2,8 @@
 //!
 //! Faults strike where packets enter, after the ICRC was checked and before the queue pair sees
 //! them, whichever way they came: over UDP, or from another process of this host directly. Whoever
-//! has no rules pays one branch a packet.
+//! has no rules pays one branch a packet. A carrier without UDP packets has rules of its own at
+//! work, with packets of its own ([`Faults::judge_as`]); it damages none.
 //!
 //! # What repeats
 //!
@@ -43,55 +44,82 @@ const ECN: u8 = 3;
 /// No packet is held.
 const NEVER: u64 = u64::MAX;
 
-/// The rules at work.
-pub(crate) struct Faults {
+/// The rules at work. `P` is a packet that is held.
+pub struct Faults<P = OwnedPacket> {
     rules: PacketFaults,
     epoch: Instant,
-    state: Mutex<State>,
+    state: Mutex<State<P>>,
     /// When the first held packet is due, nanoseconds since `epoch`; may be early.
     due: AtomicU64,
 }
 
-#[derive(Default)]
-struct State {
-    qps: HashMap<u32, QpState>,
+struct State<P> {
+    qps: HashMap<u32, QpState<P>>,
     held: usize,
 }
 
+/// What the rules look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// The queue pair that the packet is for.
+    pub qpn: u32,
+    /// Its packet sequence number.
+    pub psn: u32,
+    /// It answers a request.
+    pub response: bool,
+    /// A switch may mark it (ECN).
+    pub may_be_marked: bool,
+}
+
 /// What is remembered of a queue pair.
-struct QpState {
+struct QpState<P> {
     /// The how manieth of the process, from 1.
     nth: u32,
     /// Requests and responses seen.
     seen: [u64; 2],
     /// Which of the PSN rules have struck.
     struck: Vec<bool>,
-    queue: Queue,
+    queue: Queue<P>,
 }
 
 /// What befalls a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) dropped: bool,
+pub struct Fault {
+    /// It is lost.
+    pub dropped: bool,
     /// By a rule that names its PSN.
-    pub(crate) by_psn: bool,
+    pub by_psn: bool,
     /// A draw that says which bit is damaged.
-    pub(crate) damaged: Option<u64>,
-    pub(crate) doubled: bool,
+    pub damaged: Option<u64>,
+    /// It comes twice.
+    pub doubled: bool,
     /// Held until so many later packets have passed.
-    pub(crate) overtaken: Option<u64>,
-    pub(crate) delayed: Option<Duration>,
-    pub(crate) marked: bool,
+    pub overtaken: Option<u64>,
+    /// Held for so long.
+    pub delayed: Option<Duration>,
+    /// Marked (ECN).
+    pub marked: bool,
 }
 
 /// What is to be done with a packet.
-#[derive(Default)]
-pub(crate) struct Ruling {
-    pub(crate) fault: Fault,
+pub struct Ruling<P> {
+    /// What befalls it.
+    pub fault: Fault,
     /// How often it is given to the sink now.
-    pub(crate) copies: usize,
+    pub copies: usize,
     /// Packets it has overtaken, to be given to the sink after it.
-    pub(crate) after: Vec<OwnedPacket>,
+    pub after: Vec<P>,
+}
+
+impl Head {
+    pub(crate) fn of(packet: &RxPacket<'_>) -> Self {
+        Head {
+            qpn: packet.dest_qpn(),
+            psn: u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]),
+            response: Opcode::from_u8(packet.bytes[0]).is_some_and(Opcode::is_response),
+            may_be_marked: packet.traffic_class & ECN != 0,
+        }
+    }
 }
 
 impl Fault {
@@ -101,7 +129,9 @@ impl Fault {
         RxPacket { traffic_class: packet.traffic_class | bits, ..*packet }
     }
 
-    pub(crate) fn is_none(&self) -> bool {
+    /// Does nothing befall it?
+    #[must_use]
+    pub fn is_none(&self) -> bool {
         *self == Fault::default()
     }
 }
@@ -132,19 +162,29 @@ impl fmt::Display for Fault {
 }
 
 impl Faults {
-    pub(crate) fn new(rules: PacketFaults) -> Self {
-        Faults { rules, epoch: Instant::now(), state: Mutex::default(), due: AtomicU64::new(NEVER) }
+    /// Decides on a packet whose ICRC was right. One for an unknown queue pair passes.
+    pub(crate) fn judge(&self, packet: &RxPacket<'_>) -> Ruling<OwnedPacket> {
+        self.judge_as(&Head::of(packet), |fault| OwnedPacket::keep(&fault.mark(packet)))
+    }
+}
+
+impl<P> Faults<P> {
+    /// Rules, and no queue pair yet.
+    #[must_use]
+    pub fn new(rules: PacketFaults) -> Self {
+        let state = Mutex::new(State { qps: HashMap::new(), held: 0 });
+        Faults { rules, epoch: Instant::now(), state, due: AtomicU64::new(NEVER) }
     }
 
     /// A queue pair was created, the `nth` of its process.
-    pub(crate) fn add_qp(&self, qpn: u32, nth: u32) {
+    pub fn add_qp(&self, qpn: u32, nth: u32) {
         let struck = vec![false; self.rules.drop_psn.len()];
         let qp = QpState { nth, seen: [0; 2], struck, queue: Queue::default() };
         self.state.lock().qps.insert(qpn, qp);
     }
 
     /// A queue pair is gone; what was held for it goes with it.
-    pub(crate) fn remove_qp(&self, qpn: u32) {
+    pub fn remove_qp(&self, qpn: u32) {
         let mut state = self.state.lock();
         if let Some(qp) = state.qps.remove(&qpn) {
             state.held -= qp.queue.len();
@@ -155,38 +195,61 @@ impl Faults {
         nanos(self.epoch.elapsed())
     }
 
-    /// Decides on a packet whose ICRC was right. One for an unknown queue pair passes.
-    pub(crate) fn judge(&self, packet: &RxPacket<'_>) -> Ruling {
+    /// Decides on a packet; `keep` makes one that can be held. A packet for an unknown queue pair
+    /// passes.
+    pub fn judge_as(&self, head: &Head, keep: impl Fn(&Fault) -> P) -> Ruling<P> {
         let mut state = self.state.lock();
         let room = state.held < MOST_HELD;
-        let qpn = packet.dest_qpn();
-        let Some(qp) = state.qps.get_mut(&qpn) else {
-            return Ruling { copies: 1, ..Ruling::default() };
+        let Some(qp) = state.qps.get_mut(&head.qpn) else {
+            return Ruling { fault: Fault::default(), copies: 1, after: Vec::new() };
         };
-        let fault = qp.draw(&self.rules, qpn, packet);
+        let fault = qp.draw(&self.rules, head);
         let copies = 1 + usize::from(fault.doubled);
+        let gone = Ruling { fault, copies: 0, after: Vec::new() };
         if fault.dropped || fault.damaged.is_some() {
-            return Ruling { fault, ..Ruling::default() };
+            return gone;
         }
         if room && (fault.overtaken.is_some() || fault.delayed.is_some()) {
             let now = self.now();
-            let packet = fault.mark(packet);
-            let kept = (0..copies).map(|_| OwnedPacket::keep(&packet)).collect();
+            let kept = (0..copies).map(|_| keep(&fault)).collect();
             let due = match fault.overtaken {
                 Some(passes) => qp.queue.set_aside(now + nanos(OVERTAKEN), passes, kept),
                 None => qp.queue.line_up(now + fault.delayed.map_or(0, nanos), kept),
             };
             state.held += copies;
             self.due.fetch_min(due, Relaxed);
-            return Ruling { fault, ..Ruling::default() };
+            return gone;
         }
         let after = qp.queue.passed();
         state.held -= after.len();
         Ruling { fault: Fault { overtaken: None, delayed: None, ..fault }, copies, after }
     }
 
+    /// Decides on something that no packet carries. What is dropped is not counted: a packet is to
+    /// carry it instead, and meets the same fate.
+    pub fn draw(&self, head: &Head) -> Fault {
+        let mut state = self.state.lock();
+        let Some(qp) = state.qps.get_mut(&head.qpn) else { return Fault::default() };
+        let before = (qp.seen, qp.struck.clone());
+        let fault = qp.draw(&self.rules, head);
+        if fault.dropped {
+            (qp.seen, qp.struck) = before;
+        }
+        fault
+    }
+
+    /// Takes out the held packets of which `is_one` says so, whatever their time.
+    pub fn release_if(&self, is_one: impl Fn(&P) -> bool) -> Vec<P> {
+        let mut state = self.state.lock();
+        let State { qps, held } = &mut *state;
+        let mut out = Vec::new();
+        qps.values_mut().for_each(|qp| qp.queue.release_if(&is_one, &mut out));
+        *held -= out.len();
+        out
+    }
+
     /// Takes out the packets whose time has come.
-    pub(crate) fn release(&self) -> Vec<OwnedPacket> {
+    pub fn release(&self) -> Vec<P> {
         if self.due.load(Relaxed) == NEVER {
             return Vec::new();
         }
@@ -208,22 +271,21 @@ impl Faults {
     }
 
     /// Time until [`Faults::release`] has something to give; `None` when nothing is held.
-    pub(crate) fn due_in(&self) -> Option<Duration> {
+    pub fn due_in(&self) -> Option<Duration> {
         let due = self.due.load(Relaxed);
         (due != NEVER).then(|| Duration::from_nanos(due.saturating_sub(self.now())))
     }
 }
 
-impl QpState {
+impl<P> QpState<P> {
     /// Counts the packet and draws what befalls it.
-    fn draw(&mut self, rules: &PacketFaults, qpn: u32, packet: &RxPacket<'_>) -> Fault {
-        let response = is_response(packet);
-        let count = &mut self.seen[usize::from(response)];
+    fn draw(&mut self, rules: &PacketFaults, head: &Head) -> Fault {
+        let count = &mut self.seen[usize::from(head.response)];
         *count += 1;
         let over = rules.first.is_some_and(|first| *count > first);
-        let dice = Dice::new(rules.seed, self.nth, response, *count);
+        let dice = Dice::new(rules.seed, self.nth, head.response, *count);
         let mut fault = Fault::default();
-        if self.psn_strikes(rules, qpn, packet) {
+        if self.psn_strikes(rules, head) {
             return Fault { dropped: true, by_psn: true, ..fault };
         }
         if over {
@@ -239,7 +301,7 @@ impl QpState {
         if dice.hits(rules.reorder, Kind::Reorder) {
             fault.overtaken = Some(1 + dice.roll(Kind::Passes) % MOST_OVERTAKE);
         }
-        fault.marked = packet.traffic_class & ECN != 0 && dice.hits(rules.ecn, Kind::Mark);
+        fault.marked = head.may_be_marked && dice.hits(rules.ecn, Kind::Mark);
         let own = rules.delay_qp.iter().find(|rule| rule.nth == self.nth);
         if let Some(rule) = own.filter(|_| fault.overtaken.is_none()) {
             fault.delayed = Some(rule.time);
@@ -254,17 +316,12 @@ impl QpState {
     }
 
     /// Each rule strikes once at each queue pair that it is for; of several that fit, one a packet.
-    fn psn_strikes(&mut self, rules: &PacketFaults, qpn: u32, packet: &RxPacket<'_>) -> bool {
-        let psn = u32::from_be_bytes([0, packet.bytes[9], packet.bytes[10], packet.bytes[11]]);
+    fn psn_strikes(&mut self, rules: &PacketFaults, head: &Head) -> bool {
         let mut left = rules.drop_psn.iter().zip(&mut self.struck).filter(|(rule, struck)| {
-            !**struck && rule.psn == psn && rule.at.is_none_or(|at| at.is(qpn, self.nth))
+            !**struck && rule.psn == head.psn && rule.at.is_none_or(|at| at.is(head.qpn, self.nth))
         });
         left.next().map(|(_, struck)| *struck = true).is_some()
     }
-}
-
-fn is_response(packet: &RxPacket<'_>) -> bool {
-    Opcode::from_u8(packet.bytes[0]).is_some_and(Opcode::is_response)
 }
 
 fn nanos(time: Duration) -> u64 {

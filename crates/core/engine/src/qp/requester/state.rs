@@ -211,6 +211,11 @@ impl Requester {
         self.frame = max;
     }
 
+    /// The first PSN that was never sent.
+    pub(crate) fn next_psn(&self) -> Psn {
+        Psn::new(self.high as u32)
+    }
+
     /// May there be something to send, or to fail?
     #[inline]
     pub(crate) fn wants_output(&self) -> bool {

@@ -10,9 +10,11 @@
 //! | [`frames`] | raw packet queue pairs and an interface | Ethernet frames |
 //!
 //! Each has a folder or a file of its own with everything that it alone needs. What a queue pair
-//! keeps for its carriers is [`Carried`].
+//! keeps for its carriers is [`Carried`]. Captures and faults on request are decorators of a
+//! carrier ([`decorate`]): they leave the path of a packet as it is.
 mod carried;
 mod carrier;
+pub(crate) mod decorate;
 pub(crate) mod frames;
 pub(crate) mod relay;
 pub(crate) mod ring;

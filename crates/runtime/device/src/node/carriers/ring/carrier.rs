@@ -6,6 +6,7 @@ use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
 use crate::node::carriers::carrier::{Carrier, End};
+use crate::node::carriers::decorate::{Captured, Hold, Taps};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -126,7 +127,11 @@ impl Carrier for Rings<'_> {
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
         let Receiver { batch, rings, .. } = rx;
         self.lanes.refresh(rings);
-        self.receive_from(&mut rings.list, batch)
+        let released = self.node.taps.as_ref().is_some_and(|taps| taps.release(self.node, batch));
+        if released {
+            self.node.answer(batch);
+        }
+        self.receive_from(&mut rings.list, batch) | released
     }
 
     fn sources(&self, each: &mut dyn FnMut(BorrowedFd<'_>)) {
@@ -152,8 +157,12 @@ impl Carrier for Rings<'_> {
     /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
     /// one's may number alike.
     fn disconnect(&self, inner: &mut QpInner, _: End) {
-        let Connected { peer, heard, long, seen, .. } = &mut inner.carried.ring;
-        (*peer, *heard, *long, *seen) = (None, false, false, Seen::default());
+        let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
+        (*peer, *heard, *long, *seen, *hold) = (None, false, false, Seen::default(), Hold::default());
+        if let Some(weather) = self.node.taps.as_ref().and_then(Taps::weather) {
+            inner.engine.hold_requests(false);
+            weather.forget(inner.engine.config().qpn);
+        }
     }
 }
 
@@ -164,13 +173,20 @@ impl<'a> Rings<'a> {
             self.unpublish(qp, inner);
             // Windows on its memory among it, which are unmapped with their last user.
             inner.carried.ring.seen = Seen::default();
+            inner.carried.ring.hold = Hold::default();
+            inner.engine.hold_requests(false);
             inner.engine.peer_gone(effects);
             return Room::Yes;
         }
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
-        let keys = self.perform(qp, inner, effects, peer);
+        let taps = self.node.taps.as_ref();
+        let weather = taps.and_then(Taps::weather);
+        let keys = match weather {
+            Some(weather) if weather.holds(self.node, inner) => self.node.keys.read(),
+            _ => self.perform(qp, inner, effects, peer),
+        };
         if !inner.engine.wants_output() {
             return Room::Yes;
         }
@@ -185,14 +201,14 @@ impl<'a> Rings<'a> {
             qpn: qp.number(),
             epoch: state.epoch,
         };
-        drain(
-            self.node,
-            &mut inner.engine,
-            &mut road,
-            &StepClock::new(&self.node.clocks, true),
-            effects,
-            keys,
-        )
+        // Where nothing is lost deadlines need not be exact.
+        let clock = StepClock::new(&self.node.clocks, weather.is_none());
+        let Some(tape) = taps.and_then(Taps::tape) else {
+            return drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
+        };
+        let mut left = None;
+        let mut road = Captured::new(road, tape, self.node, &mut left);
+        drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys)
     }
 
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.

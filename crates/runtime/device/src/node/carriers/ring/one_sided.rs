@@ -1,11 +1,13 @@
 //! One-sided requests, performed in the peer's memory: no packet leaves.
 use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
+use crate::node::carriers::decorate::{Initiator, Taps, Verdict};
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
-use adverb_engine::wr::Remote;
-use adverb_engine::{Access, Effects, KeyTable, Qpn, Range, SendFlags, Sge};
+use adverb_engine::packet::Data;
+use adverb_engine::wr::{Remote, SendOp};
+use adverb_engine::{Access, Effects, KeyTable, Qp, Qpn, Range, SendFlags, Sge};
 use adverb_sync::RankedReadGuard;
 
 /// A WRITE or READ of one entry that is being posted.
@@ -43,6 +45,11 @@ pub enum PlainData<'a> {
     Inline(&'a [u8]),
 }
 
+/// Requests in the send queue.
+fn posted(engine: &Qp) -> usize {
+    (engine.config().cap.max_send_wr as usize).saturating_sub(engine.free_sends())
+}
+
 impl<'a> Rings<'a> {
     /// One-sided requests that nothing is ahead of are performed here and now.
     #[inline]
@@ -56,11 +63,31 @@ impl<'a> Rings<'a> {
         let mut keys = self.node.keys.read();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let seen = &mut carried.ring.seen;
-        while let Some(request) = engine.poll_direct(&keys) {
+        let super::state::Connected { seen, hold, .. } = &mut carried.ring;
+        let tapped = self.node.taps.as_ref().map(|taps| (taps, Initiator::of(engine)));
+        loop {
+            let posted = if tapped.is_some() { posted(engine) } else { 0 };
+            let Some(request) = engine.poll_direct(&keys) else { break };
             let len = request.len;
+            if let Some((taps, initiator)) = &tapped
+                && let Some(weather) = taps.weather()
+            {
+                match weather.decide(self.node, qp.number(), initiator.psn(), hold, posted) {
+                    Verdict::Perform => {}
+                    Verdict::ByPackets => break,
+                    Verdict::Wait => {
+                        engine.hold_requests(true);
+                        break;
+                    }
+                }
+            }
             if !self.lanes.perform(peer, seen, ends, &keys, &request) {
                 break;
+            }
+            if let Some((taps, initiator)) = &tapped
+                && let Some(tape) = taps.tape()
+            {
+                tape.performed(self.node, initiator, &request.op, (request.local, len), &keys);
             }
             engine.direct_done(effects);
             if len > u64::from(MTU) {
@@ -85,24 +112,39 @@ impl<'a> Rings<'a> {
         let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
         // The local memory stays registered while the keys are held.
         let keys = self.node.keys.read();
+        let done = |engine: &Qp, local: Data<'_>, len: u64| {
+            if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
+                let op = if read { SendOp::Read(remote) } else { SendOp::Write(remote) };
+                tape.performed(self.node, &Initiator::of(engine), &op, (local, len), &keys);
+            }
+        };
         match data {
             PlainData::Inline(bytes) => {
                 let takes = !read && engine.direct_post_inline(bytes.len());
-                takes
+                let performed = takes
                     && self.lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, guard, off| {
                         window.write(guard, off, bytes).is_ok()
-                    })
+                    });
+                if performed {
+                    done(engine, Data::Bytes(bytes), bytes.len() as u64);
+                }
+                performed
             }
             PlainData::Entry(entry) => {
                 let Some(addr) = engine.direct_post(&keys, read, &entry) else { return false };
                 let local = Range { addr, len: entry.length, kind: RangeKind::Mapped };
-                self.lanes.transfer(peer, seen, ends, at, u64::from(entry.length), |window, guard, off| {
+                let len = u64::from(entry.length);
+                let performed = self.lanes.transfer(peer, seen, ends, at, len, |window, guard, off| {
                     if read {
                         window.read_to(guard, off, local).is_ok()
                     } else {
                         window.write_from(guard, off, local).is_ok()
                     }
-                })
+                });
+                if performed {
+                    done(engine, Data::Gather(&[local]), len);
+                }
+                performed
             }
         }
     }

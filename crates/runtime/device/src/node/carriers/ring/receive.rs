@@ -5,7 +5,9 @@ use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::interfaces::ip_of;
 use crate::node::batch::{Batch, Receiver};
+use crate::node::carriers::decorate::{Arrival, Taps};
 use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::tx::Tx;
 use adverb_engine::{Gid, Packet, QpState};
 use adverb_link::RxFrom;
 use adverb_shm::{Broken, Consumer};
@@ -30,6 +32,7 @@ impl Rings<'_> {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
+            batch.came = None;
             {
                 if ring.is_empty() {
                     // Idle: the peer may have all the room.
@@ -93,8 +96,11 @@ impl Rings<'_> {
             payload: &body[at.min(body.len())..],
         };
         self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
-        if tag & BY_REFERENCE == 0 || !theirs {
+        if !theirs {
             self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
+        } else if tag & BY_REFERENCE == 0 {
+            let arrival = Arrival { qp: &qp, peer, packet: &packet, near: self.near(Near::Copied) };
+            self.give((&mut batch.tx, &mut batch.came), &mut inner, &arrival);
         } else {
             let Some(reference) = Reference::parse(rest) else {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -110,33 +116,48 @@ impl Rings<'_> {
     fn take_reference(
         &self,
         batch: &mut Batch,
-        peer: &Peer,
+        peer: &Arc<Peer>,
         qp: &AnyQp,
         inner: &mut QpInner,
         packet: &Packet<'_>,
         reference: &Reference,
     ) {
-        let Batch { tx, scratch, .. } = batch;
+        let Batch { tx, scratch, came, .. } = batch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);
         let Reference { addr, len, epoch, how } = *reference;
         let mut reached = true;
+        // Where a packet may be lost or held its payload is fetched first.
+        let lossy = self.node.taps.as_ref().is_some_and(Taps::is_lossy);
+        let (mut fetched, mut payload) = (false, Vec::new());
         // A sender whose queue pair has ended may use that memory for something else by now. What
         // was fetched while the queue pair was connected counts, and nothing else. An entry that
         // was only rewritten opens the memory again.
         for _ in 0..FETCHES {
             let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
             reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
+                if lossy {
+                    payload.clear();
+                    payload.extend_from_slice(bytes);
+                    return;
+                }
                 let packet: Packet<'_> = *packet;
                 let packet = Packet { payload: bytes, ..packet };
-                self.node.handle(tx, qp, inner, &packet, Some(Near::Fetched(&guard)));
+                let near = Some(Near::Fetched(&guard));
+                self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near });
             });
             if guard.holds() {
+                fetched = lossy && reached;
                 break;
             }
             reached = true;
         }
         inner.carried.ring.seen = seen;
+        if fetched {
+            let packet: Packet<'_> = *packet;
+            let packet = Packet { payload: &payload, ..packet };
+            self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near: None });
+        }
         if !reached && let Some(mut lane) = peer.lane() {
             // Dropped; it comes again by another way.
             let _ = lane.push(NO_REFERENCES, 1, |body| {
@@ -145,6 +166,22 @@ impl Rings<'_> {
             });
             drop(lane);
             peer.ring_bell();
+        }
+    }
+
+    /// Where a payload is; nothing of it is taken for granted where packets may be lost.
+    #[inline]
+    fn near<'n>(&self, near: Near<'n>) -> Option<Near<'n>> {
+        Some(near).filter(|_| !self.node.taps.as_ref().is_some_and(Taps::is_lossy))
+    }
+
+    /// Gives a packet to its queue pair, through what the carrier is decorated with. `came`:
+    /// [`Batch::came`].
+    #[inline]
+    fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
+        match &self.node.taps {
+            None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
+            Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
         }
     }
 
@@ -191,6 +228,10 @@ impl Rings<'_> {
                     break;
                 }
             }
+        }
+        if let Some(taps) = &self.node.taps {
+            taps.release_of(self.node, batch, peer);
+            self.node.answer(batch);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a queue pair keeps for this carrier.
 use crate::host::{Peer, Seen};
+use crate::node::carriers::decorate::Hold;
 use adverb_shm::QpEntry;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub(crate) struct Connected {
     pub(in crate::node) epoch: u32,
     /// What it saw of the peer's tables.
     pub(in crate::node) seen: Seen,
+    /// The delay of its one-sided requests.
+    pub(in crate::node) hold: Hold,
 }
 
 impl Connected {

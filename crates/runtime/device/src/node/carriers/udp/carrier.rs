@@ -9,7 +9,6 @@ use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
-use crate::node::timers::Timed;
 use crate::node::tx::Tx;
 use adverb_engine::{AckOrder, AddressVector, Clock, KeyTable, QpType, Transmit};
 use adverb_link::{Route, RxFrom, TxBatch};
@@ -18,7 +17,6 @@ use adverb_wire::MAX_HEADER_LEN;
 use nix::errno::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 
 /// Which packets to another process of this host go to it over a hand-over connection.
 #[derive(Clone, Copy)]
@@ -201,18 +199,6 @@ impl Udp<'_> {
         let node = self.0;
         if node.link.maintenance_due() {
             node.link.maintain(&mut || _ = node.receive(RxFrom::Every, false));
-        }
-    }
-
-    /// Enters when the first packet is due that a fault holds, unless an earlier entry stands
-    /// already.
-    pub(crate) fn keep_held_timer(&self) {
-        let node = self.0;
-        let Some(left) = node.link.held_for() else { return };
-        let at = node.now() + left;
-        let old = node.held_at.fetch_min(at.0, Ordering::Relaxed);
-        if at.0 < old {
-            node.enter_timer(at, Timed::Held, old);
         }
     }
 }

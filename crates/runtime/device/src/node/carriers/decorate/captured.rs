@@ -1,0 +1,308 @@
+//! Packets are recorded.
+use super::inlet::{Arrival, Fate, Inlet};
+use crate::interfaces::ip_of;
+use crate::node::carriers::road::{Road, Room, Unsent, copy_payload};
+use crate::node::core::Node;
+use crate::node::queue_pair::QpInner;
+use crate::node::timers::{NEVER, Timed};
+use adverb_engine::packet::Data;
+use adverb_engine::wr::SendOp;
+use adverb_engine::{Gid, KeyTable, Qp, Transmit};
+use adverb_link::{Capture, NearPacket};
+use adverb_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Headers, MAX_HEADER_LEN, Opcode, Operation, Psn, ROCE_PORT, Reth,
+    Syndrome, Transport,
+};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long what was recorded may wait for the background thread to write it.
+const PACE: Duration = Duration::from_millis(5);
+/// Whoever records writes by itself if so many bytes wait.
+const MOST: usize = 1 << 20;
+
+const SENT: &str = "sent through shared memory";
+const RECEIVED: &str = "received through shared memory";
+const PERFORMED: &str = "performed by the initiator in shared memory; no packet, no PSN";
+
+/// A capture, for carriers whose packets are no UDP packets.
+///
+/// A packet is put into the capture's buffer as a whole block, without a system call. The
+/// background thread writes the buffer to the file [`PACE`] after the first packet of each round.
+pub(in crate::node) struct Tape {
+    capture: Arc<Capture>,
+    /// The background thread has a deadline for it.
+    scheduled: AtomicBool,
+}
+
+/// Both addresses of a packet.
+struct Ends {
+    src: IpAddr,
+    dst: IpAddr,
+}
+
+impl Ends {
+    fn of(src: &Gid, dst: &Gid) -> Self {
+        Ends { src: ip_of(src), dst: ip_of(dst) }
+    }
+}
+
+/// What is recorded of a packet beside its payload.
+struct Label<'a> {
+    time: u64,
+    sent: bool,
+    comment: &'a str,
+    ends: Ends,
+}
+
+impl Tape {
+    pub(super) fn new(capture: Arc<Capture>) -> Self {
+        Tape { capture, scheduled: AtomicBool::new(false) }
+    }
+
+    /// Records a packet; `fill` writes its payload, as much of it as there is room for.
+    #[inline]
+    fn record(
+        &self,
+        node: &Node,
+        label: &Label<'_>,
+        headers: &Headers,
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        let mut head = [0; MAX_HEADER_LEN];
+        let head_len = headers.emit(&mut head);
+        let head = &head[..head_len];
+        let Label { sent, comment, ref ends, .. } = *label;
+        if adverb_trace::on() {
+            let at = |ip| SocketAddr::new(ip, ROCE_PORT);
+            let (src, dst) = (at(ends.src), at(ends.dst));
+            adverb_trace::packet_of(adverb_trace::now(), sent, src, dst, head, head_len + payload, comment);
+        }
+        self.put(node, label, head, payload, fill);
+    }
+
+    #[inline]
+    fn put(
+        &self,
+        node: &Node,
+        label: &Label<'_>,
+        headers: &[u8],
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
+        if !self.capture.records() {
+            return;
+        }
+        let Label { time, sent, comment, ref ends } = *label;
+        let packet = NearPacket { time, sent, comment, src: ends.src, dst: ends.dst, headers, payload };
+        let waiting = self.capture.near(&packet, fill);
+        if waiting > MOST {
+            self.capture.flush();
+        } else if !self.scheduled.load(Ordering::Relaxed) {
+            self.schedule(node);
+        }
+    }
+
+    #[cold]
+    fn schedule(&self, node: &Node) {
+        if !self.scheduled.swap(true, Ordering::AcqRel) {
+            node.enter_deadline_of_thread(node.now() + PACE, Timed::Capture, NEVER);
+        }
+    }
+
+    /// Writes what was recorded.
+    pub(super) fn write(&self) {
+        // Whoever records from here on enters another deadline.
+        self.scheduled.store(false, Ordering::Release);
+        self.capture.flush();
+    }
+
+    /// Records a one-sided request that the initiator has performed, as a NIC would have sent it:
+    /// the request, and the answer where that carries something. A trace has none of it, as it
+    /// finds by PSNs whose packet is whose, and these take none.
+    pub(in crate::node) fn performed(
+        &self,
+        node: &Node,
+        initiator: &Initiator,
+        op: &SendOp,
+        (local, len): (Data<'_>, u64),
+        keys: &KeyTable,
+    ) {
+        let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else { return };
+        let time = Capture::now();
+        let writes = matches!(op, SendOp::Write(_) | SendOp::AtomicWrite(_));
+        let Initiator { own, peer, .. } = *initiator;
+        for (headers, sent) in
+            [(Some(request), true), (answer, false)].into_iter().filter_map(|(h, sent)| Some((h?, sent)))
+        {
+            let ends = if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
+            let label = Label { time, sent, comment: PERFORMED, ends };
+            let carries = sent == writes && headers.atomic_ack.is_none();
+            let payload = if carries { len as usize } else { 0 };
+            let mut head = [0; MAX_HEADER_LEN];
+            let head_len = headers.emit(&mut head);
+            self.put(node, &label, &head[..head_len], payload, |out| fill_from(local, keys, out));
+        }
+    }
+}
+
+/// The initiator of a one-sided request, and its peer.
+pub(in crate::node) struct Initiator {
+    own: IpAddr,
+    peer: IpAddr,
+    qpn: u32,
+    dest_qpn: u32,
+    /// Of its next packet.
+    psn: Psn,
+}
+
+impl Initiator {
+    pub(in crate::node) fn of(engine: &Qp) -> Self {
+        let attr = engine.attr();
+        Initiator {
+            own: ip_of(&attr.av.sgid),
+            peer: ip_of(&attr.av.dgid),
+            qpn: engine.config().qpn,
+            dest_qpn: attr.dest_qpn,
+            psn: engine.next_psn(),
+        }
+    }
+
+    /// The PSN of its next packet.
+    pub(in crate::node) fn psn(&self) -> Psn {
+        self.psn
+    }
+
+    /// Request and answer; `old` is the value that an atomic has found.
+    fn packets(&self, op: &SendOp, len: u64, old: impl Fn() -> u64) -> Option<(Headers, Option<Headers>)> {
+        let to = |qpn, operation, ack_req| {
+            let opcode = Opcode::new(Transport::Rc, operation)?;
+            Some(Headers::new(Bth { ack_req, ..Bth::new(opcode, qpn, self.psn) }))
+        };
+        let request = |operation| to(self.dest_qpn, operation, true);
+        let answer = |operation| {
+            let aeth = Aeth { syndrome: Syndrome::ACK_NO_CREDITS, msn: 0 };
+            Some(Headers { aeth: Some(aeth), ..to(self.qpn, operation, false)? })
+        };
+        let atomic = |operation, va, rkey, swap_add, compare| {
+            let eth = AtomicEth { va, rkey, swap_add, compare };
+            let request = Headers { atomic: Some(eth), ..request(operation)? };
+            let original = AtomicAckEth { original: old() };
+            let answer = Headers { atomic_ack: Some(original), ..answer(Operation::AtomicAcknowledge)? };
+            Some((request, Some(answer)))
+        };
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        match *op {
+            SendOp::Write(at) => {
+                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
+                Some((Headers { reth, ..request(Operation::WriteOnly)? }, None))
+            }
+            SendOp::AtomicWrite(at) => {
+                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
+                Some((Headers { reth, ..request(Operation::AtomicWrite)? }, None))
+            }
+            SendOp::Read(at) => {
+                let reth = Some(Reth { va: at.va, rkey: at.rkey, len });
+                let asked = Headers { reth, ..request(Operation::ReadRequest)? };
+                Some((asked, Some(answer(Operation::ReadResponseOnly)?)))
+            }
+            SendOp::CompareSwap { remote, compare, swap } => {
+                atomic(Operation::CompareSwap, remote.va, remote.rkey, swap, compare)
+            }
+            SendOp::FetchAdd { remote, add } => atomic(Operation::FetchAdd, remote.va, remote.rkey, add, 0),
+            _ => None,
+        }
+    }
+}
+
+/// The first bytes of a payload. What cannot be read any more stays zero.
+fn fill_from(payload: Data<'_>, keys: &KeyTable, out: &mut [u8]) {
+    match payload {
+        Data::Bytes(bytes) => out.copy_from_slice(&bytes[..out.len()]),
+        Data::Gather(ranges) => {
+            let mut out = out;
+            for range in ranges {
+                let here = out.len().min(range.len as usize);
+                let (now, rest) = out.split_at_mut(here);
+                let part = adverb_engine::Range { len: here as u32, ..*range };
+                let _ = copy_payload(Data::Gather(&[part]), keys, now);
+                out = rest;
+            }
+        }
+    }
+}
+
+/// The first eight bytes of a payload, as a number.
+fn word(payload: Data<'_>, keys: &KeyTable) -> u64 {
+    let mut bytes = [0; 8];
+    if payload.len() >= bytes.len() {
+        fill_from(payload, keys, &mut bytes);
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+/// Records the packets of a road, or of an inlet.
+pub(in crate::node) struct Captured<'a, C> {
+    carrier: C,
+    tape: &'a Tape,
+    node: &'a Node,
+    /// When its packets leave, or came: those of a turn together. `None`: not asked yet.
+    time: &'a mut Option<u64>,
+}
+
+impl<'a, C> Captured<'a, C> {
+    pub(in crate::node) fn new(
+        carrier: C,
+        tape: &'a Tape,
+        node: &'a Node,
+        time: &'a mut Option<u64>,
+    ) -> Self {
+        Captured { carrier, tape, node, time }
+    }
+}
+
+impl<R: Road> Road for Captured<'_, R> {
+    const ACK: adverb_engine::AckOrder = R::ACK;
+
+    #[inline]
+    fn room(&mut self) -> Room {
+        self.carrier.room()
+    }
+
+    #[inline]
+    fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
+        // Before the peer can have it; all packets of a turn leave at once.
+        let time = *self.time.get_or_insert_with(Capture::now);
+        self.carrier.send(t, keys)?;
+        let label = Label { time, sent: true, comment: SENT, ends: Ends::of(&t.path.sgid, &t.path.dgid) };
+        self.tape.record(self.node, &label, t.headers, t.payload.len(), |out| {
+            fill_from(t.payload, keys, out);
+        });
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Room {
+        self.carrier.flush()
+    }
+}
+
+impl<I: Inlet> Inlet for Captured<'_, I> {
+    fn take(&mut self, inner: &mut QpInner, arrival: &Arrival<'_>, fate: &Fate) {
+        if !fate.again {
+            let packet = arrival.packet;
+            let said = (!fate.fault.is_none()).then(|| format!("{RECEIVED}; {}", fate.fault));
+            let comment = said.as_deref().unwrap_or(RECEIVED);
+            let ends = Ends::of(&packet.src, &packet.dst);
+            let time = *self.time.get_or_insert_with(Capture::now);
+            let label = Label { time, sent: false, comment, ends };
+            self.tape.record(self.node, &label, &packet.headers, packet.payload.len(), |out| {
+                out.copy_from_slice(&packet.payload[..out.len()]);
+            });
+        }
+        self.carrier.take(inner, arrival, fate);
+    }
+}

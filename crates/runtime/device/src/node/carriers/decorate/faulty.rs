@@ -1,0 +1,234 @@
+//! Packets are lost, late, doubled or out of order.
+use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
+use crate::host::Peer;
+use crate::node::batch::Batch;
+use crate::node::core::Node;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::timers::NEVER;
+use crate::ranks;
+use adverb_engine::{Gid, Packet, Qpn, Time};
+use adverb_link::faults::{Fault, Faults, Head, PacketFaults};
+use adverb_sync::Ranked;
+use adverb_wire::{Headers, Psn};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The rules of a process at work on packets that are no UDP packets, and on one-sided requests.
+pub(in crate::node) struct Weather {
+    rules: Faults<Held>,
+    /// Queue pairs whose one-sided requests wait, each with its time.
+    waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
+    /// The first of these times, [`NEVER`] without one.
+    next: AtomicU64,
+}
+
+/// A packet that is held, with its payload.
+struct Held {
+    peer: Arc<Peer>,
+    qpn: Qpn,
+    ends: (Gid, Gid),
+    mtu: Option<u32>,
+    headers: Headers,
+    payload: Vec<u8>,
+}
+
+impl Held {
+    fn of(arrival: &Arrival<'_>) -> Self {
+        let packet = arrival.packet;
+        Held {
+            peer: arrival.peer.clone(),
+            qpn: arrival.qp.number(),
+            ends: (packet.src, packet.dst),
+            mtu: packet.mtu,
+            headers: packet.headers,
+            payload: packet.payload.to_vec(),
+        }
+    }
+
+    /// It arrives now.
+    fn give(&self, inlet: &mut impl Inlet, qp: &AnyQp, inner: &mut QpInner) {
+        let packet = Packet {
+            src: self.ends.0,
+            dst: self.ends.1,
+            traffic_class: 0,
+            hop_limit: 64,
+            mtu: self.mtu,
+            headers: self.headers,
+            payload: &self.payload,
+        };
+        let arrival = Arrival { qp, peer: &self.peer, packet: &packet, near: None };
+        inlet.take(inner, &arrival, &Fate { again: true, ..Fate::default() });
+    }
+}
+
+/// What a queue pair keeps of the delay of its one-sided requests.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Hold {
+    /// Until then they wait.
+    until: Option<Time>,
+    /// So many have waited together, and go on without another delay.
+    together: usize,
+}
+
+/// What becomes of a one-sided request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Verdict {
+    /// The initiator performs it now.
+    Perform,
+    /// It waits, and what is behind it.
+    Wait,
+    /// Packets carry it, whose answer is lost.
+    ByPackets,
+}
+
+impl Weather {
+    pub(super) fn new(rules: PacketFaults) -> Self {
+        Weather { rules: Faults::new(rules), waiting: Ranked::default(), next: AtomicU64::new(NEVER) }
+    }
+
+    pub(super) fn add_qp(&self, qpn: Qpn, nth: u32) {
+        self.rules.add_qp(qpn, nth);
+    }
+
+    pub(super) fn remove_qp(&self, qpn: Qpn) {
+        self.rules.remove_qp(qpn);
+    }
+
+    /// The queue pair is connected no more: what is held for it is dropped.
+    pub(in crate::node) fn forget(&self, qpn: Qpn) {
+        self.rules.release_if(|held| held.qpn == qpn);
+    }
+
+    /// Decides on a one-sided request of a queue pair, which has `posted` requests. `psn` is that
+    /// of its next packet.
+    pub(in crate::node) fn decide(
+        &self,
+        node: &Node,
+        qpn: Qpn,
+        psn: Psn,
+        hold: &mut Hold,
+        posted: usize,
+    ) -> Verdict {
+        // The answer would arrive here.
+        let head = Head { qpn, psn: psn.get(), response: true, may_be_marked: false };
+        let fault = self.rules.draw(&head);
+        if fault.dropped {
+            return Verdict::ByPackets;
+        }
+        if let Some(left) = hold.together.checked_sub(1) {
+            hold.together = left;
+            return Verdict::Perform;
+        }
+        let Some(delay) = fault.delayed else { return Verdict::Perform };
+        count(node, &Fault { delayed: Some(delay), ..Fault::default() }, &head);
+        let until = node.now() + delay;
+        *hold = Hold { until: Some(until), together: posted.max(1) };
+        let mut waiting = self.waiting.lock();
+        waiting.insert((until.0, qpn));
+        self.next.fetch_min(until.0, Ordering::AcqRel);
+        drop(waiting);
+        node.keep_held_timer();
+        Verdict::Wait
+    }
+
+    /// Do the requests of a queue pair wait? Those that have waited long enough go on.
+    pub(in crate::node) fn holds(&self, node: &Node, inner: &mut QpInner) -> bool {
+        let hold = &mut inner.carried.ring.hold;
+        let Some(until) = hold.until else { return false };
+        if node.now() < until {
+            return true;
+        }
+        hold.until = None;
+        inner.engine.hold_requests(false);
+        false
+    }
+
+    pub(super) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
+        let due = self.rules.release();
+        let mut any = !due.is_empty();
+        give_all(node, batch, due);
+        if self.next.load(Ordering::Acquire) != NEVER {
+            any |= self.go_on(node, batch);
+        }
+        any
+    }
+
+    /// Queue pairs whose requests have waited long enough are pumped.
+    fn go_on(&self, node: &Node, batch: &mut Batch) -> bool {
+        let now = node.now();
+        let mut due = Vec::new();
+        {
+            let mut waiting = self.waiting.lock();
+            while let Some((_, qpn)) = waiting.first().filter(|(at, _)| *at <= now.0).copied() {
+                waiting.pop_first();
+                due.push(qpn);
+            }
+            self.next.store(waiting.first().map_or(NEVER, |(at, _)| *at), Ordering::Release);
+        }
+        for qp in due.iter().filter_map(|qpn| node.qp(*qpn)) {
+            batch.touch(qp);
+        }
+        !due.is_empty()
+    }
+
+    pub(super) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
+        let of_peer = self.rules.release_if(|held| Arc::ptr_eq(&held.peer, peer));
+        give_all(node, batch, of_peer);
+    }
+
+    pub(super) fn due(&self, now: Time) -> Option<Time> {
+        let packets = self.rules.due_in().map(|left| now + left);
+        let requests = Some(Time(self.next.load(Ordering::Acquire))).filter(|at| at.0 != NEVER);
+        Time::earliest(packets, requests)
+    }
+}
+
+/// Gives packets that were held to their queue pairs, if these are connected to their sender still.
+fn give_all(node: &Node, batch: &mut Batch, all: Vec<Held>) {
+    for held in all {
+        let Some(qp) = node.qp(held.qpn) else { continue };
+        let mut inner = qp.inner.lock();
+        if inner.carried.ring.peer.as_ref().is_some_and(|peer| Arc::ptr_eq(peer, &held.peer)) {
+            held.give(&mut ToQueuePair { node, tx: &mut batch.tx }, &qp, &mut inner);
+        }
+        drop(inner);
+        batch.touch(qp);
+    }
+}
+
+fn count(node: &Node, fault: &Fault, head: &Head) {
+    if let Some(link) = node.link().udp() {
+        link.tap().count_fault(fault, head, &"shared memory");
+    }
+}
+
+/// Has the rules of the process decide on each packet of an inlet.
+pub(in crate::node) struct Faulty<'a, C> {
+    carrier: C,
+    weather: &'a Weather,
+    node: &'a Node,
+}
+
+impl<'a, C> Faulty<'a, C> {
+    pub(super) fn new(carrier: C, weather: &'a Weather, node: &'a Node) -> Self {
+        Faulty { carrier, weather, node }
+    }
+}
+
+impl<I: Inlet> Inlet for Faulty<'_, I> {
+    fn take(&mut self, inner: &mut QpInner, arrival: &Arrival<'_>, _: &Fate) {
+        let bth = &arrival.packet.headers.bth;
+        let response = bth.opcode.is_response();
+        let head = Head { qpn: arrival.qp.number(), psn: bth.psn.get(), response, may_be_marked: false };
+        let ruling = self.weather.rules.judge_as(&head, |_| Held::of(arrival));
+        if !ruling.fault.is_none() {
+            count(self.node, &ruling.fault, &head);
+        }
+        let fate = Fate { fault: ruling.fault, copies: ruling.copies, again: false };
+        self.carrier.take(inner, arrival, &fate);
+        for held in ruling.after {
+            held.give(&mut self.carrier, arrival.qp, inner);
+        }
+    }
+}
