@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How many descriptors a table can hold.
 pub const FD_LIMIT: usize = 2048;
 
-/// All descriptors of one owner, readable without a lock, so that the child of a fork can close them
-/// from a signal-safe context whatever the parent's threads held.
+/// All descriptors of one owner, readable without a lock, so that the child of a fork can close
+/// them from a signal-safe context whatever the parent's threads held.
 pub struct FdTable {
     entries: Box<[AtomicU64]>,
     /// Where the socket is that stands for those of the table whose inodes are not their own;
