@@ -166,7 +166,7 @@ impl Fd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
     }
 
-    /// The same for what is done with each packet or event: see [`Seen`].
+    /// The same for what is done with each packet or event: see `Seen`.
     pub fn own_lately(&self) -> RawFd {
         if self.seen.is_recent(|| self.own() >= 0) { self.raw() } else { -1 }
     }
