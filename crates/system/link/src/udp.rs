@@ -185,7 +185,8 @@ impl UdpLink {
     /// destination.
     ///
     /// # Errors
-    /// [`LinkError::OutOfMemory`] and what else opening a socket may meet.
+    /// [`OsError::OutOfMemory`](adverb_os::OsError::OutOfMemory) and what else opening a socket may
+    /// meet.
     pub fn join_group(&self, group: IpAddr, interface: u32) -> Result<AddrIndex, LinkError> {
         self.everywhere.hold(self.local.descriptors(), group, &self.config)?;
         let mut sockets = self.sockets.write();

@@ -170,8 +170,8 @@ impl Local {
         owner::holders(|held| held == name).into_keys().find(|uid| *uid != self.uid())
     }
 
-    /// Takes what other processes of this user sent, without waiting. Each message is received
-    /// into `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. Packets go to `take`,
+    /// Takes what other processes of this user sent, without waiting. Each message is received into
+    /// `buffer`, which has room for the longest, [`message::MAX_MESSAGE`]. Packets go to `take`,
     /// until that has given on about `budget` of them. Gives back how many.
     ///
     /// Only one thread at a time takes: while another one does, this gives back 0.

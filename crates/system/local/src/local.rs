@@ -110,7 +110,7 @@ impl Local {
         let claim = Arc::new(SlotClaim::claim_in(&self.fds, self.seed.wrapping_add(claims.len() as u64))?);
         let slot = claim.slot();
         self.own_slot(slot);
-        *claims = Arc::new([&claims[..], &[claim.clone()]].concat());
+        *claims = Arc::new([&claims[..], std::slice::from_ref(&claim)].concat());
         self.incoming
             .add_listener(slot, &claim.fd)
             .map_err(|error| OsError::from_io("watch a slot's connections", error))?;

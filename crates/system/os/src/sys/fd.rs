@@ -11,8 +11,8 @@ use std::time::Duration;
 /// How many descriptors a table can hold.
 pub const FD_LIMIT: usize = 2048;
 
-/// All descriptors of one owner, readable without a lock, so that the child of a fork can close them
-/// from a signal-safe context whatever the parent's threads held.
+/// All descriptors of one owner, readable without a lock, so that the child of a fork can close
+/// them from a signal-safe context whatever the parent's threads held.
 pub struct FdTable {
     entries: Box<[AtomicU64]>,
     /// Where the socket is that stands for those of the table whose inodes are not their own;
@@ -166,7 +166,7 @@ impl Fd {
         Entry(self.table.entries[self.index].load(Ordering::Relaxed)).own().unwrap_or(-1)
     }
 
-    /// The same for what is done with each packet or event: see [`Seen`].
+    /// The same for what is done with each packet or event: see `Seen`.
     pub fn own_lately(&self) -> RawFd {
         if self.seen.is_recent(|| self.own() >= 0) { self.raw() } else { -1 }
     }
