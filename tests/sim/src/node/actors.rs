@@ -94,8 +94,8 @@ impl World {
         self.enter(node);
         let host = &mut self.nodes[node];
         host.background = Background::Awake;
-        host.thread.wake_up(&host.node);
-        host.thread.turn(&host.node);
+        host.node.wake_up();
+        host.node.turn();
         self.note(|| format!("node {node}: a turn of the background thread"));
         self.judge(node, None)?;
         let wait = self.rng.below(3000);
@@ -109,7 +109,7 @@ impl World {
         if let Background::Asleep { waking, number, .. } = &mut host.background
             && *number == sleep
             && !arrived
-            && !host.thread.is_woken(&host.node)
+            && !host.node.is_woken()
         {
             *waking = false;
             return self.judge(node, None);
@@ -126,14 +126,14 @@ impl World {
             Box::new(move || *failed.borrow_mut() = drawn.post().err())
         });
         let host = &mut self.nodes[node];
-        let rest = with_between(between, || host.thread.sleep(&host.node));
+        let rest = with_between(between, || host.node.sleep());
         if let Some(e) = failed.take() {
             return Err(refused("a post")(e));
         }
         match rest {
             Rest::None => {
                 // The thread goes on at once.
-                host.thread.turn(&host.node);
+                host.node.turn();
                 let wait = self.rng.below(3000);
                 self.after(wait, Step::Rest(node));
             }

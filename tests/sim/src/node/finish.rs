@@ -58,7 +58,7 @@ impl World {
         if !config.orderly || config.stalls > 0 || config.breaks > 0 {
             return Ok(());
         }
-        let counted = self.nodes[node].node.qp_counters();
+        let counted = self.nodes[node].node.node().qp_counters();
         if counted.rnr_naks == 0 {
             self.asked += counted.probes;
         }

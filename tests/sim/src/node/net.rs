@@ -115,7 +115,7 @@ impl Net {
 }
 
 /// The wire of one node.
-pub(super) struct NodeWire {
+pub(super) struct HostWire {
     pub(super) node: usize,
     pub(super) host: usize,
     pub(super) net: Arc<Mutex<Net>>,
@@ -141,14 +141,14 @@ pub(super) fn with_between<R>(between: Option<Box<dyn FnOnce()>>, f: impl FnOnce
     result
 }
 
-impl NodeWire {
+impl HostWire {
     fn received(&self, packet: &Packet, proof: Proof, from: usize) -> (SocketAddr, IpAddr, Proof, u8) {
         let _ = packet;
         (SocketAddr::new(ip(from), 4791), ip(self.host), proof, packet.traffic_class)
     }
 }
 
-impl SimulatedWire for NodeWire {
+impl SimulatedWire for HostWire {
     fn is_own_address(&self, of: IpAddr) -> bool {
         of == ip(self.host)
     }

@@ -1,6 +1,6 @@
 //! A world: its nodes, and the steps of their threads in the course of time.
 use super::end::{AREA, End, SENDS};
-use super::net::{Net, NodeWire, ip, lock};
+use super::net::{HostWire, Net, ip, lock};
 use super::queue::Queue;
 use super::threads::{Background, Consumer};
 use super::{Config, Report};
@@ -8,7 +8,7 @@ use crate::rng::{Rng, mix};
 use crate::verdict::{Check, Violation, ensure};
 use adverb_device::buffer::Buffer;
 use adverb_device::interfaces::Interface;
-use adverb_device::node::{Node, SimulatedThread};
+use adverb_device::node::SimulatedNode;
 use adverb_device::{CompChannel, Context, Cq, Pd};
 use adverb_engine::{Access, Completion, QpType, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,13 +50,12 @@ pub(super) enum Step {
 
 pub(super) struct Host {
     pub(super) context: Arc<Context>,
-    pub(super) node: Arc<Node>,
+    pub(super) node: SimulatedNode,
     pub(super) pd: Arc<Pd>,
     pub(super) channel: Arc<CompChannel>,
     pub(super) buffer: Buffer,
     pub(super) queues: Vec<usize>,
     pub(super) ends: Vec<usize>,
-    pub(super) thread: SimulatedThread,
     pub(super) background: Background,
     pub(super) consumer: Consumer,
 }
@@ -213,8 +212,8 @@ impl World {
             places.push((qp_type, [a, b]));
         }
         for node in 0..self.config.nodes {
-            let wire = NodeWire { node, host: self.hosts[node], net: self.net.clone() };
-            let made = Node::simulated(self.config.seed.wrapping_add(node as u64), Box::new(wire))
+            let wire = HostWire { node, host: self.hosts[node], net: self.net.clone() };
+            let made = SimulatedNode::new(self.config.seed.wrapping_add(node as u64), Box::new(wire))
                 .map_err(failed)?;
             let interface = Interface {
                 name: format!("sim{node}"),
@@ -226,7 +225,7 @@ impl World {
                 up: true,
                 addresses: vec![ip(self.hosts[node])],
             };
-            let context = Context::simulated(&made, interface).map_err(failed)?;
+            let context = Context::simulated(made.node(), interface).map_err(failed)?;
             let pd = Pd::new(&context).map_err(failed)?;
             let channel = CompChannel::new(&context).map_err(failed)?;
             let here = places.iter().flat_map(|(_, ends)| ends).filter(|of| **of == node).count();
@@ -247,7 +246,6 @@ impl World {
                 buffer,
                 queues,
                 ends: Vec::new(),
-                thread: SimulatedThread::default(),
                 background: Background::Awake,
                 consumer: Consumer::new(),
             });
@@ -329,7 +327,7 @@ impl World {
 
     /// After each step of a node, with what a queue was polled for.
     pub(super) fn judge(&mut self, node: usize, polled: Option<(usize, &[Completion])>) -> Check {
-        let now = self.nodes[node].node.now();
+        let now = self.nodes[node].node.node().now();
         for &queue in &self.nodes[node].queues {
             let taken = polled.filter(|(of, _)| *of == queue).map_or(&[][..], |(_, taken)| taken);
             self.queues[queue].judge(taken, now)?;
@@ -345,11 +343,11 @@ impl World {
         let Background::Asleep { until, at_sockets, waking: false, number } = host.background else {
             return Ok(());
         };
-        if host.thread.is_woken(&host.node) {
+        if host.node.is_woken() {
             self.wake(node, Step::Wake(node, number));
             return Ok(());
         }
-        let now = host.node.now();
+        let now = host.node.node().now();
         let until = until.unwrap_or(Time(u64::MAX));
         let deadline = host.node.deadline().unwrap_or(Time(u64::MAX));
         ensure!(

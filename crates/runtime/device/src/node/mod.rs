@@ -55,6 +55,6 @@ pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
 #[cfg(feature = "sim")]
-pub use simulated::{Rest, SimulatedThread, Work};
+pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};
