@@ -26,7 +26,7 @@ fn outstanding(p: &mut Pair) -> (usize, usize, usize) {
     (busy, idle, mine)
 }
 
-/// All that waits fails at once, with the reason; what need not fail stays.
+/// All that waits fails, with the reason; what need not fail stays.
 fn fails(p: &mut Pair, (busy, idle, mine): (usize, usize, usize)) {
     let done = p.a.wait(8);
     assert_eq!((done[0].status, done[0].wr_id), (WcStatus::RetryExcErr, 0));

@@ -5,8 +5,15 @@ use crate::completion::{Completion, WcFlags, WcOpcode, WcStatus};
 use crate::effects::{CqRef, Effects};
 use crate::qp::context::QpCtx;
 use crate::qp::{Counters, QpConfig};
+use crate::time::Time;
 use crate::wr::SendFlags;
 use alloc::sync::Arc;
+use core::time::Duration;
+
+/// How long requests to a process that has ended wait before they fail, at most. A network would
+/// let them wait for all their retries. Meanwhile a program polls what was answered, and some
+/// programs end with that: `ibv_srq_pingpong` leaves sends behind that its peer has no use for.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Requester {
     /// Marks request `idx` as failed. Of several the earliest counts.
@@ -21,10 +28,13 @@ impl Requester {
         self.fail(self.sq.head, status, cause);
     }
 
-    /// The peer's process has ended: what waits for it fails now, and what is posted later at once.
-    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>) {
-        self.gone = true;
-        if self.sq.head < self.sq.posted {
+    /// The peer's process has ended. Nothing is sent to it any more, and unanswered requests fail
+    /// after [`FAREWELL`].
+    pub(crate) fn peer_gone(&mut self, ctx: &QpCtx<'_>, now: Time) {
+        let attempts = u32::from(ctx.attr.retry_cnt) + 1;
+        let patience = self.timeout.map_or(FAREWELL, |timeout| FAREWELL.min(timeout * attempts));
+        let until = *self.gone.get_or_insert(now + patience);
+        if now >= until && self.has_requests() {
             let cause = Cause::PeerGone { peer: ctx.attr.av.dgid, dest_qpn: ctx.attr.dest_qpn };
             self.fail(self.sq.head, WcStatus::RetryExcErr, cause);
         }

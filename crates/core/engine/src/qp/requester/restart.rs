@@ -10,6 +10,9 @@ use adverb_wire::Psn;
 impl Requester {
     /// Time has come.
     pub(crate) fn handle_timeout(&mut self, ctx: &QpCtx<'_>, now: Time, counters: &mut Counters) {
+        if self.gone.is_some() {
+            return self.peer_gone(ctx, now);
+        }
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }

@@ -79,11 +79,7 @@ impl Requester {
             self.pos_una = self.pos_next;
             self.retire(ctx.config, effects);
         }
-        if self.gone {
-            self.peer_gone(ctx);
-            return Step::Idle;
-        }
-        if self.rnr_until.is_some() || self.key_op.is_some() {
+        if self.gone.is_some() || self.rnr_until.is_some() || self.key_op.is_some() {
             return Step::Idle;
         }
         loop {

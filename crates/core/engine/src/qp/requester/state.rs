@@ -123,8 +123,8 @@ pub(crate) struct Requester {
     /// Request of the packet just prepared.
     pub(super) prepared_idx: u64,
     pub(super) ranges: Vec<Range>,
-    /// The peer is known to be gone.
-    pub(super) gone: bool,
+    /// The peer's process has ended: from this time on unanswered requests fail.
+    pub(super) gone: Option<Time>,
     /// What messages are cut into, if not by the path MTU.
     pub(super) own_mtu: Option<u32>,
     /// Longest frame, of a raw packet queue pair.
@@ -184,7 +184,7 @@ impl Requester {
             prepared: Prepared::Gather,
             prepared_idx: 0,
             ranges: Vec::with_capacity(config.cap.max_send_sge as usize),
-            gone: false,
+            gone: None,
             own_mtu: None,
             frame: 0,
             mtu: config.port_mtu.bytes() as u64,
@@ -221,7 +221,8 @@ impl Requester {
     pub(crate) fn wants_output(&self) -> bool {
         // A message of UC or UD is done when its last packet has left, which the next look finds.
         let left = !self.reliable && self.una != self.high;
-        self.cur.idx < self.sq.posted || self.failure.is_some() || self.gone || left
+        let more = self.cur.idx < self.sq.posted && self.gone.is_none();
+        more || self.failure.is_some() || left
     }
 
     /// Does the next packet belong to a message of several packets, ask for several (READ), or
@@ -246,7 +247,7 @@ impl Requester {
         self.cur = Cursor::default();
         self.next_start = 0;
         self.own_mtu = None;
-        self.gone = false;
+        self.gone = None;
         self.window = Window::new(config.max_inflight);
         self.probe = Probe::default();
         self.reorder.reset(counters);
@@ -299,6 +300,9 @@ impl Requester {
 
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        if self.gone.is_some() {
+            return self.gone.filter(|_| self.has_requests());
+        }
         let due = Time::earliest(Time::earliest(self.ack_deadline, self.rnr_until), self.probe.due());
         if self.reorder.is_idle() { due } else { Time::earliest(due, self.reorder.due()) }
     }

@@ -8,6 +8,7 @@ use crate::qp::Direct;
 use crate::wr::{MwBind, Payload, Remote, SendFlags, SendOp, Sge};
 use crate::*;
 use adverb_wire::Operation;
+use core::time::Duration;
 use std::vec;
 use std::vec::Vec;
 
@@ -462,9 +463,13 @@ fn the_queue_drains_and_holds_as_many_as_it_says() {
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::Success), (2, WcStatus::Success)]);
 }
 
+/// Longer than requests to a process that has ended wait.
+const AFTER_FAREWELL: Duration = Duration::from_millis(101);
+
+/// The host says that the peer has ended, as it does at each pump from then on.
 fn gone(p: &mut Pair) {
     let s = &mut p.sides[0];
-    s.qp.peer_gone(&mut s.effects);
+    s.qp.peer_gone(p.now, &mut s.effects);
     s.settle();
 }
 
@@ -477,8 +482,17 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     p.post(0, 2, SendOp::Write(to), 0, 10);
     p.pump(0);
     gone(&mut p);
+    // The program polls what was answered first, and posts what it likes.
+    assert_eq!(p.sides[0].qp.state(), QpState::Rts);
+    p.post(0, 3, SendOp::Send, 0, 10);
+    gone(&mut p);
+    assert_eq!(p.pump(0), 0, "nothing is sent to a process that has ended");
+    assert!(p.sides[0].completions.is_empty());
+    assert!(p.sides[0].qp.poll_timeout().is_some_and(|at| at <= p.now + AFTER_FAREWELL));
+    p.advance(AFTER_FAREWELL);
     let done = p.sides[0].sends();
-    assert_eq!(statuses(&done), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
+    let flushed = WcStatus::WrFlushErr;
+    assert_eq!(statuses(&done), [(1, WcStatus::RetryExcErr), (2, flushed), (3, flushed)]);
     assert!(
         matches!(done[0].cause.as_deref(), Some(Cause::PeerGone { dest_qpn, .. }) if *dest_qpn == QPN[1])
     );
@@ -490,12 +504,15 @@ fn a_peer_that_is_gone_fails_what_waits_and_what_comes() {
     let mut p = rc();
     p.recv(0, 30, 0, 100);
     gone(&mut p);
+    p.advance(AFTER_FAREWELL);
+    assert!(p.sides[0].qp.poll_timeout().is_none());
     assert_eq!(p.sides[0].qp.state(), QpState::Rts);
     assert!(p.sides[0].completions.is_empty() && p.sides[0].events.is_empty());
     p.post(0, 1, SendOp::Write(to), 0, 10);
     assert!(!is_offered(&mut p, 0), "memory of a process that has ended is nobody's");
     p.post(0, 2, SendOp::Send, 0, 10);
     assert_eq!(p.pump(0), 0);
+    gone(&mut p);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr), (2, WcStatus::WrFlushErr)]);
     assert_eq!(statuses(&p.sides[0].recvs()), [(30, WcStatus::WrFlushErr)]);
 
@@ -541,6 +558,7 @@ fn a_peer_that_is_gone_in_other_states() {
     p.step_to(0, QpState::Rts);
     p.post(0, 1, SendOp::Send, 0, 10);
     p.pump(0);
+    p.advance(AFTER_FAREWELL);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
     // While it drains.
     let mut p = rc();
@@ -548,6 +566,7 @@ fn a_peer_that_is_gone_in_other_states() {
     p.pump(0);
     p.step_to(0, QpState::Sqd);
     gone(&mut p);
+    p.advance(AFTER_FAREWELL);
     assert_eq!(statuses(&p.sides[0].sends()), [(1, WcStatus::RetryExcErr)]);
     // Transports that never wait for a peer do not care.
     let mut p = Pair::new(Setup::new(QpType::Uc));

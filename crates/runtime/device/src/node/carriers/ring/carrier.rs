@@ -175,7 +175,7 @@ impl<'a> Rings<'a> {
             inner.carried.ring.seen = Seen::default();
             inner.carried.ring.hold = Hold::default();
             inner.engine.hold_requests(false);
-            inner.engine.peer_gone(effects);
+            inner.engine.peer_gone(self.node.now(), effects);
             return Room::Yes;
         }
         if !inner.engine.wants_output() {
