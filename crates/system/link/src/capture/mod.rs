@@ -13,9 +13,10 @@
 //!
 //! What was recorded is written when a run was sent or a batch received, so that little is missing
 //! when the process is killed. Packets that cross shared memory are written by the device's
-//! background thread, a few milliseconds later. The kernel may cut that write short then, between two pages: the
-//! last packet of a file may be cut, which readers say and survive, and all before it is whole. A
-//! file that cannot be written ends its capture with a line in the log and nothing else.
+//! background thread, a few milliseconds later. The kernel may cut that write short then, between
+//! two pages: the last packet of a file may be cut, which readers say and survive, and all before
+//! it is whole. A file that cannot be written ends its capture with a line in the log and nothing
+//! else.
 
 mod frame;
 mod pcapng;
