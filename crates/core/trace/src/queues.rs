@@ -16,6 +16,11 @@ const CNP: u8 = 0x81;
 /// Opcodes of requests.
 const WITHOUT_PACKETS: [u32; 2] = [7, 8];
 
+/// In the note of a packet that crosses shared memory.
+const NEAR: &str = "shared memory";
+/// So many bytes of a message such a packet holds.
+const NEAR_MTU: u64 = 64 << 10;
+
 /// Is `psn` one of `count` from `first` on?
 fn within(psn: u32, first: u32, count: u32) -> bool {
     psn.wrapping_sub(first) & PSN_MASK < count
@@ -45,6 +50,8 @@ struct Posted {
     slice: usize,
     post: usize,
     sent: bool,
+    opcode: u32,
+    bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +69,9 @@ struct QueuePair {
     last_end: Option<u32>,
     /// The last answer that arrived: PSN and packet.
     answer: Option<(u32, usize)>,
+    /// Its packets cross shared memory. There messages are cut otherwise, and requests that the
+    /// initiator performs take no PSN, so that a request has PSNs from its first packet on.
+    near: bool,
 }
 
 #[derive(Debug, Default)]
@@ -206,13 +216,16 @@ impl Process {
             match record {
                 Record::Post { qp, .. } => {
                     let known = self.queue_pairs.entry(*qp).or_default();
-                    pending.psns = known.number(request);
-                    if let Some((first, count)) = pending.psns.filter(|(_, count)| *count > 0) {
-                        known.posted.push_back(Posted { first, count, slice, post, sent: false });
+                    let psns = known.number(request);
+                    if let Some((first, count)) = psns.filter(|(_, count)| *count > 0 || known.near) {
+                        let (opcode, bytes) = (request.opcode, request.bytes);
+                        let posted = Posted { first, count, slice, post, sent: false, opcode, bytes };
+                        known.posted.push_back(posted);
                         if known.posted.len() > LOOK_BACK {
                             known.posted.pop_front();
                         }
                     }
+                    pending.psns = psns.filter(|_| !known.near);
                     known.send.push_back(pending);
                 }
                 Record::Receive { qp: Some(qp), .. } => {
@@ -242,6 +255,8 @@ impl Process {
             (true, None) => take_one(&mut known.receive, done.wr_id),
             (false, _) => take_through(&mut known.send, done.wr_id),
         };
+        // What is done without a packet was performed by its initiator, or flushed.
+        known.posted.retain(|posted| posted.sent || ended.iter().all(|one| one.slice != posted.slice));
         let mut from = Vec::new();
         if done.is_receive() {
             if done.status == 0
@@ -376,6 +391,9 @@ impl Process {
         let answers = ANSWERS.contains(&kind) || *opcode == CNP;
         if *sent {
             story.sent.insert(key, node);
+            if !answers && note.contains(NEAR) {
+                self.number_near(*qp, *psn, kind);
+            }
             if !answers && let Some(posted) = self.request_of(*qp, *from, *psn) {
                 if !std::mem::replace(&mut posted.sent, true) {
                     story.nodes[node].from.push(posted.post);
@@ -388,12 +406,34 @@ impl Process {
         let sent = story.sent.get(&key).copied();
         story.nodes[node].from.extend(sent);
         let Some(known) = self.queue_pairs.get_mut(qp).filter(|_| !note.contains("drop")) else { return };
+        if note.contains(NEAR) {
+            known.draw_near();
+        }
         if answers {
             if *opcode != CNP && known.answer.is_none_or(|(last, _)| !before(*psn, last)) {
                 known.answer = Some((*psn, node));
             }
         } else if LAST_OF_MESSAGE.contains(&kind) {
             known.arrived(*psn, from.is_some(), node);
+        }
+    }
+
+    /// A packet of a request leaves through shared memory. Gives the oldest request that it fits
+    /// its PSNs, unless an earlier packet did so.
+    fn number_near(&mut self, to: u32, psn: u32, kind: u8) {
+        for known in self.queue_pairs.values_mut().filter(|known| known.dest == Some(to)) {
+            known.draw_near();
+            if known.posted.iter().any(|posted| within(psn, posted.first, posted.count)) {
+                continue;
+            }
+            let fits = |posted: &&mut Posted| posted.count == 0 && begins(kind).contains(&posted.opcode);
+            let Some(posted) = known.posted.iter_mut().find(fits) else { continue };
+            let count = u32::try_from(posted.bytes.div_ceil(NEAR_MTU)).unwrap_or(1).max(1);
+            (posted.first, posted.count) = (psn, count);
+            let slice = posted.slice;
+            if let Some(pending) = known.send.iter_mut().find(|pending| pending.slice == slice) {
+                pending.psns = Some((psn, count));
+            }
         }
     }
 
@@ -409,6 +449,9 @@ impl QueuePair {
     /// The PSNs of a request that is posted now.
     fn number(&mut self, request: &Request) -> Option<(u32, u32)> {
         let first = self.next_psn?;
+        if self.near {
+            return Some((first, 0));
+        }
         let count = match request.opcode {
             op if WITHOUT_PACKETS.contains(&op) => 0,
             _ if self.transport == "Ud" => 1,
@@ -416,6 +459,14 @@ impl QueuePair {
         };
         self.next_psn = Some(first.wrapping_add(count) & PSN_MASK);
         Some((first, count))
+    }
+
+    /// Its packets cross shared memory from here on. PSNs that were reckoned are void.
+    fn draw_near(&mut self) {
+        if !std::mem::replace(&mut self.near, true) {
+            self.posted.iter_mut().filter(|posted| !posted.sent).for_each(|posted| posted.count = 0);
+            self.send.iter_mut().for_each(|pending| pending.psns = None);
+        }
     }
 
     /// The end of a message arrived. One that comes again is the one that counts, unless its
@@ -431,6 +482,25 @@ impl QueuePair {
             }
         }
         self.ends.push_back((psn, node));
+    }
+}
+
+/// The requests (`enum ibv_wr_opcode`) that a packet of this kind may be the first of.
+fn begins(kind: u8) -> &'static [u32] {
+    match kind {
+        0x00 => &[2, 3, 9],
+        0x04 => &[2],
+        0x05 => &[3],
+        0x06 => &[0, 1],
+        0x0a => &[0],
+        0x0b => &[1],
+        0x0c => &[4],
+        0x13 => &[5],
+        0x14 => &[6],
+        0x17 => &[9],
+        0x1c => &[14],
+        0x1d => &[15],
+        _ => &[],
     }
 }
 

@@ -150,6 +150,62 @@ fn message() -> Vec<Part> {
     [sender, receiver].map(|records| Part { records, cut: 0 }).to_vec()
 }
 
+/// The sender's part of messages through shared memory: a WRITE that its initiator performs, a SEND
+/// of 1500 bytes in one packet, and a WRITE that a packet carries.
+fn near() -> Part {
+    let mut records = vec![Record::Process { t: 0, pid: 7, name: "p".into(), command: Vec::new(), wall: 5 }];
+    records.extend(made(SENDER, RECEIVER, 7));
+    let post = |t, wr_id, opcode, bytes| Record::Post {
+        t,
+        d: 5,
+        tid: 7,
+        call: "ibv_post_send".into(),
+        qp: SENDER,
+        requests: vec![request(wr_id, opcode, bytes, true)],
+        taken: 1,
+        result: 0,
+    };
+    let ended = |t, wr_id, opcode| Record::Completion { t, tid: 9, cq: 1, of: done(SENDER, wr_id, opcode) };
+    let through_memory = |mut record: Record| {
+        if let Record::Packet { note, .. } = &mut record {
+            *note = "sent through shared memory".into();
+        }
+        record
+    };
+    records.extend([
+        post(100, 1, 0, 3000),
+        ended(101, 1, 1),
+        post(110, 2, 2, 1500),
+        through_memory(packet(111, true, 0x04, RECEIVER, 7)),
+        through_memory(packet(112, false, 0x11, SENDER, 7)),
+        ended(113, 2, 0),
+        post(120, 3, 0, 3000),
+        ended(121, 3, 1),
+        post(130, 4, 0, 8),
+        through_memory(packet(131, true, 0x0a, RECEIVER, 8)),
+        // Again.
+        through_memory(packet(132, true, 0x0a, RECEIVER, 8)),
+        through_memory(packet(133, false, 0x11, SENDER, 8)),
+        ended(134, 4, 1),
+    ]);
+    Part { records, cut: 0 }
+}
+
+/// TRC-3: within the host a packet holds more, and requests that move no packet take no PSN.
+#[test]
+fn arrows_of_packets_through_shared_memory() {
+    let story = Story::of(&[near()]);
+    let nodes = |name| story.named(name).map(|(at, _)| at).collect::<Vec<_>>();
+    let from = |at: usize| story.nodes[at].from.clone();
+    let (posts, ends, acks) = (nodes("ibv_post_send"), nodes("completion"), nodes("RC ACKNOWLEDGE ACK"));
+    assert_eq!(from(nodes("RC SEND_ONLY")[0]), [posts[1]]);
+    let writes = nodes("RC RDMA_WRITE_ONLY");
+    assert_eq!((from(writes[0]), from(writes[1])), (vec![posts[3]], vec![]));
+    // Without a packet the post itself led to the completion.
+    let led: Vec<_> = ends.iter().map(|end| from(*end)).collect();
+    assert_eq!(led, [vec![posts[0]], vec![acks[0]], vec![posts[2]], vec![acks[1]]]);
+}
+
 /// The one node of a name in a process.
 fn the(story: &Story, process: usize, name: &str) -> usize {
     let mut found = story.named(name).filter(|(_, node)| story.tracks[node.track].0 == process);

@@ -1,5 +1,6 @@
 //! Packets are recorded.
 use super::inlet::{Arrival, Fate, Inlet};
+use super::state::Tape;
 use crate::interfaces::ip_of;
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload};
 use crate::node::core::Node;
@@ -14,28 +15,17 @@ use adverb_wire::{
     Syndrome, Transport,
 };
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long what was recorded may wait for the background thread to write it.
-const PACE: Duration = Duration::from_millis(5);
+pub(super) const PACE: Duration = Duration::from_millis(5);
 /// Whoever records writes by itself if so many bytes wait.
 const MOST: usize = 1 << 20;
 
 const SENT: &str = "sent through shared memory";
 const RECEIVED: &str = "received through shared memory";
 const PERFORMED: &str = "performed by the initiator in shared memory; no packet, no PSN";
-
-/// A capture, for carriers whose packets are no UDP packets.
-///
-/// A packet is put into the capture's buffer as a whole block, without a system call. The
-/// background thread writes the buffer to the file [`PACE`] after the first packet of each round.
-pub(in crate::node) struct Tape {
-    capture: Arc<Capture>,
-    /// The background thread has a deadline for it.
-    scheduled: AtomicBool,
-}
 
 /// Both addresses of a packet.
 struct Ends {
@@ -58,10 +48,6 @@ struct Label<'a> {
 }
 
 impl Tape {
-    pub(super) fn new(capture: Arc<Capture>) -> Self {
-        Tape { capture, scheduled: AtomicBool::new(false) }
-    }
-
     /// Records a packet; `fill` writes its payload, as much of it as there is room for.
     #[inline]
     fn record(
@@ -111,13 +97,6 @@ impl Tape {
         if !self.scheduled.swap(true, Ordering::AcqRel) {
             node.enter_deadline_of_thread(node.now() + PACE, Timed::Capture, NEVER);
         }
-    }
-
-    /// Writes what was recorded.
-    pub(super) fn write(&self) {
-        // Whoever records from here on enters another deadline.
-        self.scheduled.store(false, Ordering::Release);
-        self.capture.flush();
     }
 
     /// Records a one-sided request that the initiator has performed, as a NIC would have sent it:

@@ -1,37 +1,16 @@
 //! Packets are lost, late, doubled or out of order.
 use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
+use super::state::{Held, Hold, Verdict, Weather};
 use crate::host::Peer;
 use crate::node::batch::Batch;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::timers::NEVER;
-use crate::ranks;
-use adverb_engine::{Gid, Packet, Qpn, Time};
-use adverb_link::faults::{Fault, Faults, Head, PacketFaults};
-use adverb_sync::Ranked;
-use adverb_wire::{Headers, Psn};
-use std::collections::BTreeSet;
+use adverb_engine::{Packet, Qpn};
+use adverb_link::faults::{Fault, Head};
+use adverb_wire::Psn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The rules of a process at work on packets that are no UDP packets, and on one-sided requests.
-pub(in crate::node) struct Weather {
-    rules: Faults<Held>,
-    /// Queue pairs whose one-sided requests wait, each with its time.
-    waiting: Ranked<BTreeSet<(u64, Qpn)>, ranks::Delayed>,
-    /// The first of these times, [`NEVER`] without one.
-    next: AtomicU64,
-}
-
-/// A packet that is held, with its payload.
-struct Held {
-    peer: Arc<Peer>,
-    qpn: Qpn,
-    ends: (Gid, Gid),
-    mtu: Option<u32>,
-    headers: Headers,
-    payload: Vec<u8>,
-}
+use std::sync::atomic::Ordering;
 
 impl Held {
     fn of(arrival: &Arrival<'_>) -> Self {
@@ -62,44 +41,7 @@ impl Held {
     }
 }
 
-/// What a queue pair keeps of the delay of its one-sided requests.
-#[derive(Debug, Default)]
-pub(in crate::node) struct Hold {
-    /// Until then they wait.
-    until: Option<Time>,
-    /// So many have waited together, and go on without another delay.
-    together: usize,
-}
-
-/// What becomes of a one-sided request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Verdict {
-    /// The initiator performs it now.
-    Perform,
-    /// It waits, and what is behind it.
-    Wait,
-    /// Packets carry it, whose answer is lost.
-    ByPackets,
-}
-
 impl Weather {
-    pub(super) fn new(rules: PacketFaults) -> Self {
-        Weather { rules: Faults::new(rules), waiting: Ranked::default(), next: AtomicU64::new(NEVER) }
-    }
-
-    pub(super) fn add_qp(&self, qpn: Qpn, nth: u32) {
-        self.rules.add_qp(qpn, nth);
-    }
-
-    pub(super) fn remove_qp(&self, qpn: Qpn) {
-        self.rules.remove_qp(qpn);
-    }
-
-    /// The queue pair is connected no more: what is held for it is dropped.
-    pub(in crate::node) fn forget(&self, qpn: Qpn) {
-        self.rules.release_if(|held| held.qpn == qpn);
-    }
-
     /// Decides on a one-sided request of a queue pair, which has `posted` requests. `psn` is that
     /// of its next packet.
     pub(in crate::node) fn decide(
@@ -175,12 +117,6 @@ impl Weather {
     pub(super) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
         let of_peer = self.rules.release_if(|held| Arc::ptr_eq(&held.peer, peer));
         give_all(node, batch, of_peer);
-    }
-
-    pub(super) fn due(&self, now: Time) -> Option<Time> {
-        let packets = self.rules.due_in().map(|left| now + left);
-        let requests = Some(Time(self.next.load(Ordering::Acquire))).filter(|at| at.0 != NEVER);
-        Time::earliest(packets, requests)
     }
 }
 

@@ -1,0 +1,50 @@
+//! Where arrivals meet the decorators.
+use super::captured::Captured;
+use super::faulty::Faulty;
+use super::inlet::{Arrival, Fate, Inlet, ToQueuePair};
+use super::state::Taps;
+use crate::host::Peer;
+use crate::node::batch::Batch;
+use crate::node::core::Node;
+use crate::node::queue_pair::QpInner;
+use crate::node::tx::Tx;
+use std::sync::Arc;
+
+impl Taps {
+    /// A packet has come. Its payload is at hand if packets may be held ([`Taps::is_lossy`]).
+    /// `came`: [`Batch::came`].
+    #[cold]
+    #[inline(never)]
+    pub(in crate::node) fn arrive(
+        &self,
+        node: &Node,
+        (tx, came): (&mut Tx, &mut Option<u64>),
+        inner: &mut QpInner,
+        arrival: &Arrival<'_>,
+    ) {
+        let to = ToQueuePair { node, tx };
+        let fate = Fate::default();
+        match (&self.weather, &self.tape) {
+            (None, None) => { to }.take(inner, arrival, &fate),
+            (None, Some(tape)) => Captured::new(to, tape, node, came).take(inner, arrival, &fate),
+            (Some(weather), None) => Faulty::new(to, weather, node).take(inner, arrival, &fate),
+            (Some(weather), Some(tape)) => {
+                let inlet = Captured::new(to, tape, node, came);
+                Faulty::new(inlet, weather, node).take(inner, arrival, &fate);
+            }
+        }
+    }
+
+    /// Gives what was held to its queue pairs, and lets one-sided requests go on, whose time has
+    /// come. `true` if there was anything.
+    pub(in crate::node) fn release(&self, node: &Node, batch: &mut Batch) -> bool {
+        self.weather.as_ref().is_some_and(|weather| weather.release(node, batch))
+    }
+
+    /// A peer has ended: what it sent and is held comes now.
+    pub(in crate::node) fn release_of(&self, node: &Node, batch: &mut Batch, peer: &Arc<Peer>) {
+        if let Some(weather) = &self.weather {
+            weather.release_of(node, batch, peer);
+        }
+    }
+}
