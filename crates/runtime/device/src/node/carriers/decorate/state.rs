@@ -149,6 +149,13 @@ pub(in crate::node) struct Hold {
     pub(super) together: usize,
 }
 
+impl Hold {
+    /// The send queue is empty: nothing waits together with what comes next.
+    pub(in crate::node) fn settle(&mut self) {
+        self.together = 0;
+    }
+}
+
 /// What becomes of a one-sided request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Verdict {
