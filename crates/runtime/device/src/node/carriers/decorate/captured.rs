@@ -112,6 +112,9 @@ impl Tape {
         (local, len): (Data<'_>, u64),
         keys: &KeyTable,
     ) {
+        if !self.capture.records() {
+            return;
+        }
         let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else { return };
         let time = Capture::now();
         let writes = matches!(op, SendOp::Write(_) | SendOp::AtomicWrite(_));

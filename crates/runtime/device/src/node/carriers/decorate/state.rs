@@ -76,7 +76,8 @@ impl Taps {
 /// A capture, for carriers whose packets are no UDP packets.
 ///
 /// A packet is put into the capture's buffer as a whole block, without a system call. The
-/// background thread writes the buffer to the file [`PACE`](super::captured::PACE) after the first packet of each round.
+/// background thread writes the buffer to the file [`PACE`](super::captured::PACE) after the first
+/// packet of each round.
 pub(in crate::node) struct Tape {
     pub(super) capture: Arc<Capture>,
     /// The background thread has a deadline for it.
