@@ -66,6 +66,70 @@ fn flt_5_faults_leave_the_path_as_it_is() {
     }
 }
 
+/// FLT-5: a request that its initiator performs is lost once, by the rules of the initiator, and
+/// sent again; the next one is performed as ever.
+#[test]
+fn flt_5_a_one_sided_request_is_lost_once() {
+    let text = child::run("inner_one_sided_lost", &[]);
+    assert_eq!(counter(&text, "fault_drop"), 1, "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_one_sided_lost() {
+    choose("drop-psn=0xfffff1@#1");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    // Takes the first PSN.
+    b.recv(1, &[b.sge(0, 64)]);
+    a.send(1, SendOp::Send, &[a.sge(0, 64)]);
+    check(&a.wait(1)[0], WcOpcode::Send, 1);
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    for (direct, seed) in [(0, 3), (1, 4)] {
+        assert!(a.pages.write_at(0, &pattern(100, seed)));
+        a.send(2, SendOp::Write(remote), &[a.sge(0, 100)]);
+        check(&a.wait(1)[0], WcOpcode::RdmaWrite, 2);
+        assert!(bytes_at(&b, 0, 100) == pattern(100, seed));
+        assert_eq!(a.qp.counters().direct, direct);
+    }
+    assert!(a.qp.counters().retransmitted >= 1, "{:?}", a.qp.counters());
+}
+
+/// FLT-5: a request that its initiator performs is late, and those posted with it; all are
+/// performed in their turn.
+#[test]
+fn flt_5_one_sided_requests_are_late() {
+    let text = child::run("inner_one_sided_late", &[]);
+    assert!(counter(&text, "fault_delay") > 0, "{text}");
+    assert_eq!((counter(&text, "lane_sent"), counter(&text, "qp_direct")), (0, 41), "{text}");
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn inner_one_sided_late() {
+    choose("delay=20ms");
+    let (a, b) = pair(QpType::Rc, PathMtu::Mtu1024);
+    let remote = Remote { va: b.pages.addr(), rkey: b.pages.key() };
+    let since = Instant::now();
+    for n in 0..40u64 {
+        a.send(n, SendOp::FetchAdd { remote, add: 1 }, &[a.sge(8 * n as usize, 8)]);
+    }
+    let done = a.wait(40);
+    assert!(since.elapsed() >= Duration::from_millis(20), "they were not late");
+    assert!(done.iter().map(|c| c.wr_id).eq(0..40));
+    for n in 0..40u64 {
+        let old = u64::from_ne_bytes(bytes_at(&a, 8 * n as usize, 8).try_into().unwrap());
+        assert_eq!(old, n, "out of turn");
+    }
+    // Nobody polls: the background thread performs it.
+    let since = Instant::now();
+    a.cq.req_notify(ArmKind::Next).unwrap();
+    a.send(40, SendOp::Write(remote), &[a.sge(0, 8)]);
+    let cq = a.channel.next_event(Some(since + Duration::from_secs(20))).unwrap();
+    assert!(since.elapsed() >= Duration::from_millis(20), "it was not late");
+    cq.ack_events(1);
+    check(&a.wait(1)[0], WcOpcode::RdmaWrite, 40);
+}
+
 /// FLT-6: what befalls UDP packets alone is said, and befalls nothing within the host.
 #[test]
 fn flt_6_damage_is_of_the_network_alone() {

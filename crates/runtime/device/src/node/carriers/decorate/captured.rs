@@ -42,6 +42,8 @@ impl Ends {
 /// What is recorded of a packet beside its payload.
 struct Label<'a> {
     time: u64,
+    /// The same as a trace has it; 0 without one.
+    traced: u64,
     sent: bool,
     comment: &'a str,
     ends: Ends,
@@ -61,11 +63,11 @@ impl Tape {
         let mut head = [0; MAX_HEADER_LEN];
         let head_len = headers.emit(&mut head);
         let head = &head[..head_len];
-        let Label { sent, comment, ref ends, .. } = *label;
+        let Label { traced, sent, comment, ref ends, .. } = *label;
         if adverb_trace::on() {
             let at = |ip| SocketAddr::new(ip, ROCE_PORT);
             let (src, dst) = (at(ends.src), at(ends.dst));
-            adverb_trace::packet_of(adverb_trace::now(), sent, src, dst, head, head_len + payload, comment);
+            adverb_trace::packet_of(traced, sent, src, dst, head, head_len + payload, comment);
         }
         self.put(node, label, head, payload, fill);
     }
@@ -82,7 +84,7 @@ impl Tape {
         if !self.capture.records() {
             return;
         }
-        let Label { time, sent, comment, ref ends } = *label;
+        let Label { time, sent, comment, ref ends, .. } = *label;
         let packet = NearPacket { time, sent, comment, src: ends.src, dst: ends.dst, headers, payload };
         let waiting = self.capture.near(&packet, fill);
         if waiting > MOST {
@@ -110,6 +112,9 @@ impl Tape {
         (local, len): (Data<'_>, u64),
         keys: &KeyTable,
     ) {
+        if !self.capture.records() {
+            return;
+        }
         let Some((request, answer)) = initiator.packets(op, len, || word(local, keys)) else { return };
         let time = Capture::now();
         let writes = matches!(op, SendOp::Write(_) | SendOp::AtomicWrite(_));
@@ -118,7 +123,7 @@ impl Tape {
             [(Some(request), true), (answer, false)].into_iter().filter_map(|(h, sent)| Some((h?, sent)))
         {
             let ends = if sent { Ends { src: own, dst: peer } } else { Ends { src: peer, dst: own } };
-            let label = Label { time, sent, comment: PERFORMED, ends };
+            let label = Label { time, traced: 0, sent, comment: PERFORMED, ends };
             let carries = sent == writes && headers.atomic_ack.is_none();
             let payload = if carries { len as usize } else { 0 };
             let mut head = [0; MAX_HEADER_LEN];
@@ -230,6 +235,8 @@ pub(in crate::node) struct Captured<'a, C> {
     node: &'a Node,
     /// When its packets leave, or came: those of a turn together. `None`: not asked yet.
     time: &'a mut Option<u64>,
+    /// An acknowledgement that has left and is not recorded yet.
+    waiting: Option<(Label<'a>, Headers)>,
 }
 
 impl<'a, C> Captured<'a, C> {
@@ -239,8 +246,22 @@ impl<'a, C> Captured<'a, C> {
         node: &'a Node,
         time: &'a mut Option<u64>,
     ) -> Self {
-        Captured { carrier, tape, node, time }
+        Captured { carrier, tape, node, time, waiting: None }
     }
+}
+
+impl<C> Captured<'_, C> {
+    fn record_waiting(&mut self) {
+        if let Some((label, headers)) = self.waiting.take() {
+            self.tape.record(self.node, &label, &headers, 0, |_| {});
+        }
+    }
+}
+
+/// The time as a trace has it; 0 without one.
+#[inline]
+fn traced() -> u64 {
+    if adverb_trace::on() { adverb_trace::now() } else { 0 }
 }
 
 impl<R: Road> Road for Captured<'_, R> {
@@ -253,10 +274,18 @@ impl<R: Road> Road for Captured<'_, R> {
 
     #[inline]
     fn send(&mut self, t: &Transmit<'_>, keys: &KeyTable) -> Result<(), Unsent> {
-        // Before the peer can have it; all packets of a turn leave at once.
+        // Times are those before the peer can have the packet. All packets of a turn leave at once.
         let time = *self.time.get_or_insert_with(Capture::now);
+        let traced = traced();
         self.carrier.send(t, keys)?;
-        let label = Label { time, sent: true, comment: SENT, ends: Ends::of(&t.path.sgid, &t.path.dgid) };
+        let ends = Ends::of(&t.path.sgid, &t.path.dgid);
+        let label = Label { time, traced, sent: true, comment: SENT, ends };
+        self.record_waiting();
+        if t.headers.aeth.is_some() && t.payload.is_empty() {
+            // A request may follow at once, and its peer waits for it.
+            self.waiting = Some((label, *t.headers));
+            return Ok(());
+        }
         self.tape.record(self.node, &label, t.headers, t.payload.len(), |out| {
             fill_from(t.payload, keys, out);
         });
@@ -265,7 +294,9 @@ impl<R: Road> Road for Captured<'_, R> {
 
     #[inline]
     fn flush(&mut self) -> Room {
-        self.carrier.flush()
+        let room = self.carrier.flush();
+        self.record_waiting();
+        room
     }
 }
 
@@ -277,7 +308,7 @@ impl<I: Inlet> Inlet for Captured<'_, I> {
             let comment = said.as_deref().unwrap_or(RECEIVED);
             let ends = Ends::of(&packet.src, &packet.dst);
             let time = *self.time.get_or_insert_with(Capture::now);
-            let label = Label { time, sent: false, comment, ends };
+            let label = Label { time, traced: traced(), sent: false, comment, ends };
             self.tape.record(self.node, &label, &packet.headers, packet.payload.len(), |out| {
                 out.copy_from_slice(&packet.payload[..out.len()]);
             });

@@ -1,13 +1,13 @@
 //! Decorators of carriers: packets are recorded, or meet faults on request, on the path that they
 //! take anyway.
 //!
-//! A carrier sends by a [`Road`](super::road::Road), and gives what has arrived to an [`Inlet`].
-//! Both decorators are made of these two:
+//! A carrier sends by a [`Road`](super::road::Road), and gives what has arrived to an
+//! [`Inlet`](inlet::Inlet). Both decorators are made of these two:
 //!
 //! | decorator | sends | arrivals | one-sided requests |
 //! |---|---|---|---|
 //! | [`Captured`] | records each packet that the road has taken | records each packet, and what befell it | records what a NIC would have sent |
-//! | [`Faulty`] | | drops, delays, doubles and reorders them by the rules of the process | delays them, or has packets carry them |
+//! | [`Faulty`](faulty::Faulty) | | drops, delays, doubles and reorders them by the rules of the process | delays them, or has packets carry them |
 //!
 //! The carriers of UDP packets have the same two in the link (`UdpLink`): they damage bits and
 //! record wrong ICRCs, which only UDP packets have. Both places write one file and obey the same

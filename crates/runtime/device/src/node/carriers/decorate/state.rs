@@ -76,7 +76,8 @@ impl Taps {
 /// A capture, for carriers whose packets are no UDP packets.
 ///
 /// A packet is put into the capture's buffer as a whole block, without a system call. The
-/// background thread writes the buffer to the file [`PACE`](super::captured::PACE) after the first packet of each round.
+/// background thread writes the buffer to the file [`PACE`](super::captured::PACE) after the first
+/// packet of each round.
 pub(in crate::node) struct Tape {
     pub(super) capture: Arc<Capture>,
     /// The background thread has a deadline for it.
@@ -147,6 +148,13 @@ pub(in crate::node) struct Hold {
     pub(super) until: Option<Time>,
     /// So many have waited together, and go on without another delay.
     pub(super) together: usize,
+}
+
+impl Hold {
+    /// The send queue is empty: nothing waits together with what comes next.
+    pub(in crate::node) fn settle(&mut self) {
+        self.together = 0;
+    }
 }
 
 /// What becomes of a one-sided request.

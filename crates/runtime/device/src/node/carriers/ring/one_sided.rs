@@ -66,13 +66,16 @@ impl<'a> Rings<'a> {
         let super::state::Connected { seen, hold, .. } = &mut carried.ring;
         let tapped = self.node.taps.as_ref().map(|taps| (taps, Initiator::of(engine)));
         loop {
-            let posted = if tapped.is_some() { posted(engine) } else { 0 };
+            let posted = tapped.as_ref().map(|_| posted(engine));
+            if posted == Some(0) {
+                hold.settle();
+            }
             let Some(request) = engine.poll_direct(&keys) else { break };
             let len = request.len;
             if let Some((taps, initiator)) = &tapped
                 && let Some(weather) = taps.weather()
             {
-                match weather.decide(self.node, qp.number(), initiator.psn(), hold, posted) {
+                match weather.decide(self.node, qp.number(), initiator.psn(), hold, posted.unwrap_or(0)) {
                     Verdict::Perform => {}
                     Verdict::ByPackets => break,
                     Verdict::Wait => {
