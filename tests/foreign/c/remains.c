@@ -437,17 +437,22 @@ static int holds(int fd, const char *text)
 
 static void reach(struct victim *v, struct port *port)
 {
-	int fd, reached = 0;
-	char path[64], link[128];
+	int reached = 0;
+	char path[300], link[128];
+	struct dirent *e;
 	ssize_t len;
+	DIR *fds;
 
 	victim_meet(v, port, SENDS * PART);
-	for (fd = 0; fd < 1024; fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fds = opendir("/proc/self/fd");
+	CHECK(fds, "/proc/self/fd");
+	while ((e = readdir(fds))) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%s", e->d_name);
 		len = readlink(path, link, sizeof(link) - 1);
 		link[len < 0 ? 0 : len] = 0;
-		reached |= is_shared(link) && holds(fd, SECRET);
+		reached |= is_shared(link) && holds(atoi(e->d_name), SECRET);
 	}
+	closedir(fds);
 	victim_kill(v);
 	printf("unregistered memory is %s\n", reached ? "reached" : "out of reach");
 }
