@@ -21,7 +21,7 @@ use std::time::Duration;
 /// How long what was recorded may wait for the background thread to write it.
 pub(super) const PACE: Duration = Duration::from_millis(5);
 /// Whoever records writes by itself if so many bytes wait.
-const MOST: usize = 1 << 20;
+const MOST: usize = 2 << 20;
 
 const SENT: &str = "sent through shared memory";
 const RECEIVED: &str = "received through shared memory";
