@@ -177,17 +177,22 @@ impl Lanes {
     pub(crate) fn refresh(&self, rings: &mut Rings) {
         let version = self.version.load(Ordering::Acquire);
         if rings.version != version {
-            rings.version = version;
-            let all = self.all.read();
-            rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
-            for peer in all.iter() {
-                rings.list.extend(peer.take_rings().into_iter().map(|ring| (peer.clone(), ring)));
-                // The oldest go, of one that goes on greeting.
-                let of_peer = |(p, _): &(Arc<Peer>, Consumer)| Arc::ptr_eq(p, peer);
-                while rings.list.iter().filter(|entry| of_peer(entry)).count() > RINGS {
-                    let Some(oldest) = rings.list.iter().position(of_peer) else { break };
-                    rings.list.remove(oldest);
-                }
+            self.relist(rings, version);
+        }
+    }
+
+    #[cold]
+    fn relist(&self, rings: &mut Rings, version: u32) {
+        rings.version = version;
+        let all = self.all.read();
+        rings.list.retain(|(peer, _)| all.iter().any(|p| Arc::ptr_eq(p, peer)));
+        for peer in all.iter() {
+            rings.list.extend(peer.take_rings().into_iter().map(|ring| (peer.clone(), ring)));
+            // The oldest go, of one that goes on greeting.
+            let of_peer = |(p, _): &(Arc<Peer>, Consumer)| Arc::ptr_eq(p, peer);
+            while rings.list.iter().filter(|entry| of_peer(entry)).count() > RINGS {
+                let Some(oldest) = rings.list.iter().position(of_peer) else { break };
+                rings.list.remove(oldest);
             }
         }
     }

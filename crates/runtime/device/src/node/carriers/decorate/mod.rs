@@ -33,4 +33,4 @@ mod taps;
 
 pub(in crate::node) use captured::{Captured, Initiator};
 pub(in crate::node) use inlet::Arrival;
-pub(in crate::node) use state::{Hold, Taps, Verdict};
+pub(in crate::node) use state::{Hold, Tape, Taps, Verdict};

@@ -28,7 +28,11 @@ impl Carrier for Relay<'_> {
     }
 
     /// Packets that waited for a receive.
+    #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
+        if !self.0.relay.any_stashed.load(Ordering::Acquire) {
+            return false;
+        }
         let batch = &mut rx.batch;
         self.unstash(|qp, inner, p| {
             if let Ok((headers, payload)) = Headers::parse(p.bytes) {
@@ -157,10 +161,8 @@ impl Relay<'_> {
 
     /// Gives packets that waited to their queue pairs where receives are posted by now, or their
     /// time is up.
+    #[cold]
     fn unstash(&self, mut give: impl FnMut(&Arc<AnyQp>, &mut QpInner, &RxPacket<'_>)) {
-        if !self.0.relay.any_stashed.load(Ordering::Acquire) {
-            return;
-        }
         let now = self.0.now();
         let waiting = std::mem::take(&mut *self.0.relay.stashed.lock());
         let mut left = Vec::new();

@@ -6,15 +6,17 @@ use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
 use crate::node::carriers::carrier::{Carrier, End};
-use crate::node::carriers::decorate::{Captured, Hold, Taps};
+use crate::node::carriers::decorate::{Captured, Hold, Tape, Taps};
 use crate::node::carriers::road::{Road, Room, Unsent, copy_payload, drain};
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
+use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
-use adverb_engine::{AckOrder, KeyTable, Qpn, Range, Transmit};
+use adverb_engine::{AckOrder, Effects, KeyTable, Qpn, Range, Transmit};
 use adverb_shm::{Broken, Pushed};
+use adverb_sync::RankedReadGuard;
 use adverb_wire::MAX_HEADER_LEN;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -117,6 +119,7 @@ impl Road for Ring<'_> {
 
 impl Carrier for Rings<'_> {
     /// Performs what may be performed in the peer's memory, and sends the rest through its ring.
+    #[inline]
     fn pump(&self, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let Some(peer) = inner.carried.ring.peer.take() else { return Room::Yes };
         let end = self.pump_to(&peer, qp, inner, tx);
@@ -124,6 +127,7 @@ impl Carrier for Rings<'_> {
         end
     }
 
+    #[inline]
     fn receive(&self, rx: &mut Receiver, _: &Ask) -> bool {
         let Receiver { batch, rings, .. } = rx;
         self.lanes.refresh(rings);
@@ -167,15 +171,11 @@ impl Carrier for Rings<'_> {
 }
 
 impl<'a> Rings<'a> {
+    #[inline]
     fn pump_to(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner, tx: &mut Tx) -> Room {
         let effects = &mut tx.effects;
         if peer.is_gone() {
-            self.unpublish(qp, inner);
-            // Windows on its memory among it, which are unmapped with their last user.
-            inner.carried.ring.seen = Seen::default();
-            inner.carried.ring.hold = Hold::default();
-            inner.engine.hold_requests(false);
-            inner.engine.peer_gone(self.node.now(), effects);
+            self.part(qp, inner, effects);
             return Room::Yes;
         }
         if !inner.engine.wants_output() {
@@ -203,12 +203,38 @@ impl<'a> Rings<'a> {
         };
         // Where nothing is lost deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, weather.is_none());
-        let Some(tape) = taps.and_then(Taps::tape) else {
-            return drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
-        };
+        match taps.and_then(Taps::tape) {
+            None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
+            Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
+        }
+    }
+
+    /// As [`drain`], with a capture.
+    #[cold]
+    #[inline(never)]
+    fn drain_recorded(
+        &self,
+        road: Ring<'a>,
+        tape: &Tape,
+        engine: &mut adverb_engine::Qp,
+        clock: &StepClock<'_>,
+        effects: &mut Effects,
+        keys: RankedReadGuard<'a, KeyTable, ranks::Keys>,
+    ) -> Room {
         let mut left = None;
         let mut road = Captured::new(road, tape, self.node, &mut left);
-        drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys)
+        drain(self.node, engine, &mut road, clock, effects, keys)
+    }
+
+    /// The queue pair's peer is used no more.
+    #[cold]
+    fn part(&self, qp: &AnyQp, inner: &mut QpInner, effects: &mut Effects) {
+        self.unpublish(qp, inner);
+        // Windows on its memory among it, which are unmapped with their last user.
+        inner.carried.ring.seen = Seen::default();
+        inner.carried.ring.hold = Hold::default();
+        inner.engine.hold_requests(false);
+        inner.engine.peer_gone(self.node.now(), effects);
     }
 
     /// The memory of a payload that the peer is to fetch itself, and how it reaches it.
