@@ -101,8 +101,8 @@ fn pingpongs(cases: &mut Vec<Trial>) {
         let name = format!("pingpong/{}/{}/{fault}", &program[4..], flags.replace(' ', ""));
         cases.push(case(name, move || pingpong(program, &flags, &spec, "wire")));
     }
-    // Within the host. The client of `ibv_srq_pingpong` ends while sends of its server are under way
-    // that it has no use for. They fail after a moment, and the server ends before that.
+    // Within the host. The client of `ibv_srq_pingpong` ends while sends of its server are under
+    // way that it has no use for. They fail after a moment, and the server ends before that.
     for (program, flags, spec) in [
         ("ibv_rc_pingpong", format!("-s 1024 -n {n}"), MIX.to_string()),
         ("ibv_rc_pingpong", format!("-s 300000 -n {}", n * 3 / 10), mix_first(n / 5)),
