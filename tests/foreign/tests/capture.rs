@@ -229,7 +229,9 @@ fn perftest(program: &str, flags: &str, capture: Option<&Scratch>) -> Result<Out
     let lo = loopback()?;
     let args = words(format!("-d {} -x {} {flags}", lo.dev, lo.gid));
     let end = |name: &str| {
-        let end = Program::new(program, &args).option("--log", "info");
+        // Also where the whole suite is told to use the network: these are the cases of shared
+        // memory.
+        let end = Program::new(program, &args).option("--log", "info").env("ADVERB_PATH", "local");
         match capture {
             Some(scratch) => end.option("--capture", scratch.file(name).display().to_string()),
             None => end,

@@ -184,7 +184,17 @@ fn pair_on(program: &str, flags: &str, choose_gid: bool) -> Result<Outcome, Stri
         args.extend(["-x".to_string(), lo.gid]);
     }
     args.extend(words(flags));
-    Pair::new(program, &args, LIMIT).run_ok()
+    let mut outcome = Pair::new(program, &args, LIMIT).run_ok()?;
+    // Before each table perftest compares the processor's cycles with the time of day. On a busy
+    // machine it may find that they do not agree, says so, and prints zeros. Then it is asked
+    // again.
+    for _ in 0..3 {
+        if !outcome.client.text.contains("Correlation coefficient r^2") {
+            break;
+        }
+        outcome = Pair::new(program, &args, LIMIT).run_ok()?;
+    }
+    Ok(outcome)
 }
 
 fn perftest(program: &str, flags: &str) -> Verdict {
