@@ -44,5 +44,6 @@ pub use ring::Pushed;
 pub use ring::{Consumer, Producer};
 #[cfg(not(all(test, loom)))]
 pub use tables::{
-    Busy, Held, Identity, Inside, KeyEntry, KeySeen, PeerTables, Published, QpEntry, QpSeen, Use,
+    Busy, Held, Identity, Inside, KeyEntry, KeySeen, LONGEST_OFFER, OFFERED, Offers, PeerTables, Published,
+    QpEntry, QpSeen, Use,
 };

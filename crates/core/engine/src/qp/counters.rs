@@ -111,6 +111,8 @@ counters! {
     duplicates,
     /// Requests that the host performed in the peer's memory by itself.
     direct,
+    /// SENDs that the host wrote into the peer's ring as a whole, without a packet.
+    messages,
     /// NAKs of any kind that the responder sent, each for a packet that it refused, but for those
     /// of the next line.
     naks_sent,

@@ -7,12 +7,12 @@ use super::responder::Responder;
 use super::{Counters, QpConfig, ReorderMemory};
 use crate::attr::QpAttr;
 use crate::cause::Cause;
-use crate::completion::Completion;
+use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::room::OutOfMemory;
 use crate::time::Time;
-use crate::types::{Access, QpState};
+use crate::types::{Access, QpState, QpType};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
 use adverb_wire::Psn;
 use alloc::sync::Arc;
@@ -204,8 +204,8 @@ impl Qp {
     }
     /// The host performed the request of the last [`Qp::poll_direct`].
     pub fn direct_done(&mut self, effects: &mut Effects) {
-        self.requester.direct_done(&self.config, effects);
-        self.counters.direct += 1;
+        let opcode = self.requester.direct_done(&self.config, effects);
+        self.count_direct(opcode);
     }
     /// The consumer posts a WRITE or a READ of one entry: where its bytes are, or are to go, in the
     /// host's terms, if the host may perform it in the peer's memory before it is queued. The send
@@ -232,12 +232,23 @@ impl Qp {
     fn takes_direct_post(&self, read: bool) -> bool {
         !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
     }
-    /// The host performed a request of [`Qp::direct_post`]: a WRITE, or a READ of so many bytes.
-    /// Answers its completion on the send CQ, if it makes one.
+    /// The host performed a request of [`Qp::direct_post`], whose completion is `opcode`; `read`:
+    /// so many bytes. Answers its completion on the send CQ, if it makes one.
     #[inline]
-    pub fn direct_posted(&mut self, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
-        self.counters.direct += 1;
-        self.requester.direct_posted(&self.config, wr_id, flags, read)
+    pub fn direct_posted(
+        &mut self,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: WcOpcode,
+        read: u32,
+    ) -> Option<Completion> {
+        self.count_direct(opcode);
+        self.requester.direct_posted(&self.config, wr_id, flags, opcode, read)
+    }
+    fn count_direct(&mut self, opcode: WcOpcode) {
+        let counter =
+            if opcode == WcOpcode::Send { &mut self.counters.messages } else { &mut self.counters.direct };
+        *counter += 1;
     }
     /// Is it sending again after a timeout?
     #[must_use]
@@ -248,6 +259,25 @@ impl Qp {
     #[must_use]
     pub fn receives_posted(&self) -> u32 {
         self.responder.rq.len()
+    }
+    /// Receives that have left its own receive queue since it was created. The oldest that waits
+    /// has this number.
+    #[must_use]
+    pub fn receives_taken(&self) -> u64 {
+        self.responder.rq.taken()
+    }
+    /// The bytes of a receive that waits on its own receive queue, by its number, if a message of
+    /// the peer's may be placed there for certain: it has one entry, and that names memory which is
+    /// mapped and registered.
+    #[inline]
+    #[must_use]
+    pub fn certain_receive(&self, keys: &KeyTable, receive: u64) -> Option<u32> {
+        if self.config.qp_type != QpType::Rc || self.config.counted || self.responder.receives_hidden {
+            return None;
+        }
+        let &[entry] = self.responder.rq.sges_of(receive)? else { return None };
+        keys.mapped_local(self.config.pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
+        Some(entry.length)
     }
     /// Are packets of requests on their way that are not acknowledged yet?
     #[must_use]

@@ -25,6 +25,8 @@ pub(crate) struct RecvQueue {
     slab: Vec<Sge>,
     head: u32,
     len: u32,
+    /// Receives that have left the queue since it was made.
+    taken: u64,
 }
 
 impl RecvQueue {
@@ -32,7 +34,7 @@ impl RecvQueue {
     pub(crate) fn new(pd: PdId, depth: u32, max_sge: u32) -> Result<Self, OutOfMemory> {
         let entries = room::list(depth as usize)?;
         let slab = room::list(depth as usize * max_sge as usize)?;
-        Ok(RecvQueue { pd, depth, max_sge, entries, slab, head: 0, len: 0 })
+        Ok(RecvQueue { pd, depth, max_sge, entries, slab, head: 0, len: 0, taken: 0 })
     }
 
     /// Receives waiting.
@@ -40,8 +42,21 @@ impl RecvQueue {
         self.len
     }
 
+    /// The oldest receive is the one with this number.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// The entries of a receive that waits, by its number.
+    pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
+        let behind = receive.checked_sub(self.taken).filter(|behind| *behind < u64::from(self.len))?;
+        let slot = self.wrap(self.head, behind as u32);
+        Some(&self.slab[slot * self.max_sge as usize..][..self.entries[slot].sges as usize])
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
+        self.taken += u64::from(self.len);
         self.head = 0;
         self.len = 0;
     }
@@ -95,6 +110,7 @@ impl RecvQueue {
     fn advance(&mut self) {
         self.head = self.wrap(self.head, 1) as u32;
         self.len -= 1;
+        self.taken += 1;
     }
 
     /// `(at + by) % depth`; both are at most `depth`, which limits keep far below 2^31.

@@ -6,7 +6,7 @@ use crate::verbs::{mw, put};
 use adverb_device::Error;
 use adverb_device::engine::wr::{MwBind, Remote, UdDest};
 use adverb_device::engine::{Access, Payload, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge};
-use adverb_device::qp::{PlainData, PlainPost, SendChain};
+use adverb_device::qp::{PlainData, PlainOp, PlainPost, SendChain};
 use core::ffi::c_int;
 
 /// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
@@ -97,8 +97,8 @@ unsafe fn post_rest(
     Ok(())
 }
 
-/// Performs a WRITE or READ of one entry at once, if that is possible. Whatever is unusual about it
-/// is left to [`with_request`], which names what is wrong.
+/// Performs a SEND, WRITE or READ of one entry at once, if that is possible. Whatever is unusual
+/// about it is left to [`with_request`], which names what is wrong.
 ///
 /// # Safety
 /// `wr` and what it points to are valid.
@@ -110,9 +110,11 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     // SAFETY: plain words; which of them mean something the opcode says.
     let rdma = unsafe { wr.wr.rdma };
     let remote = Remote { va: rdma.remote_addr, rkey: rdma.rkey };
-    let read = match wr.opcode {
-        IBV_WR_RDMA_WRITE => false,
-        IBV_WR_RDMA_READ => true,
+    let op = match wr.opcode {
+        IBV_WR_SEND => PlainOp::Send(None),
+        IBV_WR_SEND_WITH_IMM => PlainOp::Send(Some(wr.imm_data)),
+        IBV_WR_RDMA_WRITE => PlainOp::Write(remote),
+        IBV_WR_RDMA_READ => PlainOp::Read(remote),
         _ => return false,
     };
     let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
@@ -124,7 +126,7 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
     } else {
         PlainData::Entry(*entry)
     };
-    chain.perform(&PlainPost { wr_id: wr.wr_id, flags, read, remote, data })
+    chain.perform(&PlainPost { wr_id: wr.wr_id, flags, op, data })
 }
 
 /// Reads a request of the program's and passes it on as the engine's.

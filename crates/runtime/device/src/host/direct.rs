@@ -230,7 +230,13 @@ impl Lanes {
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the
     /// operation.
     #[inline]
-    fn open(&self, peer: &Peer, seen: &mut Seen, ends: Ends, needed: Access) -> Option<(PdId, QpSeen)> {
+    pub(crate) fn open(
+        &self,
+        peer: &Peer,
+        seen: &mut Seen,
+        ends: Ends,
+        needed: Access,
+    ) -> Option<(PdId, QpSeen)> {
         let current = seen.qp.as_ref().is_some_and(|(_, at)| peer.tables.qp_unchanged(at));
         if !current {
             seen.qp = peer.tables.qp(ends.dest_qpn);

@@ -41,7 +41,7 @@ mod timers;
 mod tx;
 mod wake;
 
-pub use carriers::ring::{PlainData, PlainPost};
+pub use carriers::ring::{PlainData, PlainOp, PlainPost};
 pub(crate) use carriers::udp::scope_of;
 pub use carriers::wire::{SimulatedWire, Wire};
 pub use core::Node;

@@ -24,7 +24,7 @@ mod modify;
 mod owner;
 mod post;
 
-pub use crate::node::{PlainData, PlainPost};
+pub use crate::node::{PlainData, PlainOp, PlainPost};
 pub use init::{QpInit, ud_max_message};
 use init::{check_init, check_needed};
 pub use post::SendChain;

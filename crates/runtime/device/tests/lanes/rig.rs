@@ -10,7 +10,7 @@ use adverb_device::engine::{
     Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
     SendOp, SendWr, Sge,
 };
-use adverb_device::qp::{PlainData, PlainPost};
+use adverb_device::qp::{PlainData, PlainOp, PlainPost};
 use adverb_device::{
     CompChannel, Context, Cq, Dm, Errno, Mapping, Mr, Mw, Pd, Qp, QpInit, Srq, Xrcd, device,
 };
@@ -532,9 +532,11 @@ pub fn remote(va: u64, rkey: u32) -> Remote {
 
 /// A request that may be performed at the post.
 fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
-    let (read, remote) = match wr.op {
-        SendOp::Write(remote) => (false, remote),
-        SendOp::Read(remote) => (true, remote),
+    let op = match wr.op {
+        SendOp::Send => PlainOp::Send(None),
+        SendOp::SendImm(immediate) => PlainOp::Send(Some(immediate)),
+        SendOp::Write(remote) => PlainOp::Write(remote),
+        SendOp::Read(remote) => PlainOp::Read(remote),
         _ => return None,
     };
     let data = match wr.data {
@@ -542,7 +544,7 @@ fn plain<'a>(wr: &SendWr<'a>) -> Option<PlainPost<'a>> {
         Payload::Inline(&[bytes]) => PlainData::Inline(bytes),
         _ => return None,
     };
-    Some(PlainPost { wr_id: wr.wr_id, flags: wr.flags, read, remote, data })
+    Some(PlainPost { wr_id: wr.wr_id, flags: wr.flags, op, data })
 }
 
 /// A completion in one word.

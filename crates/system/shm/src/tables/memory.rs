@@ -11,21 +11,29 @@ use adverb_os::sys::{Fd, FdTable};
 use super::entry::Entry;
 use super::layout::{Identity, KEYS, MARKS, QPS};
 use super::marks::Mark;
+use super::offers::Offers;
 use crate::ShmError;
 use crate::segment::{self, Access, Mapping};
 
 /// The first word of tables of this version.
-const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x03");
+const MAGIC: u64 = u64::from_be_bytes(*b"ADVTABL\x04");
 const GRANULE: usize = 4096;
 /// Bytes before the entries.
 const FIXED: usize = 5 * GRANULE;
 const SLOTS: usize = QPS + KEYS;
 const PER_GRANULE: usize = GRANULE / size_of::<Entry>();
-const LEN: usize = FIXED + SLOTS * size_of::<Entry>();
+/// Where the offers of the queue pairs begin.
+const OFFERS: usize = FIXED + SLOTS * size_of::<Entry>();
+/// Bytes from the offers of one queue pair to those of the next, so that none lies in two granules.
+const STRIDE: usize = 1024;
+const LEN: usize = OFFERS + QPS * STRIDE;
 /// No huge page divides the size, so that no file of huge pages has it: those can run out, which is
 /// a signal.
 const _: () = assert!(!LEN.is_multiple_of(segment::SMALLEST_HUGE_PAGE));
 const _: () = assert!(size_of::<Fixed>() <= FIXED && size_of::<Entry>() == 64 && SLOTS.is_multiple_of(64));
+const _: () = assert!(
+    size_of::<Offers>() <= STRIDE && GRANULE.is_multiple_of(STRIDE) && OFFERS.is_multiple_of(GRANULE)
+);
 
 #[repr(C, align(64))]
 struct Line<T>(T);
@@ -36,6 +44,7 @@ struct Fixed {
     head: Line<Head>,
     sleeping: Line<AtomicU32>,
     used: Line<AtomicU64>,
+    generation: Line<AtomicU64>,
     marks: [Mark; MARKS],
 }
 
@@ -85,7 +94,7 @@ impl Memory {
     fn new(fd: &OwnedFd, access: Access) -> Result<Memory, ShmError> {
         segment::allocate(fd.as_fd(), 0..FIXED)?;
         let map = Mapping::new(fd.as_fd(), LEN, access)?;
-        let granules = SLOTS / PER_GRANULE;
+        let granules = (LEN - FIXED) / GRANULE;
         Ok(Memory {
             map,
             owned: None,
@@ -136,7 +145,11 @@ impl Memory {
 
     /// Whether the entry can be touched: it has its page, now or from now on.
     pub(super) fn is_allocated(&self, slot: usize) -> bool {
-        let granule = slot / PER_GRANULE;
+        self.has_granule(slot / PER_GRANULE)
+    }
+
+    /// The same of the offers of a queue pair.
+    fn has_granule(&self, granule: usize) -> bool {
         let (word, bit) = (&self.allocated[granule / 64], 1 << (granule % 64));
         if word.load(Relaxed) & bit != 0 {
             return true;
@@ -162,6 +175,28 @@ impl Memory {
         // SAFETY: within the mapping and aligned, as the mapping and `FIXED` are; all of it is
         // atomics.
         unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
+    }
+
+    /// The offers of a queue pair, by its index; `None` without memory for them.
+    pub(super) fn offers(&self, index: usize) -> Option<&Offers> {
+        assert!(index < QPS);
+        let at = OFFERS + index * STRIDE;
+        // SAFETY: within the mapping and aligned; all of it is atomics.
+        self.has_granule((at - FIXED) / GRANULE)
+            .then(|| unsafe { &*self.map.as_ptr().add(at).cast::<Offers>() })
+    }
+
+    /// The same for the owner, if it has touched them.
+    pub(super) fn offers_written(&self, index: usize) -> Option<&Offers> {
+        let granule = (OFFERS + index * STRIDE - FIXED) / GRANULE;
+        let touched = self.allocated[granule / 64].load(Relaxed) & 1 << (granule % 64) != 0;
+        if touched { self.offers(index) } else { None }
+    }
+
+    /// Counts the keys taken back.
+    #[inline]
+    pub(super) fn generation(&self) -> &AtomicU64 {
+        &self.fixed().generation.0
     }
 
     #[inline]

@@ -23,6 +23,8 @@ mod marks;
 #[cfg(not(all(test, loom)))]
 mod memory;
 #[cfg(not(all(test, loom)))]
+mod offers;
+#[cfg(not(all(test, loom)))]
 mod peer;
 #[cfg(not(all(test, loom)))]
 mod published;
@@ -37,6 +39,8 @@ mod tests;
 pub use layout::{Identity, KeyEntry, KeySeen, QpEntry, QpSeen};
 #[cfg(not(all(test, loom)))]
 pub use marks::{Held, Use};
+#[cfg(not(all(test, loom)))]
+pub use offers::{LONGEST_OFFER, OFFERED, Offers};
 #[cfg(not(all(test, loom)))]
 pub use peer::{Inside, PeerTables};
 #[cfg(not(all(test, loom)))]

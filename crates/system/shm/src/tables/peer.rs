@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
 use super::marks::{self, Held, Use};
 use super::memory::Memory;
+use super::offers::Offers;
 use crate::ShmError;
 use crate::sync::full_barrier;
 
@@ -67,6 +68,18 @@ impl PeerTables {
         let (words, sequence) = self.memory.entry(slot).read()?;
         let entry = QpEntry::from_words(&words).filter(|entry| entry.qpn == qpn)?;
         Some((entry, QpSeen { slot, sequence }))
+    }
+
+    /// The offers of a queue pair, which is published. `None`: it offers nothing.
+    #[inline]
+    pub fn offers(&self, seen: &QpSeen) -> Option<&Offers> {
+        self.memory.offers(seen.slot)
+    }
+
+    /// The generation of offers.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.memory.generation().load(Relaxed)
     }
 
     /// A key. None: it is not published, or is being changed at this moment.

@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
 use adverb_sync::Mutex;
@@ -11,6 +12,7 @@ use adverb_sync::Mutex;
 use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
 use super::marks::{Mark, Use};
 use super::memory::{self, Memory};
+use super::offers::Offers;
 use crate::sync::full_barrier;
 use crate::{ShmError, segment};
 
@@ -69,6 +71,11 @@ impl Published {
         if !memory.is_allocated(slot) || self.other_qp(slot, entry.qpn) {
             return false;
         }
+        let is_new = QpEntry::from_words(&memory.entry(slot).own()).is_none();
+        if is_new && let Some(offers) = memory.offers_written(slot) {
+            // What another queue pair offered under these bits, or this one in an earlier life.
+            offers.clear();
+        }
         memory.entry(slot).write(&entry.to_words());
         true
     }
@@ -84,6 +91,23 @@ impl Published {
 
     fn other_qp(&self, slot: usize, qpn: u32) -> bool {
         QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
+    }
+
+    /// The offers of a queue pair, which the caller has published. `None`: there is no memory for
+    /// them.
+    pub fn offers(&self, qpn: u32) -> Option<&Offers> {
+        self.inner.memory.offers(layout::qp_index(qpn))
+    }
+
+    /// The generation of offers.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.inner.memory.generation().load(Relaxed)
+    }
+
+    /// A key is about to be taken back: all offers so far are void.
+    pub fn begin_generation(&self) {
+        self.inner.memory.generation().fetch_add(1, SeqCst);
     }
 
     /// Publishes a key, or what has become of it. False: its bucket is full, or there is no memory,

@@ -420,3 +420,45 @@ fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
     drop((again, busy_b));
     assert!(see_b.are_out(&mut in_b) && see_a.are_out(&mut see_a.inside(|_| true)));
 }
+
+#[test]
+fn a_receive_is_offered_as_the_one_it_is() {
+    let (ours, theirs) = tables();
+    let entry = QpEntry { qpn: 7, peer_qpn: 8, peer_nonce: 1, epoch: 0, pd: 1, access: 0, ready: true };
+    assert!(ours.set_qp(&entry));
+    let (_, seen) = theirs.qp(7).unwrap();
+    assert!(theirs.offers(&seen).is_none(), "nothing was written there");
+    let offers = ours.offers(7).unwrap();
+    offers.set_taken(0);
+    let found = theirs.offers(&seen).unwrap();
+    assert_eq!((found.taken(), found.get(0, 0)), (0, None));
+    for receive in 0..OFFERED {
+        offers.set(receive, ours.generation(), Some(receive as u32 * 10));
+    }
+    let all: Vec<_> = (0..OFFERED).map(|receive| found.get(receive, theirs.generation())).collect();
+    assert!(all.iter().enumerate().all(|(i, size)| *size == Some(i as u32 * 10)), "{all:?}");
+    assert_eq!(found.get(OFFERED, 0), None, "it stands in the place of the first");
+    offers.set(OFFERED, 0, Some(5));
+    assert_eq!((found.get(OFFERED, 0), found.get(0, 0)), (Some(5), None));
+    offers.set(1, 0, None);
+    assert_eq!(found.get(1, 0), None);
+    offers.set(2, 0, Some(u32::MAX));
+    assert_eq!(found.get(2, 0), Some(LONGEST_OFFER), "what is longer promises no more");
+    // A key is taken back.
+    ours.begin_generation();
+    assert_eq!(theirs.generation(), 1);
+    assert_eq!(found.get(3, theirs.generation()), None);
+    offers.set(3, ours.generation(), Some(30));
+    assert_eq!(found.get(3, theirs.generation()), Some(30));
+    // Another queue pair with the same low bits offers nothing yet.
+    ours.remove_qp(7);
+    assert!(ours.set_qp(&QpEntry { qpn: 7 + QPS as u32, ..entry }));
+    assert_eq!(found.get(3, theirs.generation()), None);
+    offers.set(3, ours.generation(), Some(30));
+    assert!(ours.set_qp(&QpEntry { qpn: 7 + QPS as u32, epoch: 1, ..entry }));
+    assert_eq!(found.get(3, theirs.generation()), Some(30), "it is the same queue pair");
+    offers.set_taken(99);
+    assert_eq!(found.taken(), 99);
+    theirs.let_go();
+    assert_eq!(found.get(3, 1), None, "a peer that is gone offers nothing");
+}

@@ -21,8 +21,10 @@ use crate::wr::{SendFlags, SendOp};
 /// A request to perform at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct<'a> {
-    /// WRITE, READ, an atomic, ATOMIC WRITE or FLUSH.
+    /// SEND (with immediate data or without), WRITE, READ, an atomic, ATOMIC WRITE or FLUSH.
     pub op: SendOp,
+    /// It asks for a solicited event.
+    pub solicited: bool,
     /// Bytes of the message.
     pub len: u64,
     /// The bytes to write, or (READ, atomics) where the answer goes: registered memory, checked.
@@ -56,8 +58,13 @@ impl Requester {
         let idx = self.sq.head;
         let wqe = self.sq.wqe(idx);
         let (op, len) = (wqe.op, wqe.len);
+        let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let needed = match op {
-            SendOp::Write(_) | SendOp::AtomicWrite(_) | SendOp::Flush { .. } => Access::empty(),
+            SendOp::Write(_)
+            | SendOp::AtomicWrite(_)
+            | SendOp::Flush { .. }
+            | SendOp::Send
+            | SendOp::SendImm(_) => Access::empty(),
             SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Access::LOCAL_WRITE,
             _ => return None,
         };
@@ -69,7 +76,12 @@ impl Requester {
             return None;
         }
         if wqe.inline {
-            return Some(Direct { op, len, local: Data::Bytes(self.sq.inline(idx, 0, len as usize)) });
+            return Some(Direct {
+                op,
+                solicited,
+                len,
+                local: Data::Bytes(self.sq.inline(idx, 0, len as usize)),
+            });
         }
         self.ranges.clear();
         let mut left = len;
@@ -81,16 +93,18 @@ impl Requester {
             }
             left -= u64::from(take);
         }
-        Some(Direct { op, len, local: Data::Gather(&self.ranges) })
+        Some(Direct { op, solicited, len, local: Data::Gather(&self.ranges) })
     }
 
     /// The host performed the request that [`Requester::direct`] has just answered.
-    pub(crate) fn direct_done(&mut self, config: &QpConfig, effects: &mut Effects) {
+    pub(crate) fn direct_done(&mut self, config: &QpConfig, effects: &mut Effects) -> WcOpcode {
         let idx = self.sq.head;
+        let opcode = self.sq.wqe(idx).wc_opcode();
         self.complete(config, idx, effects);
         self.sq.head = idx + 1;
         self.next_start = idx + 1;
         self.cur = Cursor { idx: idx + 1, psn: self.cur.psn, ..Cursor::default() };
+        opcode
     }
 
     /// Is nothing queued, nothing on its way, and nothing wrong?
@@ -109,15 +123,16 @@ impl Requester {
             && !(read && ctx.attr.max_rd_atomic == 0)
     }
 
-    /// The host performed a request before it was queued, a READ of so many bytes or a WRITE. It
-    /// has come and gone: its completion, if it makes one.
+    /// The host performed a request before it was queued; `read`: bytes of a READ. It has come and
+    /// gone: its completion, if it makes one.
     #[inline]
     pub(crate) fn direct_posted(
         &mut self,
         config: &QpConfig,
         wr_id: u64,
         flags: SendFlags,
-        read: Option<u32>,
+        opcode: WcOpcode,
+        read: u32,
     ) -> Option<Completion> {
         let next = self.sq.pass();
         self.next_start = next;
@@ -125,8 +140,6 @@ impl Requester {
         if !config.signal_all && !flags.contains(SendFlags::SIGNALED) {
             return None;
         }
-        let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
-        let done = Completion::success(wr_id, config.qpn, opcode);
-        Some(Completion { byte_len: read.unwrap_or(0), ..done })
+        Some(Completion { byte_len: read, ..Completion::success(wr_id, config.qpn, opcode) })
     }
 }

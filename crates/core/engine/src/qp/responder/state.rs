@@ -118,6 +118,11 @@ impl Responder {
         Err(PostError::Invalid(Cause::OpNotSupported { op: "posting a receive", on }))
     }
 
+    /// Has a message begun and not ended?
+    pub(crate) fn is_within_message(&self) -> bool {
+        self.message.is_some() || self.active.is_some()
+    }
+
     /// Is an answer waiting?
     #[inline]
     pub(crate) fn has_output(&self) -> bool {

@@ -23,7 +23,8 @@ fn is_offered(p: &Pair) -> bool {
 
 /// The host has performed one.
 fn done(p: &mut Pair, wr_id: u64, flags: SendFlags, read: Option<u32>) -> Option<Completion> {
-    p.sides[0].qp.direct_posted(wr_id, flags, read)
+    let opcode = if read.is_some() { WcOpcode::RdmaRead } else { WcOpcode::RdmaWrite };
+    p.sides[0].qp.direct_posted(wr_id, flags, opcode, read.unwrap_or(0))
 }
 
 fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {

@@ -11,6 +11,7 @@ mod harness;
 mod lifecycle;
 mod long;
 mod loss;
+mod message;
 mod recovery;
 mod reorder;
 mod requester_hostile;

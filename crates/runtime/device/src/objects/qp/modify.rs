@@ -46,6 +46,7 @@ impl Qp {
         }
         let peer = self.choose_path(attr, mask)?;
         if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
+            self.take_what_came();
             self.part_in_peace();
         }
         let limits = self.own.context.limits_now();
@@ -90,6 +91,14 @@ impl Qp {
             peer.connect(self.number());
         }
         Ok(peer)
+    }
+
+    /// Before an end: what lies in rings was sent to a queue pair that lived. A NIC would have
+    /// taken it by now, and said so.
+    fn take_what_came(&self) {
+        if let Some(rings) = Rings::of(self.own.context.node()) {
+            rings.take_what_came();
+        }
     }
 
     /// Before an end: says what is still to be said. An ACK that waits would be lost with the
@@ -158,11 +167,7 @@ impl Qp {
             Err(_) => return Err(Error::invalid("qp", "the queue pair was destroyed already")),
         }
         self.detach_all();
-        // What lies in rings was sent to a queue pair that lived: a NIC would have taken it by now,
-        // and said so.
-        if let Some(rings) = Rings::of(node) {
-            rings.take_what_came();
-        }
+        self.take_what_came();
         self.part_in_peace();
         node.remove_qp(self.number());
         node.with_tx(|tx| {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::faults::Call;
 use crate::node::carriers::frames::Ethernet;
 use crate::node::carriers::ring::Rings;
-use crate::node::{Owner, PlainPost, QpInner, inject};
+use crate::node::{Owner, PlainOp, PlainPost, QpInner, inject};
 use crate::ranks;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
 use adverb_sync::RankedGuard;
@@ -142,6 +142,9 @@ impl Qp {
             }
             inner.engine.post_recv(wr, &mut tx.effects)?;
             node.deliver(self, &mut inner, &mut tx.effects);
+            if let Some(rings) = Rings::of(node) {
+                rings.offer(self, &mut inner);
+            }
             if self.own.role.is_some() {
                 Ethernet(node).give_kept(self, &mut inner, tx);
             }
@@ -225,8 +228,9 @@ impl SendChain<'_> {
             return false;
         }
         self.performed += 1;
-        let read = request.read.then_some(request.len());
-        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, read)
+        let read = if matches!(request.op, PlainOp::Read(_)) { request.len() } else { 0 };
+        let opcode = request.op.wc_opcode();
+        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read)
             && let Err(cause) = own.complete(CqRef::Send, completion)
         {
             qp.overflows(inner, cause);

@@ -1,7 +1,7 @@
 //! Sends of the carrier, and its other ends: see the folder's page.
 use super::record::{BY_REFERENCE, LONG, LONGEST, PACKET, REFERENCE};
 use super::rings::Rings;
-use super::state::Connected;
+use super::state::{Connected, Sent};
 use crate::host::{Lane, PRIVATE, Peer, Referred, SHARED, Seen};
 use crate::mapping::dma_buf_was_registered;
 use crate::node::batch::{Ask, Receiver};
@@ -37,6 +37,8 @@ struct Ring<'a> {
     /// The peer may fetch payloads that a packet only points at.
     by_reference: bool,
     pushed: bool,
+    /// A request was taken: what the peer has of it is known when it is answered.
+    requests: bool,
     qpn: Qpn,
     /// [`QpEntry::epoch`](adverb_shm::QpEntry::epoch) of the queue pair.
     epoch: u32,
@@ -98,6 +100,7 @@ impl Road for Ring<'_> {
                     self.peer.refers(lane, Referred { position, qpn: self.qpn, memory });
                 }
                 self.pushed = true;
+                self.requests |= t.headers.bth.opcode.is_request();
                 self.rings.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -161,8 +164,9 @@ impl Carrier for Rings<'_> {
     /// Nothing of a peer is kept: neither its memory, nor what its tables said, which the next
     /// one's may number alike.
     fn disconnect(&self, inner: &mut QpInner, _: End) {
-        let Connected { peer, heard, long, seen, hold, .. } = &mut inner.carried.ring;
-        (*peer, *heard, *long, *seen, *hold) = (None, false, false, Seen::default(), Hold::default());
+        let Connected { peer, heard, long, seen, sent, hold, .. } = &mut inner.carried.ring;
+        (*peer, *heard, *long, *seen, *sent) = (None, false, false, Seen::default(), Sent::default());
+        *hold = Hold::default();
         if let Some(weather) = self.node.taps.as_ref().and_then(Taps::weather) {
             inner.engine.hold_requests(false);
             weather.forget(inner.engine.config().qpn);
@@ -198,13 +202,20 @@ impl<'a> Rings<'a> {
             long: if state.long { LONG } else { 0 },
             by_reference: state.shown.is_some() && !state.copies,
             pushed: false,
+            requests: false,
             qpn: qp.number(),
             epoch: state.epoch,
         };
         // Where nothing is lost deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, weather.is_none());
         match taps.and_then(Taps::tape) {
-            None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
+            None => {
+                let end = drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
+                if road.requests {
+                    inner.carried.ring.sent.receive = None;
+                }
+                end
+            }
             Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
         }
     }

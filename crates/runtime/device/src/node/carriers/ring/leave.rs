@@ -15,12 +15,16 @@ impl Rings<'_> {
         }
     }
 
-    /// Before memory is taken back: payloads that lie in it, and that peers have still to fetch,
-    /// are sent once more as bytes. The records that point at them are void from here on.
+    /// Before memory is taken back: the receives in it are offered to no peer any more. Payloads
+    /// that lie in it, and that peers have still to fetch, are sent once more as bytes. The records
+    /// that point at them are void from here on.
     pub(crate) fn withdraw_payloads(&self, region: &Region) {
         if !self.lanes.any() {
             return;
         }
+        // Receives in it are offered no more, and what peers sent to them by now is placed.
+        self.lanes.published.begin_generation();
+        self.take_what_came();
         for qp in
             self.lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
         {

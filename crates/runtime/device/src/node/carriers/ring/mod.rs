@@ -3,10 +3,12 @@
 //!
 //! A record is a packet from its BTH on, without padding; a long payload stays where it is, and the
 //! record says where: whoever receives it copies it once, into place. One-sided requests need no
-//! record: the initiator performs them in the peer's memory (`one_sided`).
+//! record: the initiator performs them in the peer's memory (`one_sided`). A short SEND for which
+//! the peer offers a receive is a record of its own kind, without packet and answer (`message`).
 mod carrier;
 mod handshake;
 mod leave;
+mod message;
 mod one_sided;
 mod placing;
 mod publish;
@@ -17,7 +19,7 @@ mod state;
 mod withdraw;
 
 pub(crate) use handshake::Handshake;
-pub use one_sided::{PlainData, PlainPost};
+pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
 pub(crate) use rings::Rings;
 pub(crate) use state::Connected;

@@ -1,4 +1,5 @@
 //! One-sided requests, performed in the peer's memory: no packet leaves.
+use super::message::Message;
 use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
 use crate::node::carriers::decorate::{Initiator, Taps, Verdict};
@@ -6,21 +7,43 @@ use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
+use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
-use adverb_engine::{Access, Effects, KeyTable, Qp, Qpn, Range, SendFlags, Sge};
+use adverb_engine::{Access, Effects, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
 use adverb_sync::RankedReadGuard;
 
-/// A WRITE or READ of one entry that is being posted.
+/// What a [`PlainPost`] does.
+#[derive(Clone, Copy, Debug)]
+pub enum PlainOp {
+    /// SEND, with immediate data or without.
+    Send(Option<u32>),
+    /// WRITE to the peer's memory.
+    Write(Remote),
+    /// READ from it.
+    Read(Remote),
+}
+
+impl PlainOp {
+    /// What its completion says.
+    #[inline]
+    pub(crate) fn wc_opcode(self) -> WcOpcode {
+        match self {
+            PlainOp::Send(_) => WcOpcode::Send,
+            PlainOp::Write(_) => WcOpcode::RdmaWrite,
+            PlainOp::Read(_) => WcOpcode::RdmaRead,
+        }
+    }
+}
+
+/// A SEND, WRITE or READ of one entry that is being posted.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainPost<'a> {
     /// The consumer's id.
     pub wr_id: u64,
     /// Flags.
     pub flags: SendFlags,
-    /// It is a READ.
-    pub read: bool,
-    /// The peer's memory.
-    pub remote: Remote,
+    /// What it does.
+    pub op: PlainOp,
     /// This side's.
     pub data: PlainData<'a>,
 }
@@ -41,13 +64,24 @@ impl PlainPost<'_> {
 pub enum PlainData<'a> {
     /// Registered memory.
     Entry(Sge),
-    /// Bytes of a WRITE, wherever they are.
+    /// Bytes of a SEND or WRITE, wherever they are.
     Inline(&'a [u8]),
 }
 
 /// Requests in the send queue.
 fn posted(engine: &Qp) -> usize {
     (engine.config().cap.max_send_wr as usize).saturating_sub(engine.free_sends())
+}
+
+/// The request as a message, if it is a SEND.
+#[inline]
+fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
+    let immediate = match request.op {
+        SendOp::Send => None,
+        SendOp::SendImm(immediate) => Some(immediate),
+        _ => return None,
+    };
+    Some(Message { immediate, solicited: request.solicited, payload: request.local })
 }
 
 impl<'a> Rings<'a> {
@@ -63,7 +97,7 @@ impl<'a> Rings<'a> {
         let mut keys = self.node.keys.read();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { seen, hold, .. } = &mut carried.ring;
+        let super::state::Connected { seen, sent, hold, .. } = &mut carried.ring;
         let tapped = self.node.taps.as_ref().map(|taps| (taps, Initiator::of(engine)));
         loop {
             let posted = tapped.as_ref().map(|_| posted(engine));
@@ -84,7 +118,11 @@ impl<'a> Rings<'a> {
                     }
                 }
             }
-            if !self.lanes.perform(peer, seen, ends, &keys, &request) {
+            let performed = match message_of(&request) {
+                Some(message) => self.send_message(peer, (seen, sent), ends, &keys, &message),
+                None => sent.is_placed(peer) && self.lanes.perform(peer, seen, ends, &keys, &request),
+            };
+            if !performed {
                 break;
             }
             if let Some((taps, initiator)) = &tapped
@@ -107,14 +145,36 @@ impl<'a> Rings<'a> {
     /// happened.
     #[inline]
     pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
-        let PlainPost { read, remote, data, .. } = *request;
+        let PlainPost { op, flags, data, .. } = *request;
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, .. } = &mut carried.ring;
+        let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
-        let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
         // The local memory stays registered while the keys are held.
         let keys = self.node.keys.read();
+        let (remote, read) = match op {
+            PlainOp::Write(remote) => (remote, false),
+            PlainOp::Read(remote) => (remote, true),
+            PlainOp::Send(immediate) => {
+                let range;
+                let payload = match data {
+                    PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
+                    PlainData::Inline(_) => return false,
+                    PlainData::Entry(entry) => {
+                        let Some(addr) = engine.direct_post(&keys, false, &entry) else { return false };
+                        range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
+                        Data::Gather(&range)
+                    }
+                };
+                let solicited = flags.contains(SendFlags::SOLICITED);
+                let message = Message { immediate, solicited, payload };
+                return self.send_message(peer, (seen, sent), ends, &keys, &message);
+            }
+        };
+        if !sent.is_placed(peer) {
+            return false;
+        }
+        let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
         let done = |engine: &Qp, local: Data<'_>, len: u64| {
             if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
                 let op = if read { SendOp::Read(remote) } else { SendOp::Write(remote) };

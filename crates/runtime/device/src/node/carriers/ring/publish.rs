@@ -33,9 +33,11 @@ impl Rings<'_> {
         if state.shown.as_ref() == Some(&entry) {
             return;
         }
-        let _turn = self.lanes.publishing.lock();
+        let turn = self.lanes.publishing.lock();
         state.shown = self.lanes.published.set_qp(&entry).then_some(entry);
         state.unsettled |= state.shown.is_some();
+        drop(turn);
+        self.offer(qp, inner);
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by

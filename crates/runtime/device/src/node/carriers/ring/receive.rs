@@ -1,6 +1,6 @@
 //! From the rings of peers to the queue pairs.
 use super::placing::Near;
-use super::record::{BUDGET, BY_REFERENCE, LONG, REFERENCE, Reference};
+use super::record::{BUDGET, BY_REFERENCE, LONG, MESSAGE, REFERENCE, Reference};
 use super::rings::Rings;
 use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
 use crate::interfaces::ip_of;
@@ -66,6 +66,9 @@ impl Rings<'_> {
             let how = if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
             how.store(true, Ordering::Relaxed);
             return;
+        }
+        if tag & MESSAGE != 0 {
+            return self.take_message(batch, peer, body);
         }
         // Read once: the ring is the peer's to write to, whatever it promised.
         let mut head = [0; MAX_HEADER_LEN + REFERENCE];
@@ -180,7 +183,10 @@ impl Rings<'_> {
     #[inline]
     fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
         match &self.node.taps {
-            None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
+            None => {
+                self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near);
+                self.offer(arrival.qp, inner);
+            }
             Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
         }
     }
@@ -195,7 +201,7 @@ impl Rings<'_> {
     }
 
     /// Is the queue pair connected to one of the peer's? Then its answers go the same way.
-    fn is_from(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner) -> bool {
+    pub(super) fn is_from(&self, peer: &Arc<Peer>, qp: &AnyQp, inner: &mut QpInner) -> bool {
         if inner.carried.ring.peer.as_ref().is_some_and(|p| Arc::ptr_eq(p, peer)) {
             return true;
         }

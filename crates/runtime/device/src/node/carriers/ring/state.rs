@@ -25,8 +25,35 @@ pub(crate) struct Connected {
     pub(in crate::node) epoch: u32,
     /// What it saw of the peer's tables.
     pub(in crate::node) seen: Seen,
+    /// Receives that it offers to the peer: those before this number, in this generation of keys.
+    pub(in crate::node) offered: (u64, u64),
+    /// What it knows of its messages to the peer.
+    pub(in crate::node) sent: Sent,
     /// The delay of its one-sided requests.
     pub(in crate::node) hold: Hold,
+}
+
+/// What a queue pair knows of its messages (`message`).
+#[derive(Debug, Default)]
+pub(in crate::node) struct Sent {
+    /// The next receive of the peer's; `None`: the peer is to be asked.
+    pub(in crate::node) receive: Option<u64>,
+    /// Behind its last message in the ring to the peer. What comes after that message may be seen
+    /// by the peer's program when the message has been placed, and not before.
+    pub(in crate::node) unread: Option<u64>,
+}
+
+impl Sent {
+    /// Has the peer placed all messages?
+    #[inline]
+    pub(in crate::node) fn is_placed(&mut self, peer: &Peer) -> bool {
+        if let Some(position) = self.unread
+            && peer.lane().is_some_and(|mut lane| lane.has_read(position))
+        {
+            self.unread = None;
+        }
+        self.unread.is_none()
+    }
 }
 
 impl Connected {

@@ -1,0 +1,138 @@
+//! Whole SENDs without packets: which receives are certain, and what becomes of a message.
+use super::harness::*;
+use crate::keys::PagedMemory;
+use crate::wr::RecvWr;
+use crate::*;
+use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, Transport};
+use std::vec::Vec;
+
+fn rc() -> Pair {
+    Pair::new(Setup::new(QpType::Rc))
+}
+
+fn certain(p: &Pair, receive: u64) -> Option<u32> {
+    p.sides[1].qp.certain_receive(&p.sides[1].keys, receive)
+}
+
+fn take(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> bool {
+    let operation = if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
+    let opcode = Opcode::new(Transport::Rc, operation).unwrap();
+    let bth = Bth { solicited: true, ..Bth::new(opcode, QPN[1], Psn::ZERO) };
+    let packet = Packet {
+        src: Gid::default(),
+        dst: Gid::default(),
+        traffic_class: 0,
+        hop_limit: 0,
+        mtu: None,
+        headers: Headers { imm: immediate.map(ImmDt), ..Headers::new(bth) },
+        payload,
+    };
+    let s = &mut p.sides[1];
+    let memory = PagedMemory { keys: &s.keys, memory: &s.arena };
+    let mut env =
+        Env { clock: &p.now, keys: &s.keys, memory: &memory, srq: &mut s.srq, effects: &mut s.effects };
+    let taken = s.qp.take_message(&mut env, receive, &packet);
+    s.settle();
+    taken
+}
+
+fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
+    completions.iter().map(|c| (c.wr_id, c.status)).collect()
+}
+
+#[test]
+fn receives_of_one_good_entry_are_certain() {
+    let mut p = rc();
+    assert_eq!(certain(&p, 0), None, "none is posted");
+    p.recv(1, 1, 0, 100);
+    let s = &mut p.sides[1];
+    let (good, two) = (s.sge(0, 50), [s.sge(0, 10), s.sge(10, 10)]);
+    let bad = wr::Sge { lkey: good.lkey ^ 0x100, ..good };
+    let outside = wr::Sge { addr: good.addr - 1, ..good };
+    for sges in [&two[..], &[bad], &[outside], &[], &[good]] {
+        s.qp.post_recv(&RecvWr { wr_id: 2, sges }, &mut s.effects).unwrap();
+    }
+    let all: Vec<_> = (0..7).map(|receive| certain(&p, receive)).collect();
+    assert_eq!(all, [Some(100), None, None, None, None, Some(50), None]);
+
+    p.sides[1].qp.hide_receives(true);
+    assert_eq!(certain(&p, 0), None, "a fault hides them");
+    p.sides[1].qp.hide_receives(false);
+    let key = p.sides[1].key;
+    p.sides[1].keys.deregister(key).unwrap();
+    assert_eq!(certain(&p, 0), None, "the key is gone");
+    let mut p = Pair::new(Setup { uses_srq: true, ..Setup::new(QpType::Rc) });
+    p.recv(1, 1, 0, 100);
+    assert_eq!(certain(&p, 0), None, "it is another queue's");
+}
+
+#[test]
+fn a_message_is_placed_and_completes_its_receive() {
+    let mut p = rc();
+    for id in 0..3 {
+        p.recv(1, id, id as usize * 100, 100);
+    }
+    assert!(take(&mut p, 0, None, b"first"));
+    assert!(take(&mut p, 1, Some(0x1234), b""));
+    assert_eq!(&p.sides[1].arena.bytes.borrow()[..5], b"first");
+    let done = p.sides[1].recvs();
+    let seen: Vec<_> = done.iter().map(|c| (c.wr_id, c.byte_len, c.imm, c.solicited)).collect();
+    assert_eq!(seen, [(0, 5, 0, true), (1, 0, 0x1234, true)]);
+    assert!(done[1].flags.contains(WcFlags::WITH_IMM) && !done[0].flags.contains(WcFlags::WITH_IMM));
+    assert!(!p.sides[1].qp.wants_output(), "nobody waits for an answer");
+    // Packets go on behind it, and messages behind packets.
+    p.post(0, 9, wr::SendOp::Send, 0, 10);
+    p.run();
+    assert_eq!(statuses(&p.sides[0].sends()), [(9, WcStatus::Success)]);
+    assert_eq!(statuses(&p.sides[1].recvs()), [(2, WcStatus::Success)]);
+    assert_eq!(p.sides[1].qp.receives_taken(), 3);
+    p.recv(1, 3, 0, 100);
+    assert!(take(&mut p, 3, None, b"more"));
+}
+
+#[test]
+fn a_message_for_another_receive_or_state_is_dropped() {
+    let mut p = rc();
+    p.recv(1, 0, 0, 100);
+    p.recv(1, 1, 0, 100);
+    for receive in [1, 2, u32::MAX] {
+        assert!(!take(&mut p, receive, None, b"x"));
+    }
+    assert_eq!(p.sides[1].qp.counters().dropped(qp::DropReason::Sequence), 3);
+    assert!(take(&mut p, 0, None, b"x"));
+    assert!(!take(&mut p, 0, None, b"x"), "it was taken");
+    // In the middle of a message of packets.
+    p.recv(1, 2, 0, 3000);
+    p.post(0, 9, wr::SendOp::Send, 0, 90);
+    p.run();
+    p.post(0, 9, wr::SendOp::Send, 0, 3000);
+    p.pump_some(0, 1);
+    p.deliver();
+    assert!(!take(&mut p, 3, None, b"x"));
+    p.step_to(1, QpState::Reset);
+    assert!(!take(&mut p, 2, None, b"x"));
+    // Numbers go on behind a RESET, so that an old message finds no receive of the next life.
+    for state in [QpState::Init, QpState::Rtr] {
+        p.step_to(1, state);
+    }
+    p.recv(1, 7, 0, 100);
+    let next = p.sides[1].qp.receives_taken() as u32;
+    assert!(next >= 3, "{next}");
+    p.sides[1].events.clear();
+    assert!(take(&mut p, next, None, b"x"));
+    assert_eq!(p.sides[1].events, [QpEvent::CommEst]);
+}
+
+#[test]
+fn a_message_that_lies_ends_its_own_connection() {
+    let mut p = rc();
+    p.recv(1, 0, 0, 10);
+    p.recv(1, 1, 0, 10);
+    assert!(take(&mut p, 0, None, &[1; 11]));
+    assert_eq!(statuses(&p.sides[1].recvs()), [(0, WcStatus::LocLenErr), (1, WcStatus::WrFlushErr)]);
+    assert_eq!(p.sides[1].qp.state(), QpState::Err);
+    // Where no receive waits at all.
+    let mut p = rc();
+    assert!(take(&mut p, 0, None, b"x"));
+    assert_eq!(p.sides[1].qp.state(), QpState::Err);
+}

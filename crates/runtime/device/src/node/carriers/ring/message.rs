@@ -1,0 +1,180 @@
+//! Short SENDs without packets: see [`adverb_shm::Offers`].
+//!
+//! The sender's request is done when its record is in the ring, as a NIC's is when the receiving
+//! NIC has acknowledged it. Whatever is irregular goes as packets, with their answers and errors:
+//! no receive is offered, the message is too long for the receive, or an earlier request is
+//! unanswered.
+use super::record::MESSAGE;
+use super::rings::Rings;
+use super::state::Sent;
+use crate::host::{Ends, Peer, Seen};
+use crate::node::batch::Batch;
+use crate::node::carriers::road::copy_payload;
+use crate::node::clock::StepClock;
+use crate::node::queue_pair::{AnyQp, QpInner};
+use crate::node::receives::Receives;
+use adverb_engine::keys::PagedMemory;
+use adverb_engine::packet::Data;
+use adverb_engine::qp::Env;
+use adverb_engine::{Access, Gid, KeyTable, Packet};
+use adverb_memory::HostMemory;
+use adverb_shm::{LONGEST_OFFER, OFFERED, Pushed};
+use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transport};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The longest message that is copied into the record. What is longer the receiver fetches itself.
+const LONGEST: usize = 4 << 10;
+/// Number of the queue pair (24 bits) and flags, number of the receive (its low 32 bits), immediate
+/// data. So 44 bytes of payload share a cache line with this and the record's header.
+const HEAD: usize = 3 * 4;
+const IMMEDIATE: u32 = 1 << 24;
+const SOLICITED: u32 = 2 << 24;
+
+/// A SEND.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) immediate: Option<u32>,
+    pub(super) solicited: bool,
+    pub(super) payload: Data<'a>,
+}
+
+impl Rings<'_> {
+    /// Sends a message, of a queue pair with no request under way; `false`: it is to go as packets,
+    /// and nothing has happened.
+    #[inline]
+    pub(super) fn send_message(
+        &self,
+        peer: &Peer,
+        (seen, sent): (&mut Seen, &mut Sent),
+        ends: Ends,
+        keys: &KeyTable,
+        message: &Message<'_>,
+    ) -> bool {
+        let len = message.payload.len();
+        if len > LONGEST || self.node.taps.is_some() {
+            return false;
+        }
+        let Some((_, at)) = self.lanes.open(peer, seen, ends, Access::empty()) else { return false };
+        let Some(offers) = peer.tables.offers(&at) else { return false };
+        let next = *sent.receive.get_or_insert_with(|| offers.taken());
+        if offers.get(next, peer.tables.generation()).is_none_or(|room| len > room as usize) {
+            return false;
+        }
+        let Some(mut lane) = peer.lane() else { return false };
+        let flags = if message.immediate.is_some() { IMMEDIATE } else { 0 }
+            | if message.solicited { SOLICITED } else { 0 };
+        let pushed = lane.push(MESSAGE, HEAD + len, |out| {
+            let (head, payload) = out.split_at_mut(HEAD);
+            head[..4].copy_from_slice(&(ends.dest_qpn & QPN_MASK | flags).to_le_bytes());
+            head[4..8].copy_from_slice(&(next as u32).to_le_bytes());
+            head[8..].copy_from_slice(&message.immediate.unwrap_or(0).to_le_bytes());
+            copy_payload(message.payload, keys, payload).is_ok()
+        });
+        let position = lane.position();
+        drop(lane);
+        // Of a broken ring the packets say so.
+        if !matches!(pushed, Ok(Pushed::Done)) {
+            return false;
+        }
+        *sent = Sent { receive: Some(next + 1), unread: Some(position) };
+        self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
+        peer.ring_bell();
+        true
+    }
+
+    /// Takes a message from a ring.
+    #[inline]
+    pub(super) fn take_message(&self, batch: &mut Batch, peer: &Arc<Peer>, body: &[u8]) {
+        let Some(([to, receive, immediate], payload)) = parse(body) else {
+            self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let (qpn, flags) = (to & QPN_MASK, to & !QPN_MASK);
+        let Some(qp) = batch.last(qpn).or_else(|| self.node.qp(qpn)) else {
+            self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut inner = qp.inner.lock();
+        let theirs = self.is_from(peer, &qp, &mut inner);
+        inner.carried.ring.heard |= theirs;
+        if !theirs {
+            self.node.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        let operation = if flags & IMMEDIATE != 0 { Operation::SendOnlyImm } else { Operation::SendOnly };
+        let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
+        let solicited = flags & SOLICITED != 0;
+        let bth = Bth { solicited, ..Bth::new(opcode, qpn, Psn::ZERO) };
+        let imm = (flags & IMMEDIATE != 0).then_some(ImmDt(immediate));
+        let packet = Packet {
+            src: Gid::default(),
+            dst: Gid::default(),
+            traffic_class: 0,
+            hop_limit: 0,
+            mtu: None,
+            headers: Headers { imm, ..Headers::new(bth) },
+            payload,
+        };
+        self.take_whole(batch, &qp, &mut inner, receive, &packet);
+    }
+
+    #[inline]
+    fn take_whole(
+        &self,
+        batch: &mut Batch,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        receive: u32,
+        packet: &Packet<'_>,
+    ) {
+        let effects = &mut batch.tx.effects;
+        {
+            let keys = self.node.keys.read();
+            let clock = StepClock::new(&self.node.clocks, true);
+            let memory = PagedMemory { keys: &keys, memory: HostMemory };
+            let mut env =
+                Env { clock: &clock, keys: &keys, memory: &memory, srq: &mut Receives(&qp.own), effects };
+            inner.engine.take_message(&mut env, receive, packet);
+        }
+        self.node.deliver(qp, inner, effects);
+        self.offer(qp, inner);
+    }
+
+    /// Lets the peer know of receives that were posted, and of those taken.
+    #[inline]
+    pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
+        let QpInner { engine, carried, faults, .. } = inner;
+        let ring = &mut carried.ring;
+        if ring.shown.is_none()
+            || faults.is_some()
+            || self.node.taps.is_some()
+            || qp.own.shared_receives().is_some()
+        {
+            return;
+        }
+        let Some(offers) = self.lanes.published.offers(qp.number()) else { return };
+        let taken = engine.receives_taken();
+        let end = taken + u64::from(engine.receives_posted()).min(OFFERED);
+        offers.set_taken(taken);
+        let generation = self.lanes.published.generation();
+        let (before, of) = ring.offered;
+        let from = if of == generation { before.max(taken) } else { taken };
+        if from < end {
+            let keys = self.node.keys.read();
+            for receive in from..end {
+                let room = engine.certain_receive(&keys, receive).filter(|room| *room <= LONGEST_OFFER);
+                offers.set(receive, generation, room);
+            }
+            ring.offered = (end, generation);
+        }
+    }
+}
+
+#[inline]
+fn parse(body: &[u8]) -> Option<([u32; 3], &[u8])> {
+    let (head, payload) = body.split_first_chunk::<HEAD>()?;
+    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    Some(([word(0), word(4), word(8)], payload))
+}
