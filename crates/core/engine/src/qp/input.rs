@@ -64,34 +64,6 @@ impl Qp {
         self.apply(verdict, env.effects);
     }
 
-    /// Takes a whole SEND that the peer's host has performed: it found the receive whose number ends
-    /// with these 32 bits offered ([`Qp::certain_receive`]), and nothing of its queue pair was on its way. There is no
-    /// PSN and no answer. `false`: the queue pair does not receive, or the message is for another
-    /// receive, so it is dropped.
-    pub fn take_message<M: Memory + ?Sized, S: RecvSource + ?Sized>(
-        &mut self,
-        env: &mut Env<'_, M, S>,
-        receive: u32,
-        packet: &Packet<'_>,
-    ) -> bool {
-        let state = self.attr.state;
-        if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) || self.config.qp_type != QpType::Rc {
-            self.counters.drop(DropReason::State);
-            return false;
-        }
-        if receive != self.responder.rq.taken() as u32 || self.responder.is_within_message() {
-            self.counters.drop(DropReason::Sequence);
-            return false;
-        }
-        if !self.established && state == QpState::Rtr {
-            self.established = true;
-            env.effects.events.push(QpEvent::CommEst);
-        }
-        let verdict = self.responder.take_whole(&ctx!(self), env, packet, &mut self.counters);
-        self.apply(verdict, env.effects);
-        true
-    }
-
     /// May [`Qp::take_turn`] have something to give or to do?
     #[inline]
     #[must_use]

@@ -1,7 +1,7 @@
 //! The queue pair.
 //!
-//! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `modify` and
-//! `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not know [`Qp`].
+//! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
+//! `modify` and `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not know [`Qp`].
 mod ack;
 mod config;
 mod congestion;
@@ -13,6 +13,7 @@ mod env;
 mod frames;
 mod input;
 mod inside;
+mod message;
 mod modify;
 mod output;
 mod queue_pair;

@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::keys::KeyTable;
 use crate::room::OutOfMemory;
 use crate::time::Time;
-use crate::types::{Access, QpState, QpType};
+use crate::types::{Access, QpState};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
 use adverb_wire::Psn;
 use alloc::sync::Arc;
@@ -259,25 +259,6 @@ impl Qp {
     #[must_use]
     pub fn receives_posted(&self) -> u32 {
         self.responder.rq.len()
-    }
-    /// Receives that have left its own receive queue since it was created. The oldest that waits
-    /// has this number.
-    #[must_use]
-    pub fn receives_taken(&self) -> u64 {
-        self.responder.rq.taken()
-    }
-    /// The bytes of a receive that waits on its own receive queue, by its number, if a message of
-    /// the peer's may be placed there for certain: it has one entry, and that names memory which is
-    /// mapped and registered.
-    #[inline]
-    #[must_use]
-    pub fn certain_receive(&self, keys: &KeyTable, receive: u64) -> Option<u32> {
-        if self.config.qp_type != QpType::Rc || self.config.counted || self.responder.receives_hidden {
-            return None;
-        }
-        let &[entry] = self.responder.rq.sges_of(receive)? else { return None };
-        keys.mapped_local(self.config.pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
-        Some(entry.length)
     }
     /// Are packets of requests on their way that are not acknowledged yet?
     #[must_use]

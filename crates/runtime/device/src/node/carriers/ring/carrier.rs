@@ -187,12 +187,16 @@ impl<'a> Rings<'a> {
         }
         let taps = self.node.taps.as_ref();
         let weather = taps.and_then(Taps::weather);
-        let keys = match weather {
-            Some(weather) if weather.holds(self.node, inner) => self.node.keys.read(),
+        let (keys, next) = match weather {
+            Some(weather) if weather.holds(self.node, inner) => (self.node.keys.read(), Room::Yes),
             _ => self.perform(qp, inner, effects, peer),
         };
         if !inner.engine.wants_output() {
             return Room::Yes;
+        }
+        if next == Room::Later {
+            // Answers leave all the same.
+            inner.engine.hold_requests(true);
         }
         let state = &inner.carried.ring;
         let mut road = Ring {
@@ -208,7 +212,7 @@ impl<'a> Rings<'a> {
         };
         // Where nothing is lost deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, weather.is_none());
-        match taps.and_then(Taps::tape) {
+        let end = match taps.and_then(Taps::tape) {
             None => {
                 let end = drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
                 if road.requests {
@@ -217,7 +221,11 @@ impl<'a> Rings<'a> {
                 end
             }
             Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
+        };
+        if next == Room::Later {
+            inner.engine.hold_requests(false);
         }
+        if end == Room::Yes { next } else { end }
     }
 
     /// As [`drain`], with a capture.

@@ -16,9 +16,9 @@ use crate::node::receives::Receives;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Env;
-use adverb_engine::{Access, Gid, KeyTable, Packet};
+use adverb_engine::{Access, CqRef, Gid, KeyTable, Memory, Packet, QpState};
 use adverb_memory::HostMemory;
-use adverb_shm::{LONGEST_OFFER, OFFERED, Pushed};
+use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Pushed};
 use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transport};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +30,19 @@ const LONGEST: usize = 4 << 10;
 const HEAD: usize = 3 * 4;
 const IMMEDIATE: u32 = 1 << 24;
 const SOLICITED: u32 = 2 << 24;
+/// A peer that knows of so many receives learns of more later.
+const ENOUGH: u64 = OFFERED * 3 / 4;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// It is in the ring.
+    Done,
+    /// The peer has messages to read before it offers more receives. The message waits.
+    Later,
+    /// It is to go as packets.
+    ByPackets,
+}
 
 /// A SEND.
 #[derive(Clone, Copy)]
@@ -40,8 +53,8 @@ pub(super) struct Message<'a> {
 }
 
 impl Rings<'_> {
-    /// Sends a message, of a queue pair with no request under way; `false`: it is to go as packets,
-    /// and nothing has happened.
+    /// Sends a message, of a queue pair with no request under way. Nothing has happened unless it
+    /// is [`Passed::Done`].
     #[inline]
     pub(super) fn send_message(
         &self,
@@ -50,18 +63,22 @@ impl Rings<'_> {
         ends: Ends,
         keys: &KeyTable,
         message: &Message<'_>,
-    ) -> bool {
+    ) -> Passed {
         let len = message.payload.len();
         if len > LONGEST || self.node.taps.is_some() {
-            return false;
+            return Passed::ByPackets;
         }
-        let Some((_, at)) = self.lanes.open(peer, seen, ends, Access::empty()) else { return false };
-        let Some(offers) = peer.tables.offers(&at) else { return false };
+        let Some((_, at)) = self.lanes.open(peer, seen, ends, Access::empty()) else {
+            return Passed::ByPackets;
+        };
+        let Some(offers) = peer.tables.offers(&at) else { return Passed::ByPackets };
         let next = *sent.receive.get_or_insert_with(|| offers.taken());
-        if offers.get(next, peer.tables.generation()).is_none_or(|room| len > room as usize) {
-            return false;
+        match offers.get(next, peer.tables.generation()) {
+            Some(room) if len <= room as usize => {}
+            None if offers.taken() != next && !sent.is_placed(peer) => return Passed::Later,
+            _ => return Passed::ByPackets,
         }
-        let Some(mut lane) = peer.lane() else { return false };
+        let Some(mut lane) = peer.lane() else { return Passed::Later };
         let flags = if message.immediate.is_some() { IMMEDIATE } else { 0 }
             | if message.solicited { SOLICITED } else { 0 };
         let pushed = lane.push(MESSAGE, HEAD + len, |out| {
@@ -73,14 +90,16 @@ impl Rings<'_> {
         });
         let position = lane.position();
         drop(lane);
-        // Of a broken ring the packets say so.
-        if !matches!(pushed, Ok(Pushed::Done)) {
-            return false;
+        match pushed {
+            Ok(Pushed::Done) => {}
+            Ok(Pushed::Full) => return Passed::Later,
+            // Of a broken ring, and of memory that cannot be read, the packets say so.
+            Ok(Pushed::Refused) | Err(Broken) => return Passed::ByPackets,
         }
         *sent = Sent { receive: Some(next + 1), unread: Some(position) };
         self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
         peer.ring_bell();
-        true
+        Passed::Done
     }
 
     /// Takes a message from a ring.
@@ -103,32 +122,79 @@ impl Rings<'_> {
             return;
         }
         self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
-        let operation = if flags & IMMEDIATE != 0 { Operation::SendOnlyImm } else { Operation::SendOnly };
-        let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
-        let solicited = flags & SOLICITED != 0;
-        let bth = Bth { solicited, ..Bth::new(opcode, qpn, Psn::ZERO) };
-        let imm = (flags & IMMEDIATE != 0).then_some(ImmDt(immediate));
-        let packet = Packet {
-            src: Gid::default(),
-            dst: Gid::default(),
-            traffic_class: 0,
-            hop_limit: 0,
-            mtu: None,
-            headers: Headers { imm, ..Headers::new(bth) },
-            payload,
+        let message = Message {
+            immediate: (flags & IMMEDIATE != 0).then_some(immediate),
+            solicited: flags & SOLICITED != 0,
+            payload: Data::Bytes(payload),
         };
-        self.take_whole(batch, &qp, &mut inner, receive, &packet);
+        if inner.faults.is_some()
+            || inner.attached.is_some()
+            || !self.land(batch, &qp, &mut inner, receive, &message)
+        {
+            self.take_whole(batch, &qp, &mut inner, receive, &message);
+        }
+        self.offer_in_time(&qp, &mut inner);
     }
 
+    /// Places a message and completes its receive, if there is nothing unusual about either.
+    /// `false`: nothing has happened.
     #[inline]
+    fn land(
+        &self,
+        batch: &mut Batch,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        receive: u32,
+        message: &Message<'_>,
+    ) -> bool {
+        let Data::Bytes(payload) = message.payload else { return false };
+        {
+            // The memory stays registered while the keys are locked.
+            let keys = self.node.keys.read();
+            let Some(to) = inner.engine.landing(&keys, receive, payload.len()) else { return false };
+            if HostMemory.write(to, payload).is_err() {
+                return false;
+            }
+        }
+        let Some(completion) =
+            inner.engine.landed(payload.len() as u32, message.immediate, message.solicited)
+        else {
+            return false;
+        };
+        if let Err(cause) = qp.own.complete(CqRef::Recv, completion) {
+            let effects = &mut batch.tx.effects;
+            if inner.engine.state() != QpState::Err {
+                inner.engine.fail(cause, effects);
+            }
+            self.node.deliver(qp, inner, effects);
+        }
+        true
+    }
+
+    /// Gives a message to the engine as a packet.
+    #[cold]
+    #[inline(never)]
     fn take_whole(
         &self,
         batch: &mut Batch,
         qp: &AnyQp,
         inner: &mut QpInner,
         receive: u32,
-        packet: &Packet<'_>,
+        message: &Message<'_>,
     ) {
+        let Message { immediate, solicited, payload: Data::Bytes(payload) } = *message else { return };
+        let operation = if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
+        let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
+        let bth = Bth { solicited, ..Bth::new(opcode, qp.number(), Psn::ZERO) };
+        let packet = Packet {
+            src: Gid::default(),
+            dst: Gid::default(),
+            traffic_class: 0,
+            hop_limit: 0,
+            mtu: None,
+            headers: Headers { imm: immediate.map(ImmDt), ..Headers::new(bth) },
+            payload,
+        };
         let effects = &mut batch.tx.effects;
         {
             let keys = self.node.keys.read();
@@ -136,14 +202,22 @@ impl Rings<'_> {
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let mut env =
                 Env { clock: &clock, keys: &keys, memory: &memory, srq: &mut Receives(&qp.own), effects };
-            inner.engine.take_message(&mut env, receive, packet);
+            inner.engine.take_message(&mut env, receive, &packet);
         }
         self.node.deliver(qp, inner, effects);
-        self.offer(qp, inner);
+    }
+
+    /// As [`Rings::offer`], unless the peer knows of enough receives. Each word that the peer reads
+    /// has to come to its processor again when it was written to.
+    #[inline]
+    pub(crate) fn offer_in_time(&self, qp: &AnyQp, inner: &mut QpInner) {
+        let (end, _) = inner.carried.ring.offered;
+        if end < inner.engine.receives_taken() + ENOUGH {
+            self.offer(qp, inner);
+        }
     }
 
     /// Lets the peer know of receives that were posted, and of those taken.
-    #[inline]
     pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
         let QpInner { engine, carried, faults, .. } = inner;
         let ring = &mut carried.ring;

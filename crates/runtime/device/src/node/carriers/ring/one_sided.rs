@@ -1,8 +1,9 @@
 //! One-sided requests, performed in the peer's memory: no packet leaves.
-use super::message::Message;
+use super::message::{Message, Passed};
 use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
 use crate::node::carriers::decorate::{Initiator, Taps, Verdict};
+use crate::node::carriers::road::Room;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
 use adverb_engine::memory::RangeKind;
@@ -85,7 +86,8 @@ fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
 }
 
 impl<'a> Rings<'a> {
-    /// One-sided requests that nothing is ahead of are performed here and now.
+    /// Requests that nothing is ahead of are performed here and now. [`Room::Later`]: the next one
+    /// is to wait.
     #[inline]
     pub(in crate::node) fn perform(
         &self,
@@ -93,7 +95,7 @@ impl<'a> Rings<'a> {
         inner: &mut QpInner,
         effects: &mut Effects,
         peer: &Peer,
-    ) -> RankedReadGuard<'a, KeyTable, ranks::Keys> {
+    ) -> (RankedReadGuard<'a, KeyTable, ranks::Keys>, Room) {
         let mut keys = self.node.keys.read();
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let QpInner { engine, carried, .. } = inner;
@@ -119,7 +121,10 @@ impl<'a> Rings<'a> {
                 }
             }
             let performed = match message_of(&request) {
-                Some(message) => self.send_message(peer, (seen, sent), ends, &keys, &message),
+                Some(message) => match self.send_message(peer, (seen, sent), ends, &keys, &message) {
+                    Passed::Later => return (keys, Room::Later),
+                    passed => passed == Passed::Done,
+                },
                 None => sent.is_placed(peer) && self.lanes.perform(peer, seen, ends, &keys, &request),
             };
             if !performed {
@@ -137,7 +142,7 @@ impl<'a> Rings<'a> {
                 RankedReadGuard::bump(&mut keys);
             }
         }
-        keys
+        (keys, Room::Yes)
     }
 
     /// Performs a WRITE or READ that is being posted, if it need not wait and both memories are
@@ -168,7 +173,7 @@ impl<'a> Rings<'a> {
                 };
                 let solicited = flags.contains(SendFlags::SOLICITED);
                 let message = Message { immediate, solicited, payload };
-                return self.send_message(peer, (seen, sent), ends, &keys, &message);
+                return self.send_message(peer, (seen, sent), ends, &keys, &message) == Passed::Done;
             }
         };
         if !sent.is_placed(peer) {

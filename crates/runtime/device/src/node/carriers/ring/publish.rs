@@ -36,6 +36,8 @@ impl Rings<'_> {
         let turn = self.lanes.publishing.lock();
         state.shown = self.lanes.published.set_qp(&entry).then_some(entry);
         state.unsettled |= state.shown.is_some();
+        // The words may be another queue pair's.
+        state.offered = (0, u64::MAX);
         drop(turn);
         self.offer(qp, inner);
     }
