@@ -28,6 +28,10 @@ const READ: usize = 2 << 20;
 /// Longer than anything takes that does not hang, on a machine that is busy with other things.
 const HANG_LIMIT: Duration = Duration::from_secs(300);
 
+/// Bytes of the tables, and where their entries end and the offers of the queue pairs begin.
+const TABLES: u64 = OFFERS + (16_384 << 10);
+const OFFERS: u64 = 0x50_5000;
+
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -152,7 +156,7 @@ fn what_points_nowhere_harms_nobody() {
     log::set_max_level(log::LevelFilter::Info);
     let (steady, good, far) = with_a_steady_one();
     let mut round = 0;
-    for pattern in ["references", "keys", "marks"] {
+    for pattern in ["references", "messages", "keys", "marks"] {
         let mut bad = Party::start("the_forger", &[("ADVERB_PATTERN", pattern)]);
         let end = End::new(QpType::Rc);
         let (qpn, remote) = parse(&bad.hear());
@@ -164,6 +168,7 @@ fn what_points_nowhere_harms_nobody() {
         assert_eq!(bad.hear(), "forges");
         let limit = Instant::now() + HANG_LIMIT;
         let (mut waiting, mut forged) = (0, 0);
+        let length = if pattern == "messages" { 44 } else { FORGED };
         let word = Remote { va: remote.va + 64, ..remote };
         let said = loop {
             exchange(&steady, far, round);
@@ -172,12 +177,13 @@ fn what_points_nowhere_harms_nobody() {
                 end.send(1000, SendOp::Write(remote), &[end.sge(0, 64)]);
                 end.send(1000, SendOp::Read(remote), &[end.sge(4096, 64)]);
                 end.send(1000, SendOp::FetchAdd { remote: word, add: 1 }, &[end.sge(4096, 8)]);
-                waiting += 3;
+                end.send(1000, SendOp::Send, &[end.sge(0, 64)]);
+                waiting += 4;
             }
             end.cq
                 .poll(64, |c| {
                     waiting -= i32::from(c.wr_id == 1000);
-                    forged += i32::from(c.wr_id < 64 && c.byte_len as usize == FORGED);
+                    forged += i32::from(c.wr_id < 64 && c.byte_len as usize == length);
                 })
                 .unwrap();
             if let Some(said) = bad.has_said() {
@@ -186,7 +192,7 @@ fn what_points_nowhere_harms_nobody() {
             assert!(Instant::now() < limit, "{pattern}: no end");
         };
         assert_eq!(said, "done");
-        assert!(pattern != "references" || forged > 0, "no forged record was taken");
+        assert!(!matches!(pattern, "references" | "messages") || forged > 0, "{pattern}: none was taken");
         // Taking memory back ends as well while the forger lives, of which some marks name the
         // region and the queue pair.
         if pattern == "marks" {
@@ -304,7 +310,7 @@ fn mapped(rights: &str) -> Vec<(u64, u64)> {
         let (from, to) = range.split_once('-')?;
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
         let ours = rest.starts_with(rights) && rest.contains("/memfd:adverb ");
-        (ours && matches!(to - from, 0x4_1000 | 0x50_5000)).then_some((from, to - from))
+        (ours && matches!(to - from, 0x4_1000 | TABLES)).then_some((from, to - from))
     };
     maps.lines().filter_map(of_line).collect()
 }
@@ -343,7 +349,7 @@ fn the_scribbler() {
     end.send(1, SendOp::Send, &[end.sge(0, 64)]);
     assert_eq!(end.wait(1)[0].status, WcStatus::Success);
     let mut places = shared();
-    assert!(places.iter().any(|p| p.1 == 0x4_1000) && places.iter().any(|p| p.1 == 0x50_5000), "{places:?}");
+    assert!(places.iter().any(|p| p.1 == 0x4_1000) && places.iter().any(|p| p.1 == TABLES), "{places:?}");
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     tell("scribbles");
     let until = Instant::now() + Duration::from_millis(300);
@@ -391,7 +397,7 @@ fn refers(target: u32, n: u32, addr: u64, len: u32, how: u8) -> [u8; 64] {
     cell[..8].copy_from_slice(&(1_u64 << 56 | 7 << 32 | 29).to_le_bytes());
     cell[8..12].copy_from_slice(&[0x04, 0x40, 0xff, 0xff]);
     cell[12..16].copy_from_slice(&target.to_be_bytes());
-    let psn = (0x00ff_fff1 + n % 64) & 0x00ff_ffff;
+    let psn = (0x00ff_fff0 + n % 64) & 0x00ff_ffff;
     cell[16..20].copy_from_slice(&(psn | 1 << 31).to_be_bytes());
     cell[20..28].copy_from_slice(&addr.to_le_bytes());
     cell[28..32].copy_from_slice(&len.to_le_bytes());
@@ -470,7 +476,7 @@ impl Hand {
     fn references(&mut self, ring: u64, target: u32, here: u64) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
-            let right = n % 8 == 0;
+            let right = n % 8 < 2;
             let addr = if right { here } else { self.pick(&NOWHERE) };
             let len =
                 if right { FORGED as u64 } else { self.pick(&[0, 1, 4096, 65_536, 65_537, 0xffff_ffff]) };
@@ -480,9 +486,35 @@ impl Hand {
         self.memory.write_all_at(&cells, ring + 4096)
     }
 
+    /// A whole ring of messages without packets, for any receive; now and then for the next one.
+    /// The offers of this process's own queue pair are anything, too.
+    fn messages(&mut self, ring: u64, tables: u64, (own, target): (u32, u32)) -> io::Result<()> {
+        let mut cells = vec![0_u8; 4096 * 64];
+        for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
+            let right = n % 4 == 0;
+            let len = if right { 12 + 44 } else { self.pick(&[0, 11, 12, 13, 56, 2000, 4108]) };
+            let tag = if right { 16 } else { self.pick(&[16, 17, 31, 0xff_ffff]) };
+            cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
+            let flags = self.pick(&[0, 1, 2, 3, 255]) as u32;
+            let to = self.pick(&[target.into(), target.into(), target.into(), 0, 1, 0xff_ffff]) as u32;
+            cell[8..12].copy_from_slice(&(to | flags << 24).to_le_bytes());
+            let receive = if right { n as u64 / 4 % 64 } else { self.dice.next() };
+            cell[12..16].copy_from_slice(&(receive as u32).to_le_bytes());
+        }
+        let offers = tables + OFFERS + (u64::from(own) % 16_384 << 10);
+        for word in 0..72 {
+            let anything = [0, u64::MAX, self.dice.next(), 4097 | word << 44];
+            let value = self.pick(&anything);
+            self.put(offers + word * 8, value);
+        }
+        let generation = self.pick(&[0, 1, 2, u64::MAX]);
+        self.put(tables + 192, generation);
+        self.memory.write_all_at(&cells, ring + 4096)
+    }
+
     /// Where the entry of a key of this process is.
     fn entry(&self, tables: u64, len: u64, rkey: u32) -> Option<u64> {
-        let entries = (tables + 0x5000..tables + len).step_by(64);
+        let entries = (tables + 0x5000..tables + len.min(OFFERS)).step_by(64);
         entries.into_iter().find(|at| self.word(at + 8) as u32 == rkey && self.word(at + 56) >> 63 == 1)
     }
 
@@ -510,7 +542,7 @@ impl Hand {
         self.put(tables + 128, used);
         for mark in 0..256 {
             let value = self.dice.next() | 1;
-            let at = tables + 192 + mark * 64;
+            let at = tables + 256 + mark * 64;
             self.put(at, value);
             let owner = self.pick(owners);
             self.put(at + 8, owner);
@@ -537,11 +569,11 @@ fn the_forger() {
     let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
     let mut hand = Hand { memory, dice: Dice(0x9e37_79b9_7f4a_7c15) };
     let places = shared();
-    let (tables, len) = *places.iter().find(|p| p.1 == 0x50_5000).expect("tables");
+    let (tables, len) = *places.iter().find(|p| p.1 == TABLES).expect("tables");
     let entry = hand.entry(tables, len, own.rkey).expect("the key in the tables");
     // The second word of tables that this process reads says whose they are.
     let owners: Vec<u64> =
-        mapped("r--s").iter().filter(|p| p.1 == 0x50_5000).map(|p| hand.word(p.0 + 8)).collect();
+        mapped("r--s").iter().filter(|p| p.1 == TABLES).map(|p| hand.word(p.0 + 8)).collect();
     assert!(!owners.is_empty(), "tables of a peer");
     tell("forges");
     let until = Instant::now() + Duration::from_millis(400);
@@ -552,6 +584,11 @@ fn the_forger() {
                 // meanwhile are no loss.
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
                     let _ = hand.references(ring, qpn, end.pages.addr());
+                }
+            }
+            "messages" => {
+                for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
+                    let _ = hand.messages(ring, tables, (end.qp.number(), qpn));
                 }
             }
             // For a queue pair that there is not: nothing answers.

@@ -223,7 +223,7 @@ fn the_leaver() {
         let mut words = line.split_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
-        let is_tables = number(to)? - number(from)? == 0x50_5000 && words.next()? == "rw-s";
+        let is_tables = number(to)? - number(from)? == 0x150_5000 && words.next()? == "rw-s";
         is_tables.then(|| words.nth(2).map(str::to_owned))?
     };
     tell(&maps.lines().find_map(of_line).expect("tables"));

@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 
 /// Bytes of a ring and of tables.
 pub(super) const RING: u64 = 0x4_1000;
-pub(super) const TABLES: u64 = 0x50_5000;
+pub(super) const TABLES: u64 = 0x150_5000;
 /// Bytes of the file that holds the pages a process shares.
 pub(super) const PAGES: u64 = 1 << 62;
 
@@ -41,7 +41,7 @@ fn memory(input: &mut Input<'_>) -> Option<Sent> {
     let size = input.pick(&[RING, TABLES, PAGES, 0, 1, 4096, 2 << 20, 8 << 20]);
     let size = if near { size + u64::from(input.u8()) } else { size };
     file.set_len(size).ok()?;
-    let right = [&b"ADVRING\x01"[..], b"ADVTABL\x01"];
+    let right = [&b"ADVRING\x01"[..], b"ADVTABL\x04"];
     let begin = match input.below(4) {
         0 => input.take(8),
         n => right[n % 2],

@@ -36,6 +36,14 @@ fn take(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> b
     taken
 }
 
+/// As a host does: places what is usual by itself, and gives the rest to the engine.
+fn land(p: &mut Pair, receive: u32, immediate: Option<u32>, payload: &[u8]) -> Option<Completion> {
+    let s = &mut p.sides[1];
+    let to = s.qp.landing(&s.keys, receive, payload.len())?;
+    Memory::write(&s.arena, to, payload).unwrap();
+    s.qp.landed(payload.len() as u32, immediate, true)
+}
+
 fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
     completions.iter().map(|c| (c.wr_id, c.status)).collect()
 }
@@ -135,4 +143,57 @@ fn a_message_that_lies_ends_its_own_connection() {
     let mut p = rc();
     assert!(take(&mut p, 0, None, b"x"));
     assert_eq!(p.sides[1].qp.state(), QpState::Err);
+}
+
+#[test]
+fn a_message_that_the_host_places_completes_as_one_that_the_engine_takes() {
+    for immediate in [None, Some(0x1234)] {
+        let (mut by_host, mut by_engine) = (rc(), rc());
+        for p in [&mut by_host, &mut by_engine] {
+            p.recv(1, 7, 100, 50);
+        }
+        let landed = land(&mut by_host, 0, immediate, b"message").unwrap();
+        assert!(take(&mut by_engine, 0, immediate, b"message"));
+        let taken = by_engine.sides[1].recvs().remove(0);
+        let seen =
+            |c: &Completion| (c.wr_id, c.status, c.opcode, c.byte_len, c.imm, c.flags, c.solicited, c.qpn);
+        assert_eq!(seen(&landed), seen(&taken));
+        let bytes = |p: &Pair| p.sides[1].arena.bytes.borrow().clone();
+        assert_eq!(bytes(&by_host), bytes(&by_engine));
+        let counted = |p: &Pair| (p.sides[1].qp.counters().executed, p.sides[1].qp.receives_taken());
+        assert_eq!(counted(&by_host), counted(&by_engine));
+    }
+}
+
+#[test]
+fn what_is_unusual_about_a_message_does_not_land() {
+    let mut p = rc();
+    assert!(land(&mut p, 0, None, b"x").is_none(), "no receive");
+    p.recv(1, 1, 0, 4);
+    assert!(land(&mut p, 1, None, b"x").is_none(), "another receive");
+    assert!(land(&mut p, 0, None, b"12345").is_none(), "longer than the receive");
+    p.sides[1].qp.hide_receives(true);
+    assert!(land(&mut p, 0, None, b"x").is_none(), "the receive is hidden");
+    p.sides[1].qp.hide_receives(false);
+    let key = p.sides[1].key;
+    p.sides[1].keys.deregister(key).unwrap();
+    assert!(land(&mut p, 0, None, b"x").is_none(), "the key is gone");
+    assert_eq!(p.sides[1].qp.receives_posted(), 1);
+
+    // The first packet or message in RTR raises an event, which the engine knows of.
+    let mut p = Pair::new(Setup::new(QpType::Rc));
+    for state in [QpState::Reset, QpState::Init] {
+        p.step_to(1, state);
+    }
+    p.recv(1, 1, 0, 4);
+    assert!(land(&mut p, 0, None, b"x").is_none(), "INIT");
+    p.step_to(1, QpState::Rtr);
+    let next = p.sides[1].qp.receives_taken() as u32;
+    assert!(land(&mut p, next, None, b"x").is_none(), "RTR, and nothing has come");
+    assert!(take(&mut p, next, None, b"x"));
+    p.recv(1, 2, 0, 4);
+    assert!(land(&mut p, next + 1, None, b"x").is_some());
+    p.recv(1, 3, 0, 4);
+    p.step_to(1, QpState::Err);
+    assert!(land(&mut p, next + 2, None, b"x").is_none(), "ERR");
 }
