@@ -159,14 +159,11 @@ impl Lanes {
         if peer.is_own() || len == 0 {
             return false;
         }
-        match self.begin(peer, seen, ends, at, len) {
-            Some((
-                Found { target: Target { reach: Reach::Window(window, start), .. }, off },
-                guard,
-                _busy,
-            )) => copy(window, &guard, start + off),
-            _ => false,
-        }
+        // Used where it is: moving it would wait for the words that `begin` has just stored.
+        let begun = self.begin(peer, seen, ends, at, len);
+        let Some((found, guard, _busy)) = &begun else { return false };
+        let Reach::Window(window, start) = &found.target.reach else { return false };
+        copy(window, guard, start + found.off)
     }
 
     /// Steps 1 and 2 of an access to the memory of a peer: see the module's page.
