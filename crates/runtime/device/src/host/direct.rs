@@ -21,7 +21,7 @@ use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
 use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
-use adverb_shm::{Busy, KeyEntry, KeySeen, QpEntry, QpSeen, Use};
+use adverb_shm::{Busy, KeyEntry, KeySeen, Offers, QpEntry, QpSeen, Use};
 use std::sync::Arc;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
@@ -222,6 +222,14 @@ impl Lanes {
         seen.qp.as_ref().filter(|(entry, _)| entry.epoch == epoch)?;
         let word = peer.tables.qp_word(&qp);
         Some(Guard::new(word, word))
+    }
+
+    /// The receives that the peer's queue pair offers to ours.
+    #[inline]
+    pub(crate) fn offers<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
+        let (_, at) = self.open(peer, seen, ends, Access::empty())?;
+        seen.qp.as_ref().filter(|(entry, _)| entry.offers)?;
+        peer.tables.offers(&at)
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the

@@ -43,6 +43,8 @@ pub struct QpEntry {
     pub access: u32,
     /// Whether its peer may use it now.
     pub ready: bool,
+    /// Whether its receives are its own, and it offers them ([`Offers`](super::Offers)).
+    pub offers: bool,
 }
 
 /// A key as a peer needs to know it.
@@ -112,8 +114,9 @@ pub(super) fn bucket(key: u32) -> usize {
 
 impl QpEntry {
     pub(super) fn to_words(self) -> [u64; WORDS] {
-        let QpEntry { qpn, peer_qpn, peer_nonce, epoch, pd, access, ready } = self;
-        [pair(qpn, peer_qpn), pair(pd, access), peer_nonce, epoch.into(), 0, 0, PRESENT | u64::from(ready)]
+        let QpEntry { qpn, peer_qpn, peer_nonce, epoch, pd, access, ready, offers } = self;
+        let flags = PRESENT | u64::from(ready) | u64::from(offers) << 1;
+        [pair(qpn, peer_qpn), pair(pd, access), peer_nonce, epoch.into(), 0, 0, flags]
     }
 
     pub(super) fn from_words(words: &[u64; WORDS]) -> Option<Self> {
@@ -126,6 +129,7 @@ impl QpEntry {
             pd: low(rights),
             access: high(rights),
             ready: flags & 1 != 0,
+            offers: flags & 2 != 0,
         })
     }
 }

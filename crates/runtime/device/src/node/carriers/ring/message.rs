@@ -16,7 +16,7 @@ use crate::node::receives::Receives;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Env;
-use adverb_engine::{Access, CqRef, Gid, KeyTable, Memory, Packet, QpState};
+use adverb_engine::{CqRef, Gid, KeyTable, Memory, Packet, QpState, QpType};
 use adverb_memory::HostMemory;
 use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Pushed};
 use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transport};
@@ -68,10 +68,7 @@ impl Rings<'_> {
         if len > LONGEST || self.node.taps.is_some() {
             return Passed::ByPackets;
         }
-        let Some((_, at)) = self.lanes.open(peer, seen, ends, Access::empty()) else {
-            return Passed::ByPackets;
-        };
-        let Some(offers) = peer.tables.offers(&at) else { return Passed::ByPackets };
+        let Some(offers) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
         let next = *sent.receive.get_or_insert_with(|| offers.taken());
         match offers.get(next, peer.tables.generation()) {
             Some(room) if len <= room as usize => {}
@@ -217,15 +214,20 @@ impl Rings<'_> {
         }
     }
 
+    /// Does a queue pair offer its receives, once peers see it?
+    pub(super) fn offers(&self, qp: &AnyQp, inner: &QpInner) -> bool {
+        qp.qp_type() == QpType::Rc
+            && inner.faults.is_none()
+            && self.node.taps.is_none()
+            && qp.own.shared_receives().is_none()
+            && self.lanes.published.offers(qp.number()).is_some()
+    }
+
     /// Lets the peer know of receives that were posted, and of those taken.
     pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
-        let QpInner { engine, carried, faults, .. } = inner;
+        let QpInner { engine, carried, .. } = inner;
         let ring = &mut carried.ring;
-        if ring.shown.is_none()
-            || faults.is_some()
-            || self.node.taps.is_some()
-            || qp.own.shared_receives().is_some()
-        {
+        if !ring.shown.is_some_and(|shown| shown.offers) {
             return;
         }
         let Some(offers) = self.lanes.published.offers(qp.number()) else { return };

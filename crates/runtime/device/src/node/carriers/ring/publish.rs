@@ -27,6 +27,7 @@ impl Rings<'_> {
             pd: inner.engine.config().pd.0,
             access,
             ready: true,
+            offers: self.offers(qp, inner),
         };
         // Whoever looks while it is rewritten finds none.
         let state = &mut inner.carried.ring;
