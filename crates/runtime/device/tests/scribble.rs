@@ -501,7 +501,7 @@ impl Hand {
             let receive = if right { n as u64 / 4 % 64 } else { self.dice.next() };
             cell[12..16].copy_from_slice(&(receive as u32).to_le_bytes());
         }
-        let offers = tables + OFFERS + (u64::from(own) % 16_384 << 10);
+        let offers = tables + OFFERS + ((u64::from(own) % 16_384) << 10);
         for word in 0..72 {
             let anything = [0, u64::MAX, self.dice.next(), 4097 | word << 44];
             let value = self.pick(&anything);

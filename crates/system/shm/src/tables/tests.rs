@@ -425,7 +425,8 @@ fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
 #[test]
 fn a_receive_is_offered_as_the_one_it_is() {
     let (ours, theirs) = tables();
-    let entry = QpEntry { qpn: 7, peer_qpn: 8, peer_nonce: 1, epoch: 0, pd: 1, access: 0, ready: true, offers: true };
+    let entry =
+        QpEntry { qpn: 7, peer_qpn: 8, peer_nonce: 1, epoch: 0, pd: 1, access: 0, ready: true, offers: true };
     assert!(ours.set_qp(&entry));
     let (_, seen) = theirs.qp(7).unwrap();
     assert!(theirs.offers(&seen).is_none(), "nothing was written there");

@@ -46,6 +46,12 @@ impl Taps {
         self.weather.is_some()
     }
 
+    /// May a SEND go without packets? The rules of faults are rules for packets, and a trace counts
+    /// PSNs.
+    pub(in crate::node) fn lets_messages_pass(&self) -> bool {
+        self.weather.is_none() && !adverb_trace::on()
+    }
+
     /// A queue pair was created, the `nth` of its process.
     pub(in crate::node) fn add_qp(&self, qpn: Qpn, nth: u32) {
         if let Some(weather) = &self.weather {

@@ -213,15 +213,16 @@ impl<'a> Rings<'a> {
         // Where nothing is lost deadlines need not be exact.
         let clock = StepClock::new(&self.node.clocks, weather.is_none());
         let end = match taps.and_then(Taps::tape) {
-            None => {
-                let end = drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys);
-                if road.requests {
-                    inner.carried.ring.sent.receive = None;
-                }
+            None => drain(self.node, &mut inner.engine, &mut road, &clock, effects, keys),
+            Some(tape) => {
+                let (end, gone) = self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys);
+                road = gone;
                 end
             }
-            Some(tape) => self.drain_recorded(road, tape, &mut inner.engine, &clock, effects, keys),
         };
+        if road.requests {
+            inner.carried.ring.sent.receive = None;
+        }
         if next == Room::Later {
             inner.engine.hold_requests(false);
         }
@@ -239,10 +240,11 @@ impl<'a> Rings<'a> {
         clock: &StepClock<'_>,
         effects: &mut Effects,
         keys: RankedReadGuard<'a, KeyTable, ranks::Keys>,
-    ) -> Room {
+    ) -> (Room, Ring<'a>) {
         let mut left = None;
         let mut road = Captured::new(road, tape, self.node, &mut left);
-        drain(self.node, engine, &mut road, clock, effects, keys)
+        let end = drain(self.node, engine, &mut road, clock, effects, keys);
+        (end, road.into_carrier())
     }
 
     /// The queue pair's peer is used no more.

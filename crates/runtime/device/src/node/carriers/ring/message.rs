@@ -9,6 +9,7 @@ use super::rings::Rings;
 use super::state::Sent;
 use crate::host::{Ends, Peer, Seen};
 use crate::node::batch::Batch;
+use crate::node::carriers::decorate::{Initiator, Recorded, Tape, Taps};
 use crate::node::carriers::road::copy_payload;
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -61,11 +62,13 @@ impl Rings<'_> {
         peer: &Peer,
         (seen, sent): (&mut Seen, &mut Sent),
         ends: Ends,
+        near: Option<&Initiator>,
         keys: &KeyTable,
         message: &Message<'_>,
     ) -> Passed {
         let len = message.payload.len();
-        if len > LONGEST || self.node.taps.is_some() {
+        let taps = self.node.taps.as_ref();
+        if len > LONGEST || !taps.is_none_or(Taps::lets_messages_pass) {
             return Passed::ByPackets;
         }
         let Some(offers) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
@@ -75,6 +78,8 @@ impl Rings<'_> {
             None if offers.taken() != next && !sent.is_placed(peer) => return Passed::Later,
             _ => return Passed::ByPackets,
         }
+        let tape = taps.and_then(Taps::tape);
+        let time = tape.map_or(0, |_| Tape::now());
         let Some(mut lane) = peer.lane() else { return Passed::Later };
         let flags = if message.immediate.is_some() { IMMEDIATE } else { 0 }
             | if message.solicited { SOLICITED } else { 0 };
@@ -94,6 +99,12 @@ impl Rings<'_> {
             Ok(Pushed::Refused) | Err(Broken) => return Passed::ByPackets,
         }
         *sent = Sent { receive: Some(next + 1), unread: Some(position) };
+        if let (Some(tape), Some(near)) = (tape, near) {
+            let Message { immediate, solicited, payload } = *message;
+            let dest_qpn = ends.dest_qpn;
+            let left = Recorded { time, sent: true, receive: next, dest_qpn, immediate, solicited, payload };
+            tape.message(self.node, near, &left, keys);
+        }
         self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
         peer.ring_bell();
         Passed::Done
@@ -124,6 +135,13 @@ impl Rings<'_> {
             solicited: flags & SOLICITED != 0,
             payload: Data::Bytes(payload),
         };
+        if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
+            let time = *batch.came.get_or_insert_with(Tape::now);
+            let Message { immediate, solicited, payload } = message;
+            let receive = receive.into();
+            let came = Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
+            tape.message(self.node, &Initiator::of(&inner.engine), &came, &self.node.keys.read());
+        }
         if inner.faults.is_some()
             || inner.attached.is_some()
             || !self.land(batch, &qp, &mut inner, receive, &message)
@@ -218,7 +236,7 @@ impl Rings<'_> {
     pub(super) fn offers(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         qp.qp_type() == QpType::Rc
             && inner.faults.is_none()
-            && self.node.taps.is_none()
+            && self.node.taps.as_ref().is_none_or(Taps::lets_messages_pass)
             && qp.own.shared_receives().is_none()
             && self.lanes.published.offers(qp.number()).is_some()
     }

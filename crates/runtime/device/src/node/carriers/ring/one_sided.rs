@@ -120,8 +120,9 @@ impl<'a> Rings<'a> {
                     }
                 }
             }
+            let near = tapped.as_ref().map(|(_, initiator)| initiator);
             let performed = match message_of(&request) {
-                Some(message) => match self.send_message(peer, (seen, sent), ends, &keys, &message) {
+                Some(message) => match self.send_message(peer, (seen, sent), ends, near, &keys, &message) {
                     Passed::Later => return (keys, Room::Later),
                     passed => passed == Passed::Done,
                 },
@@ -173,7 +174,9 @@ impl<'a> Rings<'a> {
                 };
                 let solicited = flags.contains(SendFlags::SOLICITED);
                 let message = Message { immediate, solicited, payload };
-                return self.send_message(peer, (seen, sent), ends, &keys, &message) == Passed::Done;
+                let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
+                let passed = self.send_message(peer, (seen, sent), ends, near.as_ref(), &keys, &message);
+                return passed == Passed::Done;
             }
         };
         if !sent.is_placed(peer) {

@@ -183,12 +183,10 @@ impl Rings<'_> {
     #[inline]
     fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
         match &self.node.taps {
-            None => {
-                self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near);
-                self.offer(arrival.qp, inner);
-            }
+            None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
             Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
         }
+        self.offer(arrival.qp, inner);
     }
 
     /// Do both directions of a connection have a lane? Then nothing that came over the network is
