@@ -51,6 +51,17 @@ impl Node {
         any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers())
     }
 
+    /// A message within the host is complete for its sender when it is in the ring. When this
+    /// returns, the completions of such messages are in their queues, as a NIC would have put them
+    /// there. So an arm that comes after such a message is not answered by it (CQN-3).
+    pub(crate) fn take_complete_messages(&self) {
+        if !self.is_stale()
+            && let Some(rings) = Rings::with_peers(self)
+        {
+            rings.take_records();
+        }
+    }
+
     /// Receives what has arrived and answers it: see [`Ask`].
     pub(crate) fn receive(&self, from: RxFrom, hold: bool) -> bool {
         self.receive_as(Ask { from, hold, rings: true })

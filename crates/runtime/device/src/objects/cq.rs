@@ -341,6 +341,7 @@ impl Cq {
     pub fn req_notify_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::ReqNotifyCq)?;
+        self.context.node().take_complete_messages();
         let waiting = self.core.arm(kind, site)?;
         self.armed(waiting);
         Ok(())
@@ -363,6 +364,7 @@ impl Cq {
     /// EINVAL for a destroyed queue.
     pub fn notify_persistent_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
+        self.context.node().take_complete_messages();
         let waiting = self.core.arm_persistent(kind, site)?;
         self.armed(waiting);
         Ok(())
@@ -381,6 +383,7 @@ impl Cq {
     pub fn arm_fresh(self: &Arc<Self>, kind: ArmKind) -> Result<(), Error> {
         let node = self.context.node();
         node.check_alive()?;
+        node.take_complete_messages();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
         self.armed(0);

@@ -239,6 +239,22 @@ impl Rings<'_> {
         }
     }
 
+    /// Takes all records of peers that are there by now. The receiver is waited for.
+    pub(in crate::node) fn take_records(&self) {
+        let mut rx = self.node.receiver.lock();
+        let Receiver { batch, rings, .. } = &mut *rx;
+        self.lanes.refresh(rings);
+        if rings.are_empty() {
+            return;
+        }
+        batch.hold(false);
+        for _ in 0..FULL_RINGS {
+            if !self.receive_from(&mut rings.list, batch) {
+                break;
+            }
+        }
+    }
+
     /// Takes what peers on this host had written by now, as far as that ends.
     pub(crate) fn take_what_came(&self) {
         if self.lanes.any() {
