@@ -12,6 +12,7 @@ cases!(
     a_shared_receive_queue_and_xrc,
     windows_and_invalidation,
     solicited_events,
+    cqn_3_an_arm_comes_after_a_complete_message,
     more_than_the_ring_holds,
 );
 
@@ -38,6 +39,30 @@ fn message(
     let got = p.b.ask("wait 1");
     assert!(p.b.same(theirs, 0, len, seed), "{len} bytes by {op:?}: {got}");
     got
+}
+
+/// A message whose send is complete was there before an arm that the peer makes afterwards: the
+/// arm waits for the next one (CQN-3).
+pub fn cqn_3_an_arm_comes_after_a_complete_message(p: &mut Pair) {
+    let qp = p.rc();
+    let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
+    let (theirs, _) = p.b.region(Kind::Buffer, 64, ALL, 0);
+    for seed in (0..200).map(|n| n * 2) {
+        message(p, qp, SendOp::Send, (mine, theirs), 8, seed);
+        p.b.ask(&format!("recv {qp} {seed} {theirs} 0 8"));
+        p.b.ask(&format!("recv {qp} {} {theirs} 0 8", seed + 1));
+        let sges = [p.a.regions[mine].sge(0, 8)];
+        p.a.send(qp, 1, SendOp::Send, &sges);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+        p.b.ask("arm 0");
+        assert!(p.b.ask("wait 1").starts_with("Success"));
+        assert_eq!(p.b.ask("any_event"), "false", "an event for what was there");
+        p.a.send(qp, 2, SendOp::Send, &sges);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+        p.b.ask("event");
+        assert!(p.b.ask("wait 1").starts_with("Success"));
+    }
+    p.wants.lane = true;
 }
 
 pub fn messages_of_every_size_from_and_to_every_memory(p: &mut Pair) {
