@@ -194,6 +194,7 @@ impl SharedFile {
                 let mut table = self.table();
                 table.advised.forget(start, end);
                 table.advised.add(start, end, what);
+                self.mark(&table, start);
             }
             _ => self.table().advised.forget(start, end),
         }

@@ -9,6 +9,7 @@
 //!
 //! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here
 //! allocates or frees while it holds the table's lock.
+use super::index::{HELD, MARKED, REGISTERED};
 use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
@@ -214,6 +215,12 @@ impl Drop for Hold {
         if block.holds > 0 {
             return;
         }
+        if let Some(about) = self.file.index.find(block.start).filter(|_| !block.gone && !block.owed) {
+            if block.exposed {
+                about.set(MARKED);
+            }
+            about.clear(HELD);
+        }
         if block.gone {
             self.file.retire_if_gone(&mut table, at);
         } else if block.owed && self.file.make_ordinary(&mut table, at) {
@@ -239,13 +246,20 @@ impl SharedFile {
         if table.blocks.len() == table.blocks.capacity() {
             return false;
         }
-        let Some((offset, range)) = table.take_range(len) else { return false };
+        if !self.index.add(start, len) {
+            return false;
+        }
+        let Some((offset, range)) = table.take_range(len) else {
+            self.index.remove(start);
+            return false;
+        };
         let block =
             Block { start, len, offset, range, alias: 0, holds: 0, exposed: false, owed: false, gone: false };
         // SAFETY: the caller's range; a mapping that fails leaves the old one in place.
         let mapped =
             unsafe { sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset))) };
         if mapped.is_err() {
+            self.index.remove(start);
             table.give_range(&block);
             return false;
         }
@@ -260,11 +274,16 @@ impl SharedFile {
     /// misses one of its parent's.
     #[must_use]
     pub fn block_at(&'static self, start: u64) -> u64 {
-        let table = self.table();
-        match table.beginning(start) {
-            Some(at) => table.blocks[at].len,
+        match self.index.find(start) {
+            Some(about) => about.len(),
             None => self.is_missing(start).into(),
         }
+    }
+
+    /// The program does not have a block any more: it has freed it, here or past us.
+    fn part_with(&self, block: &mut Block, owed: bool) {
+        self.index.remove(block.start);
+        (block.owed, block.gone) = (block.owed || owed, block.gone || !owed);
     }
 
     /// Is there nothing at an address, in a process that descends from one that had this file, or
@@ -286,11 +305,11 @@ impl SharedFile {
         let block = table.blocks[at];
         if usable < block.len {
             // What is here now is another: not ours to change.
-            table.blocks[at].gone = true;
+            self.part_with(&mut table.blocks[at], false);
             return true;
         }
         if block.holds > 0 {
-            table.blocks[at].owed = true;
+            self.part_with(&mut table.blocks[at], true);
             return false;
         }
         self.make_ordinary(&mut table, at)
@@ -310,11 +329,10 @@ impl SharedFile {
                 unsafe { sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None) };
             failed |= private.is_err();
         });
+        self.part_with(&mut table.blocks[at], failed);
         if failed {
-            table.blocks[at].owed = true;
             return false;
         }
-        table.blocks[at].gone = true;
         if whole {
             self.retire(table, at);
         } else {
@@ -340,6 +358,13 @@ impl SharedFile {
         if super::data::fill(fd, to, block.offset, len) { len } else { 0 }
     }
 
+    /// Has the block that a place in the file belongs to go back to its allocator when it is freed.
+    pub(super) fn mark(&self, table: &Table, offset: u64) {
+        if let Some(block) = table.within(offset).filter(|block| !block.gone && !block.owed) {
+            self.index.mark(block.start, MARKED);
+        }
+    }
+
     /// Is a registration on the block that an address lies in?
     pub fn holds(&'static self, addr: u64) -> bool {
         let mut offset = None;
@@ -356,6 +381,7 @@ impl SharedFile {
         let end = start.saturating_add(len);
         let table = self.table();
         for block in table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0) {
+            self.index.mark(block.start, MARKED);
             self.each_own(block.start, block.end(), |vma| self.make_own(vma));
         }
     }
@@ -370,7 +396,12 @@ impl SharedFile {
         }
         let end = addr.checked_add(len).filter(|end| *end > addr).ok_or(Private::NoBlock)?;
         let mut table = self.table();
-        let at = table.holding(addr, end).ok_or(Private::NoBlock)?;
+        let Some(at) = table.holding(addr, end) else {
+            if addr.is_multiple_of(crate::page_size()) {
+                self.credit.give_again(len);
+            }
+            return Err(Private::NoBlock);
+        };
         let block = table.blocks[at];
         if !self.maps_straight(&block, addr, end) {
             return Err(Private::Replaced);
@@ -390,6 +421,12 @@ impl SharedFile {
         }
         let block = &mut table.blocks[at];
         block.holds += 1;
+        if let Some(about) = self.index.find(block.start).filter(|_| !block.gone) {
+            about.set(HELD);
+            if about.set(REGISTERED) {
+                self.credit.give(block.len);
+            }
+        }
         let skip = addr - block.start;
         let hold = Hold { file: self, offset: block.offset };
         Ok(Placed { addr: block.alias + skip, offset: block.offset + skip, hold })
@@ -415,7 +452,7 @@ impl SharedFile {
         while at < table.blocks.len() {
             let block = table.blocks[at];
             if block.start < end && block.end() > start {
-                table.blocks[at].gone = true;
+                self.part_with(&mut table.blocks[at], false);
                 if block.holds == 0 && self.retire_if_gone(table, at) {
                     continue;
                 }

@@ -30,14 +30,19 @@
 mod advice;
 mod allocator;
 mod blocks;
+mod classes;
 mod data;
 mod door;
 mod fork;
+mod index;
+mod pool;
 mod remap;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_left;
+#[cfg(test)]
+mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use door::at_fork;
@@ -46,7 +51,10 @@ use crate::maps::Maps;
 use crate::sys::{self, At, Life, RW};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
+use classes::Credit;
+use index::Index;
 use nix::errno::Errno;
+use pool::Pool;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -82,6 +90,12 @@ pub struct SharedFile {
     own: AtomicU64,
     /// Bytes made since the machine was last asked what it has left.
     unasked: AtomicU64,
+    /// Which allocations become blocks.
+    credit: Credit,
+    /// Where blocks begin, for who has no lock.
+    index: Index,
+    /// Blocks that were freed.
+    pool: Pool,
     table: Mutex<Table>,
 }
 
@@ -236,6 +250,9 @@ impl SharedFile {
             next_own: AtomicU64::new(OWN_FROM),
             own: AtomicU64::new(0),
             unasked: AtomicU64::new(0),
+            credit: Credit::new(),
+            index: Index::new()?,
+            pool: Pool::new(),
             table: Mutex::new(Table::new()),
         })
     }
