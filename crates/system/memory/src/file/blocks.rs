@@ -9,7 +9,8 @@
 //!
 //! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here
 //! allocates or frees while it holds the table's lock.
-use super::index::{HELD, MARKED, REGISTERED};
+use super::classes::HUGE;
+use super::index::{HELD, MARKED};
 use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
@@ -47,6 +48,8 @@ pub(super) struct Block {
     pub owed: bool,
     /// It was freed past us: what is at its address may be another's.
     pub gone: bool,
+    /// Its program has asked for huge pages.
+    pub huge: bool,
 }
 
 impl Block {
@@ -104,6 +107,17 @@ impl Table {
         self.blocks.iter().find(|b| (b.offset..b.offset + b.range).contains(&offset)).copied()
     }
 
+    /// Which block that its program has a place in the file belongs to.
+    pub fn having(&self, offset: u64) -> Option<usize> {
+        let has = |b: &Block| !b.gone && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
+        self.blocks.iter().position(has)
+    }
+
+    /// The block at a place in the table.
+    pub fn block_mut(&mut self, at: usize) -> &mut Block {
+        &mut self.blocks[at]
+    }
+
     /// No block?
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -138,8 +152,9 @@ impl Table {
     }
 
     fn give_range(&mut self, block: &Block) {
-        if !block.exposed && block.range == RANGE && self.free.len() < self.free.capacity() {
-            self.free.push(block.offset);
+        let skew = block.offset % HUGE;
+        if !block.exposed && block.range + skew == RANGE && self.free.len() < self.free.capacity() {
+            self.free.push(block.offset - skew);
         }
     }
 }
@@ -216,9 +231,6 @@ impl Drop for Hold {
             return;
         }
         if let Some(about) = self.file.index.find(block.start).filter(|_| !block.gone && !block.owed) {
-            if block.exposed {
-                about.set(MARKED);
-            }
             about.clear(HELD);
         }
         if block.gone {
@@ -253,11 +265,24 @@ impl SharedFile {
             self.index.remove(start);
             return false;
         };
-        let block =
-            Block { start, len, offset, range, alias: 0, holds: 0, exposed: false, owed: false, gone: false };
+        // Huge pages are where they would be in private memory: both lie on multiples.
+        let skew = start % HUGE;
+        let block = Block {
+            start,
+            len,
+            offset: offset + skew,
+            range: range - skew,
+            alias: 0,
+            holds: 0,
+            exposed: false,
+            owed: false,
+            gone: false,
+            huge: false,
+        };
         // SAFETY: the caller's range; a mapping that fails leaves the old one in place.
-        let mapped =
-            unsafe { sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset))) };
+        let mapped = unsafe {
+            sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), block.offset)))
+        };
         if mapped.is_err() {
             self.index.remove(start);
             table.give_range(&block);
@@ -316,7 +341,7 @@ impl SharedFile {
     }
 
     /// Makes a block's pages private ones, and forgets the block.
-    fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
+    pub(super) fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
         // Nothing of it can be elsewhere, short of a second mapping that the program made of a
         // whole block.
@@ -360,8 +385,8 @@ impl SharedFile {
 
     /// Has the block that a place in the file belongs to go back to its allocator when it is freed.
     pub(super) fn mark(&self, table: &Table, offset: u64) {
-        if let Some(block) = table.within(offset).filter(|block| !block.gone && !block.owed) {
-            self.index.mark(block.start, MARKED);
+        if let Some(at) = table.having(offset) {
+            self.index.mark(table.blocks[at].start, MARKED);
         }
     }
 
@@ -398,7 +423,7 @@ impl SharedFile {
         let mut table = self.table();
         let Some(at) = table.holding(addr, end) else {
             if addr.is_multiple_of(crate::page_size()) {
-                self.credit.give_again(len);
+                self.credit.give(len);
             }
             return Err(Private::NoBlock);
         };
@@ -407,12 +432,13 @@ impl SharedFile {
             return Err(Private::Replaced);
         }
         if block.alias == 0 {
-            let from = Some((self.raw_fd(), block.offset));
+            let from = (self.raw_fd(), block.offset);
+            let align = if block.huge { HUGE } else { crate::page_size() };
             // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes
             // contents.
             unsafe {
-                let alias =
-                    sys::map(At::Anywhere, block.len, RW, libc::MAP_SHARED, from).map_err(Private::Kernel)?;
+                let alias = sys::map_aligned(block.len, align, block.offset % align, from)
+                    .map_err(Private::Kernel)?;
                 for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
                     let _ = sys::advise(alias, block.len, advice);
                 }
@@ -423,12 +449,15 @@ impl SharedFile {
         block.holds += 1;
         if let Some(about) = self.index.find(block.start).filter(|_| !block.gone) {
             about.set(HELD);
-            if about.set(REGISTERED) {
-                self.credit.give(block.len);
-            }
+            self.credit.give(block.len);
         }
         let skip = addr - block.start;
         let hold = Hold { file: self, offset: block.offset };
+        let block = *block;
+        drop(table);
+        if block.huge {
+            self.collapse(&block);
+        }
         Ok(Placed { addr: block.alias + skip, offset: block.offset + skip, hold })
     }
 

@@ -1,26 +1,29 @@
 //! Which allocations become blocks: a guess by the size of an allocation.
 //!
 //! A block is made before the program knows its address, so before it is known whether the program
-//! will register the block. Each class of sizes has credit. An allocation that becomes a block
-//! takes one of it, the first registration of a block gives two back. A class without credit leaves
-//! its allocations to the program's allocator, until a page-aligned region of its size is
-//! registered. So a program that registers no block pays for the first few alone.
-use std::sync::atomic::{AtomicU32, Ordering};
+//! will register the block. Each class of sizes has credit. A new block takes one of it, and a
+//! registration of a block gives all back. A class without credit leaves its allocations to the
+//! program's allocator, until a page-aligned region of its size is registered. So a program that
+//! registers no block pays for the first few alone.
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Blocks of a class that may go without a registration.
+/// Blocks of a class that are made without a registration in between.
 const CREDIT: u32 = 128;
-/// The same for classes whose blocks have room for a huge page, which pages of the file are not.
+/// The same for classes whose blocks have room for a huge page, which the file's pages are not at
+/// first. Here a block that is handed out again counts, too.
 const LARGE_CREDIT: u32 = 16;
 /// Bytes of a huge page.
-const HUGE: u64 = 2 << 20;
-/// What a registration of private memory gives a class without credit.
-const AGAIN: u32 = 8;
+pub(super) const HUGE: u64 = 2 << 20;
 /// Classes: four between a power of two and the next.
 pub(super) const CLASSES: usize = 212;
 
 /// What the classes have taken of their credit.
 #[derive(Debug)]
-pub(super) struct Credit([AtomicU32; CLASSES]);
+pub(super) struct Credit {
+    taken: [AtomicU32; CLASSES],
+    /// Memory of this class was registered.
+    registered: [AtomicBool; CLASSES],
+}
 
 /// The class of a length of at least a byte.
 pub(super) fn class(len: u64) -> usize {
@@ -35,33 +38,43 @@ fn limit(len: u64) -> u32 {
 
 impl Credit {
     pub fn new() -> Self {
-        Credit([const { AtomicU32::new(0) }; CLASSES])
-    }
-
-    /// Takes one for an allocation of `len` bytes. `false`: it is not to become a block.
-    pub fn take(&self, len: u64) -> bool {
-        let taken = &self.0[class(len)];
-        if taken.load(Ordering::Relaxed) >= limit(len) {
-            return false;
+        Credit {
+            taken: [const { AtomicU32::new(0) }; CLASSES],
+            registered: [const { AtomicBool::new(false) }; CLASSES],
         }
-        taken.fetch_add(1, Ordering::Relaxed);
-        true
     }
 
-    /// A block was registered, for the first time since its program has it.
+    /// Takes one for a new block of `len` bytes.
+    pub fn take(&self, len: u64) {
+        self.taken[class(len)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes one for a block that is handed out again.
+    pub fn take_again(&self, len: u64) {
+        if len >= HUGE {
+            self.take(len);
+        }
+    }
+
+    /// Memory of `len` bytes was registered: a block, or what might have been one.
     pub fn give(&self, len: u64) {
-        let taken = &self.0[class(len)];
-        let _ = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(2).or(Some(0)));
+        self.taken[class(len)].store(0, Ordering::Relaxed);
+        self.registered[class(len)].store(true, Ordering::Relaxed);
     }
 
-    /// Private memory was registered that might have been a block.
-    pub fn give_again(&self, len: u64) {
-        self.0[class(len)].fetch_min(limit(len) - AGAIN, Ordering::Relaxed);
+    /// Takes all: the program wants memory of another kind. `false`: it registers memory of this
+    /// class, and nothing is taken.
+    pub fn take_all(&self, len: u64) -> bool {
+        let registers = self.registered[class(len)].load(Ordering::Relaxed);
+        if !registers {
+            self.taken[class(len)].store(limit(len), Ordering::Relaxed);
+        }
+        !registers
     }
 
     /// Has the class of this length none left?
     pub fn is_spent(&self, len: u64) -> bool {
-        self.0[class(len)].load(Ordering::Relaxed) >= limit(len)
+        self.taken[class(len)].load(Ordering::Relaxed) >= limit(len)
     }
 }
 
@@ -87,17 +100,22 @@ mod tests {
     #[test]
     fn a_class_without_registrations_runs_dry() {
         let credit = Credit::new();
-        let len = 64 << 10;
-        assert_eq!((0..1000).filter(|_| credit.take(len)).count(), CREDIT as usize);
-        assert!(credit.is_spent(len) && !credit.is_spent(4096));
-        credit.give_again(len);
-        assert_eq!((0..1000).filter(|_| credit.take(len)).count(), AGAIN as usize);
-        // Each registered: it never ends.
-        credit.give_again(len);
-        assert!((0..1000).all(|_| {
-            let took = credit.take(len);
-            credit.give(len);
-            took
-        }));
+        for (len, count) in [(64 << 10, CREDIT), (4 << 20, LARGE_CREDIT)] {
+            for _ in 0..2 {
+                let mut blocks = 0;
+                while !credit.is_spent(len) {
+                    credit.take(len);
+                    blocks += 1;
+                }
+                assert_eq!(blocks, count);
+                assert!(!credit.is_spent(len * 2));
+                credit.give(len);
+            }
+        }
+        (0..1000).for_each(|_| credit.take_again(4096));
+        assert!(!credit.is_spent(4096));
+        assert!(credit.take_all(4096) && credit.is_spent(4096));
+        credit.give(4096);
+        assert!(!credit.take_all(4096) && !credit.is_spent(4096));
     }
 }

@@ -105,7 +105,8 @@ pub(super) extern "C" fn before() {
             if !vma.is_of(file.id) || table.is_alias(vma.start) {
                 return;
             }
-            // What the program has freed no child has. Nothing comes or goes while the pool is held.
+            // What the program has freed no child has. Nothing comes or goes while the pool is
+            // held.
             if pooled && file.index.find(vma.start).is_some_and(|about| about.has(POOLED)) {
                 return;
             }

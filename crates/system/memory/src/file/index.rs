@@ -16,13 +16,10 @@ const BITS: u32 = 10;
 pub(super) const POOLED: u64 = 1;
 /// A registration stands on the block.
 pub(super) const HELD: u64 = 2;
-/// The block was registered since its program has it.
-pub(super) const REGISTERED: u64 = 4;
-/// The block goes back to its allocator when it is freed: a peer may know it, or its mapping is not
-/// as it was made.
-pub(super) const MARKED: u64 = 8;
+/// The block goes back to its allocator when it is freed: its mapping is not as it was made.
+pub(super) const MARKED: u64 = 4;
 /// All flags: lengths are whole pages.
-const FLAGS: u64 = 15;
+const FLAGS: u64 = 7;
 
 #[repr(C, align(64))]
 struct Bucket {

@@ -22,6 +22,7 @@
 //! | gives pages up (`madvise`) | zeroes: the preload sees the call, [`SharedFile::advise`] frees the file's pages |
 //! | forks | a private copy in the child, made before `fork` returns ([`fork`]); a child made in another way has no such pages |
 //! | waits on a futex | as ever: the pages never change |
+//! | asks for huge pages | huge pages of private memory if the block is new, or of the file when it is registered ([`huge`]) |
 //! | frees or reallocates it | ordinary memory, given back to its allocator, whose block it always was: when its last registration ends |
 //! | unmaps it while it is registered | as with a NIC, keys go on opening the old pages, until they are deregistered |
 //!
@@ -34,11 +35,14 @@ mod classes;
 mod data;
 mod door;
 mod fork;
+mod huge;
 mod index;
 mod pool;
 mod remap;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_huge;
 #[cfg(test)]
 mod tests_left;
 #[cfg(test)]
@@ -46,6 +50,7 @@ mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use door::at_fork;
+pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
 use crate::sys::{self, At, Life, RW};

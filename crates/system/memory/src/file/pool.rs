@@ -12,7 +12,7 @@
 //! [`Credit`]: super::classes::Credit
 use super::SharedFile;
 use super::classes::class;
-use super::index::{HELD, MARKED, POOLED, REGISTERED};
+use super::index::{HELD, MARKED, POOLED};
 use crate::maps::{READ, WRITE};
 use adverb_sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -164,7 +164,7 @@ impl SharedFile {
             return Plan::Private;
         }
         let list = class(len);
-        if !self.credit.take(len) {
+        if self.credit.is_spent(len) {
             self.empty(list);
             return Plan::Private;
         }
@@ -172,10 +172,12 @@ impl SharedFile {
         while let Some((start, _)) = self.pool.pop(list, fits) {
             // One that is not there was freed a second time, past us.
             if let Some(about) = self.index.find(start).filter(|about| about.has(POOLED)) {
-                about.clear(POOLED | REGISTERED);
+                about.clear(POOLED);
+                self.credit.take_again(len);
                 return Plan::Pooled(start);
             }
         }
+        self.credit.take(len);
         Plan::Block
     }
 
@@ -195,7 +197,7 @@ impl SharedFile {
     }
 
     /// Is a block one mapping of the file, for reading and writing, as it was made?
-    fn is_as_made(&self, start: u64, len: u64) -> bool {
+    pub(super) fn is_as_made(&self, start: u64, len: u64) -> bool {
         let mut whole = false;
         let _ = self.maps.walk(start, start + len, |vma| {
             let rights = vma.flags & (READ | WRITE) == READ | WRITE;

@@ -21,9 +21,16 @@ fn free(file: &'static SharedFile, start: u64, len: u64) {
     }
 }
 
-/// Gives a class its credit back, and the pool what it has of it.
+/// Gives a class its credit back.
 fn anew(file: &'static SharedFile, len: u64) {
-    (0..1000).for_each(|_| file.credit.give(len));
+    file.credit.give(len);
+}
+
+/// Takes all credit of a class.
+fn spend(file: &'static SharedFile, len: u64) {
+    while !file.credit.is_spent(len) {
+        file.credit.take(len);
+    }
 }
 
 /// MEM-1: a freed block is the next allocation of its size; one that was changed is not, nor one
@@ -72,10 +79,7 @@ fn mem_5_what_was_freed_is_bounded_and_goes_back() {
     }
     let held = file.usage().resident - before.resident;
     assert!(held > BOUND / 2 && held <= BOUND, "{held} bytes are held");
-    while !file.credit.is_spent(len) {
-        let (start, _) = allocate(file, PAGE, len);
-        free(file, start, len);
-    }
+    spend(file, len);
     let (private, shared) = allocate(file, PAGE, len);
     assert!(!shared);
     free(file, private, len);
@@ -95,10 +99,7 @@ fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
         drop(file.place(start, len).unwrap());
         free(file, start, len);
     }
-    while !file.credit.is_spent(len) {
-        let (start, _) = allocate(file, PAGE, len);
-        free(file, start, len);
-    }
+    spend(file, len);
     let (private, shared) = allocate(file, PAGE, len);
     assert!(!shared);
     assert!(matches!(file.place(private, len), Err(Private::NoBlock | Private::Replaced)));
