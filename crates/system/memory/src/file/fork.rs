@@ -383,13 +383,11 @@ fn unlock(file: &SharedFile) {
     file.owner.store(0, Ordering::Relaxed);
     let masked = MASKED.load(Ordering::Relaxed);
     let pooled = POOL.load(Ordering::Relaxed);
-    // SAFETY: this thread, or in a child the one it goes on as, took the locks in `before` and
-    // forgot the guards.
-    unsafe {
-        file.table.force_unlock();
-        if pooled {
-            file.pool.let_go();
-        }
+    // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and
+    // forgot the guard.
+    unsafe { file.table.force_unlock() };
+    if pooled {
+        file.pool.let_go();
     }
     sys::mask_signals(masked);
 }

@@ -12,10 +12,12 @@
 //! [`Credit`]: super::classes::Credit
 use super::SharedFile;
 use super::classes::class;
-use super::index::{HELD, MARKED, POOLED};
+use super::index::{HELD, Index, MARKED, POOLED};
 use crate::maps::{READ, WRITE};
-use adverb_sync::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::sys;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Bytes of all blocks in the pool.
 pub(super) const BOUND: u64 = 32 << 20;
@@ -35,17 +37,104 @@ const ASKED: u64 = 128 << 10;
 /// The pool.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// The thread that has the lock, 0 for none.
-    owner: AtomicUsize,
+    lock: OwnedLock,
     /// How many blocks are in each list, for a look without the lock.
     counts: [AtomicUsize; LISTS],
-    lists: Mutex<Lists>,
+    /// Of who has the lock.
+    lists: UnsafeCell<Lists>,
 }
+
+// SAFETY: `lists` is used under the lock alone.
+unsafe impl Sync for Pool {}
 
 #[derive(Debug)]
 struct Lists {
     bytes: u64,
     blocks: [[Kept; DEPTH]; LISTS],
+}
+
+/// A lock whose word is the thread that has it. It is taken and let go by one store each, so a
+/// signal handler always sees whether its thread has it.
+#[derive(Debug)]
+struct OwnedLock {
+    owner: AtomicUsize,
+    /// Threads that sleep, or are about to.
+    waiters: AtomicU32,
+    /// Changes when the lock was let go while threads slept.
+    turn: AtomicU32,
+}
+
+impl OwnedLock {
+    const fn new() -> Self {
+        OwnedLock { owner: AtomicUsize::new(0), waiters: AtomicU32::new(0), turn: AtomicU32::new(0) }
+    }
+
+    /// `false` if this thread has the lock.
+    fn take(&self) -> bool {
+        /// Looks at the lock before a thread sleeps.
+        const SPINS: usize = 100;
+        let me = super::this_thread();
+        for turn in 0.. {
+            match self.owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return true,
+                Err(owner) if owner == me => return false,
+                Err(_) if turn < SPINS => std::hint::spin_loop(),
+                Err(_) => self.sleep(),
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+
+    /// Sleeps until the lock is let go. 1. This thread counts itself. 2. It reads the turn. 3. It
+    /// looks at the owner again. 4. It sleeps while the turn is the same. Who lets go stores the
+    /// owner and reads the count after that, so either sees the other.
+    fn sleep(&self) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let turn = self.turn.load(Ordering::SeqCst);
+        if self.owner.load(Ordering::SeqCst) != 0 {
+            self.futex(libc::FUTEX_WAIT, turn);
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn let_go(&self) {
+        self.owner.store(0, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.turn.fetch_add(1, Ordering::SeqCst);
+            self.futex(libc::FUTEX_WAKE, 1);
+        }
+    }
+
+    fn futex(&self, what: i32, value: u32) {
+        let what = (what | libc::FUTEX_PRIVATE_FLAG) as u64;
+        // SAFETY: a word that lives as long as the process; no time is given.
+        let _ =
+            unsafe { sys::call(libc::SYS_futex, [self.turn.as_ptr() as u64, what, value.into(), 0, 0, 0]) };
+    }
+}
+
+/// The lists, of who has the lock.
+struct Locked<'a>(&'a Pool);
+
+impl Deref for Locked<'_> {
+    type Target = Lists;
+    fn deref(&self) -> &Lists {
+        // SAFETY: this thread has the lock, and no other guard.
+        unsafe { &*self.0.lists.get() }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Lists {
+        // SAFETY: as above.
+        unsafe { &mut *self.0.lists.get() }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.lock.let_go();
+    }
 }
 
 /// A block in the pool: its address, which is whole pages, and in the bits below how many pages of
@@ -65,76 +154,60 @@ impl Kept {
     }
 }
 
-struct Locked<'a> {
-    owner: &'a AtomicUsize,
-    lists: MutexGuard<'a, Lists>,
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.owner.store(0, Ordering::Relaxed);
-    }
-}
-
 impl Pool {
     pub fn new() -> Self {
         Pool {
-            owner: AtomicUsize::new(0),
+            lock: OwnedLock::new(),
             counts: [const { AtomicUsize::new(0) }; LISTS],
-            lists: Mutex::new(Lists { bytes: 0, blocks: [[Kept(0); DEPTH]; LISTS] }),
+            lists: UnsafeCell::new(Lists { bytes: 0, blocks: [[Kept(0); DEPTH]; LISTS] }),
         }
     }
 
     /// `None` if this thread has the lock.
     fn lock(&self) -> Option<Locked<'_>> {
-        let me = super::this_thread();
-        if self.owner.load(Ordering::Relaxed) == me {
-            return None;
-        }
-        let lists = self.lists.lock();
-        self.owner.store(me, Ordering::Relaxed);
-        Some(Locked { owner: &self.owner, lists })
+        self.lock.take().then(|| Locked(self))
     }
 
     /// Takes the lock over a fork. `false`: this thread has it, and its child goes on with it.
     pub fn hold(&self) -> bool {
-        self.lock().map(std::mem::forget).is_some()
+        self.lock.take()
     }
 
     /// Ends what [`Pool::hold`] began, in the parent or in the child.
-    ///
-    /// # Safety
-    /// `hold` has answered `true` to this thread, or to the one whose child it goes on as.
-    pub unsafe fn let_go(&self) {
-        self.owner.store(0, Ordering::Relaxed);
-        // SAFETY: the caller's promise: `hold` forgot the guard.
-        unsafe { self.lists.force_unlock() }
+    pub fn let_go(&self) {
+        self.lock.let_go();
     }
 
     /// Takes a block out of a list: the newest that `fits`, which is asked with its address and its
-    /// bytes.
-    fn pop(&self, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+    /// bytes. One that is not in the index was freed a second time, past us, and is left out.
+    fn pop(&self, index: &Index, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
         let kept = self.counts.get(list)?;
         if kept.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let mut locked = self.lock()?;
-        let lists = &mut *locked.lists;
-        let (count, blocks) = (kept.load(Ordering::Relaxed), &mut lists.blocks[list]);
-        let fits = |at: &usize| fits(blocks[*at].start(), blocks[*at].len());
-        let found = (count.saturating_sub(LOOKS)..count).rev().find(fits)?;
-        let block = blocks[found];
-        blocks[found] = blocks[count - 1];
-        lists.bytes -= block.len();
-        kept.store(count - 1, Ordering::Relaxed);
-        Some((block.start(), block.len()))
+        loop {
+            let lists = &mut *locked;
+            let (count, blocks) = (kept.load(Ordering::Relaxed), &mut lists.blocks[list]);
+            let fits = |at: &usize| fits(blocks[*at].start(), blocks[*at].len());
+            let found = (count.saturating_sub(LOOKS)..count).rev().find(fits)?;
+            let block = blocks[found];
+            blocks[found] = blocks[count - 1];
+            lists.bytes -= block.len();
+            kept.store(count - 1, Ordering::Relaxed);
+            // Under the lock: a fork in between would take it for one of the pool.
+            if let Some(about) = index.find(block.start()).filter(|about| about.has(POOLED)) {
+                about.clear(POOLED);
+                return Some((block.start(), block.len()));
+            }
+        }
     }
 
     /// Puts a block in, if there is room, and `may` allows it.
     fn push(&self, start: u64, len: u64, may: impl Fn() -> bool) -> bool {
         let list = class(len);
         let Some(mut locked) = self.lock() else { return false };
-        let lists = &mut *locked.lists;
+        let lists = &mut *locked;
         let count = self.counts[list].load(Ordering::Relaxed);
         if count == DEPTH || lists.bytes + len > BOUND || !may() {
             return false;
@@ -169,13 +242,9 @@ impl SharedFile {
             return Plan::Private;
         }
         let fits = |start: u64, bytes| bytes >= len && start.is_multiple_of(align);
-        while let Some((start, _)) = self.pool.pop(list, fits) {
-            // One that is not there was freed a second time, past us.
-            if let Some(about) = self.index.find(start).filter(|about| about.has(POOLED)) {
-                about.clear(POOLED);
-                self.credit.take_again(len);
-                return Plan::Pooled(start);
-            }
+        if let Some((start, _)) = self.pool.pop(&self.index, list, fits) {
+            self.credit.take_again(len);
+            return Plan::Pooled(start);
         }
         self.credit.take(len);
         Plan::Block
@@ -209,9 +278,7 @@ impl SharedFile {
 
     /// Gives all blocks of a list back to their allocator.
     fn empty(&'static self, list: usize) {
-        while let Some((start, len)) = self.pool.pop(list, |_, _| true) {
-            let Some(about) = self.index.find(start).filter(|about| about.has(POOLED)) else { continue };
-            about.clear(POOLED);
+        while let Some((start, len)) = self.pool.pop(&self.index, list, |_, _| true) {
             if self.release(start, len) {
                 super::allocator::free(start, len);
             }

@@ -157,8 +157,7 @@ fn mem_7_a_thread_in_the_pool_forks() {
     assert!(file.pool.hold());
     assert_eq!(file.plan(PAGE, len), Plan::Block);
     assert_eq!(in_child(|| u8::from(get(start) != 4)), 0);
-    // SAFETY: held above.
-    unsafe { file.pool.let_go() };
+    file.pool.let_go();
     assert_eq!(file.plan(PAGE, len), Plan::Pooled(start));
     free(file, start, len);
 }
