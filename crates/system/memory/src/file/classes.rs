@@ -44,16 +44,14 @@ impl Credit {
         }
     }
 
-    /// Takes one for a new block of `len` bytes.
-    pub fn take(&self, len: u64) {
-        self.taken[class(len)].fetch_add(1, Ordering::Relaxed);
+    /// Takes one for a new block of `len` bytes; answers whether it was the last.
+    pub fn take(&self, len: u64) -> bool {
+        self.taken[class(len)].fetch_add(1, Ordering::Relaxed) + 1 == limit(len)
     }
 
-    /// Takes one for a block that is handed out again.
-    pub fn take_again(&self, len: u64) {
-        if len >= HUGE {
-            self.take(len);
-        }
+    /// Takes one for a block that is handed out again; answers whether it was the last.
+    pub fn take_again(&self, len: u64) -> bool {
+        len >= HUGE && self.take(len)
     }
 
     /// Memory of `len` bytes was registered: a block, or what might have been one.
@@ -104,16 +102,15 @@ mod tests {
             for _ in 0..2 {
                 let mut blocks = 0;
                 while !credit.is_spent(len) {
-                    credit.take(len);
                     blocks += 1;
+                    assert_eq!(credit.take(len), blocks == count);
                 }
                 assert_eq!(blocks, count);
                 assert!(!credit.is_spent(len * 2));
                 credit.give(len);
             }
         }
-        (0..1000).for_each(|_| credit.take_again(4096));
-        assert!(!credit.is_spent(4096));
+        assert!(!(0..1000).any(|_| credit.take_again(4096)) && !credit.is_spent(4096));
         assert!(credit.take_all(4096) && credit.is_spent(4096));
         credit.give(4096);
         assert!(!credit.take_all(4096) && !credit.is_spent(4096));

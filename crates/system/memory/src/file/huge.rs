@@ -9,7 +9,7 @@
 //! (`MADV_COLLAPSE`).
 use super::SharedFile;
 use super::blocks::Block;
-use super::classes::HUGE;
+use super::classes::{HUGE, class};
 use super::data::each_data;
 use super::index::{HELD, MARKED};
 use crate::maps::Vma;
@@ -94,6 +94,8 @@ impl SharedFile {
         if plain && is_alone() && self.is_as_made(block.start, block.len) && is_empty() {
             self.make_ordinary(&mut table, at);
         }
+        drop(table);
+        self.empty(class(block.len));
     }
 
     /// Puts the pages of a registered block that are there together, where whole huge pages are.

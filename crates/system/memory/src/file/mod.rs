@@ -257,7 +257,7 @@ impl SharedFile {
             unasked: AtomicU64::new(0),
             credit: Credit::new(),
             index: Index::new()?,
-            pool: Pool::new(),
+            pool: Pool::new()?,
             table: Mutex::new(Table::new()),
         })
     }

@@ -5,8 +5,9 @@
 //! class gets one, without a system call. The pool is bounded ([`BOUND`]); what finds no room goes
 //! back to its allocator, and so does all of a class whose credit is spent ([`Credit`]).
 //!
-//! The pool's lock is taken before the table's, never after it. Nothing is allocated, freed or
-//! asked of the kernel under it. A signal handler may come while its thread has the lock: for that
+//! The pool has shards, each with a lock. A thread takes the first lock that is free, from a shard of
+//! its own on. These locks are taken before the table's, never after it. Nothing is allocated, freed
+//! or asked of the kernel under one. A signal handler may come while its thread has one: for that
 //! thread there is no pool then.
 //!
 //! [`Credit`]: super::classes::Credit
@@ -14,17 +15,21 @@ use super::SharedFile;
 use super::classes::class;
 use super::index::{HELD, Index, MARKED, POOLED};
 use crate::maps::{READ, WRITE};
-use crate::sys;
+use crate::sys::{self, At, RW};
+use nix::errno::Errno;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of all blocks in the pool.
 pub(super) const BOUND: u64 = 32 << 20;
 /// Bytes of the largest block in it.
 const LARGEST: u64 = 8 << 20;
-/// Blocks of a class.
+/// Blocks of a class in a shard.
 const DEPTH: usize = 64;
+const SHARDS: usize = 8;
+/// A shard takes the right to hold bytes in pieces of so many at least, and keeps one.
+const PIECE: u64 = 1 << 20;
 /// Classes up to the one of [`LARGEST`].
 const LISTS: usize = 41;
 /// Blocks that are looked at for one of the right alignment.
@@ -35,8 +40,15 @@ const LOOKS: usize = 8;
 const ASKED: u64 = 128 << 10;
 
 /// The pool.
-#[derive(Debug)]
 pub(super) struct Pool {
+    shards: &'static [Shard],
+    /// Bytes that shards may hold, of [`BOUND`].
+    granted: AtomicU64,
+}
+
+/// A part of the pool.
+#[repr(align(128))]
+struct Shard {
     lock: OwnedLock,
     /// How many blocks are in each list, for a look without the lock.
     counts: [AtomicUsize; LISTS],
@@ -45,11 +57,12 @@ pub(super) struct Pool {
 }
 
 // SAFETY: `lists` is used under the lock alone.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for Shard {}
 
-#[derive(Debug)]
 struct Lists {
     bytes: u64,
+    /// Bytes that the shard may hold.
+    granted: u64,
     blocks: [[Kept; DEPTH]; LISTS],
 }
 
@@ -65,24 +78,27 @@ struct OwnedLock {
 }
 
 impl OwnedLock {
-    const fn new() -> Self {
-        OwnedLock { owner: AtomicUsize::new(0), waiters: AtomicU32::new(0), turn: AtomicU32::new(0) }
+    /// Takes the lock if it is free: `Ok`. Else whether this thread has it.
+    fn try_take(&self) -> Result<(), bool> {
+        let me = super::this_thread();
+        let taken = self.owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
+        taken.map(drop).map_err(|owner| owner == me)
     }
 
-    /// `false` if this thread has the lock.
+    /// Waits for the lock. `false` if this thread has it.
     fn take(&self) -> bool {
         /// Looks at the lock before a thread sleeps.
         const SPINS: usize = 100;
-        let me = super::this_thread();
-        for turn in 0.. {
-            match self.owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return true,
-                Err(owner) if owner == me => return false,
-                Err(_) if turn < SPINS => std::hint::spin_loop(),
-                Err(_) => self.sleep(),
+        let mut looks = 0;
+        loop {
+            match self.try_take() {
+                Ok(()) => return true,
+                Err(true) => return false,
+                Err(false) if looks < SPINS => std::hint::spin_loop(),
+                Err(false) => self.sleep(),
             }
+            looks += 1;
         }
-        unreachable!("the loop has no end")
     }
 
     /// Sleeps until the lock is let go. 1. This thread counts itself. 2. It reads the turn. 3. It
@@ -114,9 +130,9 @@ impl OwnedLock {
 }
 
 /// The lists, of who has the lock.
-struct Locked<'a>(&'a Pool);
+struct Locked(&'static Shard);
 
-impl Deref for Locked<'_> {
+impl Deref for Locked {
     type Target = Lists;
     fn deref(&self) -> &Lists {
         // SAFETY: this thread has the lock, and no other guard.
@@ -124,14 +140,14 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for Locked {
     fn deref_mut(&mut self) -> &mut Lists {
         // SAFETY: as above.
         unsafe { &mut *self.0.lists.get() }
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for Locked {
     fn drop(&mut self) {
         self.0.lock.let_go();
     }
@@ -154,47 +170,87 @@ impl Kept {
     }
 }
 
+impl Shard {
+    fn count(&self, list: usize) -> usize {
+        self.counts[list].load(Ordering::Relaxed)
+    }
+
+    /// Takes the newest block of a list that `fits`, which is asked with its address and its bytes.
+    fn pop(&self, lists: &mut Lists, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<Kept> {
+        let (count, blocks) = (self.count(list), &mut lists.blocks[list]);
+        let fits = |at: &usize| fits(blocks[*at].start(), blocks[*at].len());
+        let found = (count.saturating_sub(LOOKS)..count).rev().find(fits)?;
+        let block = blocks[found];
+        blocks[found] = blocks[count - 1];
+        lists.bytes -= block.len();
+        self.counts[list].store(count - 1, Ordering::Relaxed);
+        Some(block)
+    }
+}
+
 impl Pool {
-    pub fn new() -> Self {
-        Pool {
-            lock: OwnedLock::new(),
-            counts: [const { AtomicUsize::new(0) }; LISTS],
-            lists: UnsafeCell::new(Lists { bytes: 0, blocks: [[Kept(0); DEPTH]; LISTS] }),
+    /// Room for all shards; what is not touched costs nothing.
+    pub fn new() -> Result<Self, Errno> {
+        let bytes = size_of::<Shard>() * SHARDS;
+        // SAFETY: a new mapping, which stays as long as the process, aligned to a page. All zeroes
+        // are shards without blocks, whose locks are free.
+        let shards = unsafe {
+            let at = sys::map(At::Anywhere, bytes as u64, RW, libc::MAP_PRIVATE, None)?;
+            std::slice::from_raw_parts(at as *const Shard, SHARDS)
+        };
+        Ok(Pool { shards, granted: AtomicU64::new(0) })
+    }
+
+    /// All shards, those of this thread first.
+    fn shards(&self) -> impl Iterator<Item = &'static Shard> + use<> {
+        let hash = (super::this_thread() as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (shards, home) = (self.shards, (hash >> 32) as usize);
+        (0..SHARDS).map(move |n| &shards[(home + n) % SHARDS])
+    }
+
+    /// Locks a shard of those that `fit`: the first that is free, or waits for one. `None` if there
+    /// is none, or this thread has a lock.
+    fn lock(&self, fits: impl Fn(&Shard) -> bool) -> Option<Locked> {
+        let mut busy = None;
+        for shard in self.shards().filter(|shard| fits(shard)) {
+            match shard.lock.try_take() {
+                Ok(()) => return Some(Locked(shard)),
+                Err(true) => return None,
+                Err(false) => busy = busy.or(Some(shard)),
+            }
         }
+        let busy = busy?;
+        busy.lock.take().then(|| Locked(busy))
     }
 
-    /// `None` if this thread has the lock.
-    fn lock(&self) -> Option<Locked<'_>> {
-        self.lock.take().then(|| Locked(self))
-    }
-
-    /// Takes the lock over a fork. `false`: this thread has it, and its child goes on with it.
+    /// Takes all locks over a fork. `false`: this thread has one, and its child goes on with it;
+    /// none is taken.
     pub fn hold(&self) -> bool {
-        self.lock.take()
+        for (n, shard) in self.shards.iter().enumerate() {
+            if !shard.lock.take() {
+                self.shards[..n].iter().for_each(|shard| shard.lock.let_go());
+                return false;
+            }
+        }
+        true
     }
 
     /// Ends what [`Pool::hold`] began, in the parent or in the child.
     pub fn let_go(&self) {
-        self.lock.let_go();
+        self.shards.iter().for_each(|shard| shard.lock.let_go());
     }
 
-    /// Takes a block out of a list: the newest that `fits`, which is asked with its address and its
-    /// bytes. One that is not in the index was freed a second time, past us, and is left out.
+    /// Takes a block out that `fits`, which is asked with its address and its bytes. One that is not
+    /// in the index was freed a second time, past us, and is left out.
     fn pop(&self, index: &Index, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
-        let kept = self.counts.get(list)?;
-        if kept.load(Ordering::Relaxed) == 0 {
+        if list >= LISTS {
             return None;
         }
-        let mut locked = self.lock()?;
+        let mut locked = self.lock(|shard| shard.count(list) > 0)?;
         loop {
-            let lists = &mut *locked;
-            let (count, blocks) = (kept.load(Ordering::Relaxed), &mut lists.blocks[list]);
-            let fits = |at: &usize| fits(blocks[*at].start(), blocks[*at].len());
-            let found = (count.saturating_sub(LOOKS)..count).rev().find(fits)?;
-            let block = blocks[found];
-            blocks[found] = blocks[count - 1];
-            lists.bytes -= block.len();
-            kept.store(count - 1, Ordering::Relaxed);
+            let shard = locked.0;
+            let block = shard.pop(&mut locked, list, &fits)?;
+            self.give_back(&mut locked);
             // Under the lock: a fork in between would take it for one of the pool.
             if let Some(about) = index.find(block.start()).filter(|about| about.has(POOLED)) {
                 about.clear(POOLED);
@@ -206,16 +262,42 @@ impl Pool {
     /// Puts a block in, if there is room, and `may` allows it.
     fn push(&self, start: u64, len: u64, may: impl Fn() -> bool) -> bool {
         let list = class(len);
-        let Some(mut locked) = self.lock() else { return false };
-        let lists = &mut *locked;
-        let count = self.counts[list].load(Ordering::Relaxed);
-        if count == DEPTH || lists.bytes + len > BOUND || !may() {
+        let Some(mut locked) = self.lock(|shard| shard.count(list) < DEPTH) else { return false };
+        let count = locked.0.count(list);
+        // Another thread may have come in between.
+        if count == DEPTH || !self.grant(&mut locked, len) || !may() {
             return false;
         }
-        lists.blocks[list][count] = Kept::new(start, len);
-        lists.bytes += len;
-        self.counts[list].store(count + 1, Ordering::Relaxed);
+        locked.blocks[list][count] = Kept::new(start, len);
+        locked.bytes += len;
+        locked.0.counts[list].store(count + 1, Ordering::Relaxed);
         true
+    }
+
+    /// Sees to it that a shard may hold `len` bytes more.
+    fn grant(&self, lists: &mut Lists, len: u64) -> bool {
+        let Some(lacks @ 1..) = (lists.bytes + len).checked_sub(lists.granted) else { return true };
+        let piece = lacks.max(PIECE);
+        if self.granted.fetch_add(piece, Ordering::Relaxed) + piece > BOUND {
+            self.granted.fetch_sub(piece, Ordering::Relaxed);
+            return false;
+        }
+        lists.granted += piece;
+        true
+    }
+
+    /// Gives back what an empty shard may hold beyond a piece.
+    fn give_back(&self, lists: &mut Lists) {
+        if lists.bytes == 0 && lists.granted > PIECE {
+            self.granted.fetch_sub(lists.granted - PIECE, Ordering::Relaxed);
+            lists.granted = PIECE;
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("granted", &self.granted).finish_non_exhaustive()
     }
 }
 
@@ -236,18 +318,19 @@ impl SharedFile {
         if !self.sharing.load(Ordering::Acquire) || !align.is_power_of_two() {
             return Plan::Private;
         }
-        let list = class(len);
         if self.credit.is_spent(len) {
-            self.empty(list);
             return Plan::Private;
         }
         let fits = |start: u64, bytes| bytes >= len && start.is_multiple_of(align);
-        if let Some((start, _)) = self.pool.pop(&self.index, list, fits) {
-            self.credit.take_again(len);
-            return Plan::Pooled(start);
+        let pooled = self.pool.pop(&self.index, class(len), fits);
+        let is_last = match pooled {
+            Some(_) => self.credit.take_again(len),
+            None => self.credit.take(len),
+        };
+        if is_last {
+            self.empty(class(len));
         }
-        self.credit.take(len);
-        Plan::Block
+        pooled.map_or(Plan::Block, |(start, _)| Plan::Pooled(start))
     }
 
     /// A block is about to be freed; `usable` is what its allocator says of its bytes. `true`: it
@@ -277,7 +360,7 @@ impl SharedFile {
     }
 
     /// Gives all blocks of a list back to their allocator.
-    fn empty(&'static self, list: usize) {
+    pub(super) fn empty(&'static self, list: usize) {
         while let Some((start, len)) = self.pool.pop(&self.index, list, |_, _| true) {
             if self.release(start, len) {
                 super::allocator::free(start, len);
