@@ -5,10 +5,10 @@
 //! class gets one, without a system call. The pool is bounded ([`BOUND`]); what finds no room goes
 //! back to its allocator, and so does all of a class whose credit is spent ([`Credit`]).
 //!
-//! The pool has shards, each with a lock. A thread takes the first lock that is free, from a shard of
-//! its own on. These locks are taken before the table's, never after it. Nothing is allocated, freed
-//! or asked of the kernel under one. A signal handler may come while its thread has one: for that
-//! thread there is no pool then.
+//! The pool has shards, each with a lock. A thread takes the first lock that is free, from a shard
+//! of its own on. These locks are taken before the table's, never after it. Nothing is allocated,
+//! freed or asked of the kernel under one. A signal handler may come while its thread has one: for
+//! that thread there is no pool then.
 //!
 //! [`Credit`]: super::classes::Credit
 use super::SharedFile;
@@ -240,8 +240,8 @@ impl Pool {
         self.shards.iter().for_each(|shard| shard.lock.let_go());
     }
 
-    /// Takes a block out that `fits`, which is asked with its address and its bytes. One that is not
-    /// in the index was freed a second time, past us, and is left out.
+    /// Takes a block out that `fits`, which is asked with its address and its bytes. One that is
+    /// not in the index was freed a second time, past us, and is left out.
     fn pop(&self, index: &Index, list: usize, fits: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
         if list >= LISTS {
             return None;
