@@ -2,6 +2,8 @@
 //
 // register DEVICE: prints `reg_BYTES seconds s` and `dereg_BYTES seconds s`, medians, for a page, for 64 KiB, and for 256 MiB; and
 // `reg_again_4096`, a page beside one that is registered already. The bytes are the same before, meanwhile and after.
+// `alloc_WHEN_BYTES seconds s` is what a page-aligned allocation, a store to it and its `free` take: `plain` before a device is
+// open, `open` with one, `registered` where some of these blocks are registered.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,8 +86,45 @@ static void measure(struct ibv_pd *pd, size_t len, size_t gap, int count, const 
 	free(out);
 }
 
+// A page-aligned allocation, a store and its end, one after the other; the median of some runs.
+static void allocations(const char *when, size_t len, struct ibv_pd *pd)
+{
+	enum { RUNS = 21, EACH = 500, ONE_OF = 16 };
+	double runs[RUNS];
+
+	for (int run = 0; run < RUNS; run++) {
+		double begin = now(), apart = 0;
+
+		for (int i = 0; i < EACH; i++) {
+			char *memory = aligned_alloc(PAGE, len);
+
+			if (!memory)
+				die("memory");
+			*(volatile char *)memory = 1;
+			if (pd && i % ONE_OF == 0) {
+				double from = now();
+				struct ibv_mr *mr = ibv_reg_mr(pd, memory, len, IBV_ACCESS_LOCAL_WRITE);
+
+				if (!mr || ibv_dereg_mr(mr))
+					die("registration");
+				apart += now() - from;
+			}
+			free(memory);
+		}
+		runs[run] = (now() - begin - apart) / EACH;
+	}
+	printf("alloc_%s_%zu %e s\n", when, len, median(runs, RUNS));
+}
+
+static void all_allocations(const char *when, struct ibv_pd *pd)
+{
+	for (size_t len = PAGE; len <= 4 << 20; len *= len == PAGE || len == 64 << 10 ? 16 : 4)
+		allocations(when, len, pd);
+}
+
 int main(int argc, char **argv)
 {
+	all_allocations("plain", NULL);
 	int n;
 	struct ibv_device **list = ibv_get_device_list(&n);
 	struct ibv_context *context = NULL;
@@ -97,6 +136,8 @@ int main(int argc, char **argv)
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	if (!pd)
 		die("ibv_alloc_pd");
+	all_allocations("open", NULL);
+	all_allocations("registered", pd);
 	measure(pd, PAGE, PAGE, 500, "4096");
 	measure(pd, PAGE, 0, 500, "again_4096");
 	measure(pd, 16 * PAGE, PAGE, 200, "65536");

@@ -54,7 +54,7 @@ mod word;
 pub use check::{MemoryCheckError, check_memory};
 pub use cma::{Cma, CmaError};
 pub use fd::{FdError, FdPages};
-pub use file::{Hold, Placed, Private, SharedFile, Usage};
+pub use file::{Hold, OwnThread, Placed, Private, SharedFile, Usage, all_memory_is_open};
 pub use pages::Pages;
 pub use peer::{KeepsFd, PeerError, PeerMemory, Window, WindowFault};
 pub use restart::Guard;

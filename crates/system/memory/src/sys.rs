@@ -157,6 +157,28 @@ pub(crate) unsafe fn map(
     Ok(got)
 }
 
+/// Maps `len` bytes of a file, shared, at an address of the kernel's choice that is `rest` more
+/// than a multiple of `align`; both are whole pages.
+pub(crate) fn map_aligned(len: u64, align: u64, rest: u64, file: (RawFd, u64)) -> Result<u64, Errno> {
+    let room = len.checked_add(align).ok_or(Errno::ENOMEM)?;
+    // SAFETY: a new mapping; the parts that are cut off are its own.
+    unsafe {
+        if align <= page_size() {
+            return map(At::Anywhere, len, RW, libc::MAP_SHARED, Some(file));
+        }
+        let at = map(At::Anywhere, room, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_NORESERVE, None)?;
+        let start = (at - rest).next_multiple_of(align) + rest;
+        let mapped = map(At::Over(start), len, RW, libc::MAP_SHARED, Some(file));
+        let (first, last) = if mapped.is_ok() { (start, start + len) } else { (at, at) };
+        for (from, until) in [(at, first), (last, at + room)] {
+            if from < until {
+                let _ = unmap(from, until - from);
+            }
+        }
+        mapped
+    }
+}
+
 /// `mremap`.
 ///
 /// # Safety

@@ -9,26 +9,51 @@ use super::functions::{
 use super::hooks::{Hooks, hooks, page};
 use crate::real::{errno, real, set_errno};
 
-/// Bytes to ask an allocator for, so that the memory is whole pages: if it is aligned to a page,
-/// and the device is there.
-fn whole(align: usize, size: usize) -> Option<(&'static Hooks, usize)> {
-    let hooks = hooks()?;
+/// What is to become of an allocation.
+enum Plan {
+    /// Its allocator makes it as it is asked for.
+    Private,
+    /// Its allocator makes it of so many bytes, whole pages, and the device may share it.
+    Block(&'static Hooks, usize),
+    /// A block that was freed before.
+    Pooled(*mut c_void),
+}
+
+/// Decides about an allocation: one that is aligned to a page, if the device is there, is its
+/// to decide about.
+fn plan(align: usize, size: usize) -> Plan {
+    let Some(hooks) = hooks() else { return Plan::Private };
     let page = page();
     if align < page || size == 0 {
-        return None;
+        return Plan::Private;
     }
-    Some((hooks, size.checked_next_multiple_of(page)?))
+    let Some(len) = size.checked_next_multiple_of(page) else { return Plan::Private };
+    match (hooks.plan)(align as u64, len as u64) {
+        0 => Plan::Private,
+        1 => Plan::Block(hooks, len),
+        at => Plan::Pooled(at as *mut c_void),
+    }
 }
 
 /// An allocation by `make`, which takes the number of bytes: of whole pages where the device may
 /// share it.
 fn allocate(align: usize, size: usize, make: impl Fn(usize) -> *mut c_void) -> *mut c_void {
-    let Some((hooks, len)) = whole(align, size) else { return make(size) };
-    let got = make(len);
+    match plan(align, size) {
+        Plan::Private => make(size),
+        Plan::Pooled(at) => at,
+        Plan::Block(hooks, len) => {
+            let got = make(len);
+            share(hooks, got, len);
+            got
+        }
+    }
+}
+
+/// Shows new memory to the device.
+fn share(hooks: &Hooks, got: *mut c_void, len: usize) {
     if !got.is_null() && got.addr().is_multiple_of(page()) {
         (hooks.share)(got as u64, len as u64);
     }
-    got
 }
 
 /// The function of this name.
@@ -88,18 +113,25 @@ pub unsafe extern "C" fn adverb_preload_posix_memalign(
     let Some(real) = real!(POSIX_MEMALIGN: fn(*mut *mut c_void, usize, usize) -> c_int) else {
         return libc::ENOMEM;
     };
-    let Some((hooks, len)) = whole(align, size) else {
-        // SAFETY: the caller's arguments.
-        return unsafe { real(to, align, size) };
-    };
+    // A place of our own: nobody else knows of the memory yet.
     let mut got = core::ptr::null_mut();
-    // SAFETY: the caller's arguments, but for a place of our own: nobody else knows of the memory
-    // yet.
-    let error = unsafe { real(&raw mut got, align, len) };
-    if error == 0 {
-        if !got.is_null() && got.addr().is_multiple_of(page()) {
-            (hooks.share)(got as u64, len as u64);
+    let error = match plan(align, size) {
+        // SAFETY: the caller's arguments.
+        Plan::Private => return unsafe { real(to, align, size) },
+        Plan::Pooled(at) => {
+            got = at;
+            0
         }
+        Plan::Block(hooks, len) => {
+            // SAFETY: the caller's arguments, but for the place.
+            let error = unsafe { real(&raw mut got, align, len) };
+            if error == 0 {
+                share(hooks, got, len);
+            }
+            error
+        }
+    };
+    if error == 0 {
         // SAFETY: the caller's place.
         unsafe { *to = got };
     }

@@ -10,12 +10,15 @@ use super::functions::FREE;
 pub struct Hooks {
     /// Of this structure.
     pub version: u32,
+    /// An allocation of whole pages is asked for. 0: it is to stay as its allocator makes it; 1: it
+    /// may become a block; else the address of a block that was freed before, which it is.
+    pub plan: extern "C" fn(align: u64, len: u64) -> u64,
     /// Fresh memory of the allocator's, whole pages: may become a block.
     pub share: extern "C" fn(start: u64, len: u64),
     /// Bytes of the block that begins here, or 0.
     pub block: extern "C" fn(start: u64) -> u64,
     /// The block that begins here is about to be freed; its allocator says that `usable` bytes are
-    /// its. 0: it is not to be freed now, the device does so later.
+    /// its. 0: it is not to be freed now, the device keeps it or frees it later.
     pub release: extern "C" fn(start: u64, usable: u64) -> c_int,
     /// `madvise`: answers the errno, 0 for success.
     pub advise: extern "C" fn(addr: u64, len: usize, advice: c_int) -> c_int,
@@ -44,7 +47,7 @@ pub struct Hooks {
 }
 
 /// Of [`Hooks`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 pub static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
 

@@ -47,6 +47,7 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let weak = Arc::downgrade(node);
     let (up, is_up) = mpsc::channel();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
+        let _ours = adverb_memory::OwnThread::this();
         if let Err(e) = adverb_os::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }

@@ -327,6 +327,9 @@ impl Placement {
         let mut hold = None;
         let mut place = Place::Process(region.addr);
         let by_kernel = region.kind == RegionKind::OnDemand && !region.access.contains(Access::ON_DEMAND);
+        if region.access.contains(Access::ON_DEMAND) {
+            adverb_memory::all_memory_is_open();
+        }
         if matches!(region.kind, RegionKind::Null | RegionKind::Paged)
             || region.len == 0
             || backing.is_dma_buf()

@@ -108,6 +108,7 @@ fn matters(advice: c_int) -> bool {
             | GUARD_INSTALL
             | libc::MADV_FREE
             | libc::MADV_REMOVE
+            | libc::MADV_HUGEPAGE
             | libc::MADV_DONTFORK
             | libc::MADV_DOFORK
             | libc::MADV_WIPEONFORK
@@ -154,7 +155,7 @@ impl SharedFile {
 
     /// Takes the file's parts of a range apart from the others, which are the kernel's to answer
     /// for.
-    fn advise_parts(&self, start: u64, end: u64, advice: c_int) -> c_int {
+    fn advise_parts(&'static self, start: u64, end: u64, advice: c_int) -> c_int {
         let mut errno = 0;
         let mut at = start;
         let walked = self.maps.walk(start, end, |vma| {
@@ -177,7 +178,7 @@ impl SharedFile {
         }
     }
 
-    fn advise_own(&self, vma: &Vma, advice: c_int) -> c_int {
+    fn advise_own(&'static self, vma: &Vma, advice: c_int) -> c_int {
         let (start, end) = (vma.offset, vma.offset + (vma.end - vma.start));
         match advice {
             libc::MADV_DONTNEED | DONTNEED_LOCKED | GUARD_INSTALL | libc::MADV_FREE => {
@@ -189,11 +190,16 @@ impl SharedFile {
                 }
                 return errno;
             }
+            libc::MADV_HUGEPAGE => {
+                self.want_huge(vma);
+                return raw(vma.start, vma.end, advice);
+            }
             libc::MADV_DONTFORK | libc::MADV_WIPEONFORK => {
                 let what = if advice == libc::MADV_DONTFORK { InChild::Absent } else { InChild::Zeroes };
                 let mut table = self.table();
                 table.advised.forget(start, end);
                 table.advised.add(start, end, what);
+                self.mark(&table, start);
             }
             _ => self.table().advised.forget(start, end),
         }

@@ -9,6 +9,8 @@
 //!
 //! The table is looked at from inside the program's calls of `free` and `madvise`. Nothing here
 //! allocates or frees while it holds the table's lock.
+use super::classes::HUGE;
+use super::index::{HELD, MARKED};
 use super::{BLOCKS_FROM, SPAN, SharedFile};
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
@@ -46,6 +48,8 @@ pub(super) struct Block {
     pub owed: bool,
     /// It was freed past us: what is at its address may be another's.
     pub gone: bool,
+    /// Its program has asked for huge pages.
+    pub huge: bool,
 }
 
 impl Block {
@@ -103,6 +107,17 @@ impl Table {
         self.blocks.iter().find(|b| (b.offset..b.offset + b.range).contains(&offset)).copied()
     }
 
+    /// Which block that its program has a place in the file belongs to.
+    pub fn having(&self, offset: u64) -> Option<usize> {
+        let has = |b: &Block| !b.gone && !b.owed && (b.offset..b.offset + b.range).contains(&offset);
+        self.blocks.iter().position(has)
+    }
+
+    /// The block at a place in the table.
+    pub fn block_mut(&mut self, at: usize) -> &mut Block {
+        &mut self.blocks[at]
+    }
+
     /// No block?
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -137,8 +152,9 @@ impl Table {
     }
 
     fn give_range(&mut self, block: &Block) {
-        if !block.exposed && block.range == RANGE && self.free.len() < self.free.capacity() {
-            self.free.push(block.offset);
+        let skew = block.offset % HUGE;
+        if !block.exposed && block.range + skew == RANGE && self.free.len() < self.free.capacity() {
+            self.free.push(block.offset - skew);
         }
     }
 }
@@ -214,6 +230,9 @@ impl Drop for Hold {
         if block.holds > 0 {
             return;
         }
+        if let Some(about) = self.file.index.find(block.start).filter(|_| !block.gone && !block.owed) {
+            about.clear(HELD);
+        }
         if block.gone {
             self.file.retire_if_gone(&mut table, at);
         } else if block.owed && self.file.make_ordinary(&mut table, at) {
@@ -239,13 +258,33 @@ impl SharedFile {
         if table.blocks.len() == table.blocks.capacity() {
             return false;
         }
-        let Some((offset, range)) = table.take_range(len) else { return false };
-        let block =
-            Block { start, len, offset, range, alias: 0, holds: 0, exposed: false, owed: false, gone: false };
+        if !self.index.add(start, len) {
+            return false;
+        }
+        let Some((offset, range)) = table.take_range(len) else {
+            self.index.remove(start);
+            return false;
+        };
+        // Huge pages are where they would be in private memory: both lie on multiples.
+        let skew = start % HUGE;
+        let block = Block {
+            start,
+            len,
+            offset: offset + skew,
+            range: range - skew,
+            alias: 0,
+            holds: 0,
+            exposed: false,
+            owed: false,
+            gone: false,
+            huge: false,
+        };
         // SAFETY: the caller's range; a mapping that fails leaves the old one in place.
-        let mapped =
-            unsafe { sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), offset))) };
+        let mapped = unsafe {
+            sys::map(At::Over(start), len, RW, libc::MAP_SHARED, Some((self.raw_fd(), block.offset)))
+        };
         if mapped.is_err() {
+            self.index.remove(start);
             table.give_range(&block);
             return false;
         }
@@ -260,11 +299,16 @@ impl SharedFile {
     /// misses one of its parent's.
     #[must_use]
     pub fn block_at(&'static self, start: u64) -> u64 {
-        let table = self.table();
-        match table.beginning(start) {
-            Some(at) => table.blocks[at].len,
+        match self.index.find(start) {
+            Some(about) => about.len(),
             None => self.is_missing(start).into(),
         }
+    }
+
+    /// The program does not have a block any more: it has freed it, here or past us.
+    fn part_with(&self, block: &mut Block, owed: bool) {
+        self.index.remove(block.start);
+        (block.owed, block.gone) = (block.owed || owed, block.gone || !owed);
     }
 
     /// Is there nothing at an address, in a process that descends from one that had this file, or
@@ -286,18 +330,18 @@ impl SharedFile {
         let block = table.blocks[at];
         if usable < block.len {
             // What is here now is another: not ours to change.
-            table.blocks[at].gone = true;
+            self.part_with(&mut table.blocks[at], false);
             return true;
         }
         if block.holds > 0 {
-            table.blocks[at].owed = true;
+            self.part_with(&mut table.blocks[at], true);
             return false;
         }
         self.make_ordinary(&mut table, at)
     }
 
     /// Makes a block's pages private ones, and forgets the block.
-    fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
+    pub(super) fn make_ordinary(&'static self, table: &mut Table, at: usize) -> bool {
         let block = table.blocks[at];
         // Nothing of it can be elsewhere, short of a second mapping that the program made of a
         // whole block.
@@ -310,11 +354,10 @@ impl SharedFile {
                 unsafe { sys::map(At::Over(vma.start), vma.end - vma.start, RW, libc::MAP_PRIVATE, None) };
             failed |= private.is_err();
         });
+        self.part_with(&mut table.blocks[at], failed);
         if failed {
-            table.blocks[at].owed = true;
             return false;
         }
-        table.blocks[at].gone = true;
         if whole {
             self.retire(table, at);
         } else {
@@ -340,6 +383,13 @@ impl SharedFile {
         if super::data::fill(fd, to, block.offset, len) { len } else { 0 }
     }
 
+    /// Has the block that a place in the file belongs to go back to its allocator when it is freed.
+    pub(super) fn mark(&self, table: &Table, offset: u64) {
+        if let Some(at) = table.having(offset) {
+            self.index.mark(table.blocks[at].start, MARKED);
+        }
+    }
+
     /// Is a registration on the block that an address lies in?
     pub fn holds(&'static self, addr: u64) -> bool {
         let mut offset = None;
@@ -356,6 +406,7 @@ impl SharedFile {
         let end = start.saturating_add(len);
         let table = self.table();
         for block in table.blocks.iter().filter(|b| b.start < end && b.end() > start && b.holds == 0) {
+            self.index.mark(block.start, MARKED);
             self.each_own(block.start, block.end(), |vma| self.make_own(vma));
         }
     }
@@ -370,18 +421,24 @@ impl SharedFile {
         }
         let end = addr.checked_add(len).filter(|end| *end > addr).ok_or(Private::NoBlock)?;
         let mut table = self.table();
-        let at = table.holding(addr, end).ok_or(Private::NoBlock)?;
+        let Some(at) = table.holding(addr, end) else {
+            if addr.is_multiple_of(crate::page_size()) {
+                self.credit.give(len);
+            }
+            return Err(Private::NoBlock);
+        };
         let block = table.blocks[at];
         if !self.maps_straight(&block, addr, end) {
             return Err(Private::Replaced);
         }
         if block.alias == 0 {
-            let from = Some((self.raw_fd(), block.offset));
+            let from = (self.raw_fd(), block.offset);
+            let align = if block.huge { HUGE } else { crate::page_size() };
             // SAFETY: a new mapping at an address of the kernel's choice; neither advice changes
             // contents.
             unsafe {
-                let alias =
-                    sys::map(At::Anywhere, block.len, RW, libc::MAP_SHARED, from).map_err(Private::Kernel)?;
+                let alias = sys::map_aligned(block.len, align, block.offset % align, from)
+                    .map_err(Private::Kernel)?;
                 for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
                     let _ = sys::advise(alias, block.len, advice);
                 }
@@ -390,8 +447,17 @@ impl SharedFile {
         }
         let block = &mut table.blocks[at];
         block.holds += 1;
+        if let Some(about) = self.index.find(block.start).filter(|_| !block.gone) {
+            about.set(HELD);
+            self.credit.give(block.len);
+        }
         let skip = addr - block.start;
         let hold = Hold { file: self, offset: block.offset };
+        let block = *block;
+        drop(table);
+        if block.huge {
+            self.collapse(&block);
+        }
         Ok(Placed { addr: block.alias + skip, offset: block.offset + skip, hold })
     }
 
@@ -415,7 +481,7 @@ impl SharedFile {
         while at < table.blocks.len() {
             let block = table.blocks[at];
             if block.start < end && block.end() > start {
-                table.blocks[at].gone = true;
+                self.part_with(&mut table.blocks[at], false);
                 if block.holds == 0 && self.retire_if_gone(table, at) {
                     continue;
                 }

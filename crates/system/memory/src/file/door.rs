@@ -4,6 +4,7 @@
 //! `free`, `madvise` and `fork`. It knows nothing of the file; it calls the functions that are left
 //! with it here.
 use super::allocator::FREE;
+use super::pool::Plan;
 use super::{SharedFile, advice, fork, remap};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Once;
@@ -14,12 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Hooks {
     /// Of this structure.
     pub version: u32,
+    /// An allocation of whole pages is asked for. 0: it is to stay as its allocator makes it; 1: it
+    /// may become a block; else the address of a block that was freed before, which it is.
+    pub plan: extern "C" fn(align: u64, len: u64) -> u64,
     /// Fresh memory of the allocator's, whole pages: may become a block.
     pub share: extern "C" fn(start: u64, len: u64),
     /// Bytes of the block that begins here, or 0.
     pub block: extern "C" fn(start: u64) -> u64,
     /// The block that begins here is about to be freed; its allocator says that `usable` bytes are
-    /// its. 0: it is not to be freed now, the device does so later.
+    /// its. 0: it is not to be freed now, the device keeps it or frees it later.
     pub release: extern "C" fn(start: u64, usable: u64) -> c_int,
     /// `madvise`: answers the errno, 0 for success.
     pub advise: extern "C" fn(addr: u64, len: usize, advice: c_int) -> c_int,
@@ -48,7 +52,7 @@ pub struct Hooks {
 }
 
 /// Of [`Hooks`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The preload's function that takes the hooks, and answers by its allocator's `free`; null if it
 /// does not take them.
@@ -56,6 +60,7 @@ const DOOR: &CStr = c"adverb_memory_hooks";
 
 static HOOKS: Hooks = Hooks {
     version: VERSION,
+    plan,
     share,
     block,
     release,
@@ -129,6 +134,14 @@ fn object(at: *mut c_void) -> Option<*mut c_void> {
     (found != 0).then_some(info.dli_fbase)
 }
 
+extern "C" fn plan(align: u64, len: u64) -> u64 {
+    match SharedFile::outside().map(|file| file.plan(align, len)) {
+        None | Some(Plan::Private) => 0,
+        Some(Plan::Block) => 1,
+        Some(Plan::Pooled(start)) => start,
+    }
+}
+
 extern "C" fn share(start: u64, len: u64) {
     if let Some(file) = SharedFile::outside() {
         // SAFETY: the preload calls this with memory that it allocated just now, before anybody
@@ -147,7 +160,7 @@ extern "C" fn block(start: u64) -> u64 {
 
 extern "C" fn release(start: u64, usable: u64) -> c_int {
     let free = match SharedFile::outside() {
-        Some(file) => file.release(start, usable),
+        Some(file) => !file.keep(start, usable) && file.release(start, usable),
         None => SharedFile::inherited().is_none_or(|file| !file.is_missing(start)),
     };
     free.into()

@@ -14,13 +14,14 @@ use super::SharedFile;
 use super::advice::InChild;
 use super::blocks::Piece;
 use super::data::fill;
+use super::index::POOLED;
 use crate::maps::Vma;
 use crate::sys::{self, At, RW};
 use crate::text::{self, Path};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 /// The pipe on which the parent waits, made ahead: a process that has no descriptor left can fork
 /// all the same. -1 for none; its inode tells it from what a program, which closes all it finds,
@@ -36,6 +37,8 @@ static FORKING: AtomicPtr<SharedFile> = AtomicPtr::new(std::ptr::null_mut());
 /// Signals that the forking thread did not take before the fork; none are taken until the child has
 /// its memory, whose handlers may look at it. Written and read by who has the table.
 static MASKED: AtomicU64 = AtomicU64::new(0);
+/// The forking thread has taken the pool. Written and read by who has the table.
+static POOL: AtomicBool = AtomicBool::new(false);
 
 /// Has `before` called before every fork, while no other thread forks, and `child` in every child;
 /// each after what is done here.
@@ -91,6 +94,7 @@ pub(super) extern "C" fn may_fork() -> c_int {
 /// holds all its locks: nothing is allocated here.
 pub(super) extern "C" fn before() {
     let Some(file) = SharedFile::outside() else { return call(&BEFORE) };
+    let pooled = file.pool.hold();
     let mut table = file.table();
     call(&BEFORE);
     let mut copies = std::mem::take(&mut table.copies);
@@ -99,6 +103,11 @@ pub(super) extern "C" fn before() {
         let here = (&raw const copies) as u64;
         let _ = file.maps.files(|vma| {
             if !vma.is_of(file.id) || table.is_alias(vma.start) {
+                return;
+            }
+            // What the program has freed no child has. Nothing comes or goes while the pool is
+            // held.
+            if pooled && file.index.find(vma.start).is_some_and(|about| about.has(POOLED)) {
                 return;
             }
             let piece = Piece {
@@ -111,6 +120,7 @@ pub(super) extern "C" fn before() {
             };
             if (vma.start..vma.end).contains(&here) {
                 // A fork past the preload's `fork`, which has seen to it otherwise.
+                file.mark(&table, vma.offset);
                 keep(file, vma);
                 return;
             }
@@ -135,6 +145,7 @@ pub(super) extern "C" fn before() {
         has_pipe();
     }
     MASKED.store(table.quiet.before, Ordering::Relaxed);
+    POOL.store(pooled, Ordering::Relaxed);
     // Held over the fork; the parent and the child let go.
     std::mem::forget(table);
     FORKING.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
@@ -193,6 +204,7 @@ fn keep_stack(file: &SharedFile) {
         false
     });
     if let Some(vma) = found {
+        file.mark(&file.table(), vma.offset);
         keep(file, &vma);
     }
 }
@@ -370,8 +382,12 @@ fn close(fd: RawFd) {
 fn unlock(file: &SharedFile) {
     file.owner.store(0, Ordering::Relaxed);
     let masked = MASKED.load(Ordering::Relaxed);
+    let pooled = POOL.load(Ordering::Relaxed);
     // SAFETY: this thread, or in a child the one it goes on as, took the lock in `before` and
     // forgot the guard.
     unsafe { file.table.force_unlock() };
+    if pooled {
+        file.pool.let_go();
+    }
     sys::mask_signals(masked);
 }

@@ -22,6 +22,7 @@
 //! | gives pages up (`madvise`) | zeroes: the preload sees the call, [`SharedFile::advise`] frees the file's pages |
 //! | forks | a private copy in the child, made before `fork` returns ([`fork`]); a child made in another way has no such pages |
 //! | waits on a futex | as ever: the pages never change |
+//! | asks for huge pages | huge pages of private memory if the block is new, or of the file when it is registered ([`huge`]) |
 //! | frees or reallocates it | ordinary memory, given back to its allocator, whose block it always was: when its last registration ends |
 //! | unmaps it while it is registered | as with a NIC, keys go on opening the old pages, until they are deregistered |
 //!
@@ -30,23 +31,35 @@
 mod advice;
 mod allocator;
 mod blocks;
+mod classes;
 mod data;
 mod door;
 mod fork;
+mod huge;
+mod index;
+mod pool;
 mod remap;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_huge;
+#[cfg(test)]
 mod tests_left;
+#[cfg(test)]
+mod tests_pool;
 
 pub use blocks::{Hold, Placed, Private};
 pub(crate) use door::at_fork;
+pub use huge::{OwnThread, all_memory_is_open};
 
 use crate::maps::Maps;
 use crate::sys::{self, At, Life, RW};
 use adverb_sync::{Mutex, MutexGuard};
 use blocks::Table;
+use classes::Credit;
+use index::Index;
 use nix::errno::Errno;
+use pool::Pool;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -82,6 +95,12 @@ pub struct SharedFile {
     own: AtomicU64,
     /// Bytes made since the machine was last asked what it has left.
     unasked: AtomicU64,
+    /// Which allocations become blocks.
+    credit: Credit,
+    /// Where blocks begin, for who has no lock.
+    index: Index,
+    /// Blocks that were freed.
+    pool: Pool,
     table: Mutex<Table>,
 }
 
@@ -236,6 +255,9 @@ impl SharedFile {
             next_own: AtomicU64::new(OWN_FROM),
             own: AtomicU64::new(0),
             unasked: AtomicU64::new(0),
+            credit: Credit::new(),
+            index: Index::new()?,
+            pool: Pool::new()?,
             table: Mutex::new(Table::new()),
         })
     }

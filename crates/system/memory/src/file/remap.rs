@@ -36,6 +36,7 @@ pub extern "C" fn remap(addr: u64, old: u64, new: u64, flags: c_int, to: u64) ->
         // A second mapping of the same pages, which private memory has not.
         return -(Errno::EINVAL as i64);
     }
+    file.each_own(addr, end, |vma| file.mark(&file.table(), vma.offset));
     if new_len > old_len {
         file.make_room(addr, old_len, new_len);
     }

@@ -16,12 +16,12 @@ pub(super) fn file() -> (&'static SharedFile, MutexGuard<'static, ()>) {
 }
 
 /// Memory as an allocator has it just now.
-fn fresh(len: u64) -> u64 {
+pub(super) fn fresh(len: u64) -> u64 {
     // SAFETY: a new mapping.
     unsafe { sys::map(At::Anywhere, len, RW, libc::MAP_PRIVATE, None) }.unwrap()
 }
 
-fn unmap(start: u64, len: u64) {
+pub(super) fn unmap(start: u64, len: u64) {
     // SAFETY: mappings of these tests.
     unsafe { sys::unmap(start, len) }.unwrap();
 }
@@ -247,7 +247,7 @@ fn what_is_no_block_is_private() {
 }
 
 /// Runs `child` in a child of fork; it answers an exit code.
-fn in_child(child: impl FnOnce() -> u8) -> u8 {
+pub(super) fn in_child(child: impl FnOnce() -> u8) -> u8 {
     // SAFETY: the child calls nothing but reads, writes and system calls.
     match unsafe { libc::fork() } {
         0 => {
@@ -500,7 +500,7 @@ fn both_sides_of_the_door_agree() {
             );)*
         };
     }
-    same!(version, share, block, release, advise, advise_many, remap, run_on, copy, is_held, may_fork);
+    same!(version, plan, share, block, release, advise, advise_many, remap, run_on, copy, is_held, may_fork);
     same!(before_fork, after_fork_parent, after_fork_child);
     assert_eq!(size_of::<door::Hooks>(), size_of::<adverb_preload::memory::Hooks>());
     assert_eq!(door::VERSION, adverb_preload::memory::VERSION);

@@ -211,6 +211,25 @@ fn registering(mapped: &Once, unmapped: &Once) -> String {
     format!("### Same host: registration\n\n{}\n", table(&rows))
 }
 
+/// What a page-aligned allocation and its end take, before a device is open and with one.
+fn allocating(once: &Once) -> String {
+    let words = ["bytes", "no device", "a device", "to none", "one of 16 registered", "to none"];
+    let mut rows = vec![words.map(str::to_string).to_vec()];
+    for size in [4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+        let value = |when: &str| once.get(&format!("alloc_{when}_{size}"));
+        let shown = |value: Option<f64>, by: f64, unit: &str| {
+            value.map_or("failed".to_string(), |v| format!("{}{unit}", number(v * by)))
+        };
+        let mut row = vec![size_name(size), shown(value("plain"), 1e9, " ns")];
+        for when in ["open", "registered"] {
+            let ratio = value(when).zip(value("plain")).map(|(with, without)| with / without);
+            row.extend([shown(value(when), 1e9, " ns"), shown(ratio, 1.0, "")]);
+        }
+        rows.push(row);
+    }
+    format!("### Same host: page-aligned allocation\n\n{}\n", table(&rows))
+}
+
 /// Memory, latency by the number of queue pairs, the mesh, and idleness.
 fn scaling(idle: &Once, scale: &Once) -> String {
     let shown = |value: Option<f64>, by: f64| value.map_or("failed".to_string(), |v| number(v * by));
@@ -286,6 +305,7 @@ pub fn text(where_and_when: &str, samples: &Samples<Key>, once: &Onces) -> Strin
     text += &events(samples);
     text += &private(samples);
     text += &registering(mapped, unmapped);
+    text += &allocating(mapped);
     text += &scaling(idle, scale);
     if !samples.failures.is_empty() {
         let _ = writeln!(text, "{} runs failed or were left out.", samples.failures.len());

@@ -1,0 +1,113 @@
+//! Huge pages of blocks.
+//!
+//! The kernel gives private memory huge pages, and the file's pages mostly none
+//! (`shmem_enabled`). So a program that asks for huge pages (`MADV_HUGEPAGE`) and has registered no
+//! memory of this class gets private memory, where nothing can be lost by it: the block is not
+//! registered, holds nothing yet, and nobody else can write to it meanwhile. Further allocations of
+//! the class stay private until one of them is registered. Otherwise the block stays a block, and
+//! when it is registered, its pages that are there are put together to huge ones
+//! (`MADV_COLLAPSE`).
+use super::SharedFile;
+use super::blocks::Block;
+use super::classes::{HUGE, class};
+use super::data::each_data;
+use super::index::{HELD, MARKED};
+use crate::maps::Vma;
+use crate::{sys, text};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// `MADV_COLLAPSE` (Linux 6.1).
+const COLLAPSE: i32 = 25;
+
+/// Threads of the device's own, each with its process, which a child of `fork` is not. None of them
+/// writes to memory that is not registered.
+static OURS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// All memory of the program is registered, and others may write to any of it.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// The number of a thread of this process.
+fn name(thread: u64) -> u64 {
+    (u64::from(sys::pid()) << 32) | thread
+}
+
+/// The number of this thread.
+fn this_thread() -> u64 {
+    // SAFETY: asks.
+    unsafe { sys::call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0)
+}
+
+/// A thread of the device's own, while it lives.
+#[derive(Debug)]
+#[must_use = "dropped, the thread counts as the program's"]
+pub struct OwnThread(Option<&'static AtomicU64>);
+
+impl OwnThread {
+    /// Says that this thread is the device's.
+    pub fn this() -> Self {
+        let me = name(this_thread());
+        let takes =
+            |place: &&AtomicU64| place.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        OwnThread(OURS.iter().find(takes))
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Says that others may write to memory of the program which is no registered block.
+pub fn all_memory_is_open() {
+    OPEN.store(true, Ordering::Release);
+}
+
+/// Can nobody but this thread write to memory that is not registered?
+fn is_alone() -> bool {
+    let me = this_thread();
+    let (mut seen_me, mut others) = (false, false);
+    text::numbers_in(c"/proc/self/task", |id| {
+        seen_me |= id == me;
+        others |= id != me && !OURS.iter().any(|ours| ours.load(Ordering::Relaxed) == name(id));
+    });
+    seen_me && !others && !OPEN.load(Ordering::Acquire)
+}
+
+impl SharedFile {
+    /// The program asks for huge pages where a block is mapped; `vma` is of the file.
+    pub(super) fn want_huge(&'static self, vma: &Vma) {
+        let mut table = self.table();
+        let Some(at) = table.having(vma.offset) else { return };
+        let block = table.block_mut(at);
+        if block.holds > 0 || block.len < HUGE {
+            return;
+        }
+        block.huge = true;
+        let block = *block;
+        if !self.credit.take_all(block.len) {
+            return;
+        }
+        let plain = self.index.find(block.start).is_some_and(|about| !about.has(HELD | MARKED));
+        let is_empty = || each_data(self.raw_fd(), block.offset, block.offset + block.len, |_, _| false);
+        if plain && is_alone() && self.is_as_made(block.start, block.len) && is_empty() {
+            self.make_ordinary(&mut table, at);
+        }
+        drop(table);
+        self.empty(class(block.len));
+    }
+
+    /// Puts the pages of a registered block that are there together, where whole huge pages are.
+    /// What the kernel refuses stays as it is.
+    pub(super) fn collapse(&self, block: &Block) {
+        each_data(self.raw_fd(), block.offset, block.offset + block.len, |from, until| {
+            let (from, until) = (from.next_multiple_of(HUGE), until & !(HUGE - 1));
+            if from < until {
+                // SAFETY: the device's own mapping of the block, whose bytes stay.
+                let _ = unsafe { sys::advise(block.alias + (from - block.offset), until - from, COLLAPSE) };
+            }
+            true
+        });
+    }
+}

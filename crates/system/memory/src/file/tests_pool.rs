@@ -1,0 +1,193 @@
+//! Which allocations become blocks, and blocks that are handed out again.
+use super::pool::{BOUND, Plan};
+use super::tests::{block, file, fresh, get, in_child, put, unmap};
+use super::*;
+
+const PAGE: u64 = 4096;
+
+/// What the preload does for an allocation; its address, and whether it is a block.
+fn allocate(file: &'static SharedFile, align: u64, len: u64) -> (u64, bool) {
+    match file.plan(align, len) {
+        Plan::Private => (fresh(len), false),
+        Plan::Block => (block(file, len), true),
+        Plan::Pooled(start) => (start, true),
+    }
+}
+
+/// What the preload does for `free`.
+fn free(file: &'static SharedFile, start: u64, len: u64) {
+    if file.block_at(start) == 0 || (!file.keep(start, len) && file.release(start, len)) {
+        unmap(start, len);
+    }
+}
+
+/// Gives a class its credit back.
+fn anew(file: &'static SharedFile, len: u64) {
+    file.credit.give(len);
+}
+
+/// Takes all credit of a class.
+fn spend(file: &'static SharedFile, len: u64) {
+    while !file.credit.is_spent(len) {
+        if file.credit.take(len) {
+            file.empty(super::classes::class(len));
+        }
+    }
+}
+
+/// MEM-1: a freed block is the next allocation of its size; one that was changed is not, nor one
+/// that is too small or not aligned.
+#[test]
+fn mem_1_a_freed_block_is_handed_out_again_as_it_was_made() {
+    let (file, _one) = file();
+    let len = 37 * PAGE;
+    anew(file, len);
+    let (first, shared) = allocate(file, PAGE, len);
+    assert!(shared);
+    put(first, 7, len);
+    free(file, first, len);
+    assert_eq!(file.plan(PAGE, len + PAGE), Plan::Block, "of the same class, and longer");
+    assert_eq!(file.plan(3 * PAGE, len), Plan::Private, "what is no alignment");
+    assert_eq!(file.plan(1 << 46, len), Plan::Block, "not aligned so far");
+    assert_eq!(file.plan(PAGE, len - PAGE), Plan::Pooled(first));
+    // The program changes what its children get, or the rights of a part, and frees it so.
+    assert_eq!(advice::advise(first, PAGE as usize, libc::MADV_DONTFORK), 0);
+    free(file, first, len);
+    assert_eq!((file.plan(PAGE, len), file.block_at(first)), (Plan::Block, 0));
+    let (second, _) = allocate(file, PAGE, len);
+    // SAFETY: memory of this test.
+    unsafe { sys::protect(second + PAGE, PAGE, libc::PROT_READ) }.unwrap();
+    free(file, second, len);
+    assert_eq!(file.plan(PAGE, len), Plan::Block);
+    let (third, _) = allocate(file, PAGE, len);
+    let moved = remap::remap(third, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, 0);
+    unmap(u64::try_from(moved).unwrap(), len);
+    free(file, third, len);
+    assert_eq!(file.plan(PAGE, len), Plan::Block);
+}
+
+/// MEM-5: the pool holds so many bytes and no more, and nothing of a class that has no credit.
+#[test]
+fn mem_5_what_was_freed_is_bounded_and_goes_back() {
+    let (file, _one) = file();
+    let len = 300 * PAGE;
+    anew(file, len);
+    let before = file.usage();
+    let blocks = [(); 40].map(|()| allocate(file, PAGE, len));
+    assert!(blocks.iter().all(|(_, shared)| *shared));
+    for (start, _) in blocks {
+        put(start, 1, len);
+        free(file, start, len);
+    }
+    let held = file.usage().resident - before.resident;
+    assert!(held > BOUND / 2 && held <= BOUND, "{held} bytes are held");
+    let mut out = Vec::new();
+    while !file.credit.is_spent(len) {
+        out.push(allocate(file, PAGE, len).0);
+    }
+    let (private, shared) = allocate(file, PAGE, len);
+    assert!(!shared);
+    out.into_iter().chain([private]).for_each(|start| free(file, start, len));
+    assert_eq!(file.usage(), before);
+}
+
+/// MEM-5: a class of which blocks are registered stays shared; without credit it is again from the
+/// first registration on.
+#[test]
+fn mem_5_a_class_is_shared_while_its_blocks_are_registered() {
+    let (file, _one) = file();
+    let len = 21 * PAGE;
+    anew(file, len);
+    for _ in 0..1000 {
+        let (start, shared) = allocate(file, PAGE, len);
+        assert!(shared);
+        drop(file.place(start, len).unwrap());
+        free(file, start, len);
+    }
+    spend(file, len);
+    let (private, shared) = allocate(file, PAGE, len);
+    assert!(!shared);
+    assert!(matches!(file.place(private, len), Err(Private::NoBlock | Private::Replaced)));
+    let (start, shared) = allocate(file, PAGE, len);
+    assert!(shared);
+    free(file, start, len);
+    unmap(private, len);
+}
+
+/// A registered block that its program frees is not handed out before its registration ends.
+#[test]
+fn mem_5_a_registered_block_is_not_pooled() {
+    let (file, _one) = file();
+    let len = 19 * PAGE;
+    anew(file, len);
+    let (start, _) = allocate(file, PAGE, len);
+    let placed = file.place(start, len).unwrap();
+    free(file, start, len);
+    assert_eq!((file.plan(PAGE, len), file.block_at(start)), (Plan::Block, 0));
+    drop(placed);
+    assert_eq!(file.plan(PAGE, len), Plan::Block);
+}
+
+/// MEM-6: a child has nothing of what its parent has freed, and no such block is handed out there.
+#[test]
+fn mem_6_a_child_has_nothing_of_the_pool() {
+    let (file, _one) = file();
+    let len = 23 * PAGE;
+    anew(file, len);
+    let [(kept, _), (freed, _)] = [(); 2].map(|()| allocate(file, PAGE, len));
+    put(kept, 5, len);
+    put(freed, 6, len);
+    free(file, freed, len);
+    let code = in_child(|| {
+        let seen = SharedFile::outside().is_none() && get(kept) == 5;
+        u8::from(!seen || sys::is_mapped(freed))
+    });
+    assert_eq!(code, 0);
+    assert_eq!(file.plan(PAGE, len), Plan::Pooled(freed));
+    assert_eq!(get(freed), 6, "the parent has it as before");
+    free(file, kept, len);
+    free(file, freed, len);
+}
+
+/// MEM-7: a handler that interrupts its thread in the pool finds none, and may fork. The child goes
+/// on in the middle of it, so it has all blocks.
+#[test]
+fn mem_7_a_thread_in_the_pool_forks() {
+    let (file, _one) = file();
+    let len = 25 * PAGE;
+    anew(file, len);
+    let (start, _) = allocate(file, PAGE, len);
+    put(start, 4, len);
+    free(file, start, len);
+    assert!(file.pool.hold());
+    assert_eq!(file.plan(PAGE, len), Plan::Block);
+    assert_eq!(in_child(|| u8::from(get(start) != 4)), 0);
+    file.pool.let_go();
+    assert_eq!(file.plan(PAGE, len), Plan::Pooled(start));
+    free(file, start, len);
+}
+
+/// Threads allocate and free at the same time, and others fork: no block is two threads'.
+#[test]
+fn mem_7_threads_share_the_pool() {
+    let (file, _one) = file();
+    let len = 9 * PAGE;
+    anew(file, len);
+    std::thread::scope(|scope| {
+        for me in 1..=4_u8 {
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    anew(file, len);
+                    let (start, _) = allocate(file, PAGE, len);
+                    put(start, me, 64);
+                    std::thread::yield_now();
+                    assert!((0..64).all(|at| get(start + at) == me));
+                    free(file, start, len);
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert_eq!(in_child(|| 0), 0);
+        }
+    });
+}
