@@ -153,18 +153,12 @@ fn place(found: mad::Place) -> Place {
     Place {
         guid: device.guid(),
         name: device.name().to_owned(),
-        index: index_of(device.name()),
+        index: found.index,
         address: found.address,
         sgid_index: found.sgid_index,
         scope_id: found.scope_id,
         mtu: device.path_mtu() as u8,
     }
-}
-
-/// The place of a device in the list, which is its index to programs.
-fn index_of(name: &str) -> u32 {
-    let all = adverb_device::device::list().unwrap_or_default();
-    all.iter().position(|d| d.name() == name).map_or(u32::MAX, |n| n as u32)
 }
 
 /// Is an address still there, or at least its interface? What cannot be found out is there. An
