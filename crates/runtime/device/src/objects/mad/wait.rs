@@ -38,6 +38,10 @@ impl Wait<'_> {
             if came() {
                 return Ok(());
             }
+            // The peer is at work, and this thread has the time.
+            if Descriptor::prepare() {
+                continue;
+            }
             if Instant::now() >= until {
                 break;
             }
