@@ -228,6 +228,10 @@ impl Program {
         while let Some((id, event)) = self.endpoint.poll_event() {
             self.on_event(id, &event);
         }
+        while let Some(id) = self.endpoint.poll_forgotten() {
+            assert!(!self.owed.contains_key(&id), "{id:?} is the program's and is forgotten");
+            assert!(self.endpoint.remote(id).is_none());
+        }
         assert!(self.endpoint.len() <= MAX_CONNECTIONS);
         let waits =
             |id: &&Id| matches!(self.endpoint.state(**id), Some(State::ReqReceived | State::SidrReqReceived));

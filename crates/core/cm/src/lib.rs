@@ -16,8 +16,8 @@
 //!    program;
 //! 2. [`Endpoint::handle_mad`] with what came to queue pair 1, and [`Endpoint::handle_timeout`] at
 //!    the time that [`Endpoint::poll_timeout`] names;
-//! 3. after each of them [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they answer
-//!    `None`.
+//! 3. after each of them [`Endpoint::poll_transmit`], [`Endpoint::poll_event`] and
+//!    [`Endpoint::poll_forgotten`] until they answer `None`.
 //!
 //! A MAD to send may be lost on the way, or be dropped by the host: none but the protocol needs to
 //! care.

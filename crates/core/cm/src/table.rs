@@ -9,6 +9,7 @@ use crate::types::{Config, Ending, Event, Id, Listener, Path, State, Transmit};
 use adverb_wire::Time;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::net::IpAddr;
 
 /// Answers that may wait to be sent. More are dropped, as if the network had lost them: whoever
@@ -40,6 +41,8 @@ pub struct Endpoint {
     answer_order: VecDeque<AnswerKey>,
     /// Requests that the program has not answered yet.
     pub(crate) requests: usize,
+    /// Ids that [`Endpoint::poll_forgotten`] has not named yet.
+    forgotten: Vec<Id>,
 }
 
 impl Endpoint {
@@ -70,6 +73,7 @@ impl Endpoint {
             answers: BTreeMap::new(),
             answer_order: VecDeque::new(),
             requests: 0,
+            forgotten: Vec::new(),
         }
     }
 
@@ -160,6 +164,12 @@ impl Endpoint {
         None
     }
 
+    /// A released id that has left the endpoint since the last call: its peer has heard of the end
+    /// or cannot be reached, and its time-wait is over. Each id is named once, in no order.
+    pub fn poll_forgotten(&mut self) -> Option<Id> {
+        self.forgotten.pop()
+    }
+
     /// When [`Endpoint::handle_timeout`] wants to be called; `None`: no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
@@ -200,7 +210,13 @@ impl Endpoint {
     /// Forgets a connection and everything that leads to it.
     pub(crate) fn remove(&mut self, id: u32) {
         self.unlink(id);
-        self.conns.remove(&id);
+        self.take_out(id);
+    }
+
+    fn take_out(&mut self, id: u32) {
+        if self.conns.remove(&id).is_some() {
+            self.forgotten.push(Id(id));
+        }
     }
 
     /// Leaves nothing of a connection but its id.
@@ -328,7 +344,7 @@ impl Endpoint {
             self.keep_answer(key, Message::from(rej).emit(transaction));
         }
         if released {
-            self.conns.remove(&id);
+            self.take_out(id);
         }
     }
 

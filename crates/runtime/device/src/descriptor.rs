@@ -4,12 +4,15 @@
 //! that it can be written to. Programs get the read end, so `poll`, `select` and `epoll`, level and
 //! edge, answer as for uverbs, and `O_ASYNC` sends its signal. The flags they set are theirs alone:
 //! the device gives and takes at a descriptor of its own, which never blocks.
+mod spare;
+
 use crate::event_list::Tokens;
 use adverb_os::OwnFd;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
 use nix::unistd::pipe2;
+use spare::Spare;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -38,10 +41,28 @@ impl Descriptor {
     /// # Errors
     /// No descriptors.
     pub fn new() -> nix::Result<Self> {
-        Descriptor::of(|reads| {
-            let path = format!("/proc/self/fd/{}", reads.as_raw_fd());
-            open(path.as_str(), OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC, Mode::empty())
+        Descriptor::of_spare().map_or_else(|| Descriptor::of(open_both), Ok)
+    }
+
+    /// Makes the pipe of a later descriptor, if one is missing: for a thread that waits. `false`:
+    /// there is nothing to make.
+    pub(crate) fn prepare() -> bool {
+        spare::prepare(|| {
+            let Descriptor { program, own, second, .. } = Descriptor::of(open_both)?;
+            // Without `/proc` two descriptors would have to be kept.
+            if second.is_some() {
+                return Err(Errno::ENOENT);
+            }
+            let reads = program.get().ok_or(Errno::EBADF)?.try_clone_to_owned();
+            Ok(Spare { reads: OwnFd::aside(reads.map_err(errno)?), own })
         })
+    }
+
+    /// One whose pipe was made in advance.
+    fn of_spare() -> Option<Self> {
+        let Spare { reads, own } = spare::take()?;
+        let program = reads.get()?.try_clone_to_owned().ok()?;
+        Some(Descriptor { program: program.into(), own, second: None, owed: AtomicUsize::new(0) })
     }
 
     /// `both` opens a pipe again, for reading and writing; where it cannot, as without `/proc`, two
@@ -53,7 +74,7 @@ impl Descriptor {
             Err(_) => {
                 fcntl(&writes, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
                 let reads = program.try_clone();
-                (writes, Some(reads.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()))?))
+                (writes, Some(reads.map_err(errno)?))
             }
         };
         // Only what the user's pipes may hold together grows if this fails.
@@ -87,6 +108,16 @@ impl Descriptor {
     }
 }
 
+/// Opens the pipe once more, for reading and writing.
+fn open_both(reads: &OwnedFd) -> nix::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", reads.as_raw_fd());
+    open(path.as_str(), OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+fn errno(e: std::io::Error) -> Errno {
+    Errno::from_raw(e.raw_os_error().unwrap_or_default())
+}
+
 impl Tokens for Descriptor {
     fn give(&self) {
         // A program that has closed all its descriptors may have a file of its own there by now.
@@ -118,6 +149,27 @@ mod tests {
 
     fn both_kinds() -> [Descriptor; 2] {
         [Descriptor::new().unwrap(), Descriptor::of(|_| Err(Errno::ENOENT)).unwrap()]
+    }
+
+    #[test]
+    fn a_pipe_made_in_advance_is_like_any_other() {
+        let first = Descriptor::new().unwrap();
+        // Other tests may take the pipe. Whoever finds none wants one more.
+        let spare = loop {
+            if let Some(spare) = Descriptor::of_spare() {
+                break spare;
+            }
+            Descriptor::prepare();
+        };
+        assert_ne!(first.inode(), spare.inode());
+        assert_eq!(says(&spare), PollFlags::empty());
+        spare.give();
+        assert_eq!((says(&spare), says(&first)), (PollFlags::POLLIN, PollFlags::empty()));
+        spare.take();
+        assert_eq!(says(&spare), PollFlags::empty());
+        let flags = |arg| fcntl(spare.program(), arg).unwrap();
+        assert_eq!(flags(FcntlArg::F_GETFL) & OFlag::O_NONBLOCK.bits(), 0, "it blocks");
+        assert_eq!(flags(FcntlArg::F_GETFD), nix::fcntl::FdFlag::FD_CLOEXEC.bits());
     }
 
     #[test]

@@ -163,6 +163,9 @@ adverb_sync::ranks! {
     /// Why peers are not reached through shared memory, and how often.
     Private = "the counters of private memory";
 
+    /// Pipes made in advance. It is only tried. Nothing more.
+    SparePipes = "the pipes made in advance";
+
     // A hunt (`adverb run --hunt`), which is met in calls of the program and in each completion.
 
     /// What was staged on queue pairs that are hunted.

@@ -1,6 +1,7 @@
 //! An open file of `/dev/infiniband/rdma_cm`.
 use crate::live::{Live, Opened, Token};
 use crate::request::{Caller, FileId, Request};
+use adverb_device::mad::Wait;
 use adverb_device::{Descriptor, Error};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -31,7 +32,7 @@ impl Channel {
         if !flags.contains(OFlag::O_CLOEXEC) {
             fcntl(descriptor.program(), FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
-        let token = Arc::new(Token(descriptor));
+        let token = Arc::new(Token::new(descriptor));
         let file = live.world.lock().open(token.clone());
         let opened = Arc::new(Opened { file, token });
         let channel = Channel { live: live.clone(), opened: opened.clone() };
@@ -56,7 +57,7 @@ impl Channel {
     /// The program's descriptor.
     #[must_use]
     pub fn raw_fd(&self) -> RawFd {
-        self.opened.token.0.program().as_raw_fd()
+        self.opened.token.descriptor.program().as_raw_fd()
     }
 
     /// The file among those of the process.
@@ -75,37 +76,34 @@ impl Channel {
         if self.live.door.is_stale() {
             return Err(Errno::EIO);
         }
-        let mut slept = false;
+        let mut wait: Option<Wait<'_>> = None;
         loop {
             let (done, timeout) = {
                 let mut world = self.live.world.lock();
                 (world.perform(self.opened.file, request, caller), world.next_timeout())
             };
             self.live.rearm(timeout);
-            if slept && done == Err(Errno::EBADF) {
+            if wait.is_some() && done == Err(Errno::EBADF) {
                 return Err(outlive());
             }
             if done != Err(Errno::EAGAIN) {
+                if let Some(wait) = wait {
+                    wait.over();
+                }
                 return done;
             }
             let waits = matches!(request, Request::GetEvent) && !self.is_nonblocking();
             if !waits {
                 return done;
             }
-            slept = true;
-            self.sleep()?;
+            let token = &self.opened.token;
+            wait.get_or_insert_with(|| self.live.door.wait()).step(&token.descriptor, || token.any())?;
         }
     }
 
     fn is_nonblocking(&self) -> bool {
-        fcntl(self.opened.token.0.program(), FcntlArg::F_GETFL)
+        fcntl(self.opened.token.descriptor.program(), FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
-    }
-
-    /// Sleeps until an event comes; EINTR after a signal, unless its handler has calls started
-    /// again.
-    fn sleep(&self) -> Result<(), Errno> {
-        sleep_on(&self.opened.token.0)
     }
 
     /// Closes the file and its descriptor: its ids end, and their peers are told.
@@ -124,7 +122,7 @@ impl Channel {
             return;
         }
         // Whoever sleeps at it wakes and finds the file closed.
-        adverb_device::Tokens::give(&self.opened.token.0);
+        adverb_device::Tokens::give(&self.opened.token.descriptor);
         let mut world = self.live.world.lock();
         world.close(self.opened.file);
         let timeout = world.next_timeout();

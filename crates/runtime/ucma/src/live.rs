@@ -14,19 +14,37 @@ use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// Events that wait, as bytes in the pipe that the program polls.
 #[derive(Debug)]
-pub struct Token(pub Descriptor);
+pub struct Token {
+    pub descriptor: Descriptor,
+    /// How many there are.
+    events: AtomicUsize,
+}
+
+impl Token {
+    pub fn new(descriptor: Descriptor) -> Self {
+        Token { descriptor, events: AtomicUsize::new(0) }
+    }
+
+    /// Is there an event, as far as can be seen without the lock?
+    pub fn any(&self) -> bool {
+        self.events.load(Ordering::Acquire) > 0
+    }
+}
 
 impl door::Tokens for Token {
     fn give(&self) {
-        adverb_device::Tokens::give(&self.0);
+        self.events.fetch_add(1, Ordering::Release);
+        adverb_device::Tokens::give(&self.descriptor);
     }
     fn take(&self) {
-        adverb_device::Tokens::take(&self.0);
+        self.events.fetch_sub(1, Ordering::Release);
+        adverb_device::Tokens::take(&self.descriptor);
     }
 }
 
@@ -153,18 +171,12 @@ fn place(found: mad::Place) -> Place {
     Place {
         guid: device.guid(),
         name: device.name().to_owned(),
-        index: index_of(device.name()),
+        index: found.index,
         address: found.address,
         sgid_index: found.sgid_index,
         scope_id: found.scope_id,
         mtu: device.path_mtu() as u8,
     }
-}
-
-/// The place of a device in the list, which is its index to programs.
-fn index_of(name: &str) -> u32 {
-    let all = adverb_device::device::list().unwrap_or_default();
-    all.iter().position(|d| d.name() == name).map_or(u32::MAX, |n| n as u32)
 }
 
 /// Is an address still there, or at least its interface? What cannot be found out is there. An

@@ -265,17 +265,12 @@ impl<D: Door, T: Tokens> World<D, T> {
 
     /// Lets queue pair numbers be used again whose connections are over.
     fn let_go_of_numbers(&mut self) {
-        let (cm, holds) = (&self.cm, &mut self.holds);
-        let mut over = Vec::new();
-        self.lingering.retain(|conn| {
-            let goes_on = cm.remote(*conn).is_some();
-            if !goes_on {
-                holds.remove(conn);
-                over.push(*conn);
+        while let Some(conn) = self.cm.poll_forgotten() {
+            if self.lingering.remove(&conn) {
+                self.holds.remove(&conn);
+                self.withdraw(conn);
             }
-            goes_on
-        });
-        over.into_iter().for_each(|conn| self.withdraw(conn));
+        }
     }
 
     /// A connection is over: nobody needs to end it for this process.

@@ -20,6 +20,9 @@ use crate::slot::Slot;
 pub(crate) const LISTENER: u64 = 1 << 63;
 /// Tokens from here on are connections to others, of which only the end is told.
 pub(crate) const OUTGOING: u64 = 1 << 62;
+/// Tokens from here on are connections to those who listen for services, of which only the end is
+/// told.
+pub(crate) const TO_SERVICE: u64 = OUTGOING | 1 << 32;
 /// Tokens from here on are listeners for services.
 pub(crate) const SERVICE: u64 = LISTENER | 1 << 32;
 /// Tokens from here on are packet sockets.
@@ -133,6 +136,8 @@ pub(crate) struct Taken {
     pub(crate) used: u64,
     /// It is told to go, and read to its end.
     pub(crate) leaving: bool,
+    /// The token of the service at whose name it came.
+    pub(crate) service: Option<u64>,
 }
 
 impl Incoming {
@@ -162,10 +167,25 @@ pub(crate) fn received(buffer: &[u8], len: usize) -> &[u8] {
     &buffer[..len.min(buffer.len())]
 }
 
-/// What this process listens for, by token.
+/// A connection to the process that listens for a service, whose user was proved.
+pub(crate) struct ToService {
+    pub(crate) fd: Fd,
+    pub(crate) token: u64,
+    pub(crate) used: AtomicU64,
+}
+
+impl ToService {
+    /// Has its other end gone?
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(sys::poll(&[self.fd.raw()], 0, Duration::ZERO), Ok(1))
+    }
+}
+
+/// What this process listens for, by token, and those that it asks, by the names they listen at.
 #[derive(Default)]
 pub(crate) struct Services {
     pub(crate) listening: Mutex<Vec<(u64, Arc<Fd>)>>,
+    pub(crate) asked: RwLock<HashMap<String, Arc<ToService>>>,
     pub(crate) next: AtomicU64,
 }
 

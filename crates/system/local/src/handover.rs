@@ -15,7 +15,8 @@ use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
 
 use crate::connection::{
-    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, Taken, Taking, Untold, received,
+    Connection, ConnectionId, FRAMES, LISTENER, OUTGOING, SERVICE, Sender, TO_SERVICE, Taken, Taking, Untold,
+    received,
 };
 use crate::frame_queue::RawFrame;
 use crate::local::Local;
@@ -87,7 +88,7 @@ impl Local {
 
     /// Ends the watch of a connection before it is closed: a child of the program may still have
     /// the socket.
-    fn unwatch(&self, fd: &Fd) {
+    pub(crate) fn unwatch(&self, fd: &Fd) {
         sys::unwatch(self.incoming.any.own(), fd.own());
     }
 
@@ -217,13 +218,15 @@ impl Local {
                     self.recv_frames(token, buffer);
                 } else if token >= SERVICE {
                     if let Some(fd) = self.services.get(token) {
-                        self.accept(taking, &fd, "a service");
+                        self.accept(taking, &fd, Some(token));
                     }
                 } else if token & LISTENER != 0 {
                     let slot = (token & !LISTENER) as Slot;
                     if let Some(claim) = self.claims().iter().find(|claim| claim.slot() == slot) {
-                        self.accept(taking, &claim.fd, "a slot");
+                        self.accept(taking, &claim.fd, None);
                     }
+                } else if token >= TO_SERVICE && token < LISTENER {
+                    self.forget_asked(|asked| asked.token == token && asked.has_ended());
                 } else if token & OUTGOING != 0 {
                     self.close_ended((token & !OUTGOING) as Slot, |connection| connection.has_ended());
                 } else if let Some(n) = self.take_from(taking, token, buffer, take) {
@@ -324,7 +327,7 @@ impl Local {
 
     /// Takes connections at the name of a slot or a service: those of other users end before a byte
     /// of them is read.
-    fn accept(&self, taking: &mut Taking, listener: &Fd, what: &str) {
+    fn accept(&self, taking: &mut Taking, listener: &Fd, service: Option<u64>) {
         if taking.spare.is_none() {
             taking.spare = sys::message_socket(&self.fds).ok();
         }
@@ -351,8 +354,9 @@ impl Local {
                 let before = self.counters.handover_drop_other_user.fetch_add(1, Relaxed);
                 if let (Some(Proof::OtherUser(uid)), true) = (proof, before == 0) {
                     log::warn!(
-                        "{} connected to {what} of this process and was sent away",
-                        adverb_os::User(uid)
+                        "{} connected to {} of this process and was sent away",
+                        adverb_os::User(uid),
+                        if service.is_some() { "a service" } else { "a slot" }
                     );
                 }
                 continue;
@@ -372,7 +376,9 @@ impl Local {
             let token = taking.next;
             match sys::watch(&self.incoming.any, &fd, token) {
                 Ok(()) => {
-                    taking.connections.insert(token, Taken { fd, pid, used: taking.clock, leaving: false });
+                    taking
+                        .connections
+                        .insert(token, Taken { fd, pid, used: taking.clock, leaving: false, service });
                 }
                 Err(error) => self.errors.note("watch another process of this host", &error),
             }

@@ -5,20 +5,25 @@
 //! an abstract `AF_UNIX` name of that service. Such names end with their process, as those of slots
 //! do, and prove nothing by themselves either: see [`crate::handover`].
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr};
 
-use crate::connection::{SERVICE, Untold};
+use crate::connection::{SERVICE, TO_SERVICE, ToService, Untold};
 use crate::error::LocalError;
 use crate::local::Local;
 use crate::message;
 use crate::packet::{Delivery, LocalPacket};
 use crate::slot::{BACKLOG, MAX_SLOT, MIN_SLOT, Slot};
 use crate::stats::add;
+
+/// Connections to those who listen for services at most; the one that was idle for longest makes
+/// room.
+const MOST_ASKED: usize = 64;
 
 /// A service id bound among the processes of this user in this network namespace; free when
 /// dropped.
@@ -147,24 +152,25 @@ impl Local {
         Ok(ServiceIndex(token))
     }
 
-    /// Listens for a service no more.
+    /// Listens for a service no more. Whoever has asked here before is told so with the next
+    /// request, and looks for another process that listens.
     pub fn stop_listening(&self, index: ServiceIndex) {
         let mut listening = self.services.listening.lock();
-        if let Some(at) = listening.iter().position(|(token, _)| *token == index.0) {
-            let (_, fd) = listening.swap_remove(at);
-            drop(listening);
-            sys::unwatch(self.incoming.any.own(), fd.own());
+        let Some(at) = listening.iter().position(|(token, _)| *token == index.0) else { return };
+        let (_, fd) = listening.swap_remove(at);
+        drop(listening);
+        sys::unwatch(self.incoming.any.own(), fd.own());
+        let mut taking = self.incoming.taking.lock();
+        for taken in taking.connections.values_mut().filter(|taken| taken.service == Some(index.0)) {
+            taken.leaving = true;
+            sys::take_no_more(&taken.fd);
         }
     }
 
     /// Gives a MAD to the process that listens for a service at an address, or at all.
     pub fn tell_service(&self, service: u64, at: IpAddr, packet: &LocalPacket<'_>) -> Delivery {
         for at in [Some(at), None] {
-            let told = self.prove_owner(&listener_name(self.uid(), service, at)).and_then(|connection| {
-                let (header, packet) = message_of(packet);
-                sys::send_local(&connection, &[&header, &packet], &[]).map(drop).map_err(Untold::Other)
-            });
-            match told {
+            match self.ask(listener_name(self.uid(), service, at), packet) {
                 Ok(()) => {
                     add(&self.counters.handed_on_out, 1);
                     return Delivery::Done;
@@ -174,6 +180,65 @@ impl Local {
             }
         }
         Delivery::NoOwner
+    }
+
+    /// Sends a MAD to the process that listens at a name. One system call where a connection stands
+    /// and has room; otherwise over a new one, which stays if it is the only one.
+    fn ask(&self, name: String, packet: &LocalPacket<'_>) -> Result<(), Untold> {
+        let (header, packet) = message_of(packet);
+        let parts: [&[u8]; 2] = [&header, &packet];
+        let known = self.services.asked.read().get(&name).cloned();
+        if let Some(known) = &known {
+            known.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
+            let sent = loop {
+                match sys::send_local(&known.fd, &parts, &[]) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    sent => break sent,
+                }
+            };
+            match sent.map_err(|error| error.raw_os_error()) {
+                Ok(_) => return Ok(()),
+                Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {}
+                Err(_) => self.forget_asked(|asked| Arc::ptr_eq(asked, known)),
+            }
+        }
+        let fd = self.prove_owner(&name)?;
+        sys::send_local(&fd, &parts, &[]).map_err(Untold::Other)?;
+        self.keep_asked(name, fd);
+        Ok(())
+    }
+
+    /// Keeps a connection to the process that listens at a name.
+    fn keep_asked(&self, name: String, fd: Fd) {
+        let mut asked = self.services.asked.write();
+        if asked.contains_key(&name) {
+            return;
+        }
+        if asked.len() >= MOST_ASKED
+            && let Some(idle) =
+                asked.iter().min_by_key(|(_, asked)| asked.used.load(Relaxed)).map(|(name, _)| name.clone())
+            && let Some(idle) = asked.remove(&idle)
+        {
+            // What is on its way is still read.
+            self.unwatch(&idle.fd);
+        }
+        // Nothing ever comes back on it but its end.
+        let token = TO_SERVICE | self.services.next.fetch_add(1, Relaxed);
+        if sys::watch_for(self.incoming.any.own(), fd.own(), 0, token).is_ok() {
+            let used = AtomicU64::new(self.outgoing.clock.fetch_add(1, Relaxed));
+            asked.insert(name, Arc::new(ToService { fd, token, used }));
+        }
+    }
+
+    /// Closes the connections to those who listened for a service that are meant.
+    pub(crate) fn forget_asked(&self, is_meant: impl Fn(&Arc<ToService>) -> bool) {
+        self.services.asked.write().retain(|_, asked| {
+            let goes = is_meant(asked);
+            if goes {
+                self.unwatch(&asked.fd);
+            }
+            !goes
+        });
     }
 
     /// Gives a MAD to the process that owns a slot.

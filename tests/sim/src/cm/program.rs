@@ -59,6 +59,9 @@ impl World {
                 let carried = self.net.send(self.now, transmit.path, &transmit.mad);
                 self.count_last_words(who, &transmit.mad, carried);
             }
+            while let Some(id) = self.processes[who].endpoint.poll_forgotten() {
+                ensure!(self.processes[who].endpoint.remote(id).is_none(), "{id:?} is not forgotten");
+            }
             let Some((id, event)) = self.processes[who].endpoint.poll_event() else { return Ok(()) };
             self.note(|| format!("process {who}: {id:?} {}", short(&event)));
             self.on_event(who, id, event)?;

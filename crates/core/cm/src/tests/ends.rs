@@ -330,7 +330,9 @@ fn a_lost_refusal_after_the_reply_comes_to_light() {
     pair.a.established(a).unwrap();
     pair.carry();
     assert!(matches!(pair.a.poll_event(), Some((_, Event::Disconnected(Ending::Peer(_))))));
+    assert_eq!(pair.b.poll_forgotten(), None, "the time-wait goes on");
     pair.wait_out();
+    assert_eq!(pair.b.poll_forgotten(), Some(b));
     assert_eq!(pair.b.leftovers(), (0, 0, 0, 0, 0));
 }
 

@@ -108,8 +108,10 @@ fn a_connection_is_made_ended_and_forgotten() {
     assert_eq!(pair.a.poll_event(), Some((a, Event::TimewaitExit)));
     assert_eq!(pair.b.poll_event(), Some((b, Event::TimewaitExit)));
     assert!(!pair.a.holds_qpn(11));
+    assert_eq!(pair.a.poll_forgotten(), None, "the program has the id");
     pair.a.release(pair.now, a).unwrap();
     pair.b.release(pair.now, b).unwrap();
+    assert_eq!((pair.a.poll_forgotten(), pair.a.poll_forgotten()), (Some(a), None));
     assert_eq!((pair.a.leftovers(), pair.b.leftovers()), ((0, 0, 0, 0, 0), (0, 0, 0, 0, 0)));
 }
 

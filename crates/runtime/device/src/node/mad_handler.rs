@@ -18,10 +18,12 @@ pub struct Arrival<'a> {
 
 /// What a connection manager gives the device.
 ///
-/// All calls come on the node's background thread, one at a time, with no lock of the device held:
-/// a handler may take its own locks and call whatever the device offers, but must not wait for what
-/// only that thread does. None comes from within a call of the program. Each answers when
-/// [`MadHandler::timeout`] shall be called next (`None`: as before).
+/// The calls come on the node's background thread, and on threads of the program that wait in
+/// `MadDoor::wait`, with no lock of the device held: a handler may take its own locks and call
+/// whatever the device offers, but must not wait for what only that thread does. No call comes from
+/// within another call of the program. MADs come one at a time, in their order; news of interfaces
+/// may come beside them. Each call answers when [`MadHandler::timeout`] shall be called next
+/// (`None`: as before).
 pub trait MadHandler: Send + Sync {
     /// A MAD of the connection manager for this process.
     fn mad(&self, now: Time, mad: &Arrival<'_>) -> Option<Time>;

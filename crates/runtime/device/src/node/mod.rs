@@ -32,6 +32,7 @@ mod rendezvous;
 #[cfg(feature = "sim")]
 mod simulated;
 mod sleep;
+mod spin;
 mod start;
 mod stats;
 #[cfg(all(test, not(loom)))]
@@ -57,4 +58,5 @@ pub(crate) use rendezvous::make_room;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;
+pub(crate) use spin::Spin;
 pub(crate) use timers::{NEVER, Timed, TimedQueue};

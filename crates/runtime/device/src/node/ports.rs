@@ -8,6 +8,7 @@ use crate::async_event::AsyncEvent;
 use crate::interfaces::{self, Interface, gid_of};
 use crate::ranks;
 use adverb_engine::{Gid, PathMtu};
+use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -143,6 +144,8 @@ pub(crate) struct Ports {
 struct Known {
     /// By index of the interface.
     ports: BTreeMap<u32, Arc<Port>>,
+    /// What the kernel said when it was asked last, unless something has changed since.
+    interfaces: Option<Arc<[Interface]>>,
     events: Vec<(Arc<Port>, AsyncEvent)>,
 }
 
@@ -150,12 +153,40 @@ impl Ports {
     /// All interfaces of this moment, each with its GID table. Open ports follow; of what changes
     /// the background thread is to tell.
     ///
-    /// The interfaces are asked for under the lock, so that nothing older comes after something
-    /// newer.
-    pub(crate) fn look(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
+    /// The kernel is asked for the interfaces if `news` has something that the background thread
+    /// has not taken yet, or has never been asked before. What an earlier look found holds
+    /// otherwise.
+    pub(crate) fn look(&self, news: Option<&InterfaceNews>) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
         let mut known = self.known.lock();
-        let found = interfaces::all()?;
-        let known = &mut *known;
+        if news.is_none_or(InterfaceNews::wait) {
+            known.interfaces = None;
+        }
+        let found = self.found(&mut known)?;
+        let table = |interface: &Interface| match known.ports.get(&interface.index) {
+            Some(port) => port.state().gids,
+            None => merged(&[], &interface.addresses),
+        };
+        Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
+    }
+
+    /// Takes the kernel's news, and asks for the interfaces anew if there was any. Only from the
+    /// background thread. News is taken under the lock, so that nobody finds neither the news nor
+    /// what it led to.
+    pub(crate) fn hear(&self, news: &InterfaceNews) -> nix::Result<()> {
+        let mut known = self.known.lock();
+        if news.take() {
+            known.interfaces = None;
+            self.found(&mut known)?;
+        }
+        Ok(())
+    }
+
+    /// The interfaces, asked for under the lock, so that nothing older comes after something newer.
+    fn found(&self, known: &mut Known) -> nix::Result<Arc<[Interface]>> {
+        if let Some(found) = &known.interfaces {
+            return Ok(found.clone());
+        }
+        let found: Arc<[Interface]> = interfaces::all()?.into();
         known.ports.retain(|index, port| {
             let interface = found.iter().find(|i| i.index == *index);
             known.events.extend(port.follow(interface).into_iter().map(|event| (port.clone(), event)));
@@ -164,11 +195,8 @@ impl Ports {
         if !known.events.is_empty() {
             self.any.store(true, Ordering::SeqCst);
         }
-        let table = |interface: &Interface| match known.ports.get(&interface.index) {
-            Some(port) => port.state().gids,
-            None => merged(&[], &interface.addresses),
-        };
-        Ok(found.iter().map(|interface| (interface.clone(), table(interface))).collect())
+        known.interfaces = Some(found.clone());
+        Ok(found)
     }
 
     /// The port of an interface, which is followed from now on. `first` is called if no other

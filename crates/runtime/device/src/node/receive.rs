@@ -40,6 +40,13 @@ impl Node {
         self.drive(RxFrom::All, self.policy.thread_is_away())
     }
 
+    /// As [`Node::progress`], for a thread that waits for MADs: packets that peers on this host
+    /// write to rings are left to others.
+    pub(super) fn drive_sockets(&self, from: RxFrom) -> bool {
+        self.policy.drives();
+        self.receive_as(Ask { from, hold: false, rings: false })
+    }
+
     fn drive(&self, from: RxFrom, hold: bool) -> bool {
         let polls = self.policy.drives();
         if self.is_stale() {

@@ -135,7 +135,7 @@ impl Node {
     /// The interfaces of this moment, with their GID tables. What has changed at open devices they
     /// are told of soon.
     pub(crate) fn look_at_interfaces(&self) -> nix::Result<Vec<(Interface, Vec<Gid>)>> {
-        let found = self.ports.look()?;
+        let found = self.ports.look(self.news.as_ref())?;
         if self.ports.any.load(Ordering::SeqCst) {
             self.wake_thread();
         }

@@ -117,8 +117,8 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
 
 /// Interfaces have changed: contexts are told of it, and the connection manager.
 fn hear_of_interfaces(node: &Node) {
-    if node.news.as_ref().is_some_and(InterfaceNews::take)
-        && let Err(e) = node.ports.look()
+    if let Some(news) = &node.news
+        && let Err(e) = node.ports.hear(news)
     {
         log::info!("the network interfaces cannot be listed: {e}");
     }

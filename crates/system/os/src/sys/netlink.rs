@@ -26,6 +26,10 @@ impl Socket {
 
     /// One answer, cut off at the end of the buffer.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.receive_with(buffer, 0)
+    }
+
+    fn receive_with(&self, buffer: &mut [u8], flags: i32) -> io::Result<usize> {
         // SAFETY: the buffer has room for the length said; no address is asked for.
         check_len(unsafe {
             libc::syscall(
@@ -33,7 +37,7 @@ impl Socket {
                 self.0.need()?.as_raw_fd(),
                 buffer.as_mut_ptr(),
                 buffer.len(),
-                libc::MSG_DONTWAIT,
+                libc::MSG_DONTWAIT | flags,
                 ptr::null_mut::<libc::sockaddr>(),
                 ptr::null_mut::<libc::socklen_t>(),
             )
@@ -79,6 +83,13 @@ impl InterfaceNews {
             }
         }
         some
+    }
+
+    /// Does something wait for [`InterfaceNews::take`]? The kernel puts a change into the socket
+    /// before the call that makes the change returns. `true` if it cannot be said.
+    pub fn wait(&self) -> bool {
+        let looked = self.0.receive_with(&mut [0; 1], libc::MSG_PEEK);
+        !looked.is_err_and(|e| e.raw_os_error() == Some(libc::EAGAIN))
     }
 }
 

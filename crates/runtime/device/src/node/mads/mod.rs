@@ -2,6 +2,7 @@
 mod came;
 mod listen;
 mod route;
+mod serve;
 mod state;
 
 pub(crate) use state::Mads;

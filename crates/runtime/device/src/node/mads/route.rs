@@ -1,5 +1,5 @@
-//! MADs on queue pair 1: from the link to the connection manager's handler, on the background
-//! thread; and back.
+//! MADs on queue pair 1: from the link to the connection manager's handler, on the thread that has
+//! the turn (see `serve`); and back.
 use super::came::{Came, QKEY, SEND_ONLY, is_taken};
 use super::state::Mads;
 use crate::error::Error;
@@ -132,8 +132,8 @@ impl Mads {
         }
     }
 
-    /// Takes in a packet for queue pair 1. What it leads to is the background thread's to do, which
-    /// holds no lock then.
+    /// Takes in a packet for queue pair 1. What the packet leads to is done by a thread that holds
+    /// no lock then.
     pub(in crate::node) fn take(&self, node: &Node, p: &RxPacket<'_>, headers: &Headers, payload: &[u8]) {
         if !is_taken(p, headers, payload) {
             node.counters.mad_refused.fetch_add(1, Ordering::Relaxed);
@@ -155,25 +155,10 @@ impl Mads {
         self.stir(node);
     }
 
-    fn stir(&self, node: &Node) {
-        self.any.store(true, Ordering::SeqCst);
-        if node.thread_sleeps() {
-            node.wake_thread();
-        }
-    }
-
-    /// Does something wait for [`Node::run_mads`]?
-    pub(in crate::node) fn wait(&self) -> bool {
-        self.any.load(Ordering::SeqCst)
-    }
-
-    /// Does what waits: only from the background thread, with no lock held.
-    pub(in crate::node) fn run(&self, node: &Node) -> bool {
-        if !self.any.swap(false, Ordering::SeqCst) {
-            return false;
-        }
+    /// Does what waits, for the thread that has the turn and holds no lock.
+    pub(super) fn work(&self, node: &Node) {
         if !self.empty_inbox(node) {
-            return true;
+            return;
         }
         let gone = std::mem::take(&mut *self.gone.lock());
         if !gone.is_empty() {
@@ -188,7 +173,6 @@ impl Mads {
             self.with_handler(node, |handler, now| handler.timeout(now));
             self.route_early(node);
         }
-        true
     }
 
     /// Handles MADs that came; `false` if some are left.

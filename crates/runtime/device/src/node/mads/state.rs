@@ -1,6 +1,7 @@
 //! What a node keeps for MADs.
 use super::came::Came;
 use crate::node::mad_handler::MadHandler;
+use crate::node::spin::Spin;
 use crate::node::timers::NEVER;
 use crate::ranks;
 use adverb_engine::Time;
@@ -9,15 +10,21 @@ use adverb_sync::{Ranked, RankedRw};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 /// What a node has for MADs.
 #[derive(Default)]
 pub(crate) struct Mads {
     pub(in crate::node) handler: RankedRw<Option<Arc<dyn MadHandler>>, ranks::MadHandler>,
     pub(in crate::node) inbox: Ranked<VecDeque<Came>, ranks::MadInbox>,
-    /// The background thread has something to do here.
+    /// There is something to do here.
     pub(in crate::node) any: AtomicBool,
+    /// A thread has the turn to do it: see `serve`.
+    pub(in crate::node) served: AtomicBool,
+    /// How long such threads look before they sleep.
+    pub(crate) spin: Spin,
+    /// Threads of the program that look for MADs at this moment.
+    pub(in crate::node) looking: AtomicUsize,
     /// The handler's deadline has come.
     pub(in crate::node) due: AtomicBool,
     /// Its entry in the timer queue.

@@ -12,11 +12,13 @@
 //! id, which a process claims ([`MadDoor::claim`]). A MAD that arrives at another process is handed
 //! on; for whom nobody is there, whoever received it answers.
 mod place;
+mod wait;
 
 pub use crate::node::{Arrival, MAD_LEN, MadHandler};
 pub use adverb_cm::Path;
 pub use adverb_os::{ask_neighbour, neighbour_is_known};
 pub use place::{Place, place_of, place_toward};
+pub use wait::Wait;
 
 use crate::error::Error;
 use crate::node::Node;

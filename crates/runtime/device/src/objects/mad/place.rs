@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub struct Place {
     /// The device.
     pub device: Arc<Device>,
+    /// Where the device stands in the list of devices.
+    pub index: u32,
     /// Its port.
     pub port: u8,
     /// The address.
@@ -28,14 +30,14 @@ pub struct Place {
 /// EADDRNOTAVAIL if no device has it.
 pub fn place_of(address: IpAddr, scope_id: u32) -> Result<Place, Error> {
     let link_local = matches!(address, IpAddr::V6(v6) if is_link_local(&v6));
-    for device in device::list()? {
+    for (index, device) in (0..).zip(device::list()?) {
         let interface = device.interface();
         if link_local && scope_id != 0 && interface.index != scope_id {
             continue;
         }
         if let Some(sgid_index) = device.gid_index_of(&address) {
             let scope_id = if link_local { interface.index } else { 0 };
-            return Ok(Place { port: PORT, address, sgid_index, scope_id, device });
+            return Ok(Place { port: PORT, index, address, sgid_index, scope_id, device });
         }
     }
     Err(Error::new(

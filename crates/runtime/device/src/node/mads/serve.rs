@@ -1,0 +1,100 @@
+//! Who serves queue pair 1: the background thread, or a thread of the program that waits for an
+//! event of the connection manager. So a MAD costs the process one wake-up.
+//!
+//! Whoever leaves work sets `any`. One thread at a time has the turn to do the work (`served`), so
+//! that MADs are handled in the order in which they came. A thread that does not get the turn
+//! leaves `any` set; the thread that has the turn looks at `any` once more after giving it back.
+//!
+//! A thread that looks for MADs counts in `looking` meanwhile.
+//! 1. Whoever leaves work stores `any`, and then loads `looking`. If it is 0, the background thread
+//!    is woken.
+//! 2. The thread that looks takes itself out of `looking`, and then loads `any`. If it is set, the
+//!    thread does the work, or has the background thread do it.
+use super::state::Mads;
+use crate::node::core::Node;
+use adverb_link::RxFrom;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The turn to do what waits.
+struct Turn<'a>(&'a AtomicBool);
+
+impl<'a> Turn<'a> {
+    fn take(served: &'a AtomicBool) -> Option<Self> {
+        let taken = served.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
+        taken.is_ok().then_some(Turn(served))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Mads {
+    /// There is work for [`Mads::run`].
+    pub(super) fn stir(&self, node: &Node) {
+        self.any.store(true, Ordering::SeqCst);
+        if self.looking.load(Ordering::SeqCst) == 0 {
+            wake(node);
+        }
+    }
+
+    /// Does something wait for [`Mads::run`], which no thread does at this moment?
+    pub(in crate::node) fn wait(&self) -> bool {
+        self.any.load(Ordering::SeqCst) && !self.served.load(Ordering::SeqCst)
+    }
+
+    /// Does what waits, with no lock held, unless another thread does it. `true` if there was
+    /// something to do.
+    pub(in crate::node) fn run(&self, node: &Node) -> bool {
+        let mut worked = false;
+        // Twice: another thread may have left work while this one had the turn.
+        for _ in 0..2 {
+            if !self.wait() {
+                break;
+            }
+            let Some(turn) = Turn::take(&self.served) else { break };
+            if self.any.swap(false, Ordering::SeqCst) {
+                self.work(node);
+                worked = true;
+            }
+            drop(turn);
+        }
+        worked
+    }
+}
+
+impl Node {
+    /// One look for MADs, by a thread of the program that waits for what they lead to and holds no
+    /// lock. `true` if there was anything.
+    pub(crate) fn look_for_mads(&self) -> bool {
+        if self.is_stale() {
+            return false;
+        }
+        let mads = &self.mads;
+        mads.looking.fetch_add(1, Ordering::SeqCst);
+        let from = if self.lanes.is_some() { RxFrom::HandOver } else { RxFrom::All };
+        let received = self.drive_sockets(from);
+        let worked = mads.run(self);
+        mads.looking.fetch_sub(1, Ordering::SeqCst);
+        if mads.wait() {
+            wake(self);
+        }
+        received | worked
+    }
+
+    /// Readable when MADs of processes of this host have come, if they come apart from packets of
+    /// queue pairs.
+    pub(crate) fn mads_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.lanes.as_ref().and_then(|_| self.link.local()?.fd())
+    }
+}
+
+/// Has the background thread look at what waits.
+fn wake(node: &Node) {
+    if node.thread_sleeps() {
+        node.wake_thread();
+    }
+}

@@ -1,0 +1,65 @@
+//! A thread of the program that waits for an event of the connection manager serves queue pair 1
+//! meanwhile.
+use super::MadDoor;
+use crate::descriptor::Descriptor;
+use nix::errno::Errno;
+use std::time::Instant;
+
+/// One wait, from the first look for an event to the event.
+#[derive(Debug)]
+pub struct Wait<'a> {
+    door: &'a MadDoor,
+    began: Instant,
+    slept: bool,
+}
+
+impl MadDoor {
+    /// A thread begins to wait for an event that MADs lead to. It holds no lock.
+    #[must_use]
+    pub fn wait(&self) -> Wait<'_> {
+        self.node.policy.waits();
+        Wait { door: self, began: Instant::now(), slept: false }
+    }
+}
+
+impl Wait<'_> {
+    /// Looks for MADs for a while, until `came`, and sleeps then until one comes from a process of
+    /// this host or `event` is readable. A cancellation point. `came` may be wrong: the caller looks
+    /// for its event, and comes again if there is none.
+    ///
+    /// # Errors
+    /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler has
+    /// calls started again. ENOMEM.
+    pub fn step(&mut self, event: &Descriptor, came: impl Fn() -> bool) -> Result<(), Errno> {
+        let node = &self.door.node;
+        let until = Instant::now() + node.mads.spin.length();
+        loop {
+            node.look_for_mads();
+            if came() {
+                return Ok(());
+            }
+            // The peer is at work, and this thread has the time.
+            if Descriptor::prepare() {
+                continue;
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let own = event.waits().ok_or(Errno::EBADF)?;
+        self.slept = true;
+        match adverb_os::wait_readable([own, node.mads_fd().unwrap_or(own)], None) {
+            Ok(()) => Ok(()),
+            Err(e) => match e.raw_os_error().map_or(Errno::EIO, Errno::from_raw) {
+                Errno::EINTR if adverb_os::signals_restart() => Ok(()),
+                errno => Err(errno),
+            },
+        }
+    }
+
+    /// The event has come.
+    pub fn over(self) {
+        self.door.node.mads.spin.learn(self.began.elapsed(), self.slept);
+    }
+}
