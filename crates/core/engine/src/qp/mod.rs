@@ -1,7 +1,8 @@
 //! The queue pair.
 //!
 //! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
-//! `modify` and `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not know [`Qp`].
+//! `modify` and `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not
+//! know [`Qp`].
 mod ack;
 mod config;
 mod congestion;
