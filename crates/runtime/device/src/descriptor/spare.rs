@@ -2,8 +2,8 @@
 //! thread that waits for its peer has the time to make those of the next connection.
 //!
 //! Only a process that makes connections has any: a pipe is made in advance for each time that one
-//! was wanted and there was none, up to [`MOST`]. Nobody but the library has had a spare pipe before
-//! it becomes an event queue's.
+//! was wanted and there was none, up to [`MOST`]. Nobody but the library has had a spare pipe
+//! before it becomes an event queue's.
 use crate::ranks;
 use adverb_memory::Life;
 use adverb_os::OwnFd;

@@ -17,15 +17,14 @@ impl MadDoor {
     /// A thread begins to wait for an event that MADs lead to. It holds no lock.
     #[must_use]
     pub fn wait(&self) -> Wait<'_> {
-        self.node.policy.waits();
         Wait { door: self, began: Instant::now(), slept: false }
     }
 }
 
 impl Wait<'_> {
     /// Looks for MADs for a while, until `came`, and sleeps then until one comes from a process of
-    /// this host or `event` is readable. A cancellation point. `came` may be wrong: the caller looks
-    /// for its event, and comes again if there is none.
+    /// this host or `event` is readable. A cancellation point. `came` may be wrong: the caller
+    /// looks for its event, and comes again if there is none.
     ///
     /// # Errors
     /// EBADF: the program has closed the descriptor. EINTR after a signal, unless its handler has
