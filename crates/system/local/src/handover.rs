@@ -225,7 +225,7 @@ impl Local {
                     if let Some(claim) = self.claims().iter().find(|claim| claim.slot() == slot) {
                         self.accept(taking, &claim.fd, None);
                     }
-                } else if token >= TO_SERVICE && token < LISTENER {
+                } else if (TO_SERVICE..LISTENER).contains(&token) {
                     self.forget_asked(|asked| asked.token == token && asked.has_ended());
                 } else if token & OUTGOING != 0 {
                     self.close_ended((token & !OUTGOING) as Slot, |connection| connection.has_ended());
