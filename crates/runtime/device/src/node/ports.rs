@@ -208,11 +208,14 @@ impl Ports {
         first: impl FnOnce(&Interface),
     ) -> Arc<Port> {
         let mut known = self.known.lock();
+        let Known { ports, interfaces, .. } = &mut *known;
         let new = || {
             first(interface);
+            // The caller's list may be an old one: the next look is to ask, and the port follows.
+            *interfaces = None;
             Arc::new(Port(RankedRw::new(PortState::of(interface, table))))
         };
-        known.ports.entry(interface.index).or_insert_with(new).clone()
+        ports.entry(interface.index).or_insert_with(new).clone()
     }
 
     /// Tells this one from now on.
@@ -295,5 +298,20 @@ mod tests {
         let all = [AsyncEvent::PortErr, AsyncEvent::GidChange, AsyncEvent::DeviceFatal];
         assert_eq!(port.follow(None), all);
         assert_eq!(port.state(), PortState { up: false, mtu: 9000, speed: None, gids: vec![] });
+    }
+    #[test]
+    fn sys_5_the_kernel_is_asked_again_for_a_port_that_is_new() {
+        let news = InterfaceNews::new().unwrap();
+        let ports = Ports::default();
+        let of = |found: &[(Interface, Vec<Gid>)]| found.iter().map(|(i, _)| i.index).collect::<Vec<_>>();
+        let found = ports.look(Some(&news)).unwrap();
+        let again = ports.look(Some(&news)).unwrap();
+        assert_eq!(of(&found), of(&again));
+        // A program's list says that the loopback interface is down; the port follows the kernel.
+        let (real, _) = found.into_iter().find(|(i, _)| i.loopback && i.up).unwrap();
+        let port = ports.open(&Interface { up: false, ..real }, &[], |_| ());
+        assert!(!port.state().up);
+        ports.look(Some(&news)).unwrap();
+        assert!(port.state().up);
     }
 }
