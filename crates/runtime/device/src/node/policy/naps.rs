@@ -1,8 +1,8 @@
 //! How the background thread wakes while the program waits for its memory to change.
 //!
 //! A program that polls memory makes no call of the library. Where two such programs share a
-//! processor, each polls to the end of its time slice. Each wake-up of a background thread makes the
-//! kernel choose again which thread runs, so short naps of that thread end the wait.
+//! processor, each polls to the end of its time slice. Each wake-up of a background thread makes
+//! the kernel choose again which thread runs, so short naps of that thread end the wait.
 //!
 //! 1. The program posts a one-sided request, and the thread is told which thread of the program did
 //!    (`Policy::posts`).

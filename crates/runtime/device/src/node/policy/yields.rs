@@ -1,16 +1,20 @@
 //! When a thread that polls in vain yields its processor.
 //!
 //! Two processes may poll on one processor. Without a yield each polls to the end of its time slice
-//! before the other runs, and a message takes milliseconds. On a processor of its own a thread gains
-//! nothing by a yield, and pays for the system call. So each yield is an experiment whose outcome
-//! decides when the next one is due ([`Yielded`]):
+//! before the other runs, and a message takes milliseconds. On a processor of its own a thread
+//! gains nothing by a yield, and pays for the system call. So each yield is an experiment whose
+//! outcome decides when the next one is due ([`Yielded`]):
 //!
 //! - No other thread ran: the yield was in vain. The next yield is due after twice as many empty
 //!   polls, until all yields together cost a thousandth of the polling.
 //! - Another thread ran and soon gave the processor back: it polls too, or waits for this process.
-//!   The next yield is due after [`FEWEST`] empty polls.
-//! - Another thread ran to the end of its time slice: it computes. This thread polls for as long as
-//!   the other thread ran, so that each has its half, as without any yield.
+//!   The next yield is due after [`FEWEST`] empty polls, or an eighth of the time that the other
+//!   thread took.
+//! - Another thread ran to the end of its time slice: it computes, or waits in a spin for a lock
+//!   that this thread holds. The kernel takes a yield for the wish to run a slice later than
+//!   others, so yields only lose time here. The next one is due after twice the time that the last
+//!   such yield took, then four times, and so on; each yield of the first two kinds halves that
+//!   again.
 //!
 //! All threads of a process share this state. It is not exact where they do different things.
 use adverb_engine::Time;
@@ -23,7 +27,11 @@ mod tests;
 /// Empty polls in a row before a yield, at least. What comes from another processor comes sooner.
 const FEWEST: u64 = 8;
 /// Yields in vain cost so small a part of the time between them.
-const PART: u32 = 1024;
+const PART: u64 = 1024;
+/// This thread polls for such a part of the time that another thread took.
+const SHARE: u64 = 8;
+/// Longest time without a yield, in ticks.
+const LONGEST: u64 = 1024;
 /// Most doublings, whatever a poll costs.
 const MOST_DOUBLINGS: u32 = 40;
 
@@ -47,6 +55,8 @@ pub(crate) struct Yields {
     due: AtomicU64,
     /// Yields in vain since the last one that let another thread run.
     doublings: AtomicU32,
+    /// How long to poll without a yield, in nanoseconds, as other threads compute.
+    patience: AtomicU64,
     /// When the last yield ended, and the polls until then.
     ended: AtomicU64,
     polls: AtomicU64,
@@ -63,6 +73,7 @@ impl Yields {
         Yields {
             due: AtomicU64::new(if tick.is_zero() { u64::MAX } else { FEWEST }),
             doublings: AtomicU32::new(0),
+            patience: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             polls: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -89,8 +100,8 @@ impl Yields {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// A thread has yielded. Answers after how many polls the next yield is due.
-    pub(crate) fn yielded(&self, came: Yielded) -> u64 {
+    /// A thread has yielded.
+    pub(crate) fn yielded(&self, came: Yielded) {
         let took = came.ended.since(came.begun).as_nanos() as u64;
         let polled = came.polls.wrapping_sub(self.polls.load(Ordering::Relaxed)).max(1);
         // Before the first yield nothing is known of the time that a poll takes.
@@ -107,17 +118,27 @@ impl Yields {
         if came.switched {
             self.turns.store(self.turns() + 1, Ordering::Relaxed);
         }
-        let wait = if !came.switched {
-            (FEWEST << doublings).min(polls_in(took * u64::from(PART)).max(FEWEST))
-        } else if took >= self.tick / 2 {
-            polls_in(took).max(FEWEST)
+        let computed = came.switched && took >= self.tick / 2;
+        let mut patience = self.patience.load(Ordering::Relaxed);
+        if computed {
+            patience = patience.max(took).saturating_mul(2).min(self.tick * LONGEST);
         } else {
-            FEWEST
+            patience /= 2;
+            // Less than a tick is no time in which others compute.
+            if patience < self.tick {
+                patience = 0;
+            }
+        }
+        self.patience.store(patience, Ordering::Relaxed);
+        let wait = if came.switched {
+            polls_in(took / SHARE)
+        } else {
+            (FEWEST << doublings).min(polls_in(took.saturating_mul(PART)))
         };
+        let wait = wait.max(polls_in(patience)).max(FEWEST);
         self.doublings.store(doublings.min(MOST_DOUBLINGS), Ordering::Relaxed);
         self.ended.store(came.ended.0.max(1), Ordering::Relaxed);
         self.polls.store(came.polls, Ordering::Relaxed);
         self.due.store(came.polls.saturating_add(wait), Ordering::Relaxed);
-        wait
     }
 }

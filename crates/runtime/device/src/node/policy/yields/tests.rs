@@ -70,7 +70,7 @@ fn threads_that_give_back_take_turns_at_once() {
     for _ in 0..1000 {
         let polls = poller.polls;
         while !poller.poll(Duration::from_micros(2)) {}
-        assert!(poller.polls - polls <= FEWEST);
+        assert!(poller.polls - polls <= FEWEST + 4);
     }
     // It goes: the yields become rare again.
     let before = poller.lost;
@@ -79,14 +79,18 @@ fn threads_that_give_back_take_turns_at_once() {
 }
 
 #[test]
-fn a_thread_that_computes_gets_its_half_and_no_more() {
+fn a_thread_that_computes_ends_the_yields_for_a_while() {
     let mut poller = Poller::new();
     poller.poll_for(Duration::from_millis(10), Duration::ZERO);
-    let (begun, before) = (poller.now, poller.lost);
+    let (begun, yielded) = (poller.now, poller.yielded);
     poller.poll_for(Duration::from_secs(1), TICK);
-    let (time, lost) = (poller.now.since(begun), poller.lost - before);
-    assert!(lost * 20 < time * 11, "{lost:?} of {time:?} went to the other thread");
-    assert!(lost * 20 > time * 9, "{lost:?} of {time:?}: the other thread is held up");
+    let time = poller.now.since(begun);
+    assert!(poller.yielded - yielded < 10, "{} in {time:?}", poller.yielded - yielded);
+    // It has gone, and others take turns on this processor.
+    poller.poll_for(Duration::from_secs(3), Duration::from_micros(2));
+    let polls = poller.polls;
+    while !poller.poll(Duration::from_micros(2)) {}
+    assert!(poller.polls - polls <= FEWEST + 4);
 }
 
 #[test]
@@ -126,7 +130,8 @@ fn rare_polls_and_long_yields_are_counted_without_overflow() {
     for _ in 0..200 {
         let came =
             Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: false, polls: 9 };
-        assert!(yields.yielded(came) >= FEWEST);
+        yields.yielded(came);
+        assert!(!yields.is_due(9));
     }
     let came = Yielded { begun: far, ended: far + Duration::from_secs(1 << 20), switched: true, polls: 10 };
     yields.yielded(came);
