@@ -64,10 +64,10 @@ impl Qp {
         self.apply(verdict, env.effects);
     }
 
-    /// Takes a whole SEND that the peer's host has performed: it found the receive whose number
-    /// ends with these 32 bits offered ([`Qp::certain_receive`]), and nothing of its queue pair was
-    /// on its way. There is no PSN and no answer. `false`: the queue pair does not receive, or the
-    /// message is for another receive, so it is dropped.
+    /// Takes a whole SEND that the peer's host has performed: it found the receive whose number ends
+    /// with these 32 bits offered ([`Qp::certain_receive`]), and nothing of its queue pair was on its way. There is no
+    /// PSN and no answer. `false`: the queue pair does not receive, or the message is for another
+    /// receive, so it is dropped.
     pub fn take_message<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,
