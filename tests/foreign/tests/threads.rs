@@ -26,6 +26,9 @@ fn main() -> ExitCode {
             case("waiting_on_what_is_destroyed", || program("orphans", "", 70, "ok orphans")),
             case("handles_used_after_their_end", || program("stale", "", 70, "ok stale")),
             case("plain_posts_beside_chains", || program("two_ways", "", 70, "ok two ways")),
+            case("progress_threads_that_spin/the_program_sleeps", || {
+                program("spinners", "200", 130, "ok spinners")
+            }),
             case("fork_without_ibv_fork_init", || program("fork", "plain", 130, "ok fork")),
             case("fork_after_ibv_fork_init", || program("fork", "init", 130, "ok fork")),
             case("forks_of_two_that_are_connected", || program("fork_peers", "", 130, "ok fork peers")),

@@ -5,6 +5,11 @@ use nix::net::if_::InterfaceFlags;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// The speed of the loopback interface in Mbit/s: 4x EDR.
+const LOOPBACK_SPEED: u32 = 100_000;
+/// The speed of another interface whose driver reports none.
+const UNKNOWN_SPEED: u32 = 10_000;
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -18,8 +23,8 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// The loopback interface.
     pub loopback: bool,
-    /// Speed in Mbit/s as the driver reports it, if it does.
-    pub speed: Option<u32>,
+    /// Speed in Mbit/s: see [`speed_of`].
+    pub speed: u32,
     /// It is up and has a carrier.
     pub up: bool,
     /// Addresses: IPv6 link-local first, then IPv4, then the other IPv6 addresses (the order of the
@@ -117,17 +122,29 @@ fn describe(name: &str, flags: InterfaceFlags, mtus: &BTreeMap<u32, usize>) -> I
     let read = |what: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok();
     let shown = || read("mtu").and_then(|s| s.trim().parse().ok());
     let mtu = mtus.get(&index).copied().or_else(shown).unwrap_or(1500);
-    let speed = read("speed").and_then(|s| s.trim().parse::<i64>().ok()).and_then(|s| u32::try_from(s).ok());
+    let loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
+    let reported = read("speed").and_then(|s| s.trim().parse().ok());
     Interface {
         name: name.to_owned(),
         index,
         mtu,
         mac: [0; 6],
-        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
-        speed,
+        loopback,
+        speed: speed_of(reported, loopback),
         up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
         addresses: Vec::new(),
     }
+}
+
+/// The speed of an interface in Mbit/s. `reported`: what its driver says in
+/// `/sys/class/net/NAME/speed`.
+///
+/// Programs choose their protocols by the speed. Loopback reports none, and what it carries goes
+/// through shared memory: it counts as 100 Gbit/s. A driver that knows no speed says nothing or -1;
+/// such an interface counts as 10 Gbit/s, which is what the kernel says of a veth.
+fn speed_of(reported: Option<i64>, loopback: bool) -> u32 {
+    let known = reported.and_then(|mbit| u32::try_from(mbit).ok()).filter(|mbit| *mbit > 0);
+    known.unwrap_or(if loopback { LOOPBACK_SPEED } else { UNKNOWN_SPEED })
 }
 
 /// The IP address of a GID.
@@ -145,5 +162,20 @@ pub fn gid_of(ip: &IpAddr) -> adverb_engine::Gid {
     match ip {
         IpAddr::V4(a) => adverb_engine::Gid::from_ipv4(a.octets()),
         IpAddr::V6(a) => adverb_engine::Gid(a.octets()),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_as_fast_as_what_carries_its_packets() {
+        assert_eq!(speed_of(None, true), 100_000);
+        assert_eq!(speed_of(None, false), 10_000);
+        assert_eq!(speed_of(Some(-1), false), 10_000);
+        assert_eq!(speed_of(Some(0), false), 10_000);
+        assert_eq!(speed_of(Some(25_000), false), 25_000);
+        assert_eq!(speed_of(Some(i64::MAX), false), 10_000);
     }
 }

@@ -6,8 +6,7 @@ use crate::errno;
 use crate::handles::live;
 use adverb_device::device::{GID_TABLE, PKEYS, PORT};
 use adverb_device::engine::{Gid, PathMtu};
-use adverb_device::sysfs::DEFAULT_SPEED;
-use adverb_device::{Context, Error, PortState};
+use adverb_device::{Context, Error};
 use core::ffi::{c_int, c_uint};
 use libc::{EINVAL, ENODATA, size_t};
 
@@ -35,14 +34,9 @@ pub(crate) fn link_codes(mbit: u32) -> (u8, u32) {
     }
 }
 
-/// Speed of a port in Mbit/s.
-fn speed_of(port: &PortState) -> u32 {
-    port.speed.filter(|&s| s > 0).unwrap_or(DEFAULT_SPEED)
-}
-
 fn attributes(context: &Context) -> ibv_port_attr {
     let (limits, port) = (context.limits(), context.port_state());
-    let (width, lane) = link_codes(speed_of(&port));
+    let (width, lane) = link_codes(port.speed);
     let mut a = ibv_port_attr::zeroed();
     (a.state, a.phys_state) =
         if port.up { (IBV_PORT_ACTIVE, PHYS_LINK_UP) } else { (IBV_PORT_DOWN, PHYS_DISABLED) };
@@ -107,7 +101,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
         return failed("ibv_query_port_speed", &e);
     }
     // SAFETY: the program's place for the number.
-    unsafe { port_speed.write(u64::from(speed_of(&context.port_state())) / 100) };
+    unsafe { port_speed.write(u64::from(context.port_state().speed) / 100) };
     0
 }
 

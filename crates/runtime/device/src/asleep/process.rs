@@ -8,6 +8,7 @@ use nix::unistd::{getpid, gettid};
 use std::cell::Cell;
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// An `epoll` may be watched by another one, and so on; the kernel allows a chain of five.
 const DEPTH: usize = 5;
@@ -19,6 +20,14 @@ const OURS: &str = "adverb";
 thread_local! {
     /// The process that the thread is of, and its number: the child of a `fork` inherits both.
     static OWN: Cell<(u32, i32)> = const { Cell::new((0, 0)) };
+}
+
+/// How long a thread of this process has run so far, and how long it has waited for a processor.
+/// `None`: it has ended, or the kernel does not tell.
+pub fn schedstat(thread: i32) -> Option<[Duration; 2]> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
+    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
 }
 
 /// The number of the calling thread, as of `gettid`, which costs a system call once.

@@ -52,6 +52,15 @@ fn coarse() -> Duration {
 }
 
 impl Clocks {
+    /// The time between two ticks of the kernel; zero in virtual time.
+    pub(super) fn tick(&self) -> Duration {
+        match self {
+            Clocks::Machine { .. } => ClockId::CLOCK_MONOTONIC_COARSE.res().map_or(TICK, Duration::from),
+            #[cfg(feature = "sim")]
+            Clocks::Virtual(_) => Duration::ZERO,
+        }
+    }
+
     /// The time as the engine counts it.
     #[inline]
     pub(super) fn now(&self) -> Time {

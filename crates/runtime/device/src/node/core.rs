@@ -15,6 +15,7 @@ use super::registry::Registry;
 use super::timers::{Timed, Timers};
 use super::tx::{self, Tx};
 use super::wake::Wake;
+use crate::asleep::process::own_id;
 use crate::error::Error;
 use crate::faults::{Call, Injector};
 use crate::host::Lanes;
@@ -26,6 +27,7 @@ use adverb_os::InterfaceNews;
 use adverb_sync::{Ranked, RankedRw};
 use nix::errno::Errno;
 use nix::sys::epoll::Epoll;
+use nix::sys::resource::{UsageWho, getrusage};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -143,13 +145,23 @@ impl Node {
     /// The program asked for an event, so it is about to sleep: what was held back for its next
     /// poll leaves now. A program that sleeps on the descriptor by itself (`epoll`) instead of in a
     /// get-event call needs the background thread at the sockets.
-    pub(crate) fn about_to_sleep(&self) {
+    /// `idly`: see `Policy::arms`.
+    pub(crate) fn about_to_sleep(&self, idly: bool) {
         if self.any_pending.load(Ordering::Acquire) || self.any_delayed.load(Ordering::Relaxed) {
             self.send_what_waits(PATIENCE);
         }
-        if self.policy.arms() {
+        if self.policy.arms(idly, || self.sleeps_of_caller()) {
             self.wake_thread();
         }
+    }
+
+    /// How often the calling thread has slept so far. In virtual time each arm is followed by a
+    /// sleep.
+    fn sleeps_of_caller(&self) -> u64 {
+        if self.clocks.tick().is_zero() {
+            return self.now().0;
+        }
+        getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.voluntary_context_switches() as u64)
     }
 
     /// A task of the program waits for an event without a thread of its own: only the background
@@ -158,6 +170,21 @@ impl Node {
         if self.policy.task_waits() {
             self.wake_thread();
         }
+    }
+
+    /// The program posts a one-sided request. A program that waits for the memory which its peer
+    /// writes makes no other call.
+    #[inline]
+    pub(crate) fn posts_one_sided(&self) {
+        if self.policy.posts() {
+            self.tell_of_poster();
+        }
+    }
+
+    #[cold]
+    fn tell_of_poster(&self) {
+        self.policy.set_poster(own_id());
+        self.wake_thread();
     }
 
     /// Is it an address of this machine?

@@ -22,6 +22,7 @@ mod multicast;
 mod numbers;
 mod policy;
 pub(crate) mod ports;
+mod poster;
 mod pump;
 mod queue_pair;
 mod random;

@@ -15,9 +15,13 @@
 //!   Sleeps (on the descriptors, without us) ──────────────────────────────────────────┘
 //!                                             sleeps in a get-event call
 //! ```
+use self::yields::Yields;
 use adverb_engine::Time;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
+
+pub(crate) mod naps;
+pub(crate) mod yields;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -164,6 +168,16 @@ impl Thread {
 pub(crate) struct Policy {
     /// Calls of the program that drove progress; the thread watches the number move.
     looks: AtomicU64,
+    /// Whether a poll in vain yields the processor.
+    pub(crate) yields: Yields,
+    /// Arms in a row of queues that were armed already, up to [`ARMS`], and how often the thread
+    /// that armed had slept at the first of them.
+    idle_arms: AtomicU8,
+    sleeps: AtomicU64,
+    /// One-sided requests to be posted before the thread is told of one; 0: it watches who posts.
+    posts: AtomicU32,
+    /// The thread of the program that posted the one that it was told of; 0: none since it looked.
+    poster: AtomicI32,
     /// A [`Program`].
     program: AtomicU64,
     /// A [`Thread`]. SeqCst: whoever leaves work for the thread stores that and then reads this,
@@ -172,9 +186,15 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new() -> Self {
+    /// `tick`: of the scheduler; zero if the program shares no processor with others.
+    pub(super) fn new(tick: Duration) -> Self {
         Policy {
             looks: AtomicU64::new(0),
+            yields: Yields::new(tick),
+            idle_arms: AtomicU8::new(0),
+            sleeps: AtomicU64::new(0),
+            posts: AtomicU32::new(u32::from(!tick.is_zero())),
+            poster: AtomicI32::new(0),
             program: AtomicU64::new(Program::NEW.word()),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
@@ -205,6 +225,11 @@ impl Policy {
         self.looks.load(Ordering::Relaxed)
     }
 
+    /// What the program has done so far.
+    pub(super) fn shown(&self) -> Shown {
+        Shown { looks: self.looks(), turns: self.yields.turns() }
+    }
+
     /// The program looks into a queue.
     #[inline]
     pub(crate) fn looks_at_queue(&self, now: impl Fn() -> Time) {
@@ -213,8 +238,32 @@ impl Policy {
         }
     }
 
-    /// The program armed a queue. `true` if only the thread drives from now on, and must know.
-    pub(super) fn arms(&self) -> bool {
+    /// The program armed a queue. `idly`: the queue was armed already, so no event has come since
+    /// its last arm. `sleeps`: how often the calling thread has slept so far. `true` if only the
+    /// background thread drives from now on, and must know.
+    ///
+    /// A program that sleeps on the descriptors does so after an arm. A thread that arms idly time
+    /// after time, and has not slept meanwhile, looks at the descriptors in a loop: it spins.
+    pub(super) fn arms(&self, idly: bool, sleeps: impl Fn() -> u64) -> bool {
+        if idly {
+            if self.program().arms() == 0 {
+                // It counts as one that runs already.
+                return false;
+            }
+            let row = self.idle_arms.load(Ordering::Relaxed);
+            if row != 0 && row < ARMS {
+                self.idle_arms.store(row + 1, Ordering::Relaxed);
+                return false;
+            }
+            let (before, now) = (self.sleeps.load(Ordering::Relaxed), sleeps());
+            if row == ARMS && now == before {
+                self.change(Program::waits);
+            }
+            self.idle_arms.store(1, Ordering::Relaxed);
+            self.sleeps.store(now, Ordering::Relaxed);
+            return false;
+        }
+        self.idle_arms.store(0, Ordering::Relaxed);
         self.change(Program::arms_once) == Program::Sleeps && self.thread_is_away()
     }
 
@@ -253,10 +302,46 @@ impl Policy {
         at.0 < self.thread.load(Ordering::SeqCst) >> 1
     }
 
+    /// The program posts a one-sided request. `true`: the thread is to be told by
+    /// [`Policy::set_poster`].
+    #[inline]
+    pub(super) fn posts(&self) -> bool {
+        let left = self.posts.load(Ordering::Relaxed);
+        left != 0 && {
+            self.posts.store(left - 1, Ordering::Relaxed);
+            left == 1
+        }
+    }
+
+    /// The thread of the program with this number posts one-sided requests.
+    pub(super) fn set_poster(&self, thread: i32) {
+        self.poster.store(thread, Ordering::Relaxed);
+    }
+
+    /// The thread that [`Policy::set_poster`] named, once.
+    pub(super) fn take_poster(&self) -> Option<i32> {
+        let named = self.poster.load(Ordering::Relaxed) != 0;
+        named.then(|| self.poster.swap(0, Ordering::Relaxed)).filter(|thread| *thread != 0)
+    }
+
+    /// The thread watches no poster any more, and is told of one after so many requests.
+    pub(super) fn tell_after(&self, posts: u32) {
+        self.posts.store(posts, Ordering::Relaxed);
+    }
+
     /// What the thread does from now on.
     pub(super) fn set_thread(&self, thread: Thread) {
         self.thread.store(thread.word(), Ordering::SeqCst);
     }
+}
+
+/// What the program has done so far, as the background thread sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// [`Policy::looks`].
+    pub(super) looks: u64,
+    /// How often it let another thread have its processor.
+    pub(super) turns: u64,
 }
 
 /// What the thread does when it has woken.
@@ -278,8 +363,8 @@ pub(super) enum Turn {
 pub(super) struct Pace {
     /// How long it stays away from the sockets; zero: it sleeps on them.
     away: Duration,
-    /// [`Policy::looks`] as it was last.
-    seen: u64,
+    /// [`Policy::shown`] as it was last.
+    seen: Shown,
     /// Wake-ups to go straight back to sleep from, without a spin, and how many those were last.
     skip: u32,
     skipped: u32,
@@ -291,12 +376,15 @@ impl Pace {
         self.away
     }
 
-    /// The thread has woken. `looks` as of [`Policy::looks`].
-    pub(super) fn wakes(&mut self, looks: u64, program: Program, now: impl Fn() -> Time) -> Turn {
-        let polled = looks.wrapping_sub(self.seen);
-        if !self.away.is_zero() && polled >= SPINS && program != Program::Sleeps {
-            self.seen = looks;
-            self.away = (self.away * 2).min(LONGEST_AWAY);
+    /// The thread has woken.
+    pub(super) fn wakes(&mut self, shown: Shown, program: Program, now: impl Fn() -> Time) -> Turn {
+        let polled = shown.looks.wrapping_sub(self.seen.looks);
+        // A program that polls and yields in turns with others polls slowly, and this thread, which
+        // takes the processor from it whenever something comes, would leave it nothing to take.
+        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns;
+        if spins && program != Program::Sleeps {
+            self.seen = shown;
+            self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
             return Turn::Aside;
         }
         if program.has_sockets(now()) {
@@ -306,15 +394,15 @@ impl Pace {
         Turn::Receive { rings: self.away.is_zero() || polled == 0 }
     }
 
-    /// The thread has received. `worked`: there was something to do. `looks` as it was when the
+    /// The thread has received. `worked`: there was something to do. `shown` as it was when the
     /// thread woke, and as it is.
-    pub(super) fn received(&mut self, worked: bool, looks: [u64; 2], program: Program) {
-        let [woke, now] = looks;
+    pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
+        let [woke, now] = shown;
         self.away = if worked {
             // Work of its own. If the program polls too it merely lost a race: it comes back
             // gradually.
             self.away / 4
-        } else if self.away.is_zero() || woke != self.seen {
+        } else if self.away.is_zero() || woke.looks != self.seen.looks {
             (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY)
         } else {
             // Nobody polls: it watches the sockets.

@@ -35,8 +35,8 @@ pub struct PortState {
     pub up: bool,
     /// MTU of the interface in bytes.
     pub mtu: usize,
-    /// Speed in Mbit/s as the driver reports it, if it does.
-    pub speed: Option<u32>,
+    /// Speed of the interface in Mbit/s.
+    pub speed: u32,
     /// The GID table up to its last entry that is not empty; empty ones are zero.
     pub gids: Vec<Gid>,
 }
@@ -280,7 +280,7 @@ mod tests {
             mtu: 1500,
             mac: [0; 6],
             loopback: false,
-            speed: None,
+            speed: 10_000,
             up: true,
             addresses: ips(&["192.0.2.1"]),
         };
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(port.follow(Some(&interface)), [AsyncEvent::PortActive]);
         let all = [AsyncEvent::PortErr, AsyncEvent::GidChange, AsyncEvent::DeviceFatal];
         assert_eq!(port.follow(None), all);
-        assert_eq!(port.state(), PortState { up: false, mtu: 9000, speed: None, gids: vec![] });
+        assert_eq!(port.state(), PortState { up: false, mtu: 9000, speed: 10_000, gids: vec![] });
     }
     #[test]
     fn sys_5_the_kernel_is_asked_again_for_a_port_that_is_new() {

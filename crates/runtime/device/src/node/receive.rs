@@ -4,6 +4,7 @@ use super::carriers::{Carrier, Ethernet, Handshake, Near, Placing, Relay, Rings,
 use super::clock::StepClock;
 use super::core::Node;
 use super::inject;
+use super::policy::yields::Yielded;
 use super::queue_pair::{AnyQp, QpInner};
 use super::receives::Receives;
 use super::tx::Tx;
@@ -14,6 +15,7 @@ use adverb_link::{Proof, RxFrom, RxPacket};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
 use adverb_memory::Guard;
 use adverb_wire::{Headers, Operation};
+use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::atomic::Ordering;
 
 /// Polls between two looks at the timers.
@@ -36,8 +38,27 @@ impl Node {
     /// until it posts or polls again, so that they leave in one run with its answer and after it.
     /// The background thread, which is known to look again within a millisecond, sends them if the
     /// program does not come back.
+    ///
+    /// A poll in vain may yield the processor (`Yields`), and looks again afterwards.
     pub(crate) fn progress_polling(&self) -> bool {
-        self.drive(RxFrom::All, self.policy.thread_is_away())
+        let hold = self.policy.thread_is_away();
+        self.drive(RxFrom::All, hold) || (self.policy.yields.is_due(self.policy.looks()) && self.yields(hold))
+    }
+
+    #[cold]
+    fn yields(&self, hold: bool) -> bool {
+        if self.is_stale() {
+            return false;
+        }
+        let switches =
+            || getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
+        let before = switches();
+        let begun = self.now();
+        std::thread::yield_now();
+        let ended = self.now();
+        let (switched, polls) = (switches() != before, self.policy.looks());
+        self.policy.yields.yielded(Yielded { begun, ended, switched, polls });
+        self.drive(RxFrom::All, hold)
     }
 
     /// As [`Node::progress`], for a thread that waits for MADs: packets that peers on this host
@@ -55,7 +76,11 @@ impl Node {
         let any = self.pump_pending() | self.receive(from, hold);
         // Reading the clock costs as much as the rest of an empty poll. The background thread wakes
         // for a deadline by itself; a program that polls is in time with every few polls.
-        any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers())
+        let any = any | (polls.is_multiple_of(TIMERS_EVERY) && self.run_timers());
+        if any {
+            self.policy.yields.found(polls);
+        }
+        any
     }
 
     /// A message within the host is complete for its sender when it is in the ring. When this

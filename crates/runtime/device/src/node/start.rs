@@ -179,6 +179,7 @@ impl Node {
     /// A node without a thread.
     pub(super) fn of(parts: Parts) -> Result<Arc<Node>, Error> {
         let Parts { life, clocks, link, lanes, taps, faults, news, seed } = parts;
+        let policy = Policy::new(clocks.tick());
         Ok(Arc::new(Node {
             life,
             clocks,
@@ -196,7 +197,7 @@ impl Node {
             any_pending: AtomicBool::new(false),
             relay: relay::Kept::default(),
             any_delayed: AtomicBool::new(false),
-            policy: Policy::new(),
+            policy,
             counters: Counted::default(),
             lanes,
             taps,

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::node::batch::Ask;
 use crate::node::carriers::{Relay, Rings, Udp};
 use crate::node::policy::{LONGEST_AWAY, Pace, Thread, Turn};
+use crate::node::poster::PosterWatch;
 use crate::node::sleep::Asleep;
 use adverb_engine::Time;
 use adverb_link::RxFrom;
@@ -48,6 +49,10 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
     let (up, is_up) = mpsc::channel();
     let spawned = std::thread::Builder::new().name("adverb".into()).spawn(move || {
         let _ours = adverb_memory::OwnThread::this();
+        // Naps of microseconds end in time.
+        if let Err(e) = nix::sys::prctl::set_timerslack(1) {
+            log::debug!("timers of the background thread are as late as others: {e}");
+        }
         if let Err(e) = adverb_os::short_slices(SLICE.as_nanos() as u64) {
             log::debug!("the background thread runs in slices of the usual length: {e}");
         }
@@ -71,10 +76,12 @@ pub(super) fn spawn(node: &Arc<Node>) -> Result<(), Error> {
 
 fn run(node: &Weak<Node>) {
     let mut pace = Pace::default();
+    let mut watch = None;
     loop {
         let Some(node) = node.upgrade() else { return };
+        let watch = watch.get_or_insert_with(|| PosterWatch::new(&node));
         let news = match Sleep::begin(&node, pace.away()) {
-            Some(sleep) => sleep.block(&node),
+            Some(sleep) => sleep.block(&node, watch),
             None => Some(false),
         };
         let Some(news) = news else { return };
@@ -90,8 +97,8 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     node.mads.run(node);
     Relay(node).send_leaving();
     node.run_watches();
-    let looks = node.policy.looks();
-    let turn = pace.wakes(looks, node.policy.program(), || node.now());
+    let woke = node.policy.shown();
+    let turn = pace.wakes(woke, node.policy.program(), || node.now());
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();
@@ -112,7 +119,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     let timed = node.run_timers();
     Udp(node).maintain();
     let policy = &node.policy;
-    pace.received(received || timed || pumped, [looks, policy.looks()], policy.program());
+    pace.received(received || timed || pumped, [woke, policy.shown()], policy.program());
 }
 
 /// Interfaces have changed: contexts are told of it, and the connection manager.
@@ -229,7 +236,7 @@ impl<'a> Sleep<'a> {
 
     /// Sleeps. `true`: interfaces have changed. `None` if the node is lost: nothing of its may be
     /// read any more.
-    fn block(self, node: &Node) -> Option<bool> {
+    fn block(self, node: &Node, watch: &mut PosterWatch) -> Option<bool> {
         let news = node.news.as_ref().and_then(InterfaceNews::fd);
         let Some(wake) = node.wake.fd() else {
             // The program has closed the descriptors of an open device: there is nothing to wait
@@ -249,8 +256,19 @@ impl<'a> Sleep<'a> {
             PollFd::new(node.epoll.0.as_fd(), PollFlags::POLLIN),
         ];
         let watched = if self.asleep.is_some() { &mut fds[..] } else { &mut fds[..2] };
-        let limit = self.limit.map(TimeSpec::from_duration);
-        let result = ppoll(watched, limit, None);
+        watch.look(node);
+        let until = self.limit.map(|limit| node.now() + limit);
+        let result = loop {
+            let now = node.now();
+            let (left, nap) = (until.map(|until| until.since(now)), watch.naps.length(now));
+            let limit = sooner(left, nap).map(TimeSpec::from_duration);
+            let result = ppoll(watched, limit, None);
+            let napped = result == Ok(0) && nap.is_some_and(|nap| left.is_none_or(|left| nap < left));
+            if !napped || node.is_lost() {
+                break result;
+            }
+            watch.napped(node);
+        };
         let told = matches!(result, Ok(n) if n > 0) && fds[1].any() == Some(true);
         self.end(node, matches!(result, Ok(n) if n > 0))?;
         if let Err(e) = result

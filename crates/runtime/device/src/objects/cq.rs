@@ -1,5 +1,5 @@
 //! Completion queues and completion channels.
-use self::notify::{Closed, Lost, NotifyCore};
+use self::notify::{Armed, Closed, Lost, NotifyCore};
 use self::watch::Watch;
 use crate::acks::Acks;
 use crate::async_event::{AsyncEvent, Subject};
@@ -342,8 +342,8 @@ impl Cq {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::ReqNotifyCq)?;
         self.context.node().take_complete_messages();
-        let waiting = self.core.arm(kind, site)?;
-        self.armed(waiting);
+        let armed = self.core.arm(kind, site)?;
+        self.armed(armed);
         Ok(())
     }
 
@@ -365,8 +365,8 @@ impl Cq {
     pub fn notify_persistent_at(self: &Arc<Self>, kind: ArmKind, site: ArmSite) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().take_complete_messages();
-        let waiting = self.core.arm_persistent(kind, site)?;
-        self.armed(waiting);
+        let armed = self.core.arm_persistent(kind, site)?;
+        self.armed(armed);
         Ok(())
     }
 
@@ -386,7 +386,7 @@ impl Cq {
         node.take_complete_messages();
         self.untimed.store(false, Ordering::Relaxed);
         self.core.arm_fresh(kind, node.now(), |cq| self.notify(cq), |cq| self.keep_timer(cq))?;
-        self.armed(0);
+        self.armed(Armed { waiting: 0, idly: false });
         Ok(())
     }
 
@@ -396,11 +396,11 @@ impl Cq {
     }
 
     /// The program has armed and is likely to sleep.
-    fn armed(self: &Arc<Self>, waiting: usize) {
+    fn armed(self: &Arc<Self>, armed: Armed) {
         if !matches!(self.sink, Sink::None) {
-            self.context.node().about_to_sleep();
+            self.context.node().about_to_sleep(armed.idly);
         }
-        self.note_arm(waiting);
+        self.note_arm(armed.waiting);
     }
 
     /// Moderates events: an armed queue notifies after `count` completions that the arm waits for

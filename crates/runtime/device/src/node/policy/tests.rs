@@ -1,3 +1,4 @@
+use super::yields::Yielded;
 use super::*;
 
 fn at(us: u64) -> Time {
@@ -17,15 +18,21 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        World { policy: Policy::new(), pace: Pace::default(), now: at(1), wakes_at: None, turns: Vec::new() }
+        World {
+            policy: Policy::new(Duration::from_millis(4)),
+            pace: Pace::default(),
+            now: at(1),
+            wakes_at: None,
+            turns: Vec::new(),
+        }
     }
 
     /// The thread wakes, finds work or none, and sleeps again.
     fn thread(&mut self, work: bool) {
-        let looks = self.policy.looks();
-        let turn = self.pace.wakes(looks, self.policy.program(), || self.now);
+        let woke = self.policy.shown();
+        let turn = self.pace.wakes(woke, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
-            self.pace.received(work, [looks, self.policy.looks()], self.policy.program());
+            self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
         self.turns.push((self.now, turn));
         let away = self.pace.away();
@@ -62,24 +69,24 @@ fn states_come_out_of_their_words_as_they_went_in() {
 
 #[test]
 fn a_program_that_arms_without_waiting_sleeps_by_itself() {
-    let policy = Policy::new();
+    let policy = Policy::new(Duration::from_millis(4));
     policy.set_thread(Thread::Asleep { until: 7, away: true });
     for n in 1..=ARMS {
-        assert!(!policy.arms(), "arm {n}");
+        assert!(!policy.arms(false, || 0), "arm {n}");
     }
-    assert!(policy.arms());
+    assert!(policy.arms(false, || 0));
     assert_eq!(policy.program(), Program::Sleeps);
     policy.set_thread(Thread::Asleep { until: 7, away: false });
-    assert!(!policy.arms(), "a thread at the sockets is not told again");
+    assert!(!policy.arms(false, || 0), "a thread at the sockets is not told again");
     policy.waits();
     assert_eq!(policy.program(), Program::NEW);
 }
 
 #[test]
 fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
-    let policy = Policy::new();
+    let policy = Policy::new(Duration::from_millis(4));
     for n in 0..100 {
-        policy.arms();
+        policy.arms(false, || 0);
         policy.waits();
         policy.given(at(n));
         policy.looks_at_queue(|| at(n));
@@ -88,8 +95,63 @@ fn waits_in_get_event_calls_keep_the_arms_from_adding_up() {
 }
 
 #[test]
+fn a_program_that_arms_what_is_armed_does_not_sleep() {
+    let policy = Policy::new(Duration::from_millis(4));
+    policy.set_thread(Thread::Asleep { until: 7, away: true });
+    // A progress thread: it polls, arms, looks at the descriptor, and begins again. Now and then an
+    // event comes.
+    for n in 0..10_000 {
+        assert!(!policy.arms(n % 50 != 0, || 7), "arm {n}");
+        assert_ne!(policy.program(), Program::Sleeps);
+    }
+    // It stops that and sleeps on the descriptor, each time until an event has come.
+    for _ in 0..=ARMS {
+        policy.arms(false, || 0);
+    }
+    assert_eq!(policy.program(), Program::Sleeps);
+    // A second arm before each sleep changes nothing.
+    for n in 0..1000 {
+        policy.arms(n % 2 == 1, || 7);
+        assert_eq!(policy.program(), Program::Sleeps);
+    }
+    // It arms whenever something else wakes it, and sleeps again.
+    for n in 0..1000 {
+        policy.arms(true, || 100 + n);
+        assert_eq!(policy.program(), Program::Sleeps);
+    }
+    // It spins again.
+    for _ in 0..2 * ARMS {
+        policy.arms(true, || 7);
+    }
+    assert_eq!(policy.program(), Program::NEW);
+}
+
+#[test]
+fn one_that_arms_twice_before_each_sleep_sleeps_by_itself() {
+    let policy = Policy::new(Duration::from_millis(4));
+    for n in 0..4 * ARMS {
+        policy.arms(n % 2 == 1, || 7);
+    }
+    assert_eq!(policy.program(), Program::Sleeps);
+}
+
+#[test]
+fn the_thread_is_told_of_the_first_post_and_then_as_it_says() {
+    let policy = Policy::new(Duration::from_millis(4));
+    assert_eq!(policy.take_poster(), None);
+    assert!(policy.posts());
+    policy.set_poster(17);
+    assert!(!policy.posts());
+    assert_eq!(policy.take_poster(), Some(17));
+    assert_eq!(policy.take_poster(), None);
+    policy.tell_after(3);
+    assert_eq!([(); 5].map(|()| policy.posts()), [false, false, true, false, false]);
+    assert!(!Policy::new(Duration::ZERO).posts(), "nothing is watched in virtual time");
+}
+
+#[test]
 fn an_event_gives_the_sockets_to_the_program_for_a_while() {
-    let policy = Policy::new();
+    let policy = Policy::new(Duration::from_millis(4));
     policy.given(at(0));
     assert!(policy.program().has_sockets(at(9_999)));
     assert!(!policy.program().has_sockets(at(10_000)));
@@ -115,6 +177,26 @@ fn a_program_that_spins_has_its_processor_to_itself() {
     assert_eq!(world.pace.away(), LONGEST_AWAY);
     assert!(woken < 120, "{woken} wake-ups in 100 ms");
     assert_eq!(world.turns.last().map(|(_, turn)| *turn), Some(Turn::Aside));
+}
+
+#[test]
+fn a_program_that_takes_turns_on_its_processor_has_the_sockets_to_itself() {
+    let mut world = World::new();
+    let mut received = 0;
+    for n in 0..100_000 {
+        // A few polls in a turn of 3 us, then a yield; a message comes in each turn.
+        world.policy.drives();
+        if n % 3 == 0 {
+            let (begun, ended) = (world.now, world.now + Duration::from_micros(1));
+            let polls = world.policy.looks();
+            world.policy.yields.yielded(Yielded { begun, ended, switched: true, polls });
+        }
+        world.step(n % 3 == 0);
+        received +=
+            usize::from(matches!(world.turns.last(), Some((at, Turn::Receive { .. })) if *at == world.now));
+    }
+    assert!(received < 3, "the thread received {received} times");
+    assert_eq!(world.pace.away(), LONGEST_AWAY);
 }
 
 #[test]
@@ -169,7 +251,7 @@ fn spins_in_vain_become_rare_and_one_that_pays_brings_them_back() {
 
 #[test]
 fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
-    let policy = Policy::new();
+    let policy = Policy::new(Duration::from_millis(4));
     assert!(!policy.thread_sleeps() && !policy.thread_sleeps_past(at(0)));
     policy.set_thread(Thread::Asleep { until: at(10).0, away: false });
     assert!(policy.thread_sleeps() && policy.thread_sleeps_past(at(9)));

@@ -65,6 +65,15 @@ pub struct Look {
     pub missed: bool,
 }
 
+/// How an arm found the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Armed {
+    /// Completions waiting.
+    pub waiting: usize,
+    /// It was armed already, and has made no event since.
+    pub idly: bool,
+}
+
 /// The queue was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
@@ -186,31 +195,30 @@ impl NotifyCore {
         self.waiting.store(inner.cq.len() | broken, Ordering::Release);
     }
 
-    /// Changes the arm with `change`, which was called at `site`. Answers how many completions are
-    /// waiting.
+    /// Changes the arm with `change`, which was called at `site`.
     fn with_arm<R>(
         &self,
         site: ArmSite,
         change: impl FnOnce(&mut adverb_engine::Cq) -> R,
-    ) -> Result<(R, usize), Closed> {
+    ) -> Result<(R, Armed), Closed> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return Err(Closed);
         }
         inner.arms += 1;
         inner.site = site;
+        let idly = inner.cq.armed().is_some() && !inner.cq.is_persistent();
         let result = change(&mut inner.cq);
-        Ok((result, inner.cq.len()))
+        Ok((result, Armed { waiting: inner.cq.len(), idly }))
     }
 
-    /// Arms the queue (CQN-1 … CQN-6). Answers how many completions are waiting.
-    pub fn arm(&self, kind: ArmKind, site: ArmSite) -> Result<usize, Closed> {
+    /// Arms the queue (CQN-1 … CQN-6).
+    pub fn arm(&self, kind: ArmKind, site: ArmSite) -> Result<Armed, Closed> {
         Ok(self.with_arm(site, |cq| cq.arm(kind))?.1)
     }
 
-    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3). Answers how many completions are
-    /// waiting.
-    pub fn arm_persistent(&self, kind: ArmKind, site: ArmSite) -> Result<usize, Closed> {
+    /// Arms the queue until [`NotifyCore::disarm`] (EXT-3).
+    pub fn arm_persistent(&self, kind: ArmKind, site: ArmSite) -> Result<Armed, Closed> {
         Ok(self.with_arm(site, |cq| cq.arm_persistent(kind))?.1)
     }
 

@@ -6,6 +6,7 @@ use crate::node::carriers::frames::Ethernet;
 use crate::node::carriers::ring::Rings;
 use crate::node::{Owner, PlainOp, PlainPost, QpInner, inject};
 use crate::ranks;
+use adverb_engine::wr::SendOp;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
 use adverb_sync::RankedGuard;
 use std::time::Duration;
@@ -161,6 +162,9 @@ impl Qp {
             self.own.context.node().fault_call(Call::PostSend)?;
         }
         inner.engine.stage_send(wr)?;
+        if matches!(wr.op, SendOp::Write(_) | SendOp::Read(_)) {
+            self.own.context.node().posts_one_sided();
+        }
         self.hunt_staged(wr.wr_id);
         inner.waiting.1 += match wr.data {
             Payload::Sges(sges) => sges.iter().map(|s| s.length as usize).sum(),
@@ -228,6 +232,9 @@ impl SendChain<'_> {
             return false;
         }
         self.performed += 1;
+        if !matches!(request.op, PlainOp::Send(_)) {
+            own.context.node().posts_one_sided();
+        }
         let read = if matches!(request.op, PlainOp::Read(_)) { request.len() } else { 0 };
         let opcode = request.op.wc_opcode();
         if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read)
