@@ -488,20 +488,20 @@ impl Hand {
 
     /// A whole ring of messages without packets, for any receive; now and then for the next one.
     /// The offers of this process's own queue pair are anything, too.
-    fn messages(&mut self, ring: u64, tables: u64, (own, target): (u32, u32)) -> io::Result<()> {
+    fn messages(&mut self, ring: u64, tables: u64, target: u32) -> io::Result<()> {
         let mut cells = vec![0_u8; 4096 * 64];
         for (n, cell) in cells.chunks_exact_mut(64).enumerate() {
             let right = n % 4 == 0;
-            let len = if right { 12 + 44 } else { self.pick(&[0, 11, 12, 13, 56, 2000, 4108]) };
+            let len = if right { 12 + 44 } else { self.pick(&[0, 11, 12, 13, 56, 40, 200]) };
             let tag = if right { 16 } else { self.pick(&[16, 17, 31, 0xff_ffff]) };
             cell[..8].copy_from_slice(&(1_u64 << 56 | tag << 32 | len).to_le_bytes());
             let flags = self.pick(&[0, 1, 2, 3, 255]) as u32;
             let to = self.pick(&[target.into(), target.into(), target.into(), 0, 1, 0xff_ffff]) as u32;
             cell[8..12].copy_from_slice(&(to | flags << 24).to_le_bytes());
-            let receive = if right { n as u64 / 4 % 64 } else { self.dice.next() };
+            let receive = if right { n as u64 / 4 % 8 } else { self.dice.next() };
             cell[12..16].copy_from_slice(&(receive as u32).to_le_bytes());
         }
-        let offers = tables + OFFERS + ((u64::from(own) % 16_384) << 10);
+        let offers = tables + OFFERS;
         for word in 0..72 {
             let anything = [0, u64::MAX, self.dice.next(), 4097 | word << 44];
             let value = self.pick(&anything);
@@ -588,7 +588,7 @@ fn the_forger() {
             }
             "messages" => {
                 for (ring, _) in shared().into_iter().filter(|p| p.1 == 0x4_1000) {
-                    let _ = hand.messages(ring, tables, (end.qp.number(), qpn));
+                    let _ = hand.messages(ring, tables, qpn);
                 }
             }
             // For a queue pair that there is not: nothing answers.

@@ -51,7 +51,7 @@ fn qp_entry(input: &mut Input<'_>) -> QpEntry {
         pd: input.u32(),
         access: input.u32(),
         ready: input.flag(),
-        offers: input.flag(),
+        offers: input.u16(),
     }
 }
 

@@ -227,9 +227,9 @@ impl Lanes {
     /// The receives that the peer's queue pair offers to ours.
     #[inline]
     pub(crate) fn offers<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
-        let (_, at) = self.open(peer, seen, ends, Access::empty())?;
-        seen.qp.as_ref().filter(|(entry, _)| entry.offers)?;
-        peer.tables.offers(&at)
+        self.open(peer, seen, ends, Access::empty())?;
+        let (entry, _) = seen.qp.as_ref()?;
+        peer.tables.offers(entry.offers)
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the

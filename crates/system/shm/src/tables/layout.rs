@@ -43,8 +43,9 @@ pub struct QpEntry {
     pub access: u32,
     /// Whether its peer may use it now.
     pub ready: bool,
-    /// Whether its receives are its own, and it offers them ([`Offers`](super::Offers)).
-    pub offers: bool,
+    /// Where it offers its receives ([`Published::take_place`](super::Published::take_place)); 0:
+    /// it offers none.
+    pub offers: u16,
 }
 
 /// A key as a peer needs to know it.
@@ -129,7 +130,7 @@ impl QpEntry {
             pd: low(rights),
             access: high(rights),
             ready: flags & 1 != 0,
-            offers: flags & 2 != 0,
+            offers: (flags >> 1) as u16,
         })
     }
 }

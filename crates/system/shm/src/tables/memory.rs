@@ -177,20 +177,14 @@ impl Memory {
         unsafe { &*self.map.as_ptr().add(FIXED).cast::<Entry>().add(slot) }
     }
 
-    /// The offers of a queue pair, by its index; `None` without memory for them.
-    pub(super) fn offers(&self, index: usize) -> Option<&Offers> {
-        assert!(index < QPS);
+    /// The offers at a place, which are counted from 1; `None` if there is no such place, or no
+    /// memory for it.
+    pub(super) fn offers(&self, place: u16) -> Option<&Offers> {
+        let index = usize::from(place).checked_sub(1).filter(|index| *index < QPS)?;
         let at = OFFERS + index * STRIDE;
         // SAFETY: within the mapping and aligned; all of it is atomics.
         self.has_granule((at - FIXED) / GRANULE)
             .then(|| unsafe { &*self.map.as_ptr().add(at).cast::<Offers>() })
-    }
-
-    /// The same for the owner, if it has touched them.
-    pub(super) fn offers_written(&self, index: usize) -> Option<&Offers> {
-        let granule = (OFFERS + index * STRIDE - FIXED) / GRANULE;
-        let touched = self.allocated[granule / 64].load(Relaxed) & 1 << (granule % 64) != 0;
-        if touched { self.offers(index) } else { None }
     }
 
     /// Counts the keys taken back.

@@ -70,10 +70,10 @@ impl PeerTables {
         Some((entry, QpSeen { slot, sequence }))
     }
 
-    /// The offers of a queue pair, which is published. `None`: it offers nothing.
+    /// The offers at the place that an entry names ([`QpEntry::offers`]). `None`: there are none.
     #[inline]
-    pub fn offers(&self, seen: &QpSeen) -> Option<&Offers> {
-        self.memory.offers(seen.slot)
+    pub fn offers(&self, place: u16) -> Option<&Offers> {
+        self.memory.offers(place)
     }
 
     /// The generation of offers.

@@ -32,6 +32,8 @@ struct Inner {
     id: u64,
     /// Which marks some thread has.
     claimed: Mutex<[bool; MARKS]>,
+    /// Which places for offers are taken, a bit each.
+    places: Mutex<[u64; QPS / 64]>,
 }
 
 impl Published {
@@ -41,8 +43,13 @@ impl Published {
         let identity =
             Identity { pid: std::process::id(), start_time: start_time(), nonce: segment::random() };
         let (memory, fd) = Memory::create(identity)?;
-        let inner =
-            Inner { memory, identity, id: IDS.fetch_add(1, Relaxed), claimed: Mutex::new([false; MARKS]) };
+        let inner = Inner {
+            memory,
+            identity,
+            id: IDS.fetch_add(1, Relaxed),
+            claimed: Mutex::new([false; MARKS]),
+            places: Mutex::new([0; QPS / 64]),
+        };
         Ok((Published { inner: Arc::new(inner) }, fd))
     }
 
@@ -71,11 +78,6 @@ impl Published {
         if !memory.is_allocated(slot) || self.other_qp(slot, entry.qpn) {
             return false;
         }
-        let is_new = QpEntry::from_words(&memory.entry(slot).own()).is_none();
-        if is_new && let Some(offers) = memory.offers_written(slot) {
-            // What another queue pair offered under these bits, or this one in an earlier life.
-            offers.clear();
-        }
         memory.entry(slot).write(&entry.to_words());
         true
     }
@@ -93,10 +95,33 @@ impl Published {
         QpEntry::from_words(&self.inner.memory.entry(slot).own()).is_some_and(|entry| entry.qpn != qpn)
     }
 
-    /// The offers of a queue pair, which the caller has published. `None`: there is no memory for
-    /// them.
-    pub fn offers(&self, qpn: u32) -> Option<&Offers> {
-        self.inner.memory.offers(layout::qp_index(qpn))
+    /// A place for the offers of a queue pair, which is empty; 0 if there is none, or no memory for
+    /// it. The lowest that is free, so that places take memory for as many queue pairs as there are
+    /// at one time.
+    pub fn take_place(&self) -> u16 {
+        let mut places = self.inner.places.lock();
+        let Some(word) = places.iter().position(|word| *word != u64::MAX) else { return 0 };
+        let bit = places[word].trailing_ones();
+        let place = (word as u32 * u64::BITS + bit + 1) as u16;
+        let Some(offers) = self.offers(place) else { return 0 };
+        // Those of the queue pair before.
+        offers.clear();
+        places[word] |= 1 << bit;
+        place
+    }
+
+    /// The place is free again. No entry names it any more.
+    pub fn give_place_back(&self, place: u16) {
+        if let Some(index) = u32::from(place).checked_sub(1) {
+            let mut places = self.inner.places.lock();
+            places[(index / u64::BITS) as usize] &= !(1 << (index % u64::BITS));
+        }
+    }
+
+    /// The offers at a place that was taken.
+    #[inline]
+    pub fn offers(&self, place: u16) -> Option<&Offers> {
+        self.inner.memory.offers(place)
     }
 
     /// The generation of offers.

@@ -394,7 +394,7 @@ fn every_index_of_a_queue_pair_has_a_place() {
         pd: qpn,
         access: 1,
         ready: qpn % 2 == 0,
-        offers: qpn % 3 == 0,
+        offers: qpn as u16,
     };
     let qpn = |index: usize| 5 << 14 | index as u32;
     for index in (0..QPS).step_by(97) {
@@ -425,14 +425,13 @@ fn who_was_inside_is_out_once_it_has_left_and_be_it_inside_again() {
 #[test]
 fn a_receive_is_offered_as_the_one_it_is() {
     let (ours, theirs) = tables();
-    let entry =
-        QpEntry { qpn: 7, peer_qpn: 8, peer_nonce: 1, epoch: 0, pd: 1, access: 0, ready: true, offers: true };
-    assert!(ours.set_qp(&entry));
-    let (_, seen) = theirs.qp(7).unwrap();
-    assert!(theirs.offers(&seen).is_none(), "nothing was written there");
-    let offers = ours.offers(7).unwrap();
+    for nowhere in [0, 1, u16::MAX] {
+        assert!(theirs.offers(nowhere).is_none(), "nothing was written there");
+    }
+    let place = ours.take_place();
+    let offers = ours.offers(place).unwrap();
     offers.set_taken(0);
-    let found = theirs.offers(&seen).unwrap();
+    let found = theirs.offers(place).unwrap();
     assert_eq!((found.taken(), found.get(0, 0)), (0, None));
     for receive in 0..OFFERED {
         offers.set(receive, ours.generation(), Some(receive as u32 * 10));
@@ -452,15 +451,36 @@ fn a_receive_is_offered_as_the_one_it_is() {
     assert_eq!(found.get(3, theirs.generation()), None);
     offers.set(3, ours.generation(), Some(30));
     assert_eq!(found.get(3, theirs.generation()), Some(30));
-    // Another queue pair with the same low bits offers nothing yet.
-    ours.remove_qp(7);
-    assert!(ours.set_qp(&QpEntry { qpn: 7 + QPS as u32, ..entry }));
+    // The place is another queue pair's.
+    assert_ne!(ours.take_place(), place);
+    ours.give_place_back(place);
+    assert_eq!(ours.take_place(), place);
     assert_eq!(found.get(3, theirs.generation()), None);
-    offers.set(3, ours.generation(), Some(30));
-    assert!(ours.set_qp(&QpEntry { qpn: 7 + QPS as u32, epoch: 1, ..entry }));
-    assert_eq!(found.get(3, theirs.generation()), Some(30), "it is the same queue pair");
     offers.set_taken(99);
     assert_eq!(found.taken(), 99);
     theirs.let_go();
     assert_eq!(found.get(3, 1), None, "a peer that is gone offers nothing");
+}
+
+/// Places take memory for as many queue pairs as there are at one time, however many come and go.
+#[test]
+fn places_of_offers_are_the_lowest_that_are_free() {
+    let (ours, _) = tables();
+    let mut all: Vec<_> = (0..QPS).map(|_| ours.take_place()).collect();
+    assert_eq!(ours.take_place(), 0, "there are no more");
+    all.sort_unstable();
+    all.dedup();
+    assert!(all.len() == QPS && all[0] == 1);
+    ours.give_place_back(0);
+    ours.give_place_back(1000);
+    ours.give_place_back(7);
+    assert_eq!([ours.take_place(), ours.take_place(), ours.take_place()], [7, 1000, 0]);
+    for place in [7, 8] {
+        ours.give_place_back(place);
+    }
+    for _ in 0..100 {
+        let place = ours.take_place();
+        assert_eq!(place, 7);
+        ours.give_place_back(place);
+    }
 }

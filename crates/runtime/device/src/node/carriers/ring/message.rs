@@ -150,7 +150,7 @@ impl Rings<'_> {
         {
             self.take_whole(batch, &qp, &mut inner, receive, &message);
         }
-        self.offer_in_time(&qp, &mut inner);
+        self.offer_in_time(&mut inner);
     }
 
     /// Places a message and completes its receive, if there is nothing unusual about either.
@@ -227,30 +227,27 @@ impl Rings<'_> {
     /// As [`Rings::offer`], unless the peer knows of enough receives. Each word that the peer reads
     /// has to come to its processor again when it was written to.
     #[inline]
-    pub(crate) fn offer_in_time(&self, qp: &AnyQp, inner: &mut QpInner) {
+    pub(crate) fn offer_in_time(&self, inner: &mut QpInner) {
         let (end, _) = inner.carried.ring.offered;
         if end < inner.engine.receives_taken() + ENOUGH {
-            self.offer(qp, inner);
+            self.offer(inner);
         }
     }
 
     /// Does a queue pair offer its receives, once peers see it?
-    pub(super) fn offers(&self, qp: &AnyQp, inner: &QpInner) -> bool {
+    pub(super) fn may_offer(&self, qp: &AnyQp, inner: &QpInner) -> bool {
         qp.qp_type() == QpType::Rc
             && inner.faults.is_none()
             && self.node.taps.as_ref().is_none_or(Taps::lets_messages_pass)
             && qp.own.shared_receives().is_none()
-            && self.lanes.published.offers(qp.number()).is_some()
     }
 
     /// Lets the peer know of receives that were posted, and of those taken.
-    pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
+    pub(crate) fn offer(&self, inner: &mut QpInner) {
         let QpInner { engine, carried, .. } = inner;
         let ring = &mut carried.ring;
-        if !ring.shown.is_some_and(|shown| shown.offers) {
-            return;
-        }
-        let Some(offers) = self.lanes.published.offers(qp.number()) else { return };
+        let place = ring.shown.map_or(0, |shown| shown.offers);
+        let Some(offers) = self.lanes.published.offers(place) else { return };
         let taken = engine.receives_taken();
         let end = taken + u64::from(engine.receives_posted()).min(OFFERED);
         offers.set_taken(taken);

@@ -27,7 +27,11 @@ impl Rings<'_> {
             pd: inner.engine.config().pd.0,
             access,
             ready: true,
-            offers: self.offers(qp, inner),
+            offers: match &inner.carried.ring.shown {
+                Some(shown) => shown.offers,
+                None if self.may_offer(qp, inner) => self.lanes.published.take_place(),
+                None => 0,
+            },
         };
         // Whoever looks while it is rewritten finds none.
         let state = &mut inner.carried.ring;
@@ -36,21 +40,24 @@ impl Rings<'_> {
         }
         let turn = self.lanes.publishing.lock();
         state.shown = self.lanes.published.set_qp(&entry).then_some(entry);
+        if state.shown.is_none() {
+            self.lanes.published.give_place_back(entry.offers);
+        }
         state.unsettled |= state.shown.is_some();
         // The words may be another queue pair's.
         state.offered = (0, u64::MAX);
         drop(turn);
-        self.offer(qp, inner);
+        self.offer(inner);
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by
     /// [`Lanes::settle`](crate::host::Lanes::settle).
     pub(in crate::node) fn unpublish(&self, qp: &AnyQp, inner: &mut QpInner) {
         let shown = &mut inner.carried.ring.shown;
-        if shown.is_some() {
+        if let Some(entry) = shown.take() {
             let _turn = self.lanes.publishing.lock();
             self.lanes.published.remove_qp(qp.number());
-            *shown = None;
+            self.lanes.published.give_place_back(entry.offers);
         }
     }
 
