@@ -23,7 +23,7 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// The loopback interface.
     pub loopback: bool,
-    /// Speed in Mbit/s: see [`speed_of`].
+    /// Speed in Mbit/s: `speed_of` says what it is.
     pub speed: u32,
     /// It is up and has a carrier.
     pub up: bool,
