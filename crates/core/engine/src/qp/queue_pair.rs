@@ -196,8 +196,8 @@ impl Qp {
         self.requester.next_psn()
     }
     /// The oldest send request, if the host may perform it in the peer's memory by itself: it is
-    /// one-sided, nothing before it is on its way, and nothing is wrong with its own side. If the
-    /// host did so it reports with [`Qp::direct_done`]; otherwise the request goes by
+    /// one-sided or a SEND, nothing before it is on its way, and nothing is wrong with its own
+    /// side. If the host did so it reports with [`Qp::direct_done`]; otherwise the request goes by
     /// [`Qp::poll_output`], which finds out what is wrong.
     pub fn poll_direct(&mut self, keys: &KeyTable) -> Option<Direct<'_>> {
         self.requester.direct(&ctx!(self), keys)
@@ -207,11 +207,12 @@ impl Qp {
         let opcode = self.requester.direct_done(&self.config, effects);
         self.count_direct(opcode);
     }
-    /// The consumer posts a WRITE or a READ of one entry: where its bytes are, or are to go, in the
-    /// host's terms, if the host may perform it in the peer's memory before it is queued. The send
-    /// queue is empty, nothing is on its way or wants to leave, and the entry names memory that is
-    /// mapped and registered. If the host did so it reports with [`Qp::direct_posted`]; otherwise
-    /// the request is staged as any other, which finds out what is wrong.
+    /// The consumer posts a WRITE, a READ or a SEND of one entry: where its bytes are, or are to
+    /// go, in the host's terms, if the host may perform it in the peer's memory before it is
+    /// queued. The send queue is empty, nothing is on its way or wants to leave, and the entry
+    /// names memory that is mapped and registered. If the host did so it reports with
+    /// [`Qp::direct_posted`]; otherwise the request is staged as any other, which finds out what is
+    /// wrong.
     #[inline]
     #[must_use]
     pub fn direct_post(&self, keys: &KeyTable, read: bool, entry: &Sge) -> Option<u64> {

@@ -13,7 +13,7 @@
 //!     │ arms again and again without a get-event call, or a task waits                │
 //!     ▼                                                                               │
 //!   Sleeps (on the descriptors, without us) ──────────────────────────────────────────┘
-//!                                             sleeps in a get-event call
+//!             sleeps in a get-event call, or arms a queue that is still armed while it polls
 //! ```
 use self::yields::Yields;
 use adverb_engine::Time;

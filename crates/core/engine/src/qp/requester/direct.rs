@@ -1,12 +1,12 @@
-//! One-sided requests that the host performs by itself, where it reaches the peer's memory: no
-//! packet, no PSN.
+//! Requests that the host performs by itself, where it reaches the peer's memory: one-sided
+//! requests and short SENDs. There is no packet and no PSN.
 //!
 //! Only the oldest request may go this way, and only while nothing before it is on its way, so
 //! order within the queue pair holds. Whatever is irregular about a request (a key, a length, a
 //! state) is left to the packet path, whose checks and errors are those of a network.
 //!
-//! A WRITE or READ that is posted to an idle queue is performed before it is queued, as nothing
-//! would look at its place there.
+//! A WRITE, READ or SEND that is posted to an idle queue is performed before it is queued, as
+//! nothing would look at its place there.
 use super::send::MAX_MSG;
 use super::state::{Cursor, Requester};
 use crate::completion::{Completion, WcOpcode};
@@ -113,7 +113,7 @@ impl Requester {
         self.sq.head == self.sq.staged && self.has_begun_nothing()
     }
 
-    /// May a WRITE or READ be performed before it is queued?
+    /// May a WRITE, READ or SEND be performed before it is queued?
     #[inline]
     pub(crate) fn takes_direct_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
         ctx.attr.state == QpState::Rts

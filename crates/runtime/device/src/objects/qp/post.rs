@@ -216,8 +216,8 @@ impl SendChain<'_> {
             None => Ok(()),
         }
     }
-    /// Performs a WRITE or READ here and now, if nothing is ahead of it and the peer's memory is
-    /// within reach: for requests that are not taken back any more, as the chain has begun to be
+    /// Performs a WRITE, READ or SEND here and now, if nothing is ahead of it and the peer's memory
+    /// is within reach: for requests that are not taken back any more, as the chain has begun to be
     /// handed over with it. `false`: nothing has happened, and it is to be staged.
     #[inline]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {

@@ -1,4 +1,4 @@
-//! One-sided requests, performed in the peer's memory: no packet leaves.
+//! Requests without packets: one-sided requests in the peer's memory, and short SENDs (`message`).
 use super::message::{Message, Passed};
 use super::rings::Rings;
 use crate::host::{Ends, MTU, Peer};
@@ -146,8 +146,8 @@ impl<'a> Rings<'a> {
         (keys, Room::Yes)
     }
 
-    /// Performs a WRITE or READ that is being posted, if it need not wait and both memories are
-    /// mapped: as [`Node::perform`], without its way through the queue. `false`: nothing has
+    /// Performs a WRITE, READ or SEND that is being posted, if it need not wait and both memories
+    /// are mapped: as [`Node::perform`], without its way through the queue. `false`: nothing has
     /// happened.
     #[inline]
     pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
