@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use adverb_os::User;
@@ -90,6 +90,8 @@ pub(crate) struct Connection {
     /// namespace.
     pub(crate) pid: i32,
     pub(crate) used: AtomicU64,
+    /// Messages of queue pair 1 go over it.
+    pub(crate) carries_mads: AtomicBool,
 }
 
 impl Connection {
@@ -170,6 +172,8 @@ pub(crate) fn received(buffer: &[u8], len: usize) -> &[u8] {
 /// A connection to the process that listens for a service, whose user was proved.
 pub(crate) struct ToService {
     pub(crate) fd: Fd,
+    /// As [`Connection::pid`].
+    pub(crate) pid: i32,
     pub(crate) token: u64,
     pub(crate) used: AtomicU64,
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use adverb_os::owner::{self, Proof};
 use adverb_os::sys::{self, EVENTS, Fd, RawAddr};
@@ -122,7 +122,8 @@ impl Local {
         let any = self.incoming.any.own();
         sys::watch_for(any, fd.own(), 0, OUTGOING | u64::from(slot)).map_err(Untold::Other)?;
         let id = ConnectionId { slot, number: self.outgoing.next.fetch_add(1, Relaxed) };
-        let connection = Arc::new(Connection { fd, id, pid, used: AtomicU64::new(0) });
+        let (used, carries_mads) = (AtomicU64::new(0), AtomicBool::new(false));
+        let connection = Arc::new(Connection { fd, id, pid, used, carries_mads });
         connections.insert(slot, connection.clone());
         Ok(connection)
     }
@@ -136,7 +137,7 @@ impl Local {
     }
 
     /// The same with the number of the process.
-    fn prove_process(&self, name: &str) -> Result<(Fd, i32), Untold> {
+    pub(crate) fn prove_process(&self, name: &str) -> Result<(Fd, i32), Untold> {
         if !self.tells_users_apart() {
             return Err(Untold::NoOwner);
         }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use adverb_os::owner;
 use adverb_os::sys::{self, Fd, RawAddr};
 
-use crate::connection::{SERVICE, TO_SERVICE, ToService, Untold};
+use crate::connection::{Connection, SERVICE, TO_SERVICE, ToService, Untold};
 use crate::error::LocalError;
 use crate::local::Local;
 use crate::message;
@@ -163,7 +163,7 @@ impl Local {
         let mut taking = self.incoming.taking.lock();
         for taken in taking.connections.values_mut().filter(|taken| taken.service == Some(index.0)) {
             taken.leaving = true;
-            sys::take_no_more(&taken.fd);
+            sys::break_off(&taken.fd);
         }
     }
 
@@ -182,14 +182,22 @@ impl Local {
         Delivery::NoOwner
     }
 
-    /// Sends a MAD to the process that listens at a name. One system call where a connection stands
-    /// and has room; otherwise over a new one, which stays if it is the only one.
+    /// Sends a MAD to the process that listens at a name. Two system calls where a connection
+    /// stands and has room; otherwise over a new one, which stays if it is the only one.
+    ///
+    /// Where that process is known by a slot, the MAD goes the way of those for the slot: a server
+    /// takes the MADs of one client in the order in which they were sent.
     fn ask(&self, name: String, packet: &LocalPacket<'_>) -> Result<(), Untold> {
         let (header, packet) = message_of(packet);
         let parts: [&[u8]; 2] = [&header, &packet];
         let known = self.services.asked.read().get(&name).cloned();
         if let Some(known) = &known {
             known.used.store(self.outgoing.clock.fetch_add(1, Relaxed), Relaxed);
+            if !known.has_ended()
+                && let Some(slot) = self.slot_of(known.pid)
+            {
+                return self.tell(slot, &parts, &[]).map(drop);
+            }
             let sent = loop {
                 match sys::send_local(&known.fd, &parts, &[]) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -202,14 +210,26 @@ impl Local {
                 Err(_) => self.forget_asked(|asked| Arc::ptr_eq(asked, known)),
             }
         }
-        let fd = self.prove_owner(&name)?;
-        sys::send_local(&fd, &parts, &[]).map_err(Untold::Other)?;
-        self.keep_asked(name, fd);
+        let (fd, pid) = self.prove_process(&name)?;
+        if let Some(slot) = self.slot_of(pid) {
+            self.tell(slot, &parts, &[])?;
+        } else {
+            sys::send_local(&fd, &parts, &[]).map_err(Untold::Other)?;
+        }
+        self.keep_asked(name, fd, pid);
         Ok(())
     }
 
+    /// The slot that MADs of the process are sent to.
+    fn slot_of(&self, pid: i32) -> Option<Slot> {
+        let connections = self.outgoing.connections.read();
+        let carries = |known: &&Arc<Connection>| known.pid == pid && known.carries_mads.load(Relaxed);
+        // In another PID namespace all processes have the number 0.
+        connections.values().find(carries).filter(|_| pid != 0).map(|known| known.id.slot())
+    }
+
     /// Keeps a connection to the process that listens at a name.
-    fn keep_asked(&self, name: String, fd: Fd) {
+    fn keep_asked(&self, name: String, fd: Fd, pid: i32) {
         let mut asked = self.services.asked.write();
         if asked.contains_key(&name) {
             return;
@@ -226,7 +246,7 @@ impl Local {
         let token = TO_SERVICE | self.services.next.fetch_add(1, Relaxed);
         if sys::watch_for(self.incoming.any.own(), fd.own(), 0, token).is_ok() {
             let used = AtomicU64::new(self.outgoing.clock.fetch_add(1, Relaxed));
-            asked.insert(name, Arc::new(ToService { fd, token, used }));
+            asked.insert(name, Arc::new(ToService { fd, pid, token, used }));
         }
     }
 
@@ -247,14 +267,23 @@ impl Local {
             return Delivery::NoOwner;
         }
         let (header, packet) = message_of(packet);
-        match self.tell(slot, &[&header, &packet], &[]) {
-            Ok(_) => {
+        match self.tell_mads(slot, &[&header, &packet]) {
+            Ok(()) => {
                 add(&self.counters.handed_on_out, 1);
                 Delivery::Done
             }
             Err(Untold::Full) => Delivery::Full,
             Err(_) => Delivery::NoOwner,
         }
+    }
+
+    fn tell_mads(&self, slot: Slot, parts: &[&[u8]]) -> Result<(), Untold> {
+        // Before it leaves: what follows goes the same way.
+        self.connection_to(slot)?;
+        if let Some(connection) = self.outgoing.connections.read().get(&slot) {
+            connection.carries_mads.store(true, Relaxed);
+        }
+        self.tell(slot, parts, &[]).map(drop)
     }
 
     /// Gives a packet that names no process to every other process of this user.

@@ -14,6 +14,7 @@
 //!
 //! A target that takes a key or a queue pair back waits for initiators whose mark names that key or
 //! queue pair (`waiting`).
+use super::waiting::NO_KEY;
 use super::{Lanes, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
@@ -224,12 +225,22 @@ impl Lanes {
         Some(Guard::new(word, word))
     }
 
-    /// The receives that the peer's queue pair offers to ours.
+    /// The receives that the peer's queue pair offers to ours, and the mark of a message to it. As
+    /// long as the mark is set, the peer takes none of them back.
     #[inline]
-    pub(crate) fn offers<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
-        self.open(peer, seen, ends, Access::empty())?;
+    pub(crate) fn offers<'a>(
+        &'a self,
+        peer: &'a Peer,
+        seen: &mut Seen,
+        ends: Ends,
+    ) -> Option<(&'a Offers, Busy<'a>)> {
+        let (_, at) = self.open(peer, seen, ends, Access::empty())?;
         let (entry, _) = seen.qp.as_ref()?;
-        peer.tables.offers(entry.offers)
+        let offers = peer.tables.offers(entry.offers)?;
+        let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
+        let busy = self.published.enter(&at_work)?;
+        // From here on: what the peer had taken back before the mark was set is seen.
+        peer.tables.qp_unchanged(&at).then_some((offers, busy))
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the

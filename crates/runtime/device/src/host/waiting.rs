@@ -31,11 +31,17 @@ const SPINS: u32 = 256;
 const NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
+/// The key that the mark of a message names. A message is placed by its receiver, and uses no key
+/// of the sender's choice.
+pub(super) const NO_KEY: Key = 0;
+
 /// What its owner has taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     Key(Key),
     Qp(Qpn),
+    /// All receives that were offered.
+    Offers,
 }
 
 impl Withdrawn {
@@ -43,6 +49,7 @@ impl Withdrawn {
         let names = match self {
             Withdrawn::Key(key) => at.key == key,
             Withdrawn::Qp(qpn) => at.qpn == qpn,
+            Withdrawn::Offers => at.key == NO_KEY,
         };
         at.owner == owner && names
     }

@@ -1,11 +1,11 @@
 //! Order within a queue pair: random chains against a model that performs them one after the other.
 use crate::cases;
-use crate::rig::{ALL, KINDS, Kind, request};
+use crate::rig::{ALL, KINDS, Kind, Shape, request};
 use crate::talk::Pair;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{SendFlags, SendOp, Sge, WcStatus};
 
-cases!(random_chains, a_write_after_a_send_comes_after_it);
+cases!(random_chains, a_write_after_a_send_comes_after_it, what_a_sender_completed_has_come);
 
 /// Words at either end.
 const WORDS: usize = 8;
@@ -139,5 +139,33 @@ fn a_write_after_a_send_comes_after_it(p: &mut Pair) {
             assert!(p.b.ask("wait 1").starts_with("Success"));
         }
     }
+    p.wants.lane = true;
+}
+
+/// A receiver that ends its queue pair has taken each message whose sender has completed it.
+fn what_a_sender_completed_has_come(p: &mut Pair) {
+    const RECEIVES: usize = 250;
+    let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
+    let (to, _) = p.b.region(Kind::Buffer, 64, ALL, 0);
+    let sges = [p.a.regions[mine].sge(0, 8)];
+    let mut completed = 0;
+    for round in 0..60 {
+        // The request that the receiver's end meets fails soon.
+        let shape = Shape { timeout: 8, retry: 2, ..Shape::default() };
+        let qp = p.connect(shape, shape);
+        p.b.ask(&format!("recvs {qp} {RECEIVES} {to} 8"));
+        p.b.order(&format!("cut {qp} {RECEIVES} {}", 1 + round));
+        let sent = (0..RECEIVES as u64)
+            .take_while(|n| {
+                p.a.send(qp, *n, SendOp::Send, &sges);
+                p.a.wait(1)[0].status == WcStatus::Success
+            })
+            .count();
+        let received: usize = p.b.answer().parse().unwrap();
+        // The answer to the last one may be lost with its queue pair.
+        assert!((sent..=sent + 1).contains(&received), "round {round}: {sent} sent, {received} received");
+        completed += sent;
+    }
+    assert!(completed > 60, "{completed} messages");
     p.wants.lane = true;
 }

@@ -8,7 +8,7 @@ use adverb_device::engine::keys::MwType;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{
     Access, AttrMask, Completion, PathMtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, Sge,
+    SendOp, SendWr, Sge, WcStatus,
 };
 use adverb_device::qp::{PlainData, PlainOp, PlainPost};
 use adverb_device::{
@@ -435,6 +435,25 @@ impl Rig {
                 let (at, wr_id, region) = (w.next(), w.next(), w.next::<usize>());
                 self.recv(at, wr_id, &[self.regions[region].sge(w.next(), w.next())]);
                 String::new()
+            }
+            // So many receives, all of the same memory.
+            "recvs" => {
+                let (at, count, region) = (w.next(), w.next(), w.next::<usize>());
+                let sges = [self.regions[region].sge(0, w.next())];
+                (0..count).for_each(|n| self.recv(at, n, &sges));
+                String::new()
+            }
+            // Ends the queue pair once some completions are there, or none has come for a moment.
+            // All that there are: the number of good ones.
+            "cut" => {
+                let (at, count, first) = (w.next(), w.next::<usize>(), w.next::<usize>());
+                let end = Instant::now() + Duration::from_millis(100);
+                while self.cq.len() < first && Instant::now() < end {
+                    self.context.node().progress();
+                }
+                self.to(at, QpState::Err);
+                let all = self.wait(count);
+                all.iter().filter(|done| done.status == WcStatus::Success).count().to_string()
             }
             "flood" => {
                 let (at, count, region, len) = (w.next(), w.next(), w.next::<usize>(), w.next());

@@ -45,7 +45,8 @@ impl Qp {
             self.own.context.open_all()?;
         }
         let peer = self.choose_path(attr, mask)?;
-        if mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset) {
+        let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Err | QpState::Reset);
+        if ends {
             self.take_what_came();
             self.part_in_peace();
         }
@@ -70,6 +71,9 @@ impl Qp {
             node.pump(self, &mut inner, tx);
             Ok(())
         });
+        if ends && result.is_err() {
+            ring::offer_again(node, self);
+        }
         self.settle(attr, mask);
         result
     }
@@ -97,7 +101,7 @@ impl Qp {
     /// taken it by now, and said so.
     fn take_what_came(&self) {
         if let Some(rings) = Rings::of(self.own.context.node()) {
-            rings.take_what_came();
+            rings.take_offers_back(self);
         }
     }
 

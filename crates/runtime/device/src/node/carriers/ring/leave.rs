@@ -24,6 +24,7 @@ impl Rings<'_> {
         }
         // Receives in it are offered no more, and what peers sent to them by now is placed.
         self.lanes.published.begin_generation();
+        self.settle(Withdrawn::Offers);
         self.take_what_came();
         for qp in
             self.lanes.referring(region.addr, region.len).into_iter().filter_map(|qpn| self.node.qp(qpn))
@@ -49,6 +50,30 @@ impl Rings<'_> {
             inner.carried.ring.copies = false;
             !inner.engine.wants_output()
         })
+    }
+
+    /// Before the end of a queue pair: it offers no receive any more, and what peers sent to those
+    /// that it offered is taken. So no message whose sender has completed it finds the queue pair
+    /// at its end.
+    pub(crate) fn take_offers_back(&self, qp: &AnyQp) {
+        let place = {
+            let mut inner = qp.inner.lock();
+            inner.carried.ring.closing = true;
+            let place = inner.carried.ring.shown.as_ref().map_or(0, |shown| shown.offers);
+            self.publish(qp, &mut inner);
+            // Otherwise it was given back.
+            if inner.carried.ring.shown.is_some() { place } else { 0 }
+        };
+        self.settle_qp(qp);
+        self.lanes.published.give_place_back(place);
+        self.take_what_came();
+    }
+
+    /// The end of a queue pair did not come about.
+    pub(crate) fn offer_again(&self, qp: &AnyQp) {
+        let mut inner = qp.inner.lock();
+        inner.carried.ring.closing = false;
+        self.publish(qp, &mut inner);
     }
 
     /// After a change of what peers may do with a queue pair: waits until none is at work by what

@@ -73,7 +73,7 @@ impl Rings<'_> {
         if len > LONGEST || peer.is_own() || !taps.is_none_or(Taps::lets_messages_pass) {
             return Passed::ByPackets;
         }
-        let Some(offers) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
+        let Some((offers, _busy)) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
         let next = *sent.receive.get_or_insert_with(|| offers.taken());
         match offers.get(next, peer.tables.generation()) {
             Some(room) if len <= room as usize => {}

@@ -14,7 +14,10 @@ impl Rings<'_> {
                 && qp.qp_type().is_reliable()
                 && !peer.is_gone()
         });
-        let Some(peer) = peer else { return self.unpublish(qp, inner) };
+        let Some(peer) = peer else {
+            inner.carried.ring.closing = false;
+            return self.unpublish(qp, inner);
+        };
         // Of an XRC connection nothing is performed but by packets; that it stands is said all the
         // same.
         let counted = inner.attached.as_ref().is_some_and(|a| a.counts_remote());
@@ -28,9 +31,11 @@ impl Rings<'_> {
             access,
             ready: true,
             offers: match &inner.carried.ring.shown {
-                Some(shown) => shown.offers,
-                None if self.may_offer(qp, inner) => self.lanes.published.take_place(),
-                None => 0,
+                // Its place is given back when no peer looks at it any more.
+                _ if inner.carried.ring.closing => 0,
+                Some(shown) if shown.offers != 0 => shown.offers,
+                _ if self.may_offer(qp, inner) => self.lanes.published.take_place(),
+                _ => 0,
             },
         };
         // Whoever looks while it is rewritten finds none.

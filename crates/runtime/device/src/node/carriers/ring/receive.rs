@@ -255,9 +255,11 @@ impl Rings<'_> {
         }
     }
 
-    /// Takes what peers on this host had written by now, as far as that ends.
+    /// Takes what peers on this host had written by now, as far as that ends. Another thread that
+    /// receives is waited for.
     pub(crate) fn take_what_came(&self) {
         if self.lanes.any() {
+            self.take_records();
             (0..ROUNDS).take_while(|_| self.node.receive(RxFrom::All, false)).for_each(drop);
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct Connected {
     /// Peers on this host may be at work in it, by what they saw of it since the last wait for
     /// them.
     pub(in crate::node) unsettled: bool,
+    /// It is about to end, and offers no receives.
+    pub(in crate::node) closing: bool,
     /// Payloads are copied into the peer's ring for now.
     pub(in crate::node) copies: bool,
     /// [`QpEntry::epoch`].

@@ -20,6 +20,13 @@ pub(crate) fn settle(node: &Node, qp: &AnyQp) {
     }
 }
 
+/// The end of a queue pair did not come about.
+pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
+    if let Some(rings) = Rings::of(node) {
+        rings.offer_again(qp);
+    }
+}
+
 /// Takes a key back from peers, and waits until none uses it.
 pub(crate) fn withdraw_key(node: &Node, key: Key) {
     if let Some(rings) = Rings::of(node) {
