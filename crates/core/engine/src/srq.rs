@@ -2,7 +2,7 @@
 use crate::cause::Cause;
 use crate::tags::{ListDone, ListOp, TagList};
 use crate::types::PdId;
-use crate::wr::{PostError, RecvWqe, RecvWr, SgeList};
+use crate::wr::{PostError, RecvWqe, RecvWr, Sge, SgeList};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -16,6 +16,8 @@ pub struct Srq {
     pd: PdId,
     /// Grown as needed, up to `max_wr`.
     ring: VecDeque<RecvWqe>,
+    /// Receives that have left the ring since it was made.
+    taken: u64,
     max_wr: u32,
     max_sge: u32,
     /// The armed limit; 0 is disarmed.
@@ -28,7 +30,7 @@ impl Srq {
     /// A queue for `max_wr` requests of `max_sge` entries; at least one request.
     #[must_use]
     pub fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Self {
-        Srq { pd, ring: VecDeque::new(), max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
+        Srq { pd, ring: VecDeque::new(), taken: 0, max_wr: max_wr.max(1), max_sge, limit: 0, tags: None }
     }
 
     /// Makes it a tag matching SRQ with room for `max` tagged buffers.
@@ -97,6 +99,7 @@ impl Srq {
     /// *drops* below.
     pub fn pop(&mut self) -> Option<(RecvWqe, bool)> {
         let wqe = self.ring.pop_front()?;
+        self.taken += 1;
         let reached = self.ring.len() < self.limit as usize;
         if reached {
             self.limit = 0;
@@ -145,6 +148,29 @@ impl Srq {
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
         (self.max_wr, self.max_sge, self.limit)
+    }
+
+    /// Does it match tags?
+    #[must_use]
+    pub fn has_tags(&self) -> bool {
+        self.tags.is_some()
+    }
+
+    /// Receives that were taken. The oldest that waits has this number.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// The entries of a receive that waits, by its number. `None` also where a message's tag says
+    /// which one it takes.
+    #[inline]
+    pub(crate) fn sges_of(&self, receive: u64) -> Option<&[Sge]> {
+        if self.tags.is_some() {
+            return None;
+        }
+        let behind = usize::try_from(receive.checked_sub(self.taken)?).ok()?;
+        Some(self.ring.get(behind)?.sges.as_slice())
     }
 
     /// Its protection domain.

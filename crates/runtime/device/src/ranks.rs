@@ -72,6 +72,8 @@ adverb_sync::ranks! {
     Publishing = "the turn to publish";
     /// The shared receive queues by number: held while one is made. Nothing more.
     SharedQueues = "the shared receive queues by number";
+    /// The queue pairs that take from a shared receive queue. Nothing more.
+    Takers = "the takers of a shared receive queue";
     /// A shared receive queue. Operations on tags are completed under it.
     SharedReceives = "a shared receive queue";
 

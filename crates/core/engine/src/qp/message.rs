@@ -7,46 +7,64 @@
 use super::context::ctx;
 use super::{DropReason, Env, Qp, RecvSource};
 use crate::completion::{Completion, WcFlags, WcOpcode};
-use crate::effects::QpEvent;
+use crate::effects::{Effects, QpEvent};
 use crate::keys::KeyTable;
 use crate::memory::{Memory, Range, RangeKind};
 use crate::packet::Packet;
+use crate::srq::Srq;
 use crate::types::{Access, QpState, QpType};
 
 impl Qp {
-    /// Receives that have left its own receive queue since it was created. The oldest that waits
-    /// has this number.
-    #[must_use]
-    pub fn receives_taken(&self) -> u64 {
-        self.responder.rq.taken()
-    }
-    /// The bytes of a receive that waits on its own receive queue, by its number, if a message of
-    /// the peer's may be placed there for certain: it has one entry, and that names memory which is
-    /// mapped and registered.
+    /// Receives that have left a queue since it was made. The oldest that waits has this number.
+    /// `shared`: the queue pair takes its receives from there, and no other one does.
     #[inline]
     #[must_use]
-    pub fn certain_receive(&self, keys: &KeyTable, receive: u64) -> Option<u32> {
-        self.certain(keys, receive).map(|(_, room)| room)
+    pub fn receives_taken(&self, shared: Option<&Srq>) -> u64 {
+        shared.map_or_else(|| self.responder.rq.taken(), Srq::taken)
+    }
+
+    /// Receives that wait.
+    #[inline]
+    #[must_use]
+    pub fn receives_waiting(&self, shared: Option<&Srq>) -> usize {
+        shared.map_or_else(|| self.responder.rq.len() as usize, Srq::len)
+    }
+
+    /// The bytes of a receive that waits, by its number, if a message of the peer's may be placed
+    /// there for certain: it has no entry, or one that names memory which is mapped and registered.
+    #[inline]
+    #[must_use]
+    pub fn certain_receive(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<u32> {
+        self.certain(shared, keys, receive).map(|(_, room)| room)
     }
 
     /// The address and the bytes of such a receive.
     #[inline]
-    fn certain(&self, keys: &KeyTable, receive: u64) -> Option<(u64, u32)> {
+    fn certain(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u64) -> Option<(u64, u32)> {
         if self.config.qp_type != QpType::Rc || self.config.counted || self.responder.receives_hidden {
             return None;
         }
-        let &[entry] = self.responder.rq.sges_of(receive)? else { return None };
-        let addr =
-            keys.mapped_local(self.config.pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
-        Some((addr, entry.length))
+        let (sges, pd) = match shared {
+            None => (self.responder.rq.sges_of(receive)?, self.config.pd),
+            Some(srq) => (srq.sges_of(receive)?, srq.pd()),
+        };
+        match *sges {
+            [] => Some((0, 0)),
+            [entry] => {
+                let addr =
+                    keys.mapped_local(pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
+                Some((addr, entry.length))
+            }
+            _ => None,
+        }
     }
 
     /// Where a whole SEND of `len` bytes for this receive goes. `None`: [`Qp::take_message`] says
     /// what becomes of the message.
     #[inline]
     #[must_use]
-    pub fn landing(&self, keys: &KeyTable, receive: u32, len: usize) -> Option<Range> {
-        let next = self.responder.rq.taken();
+    pub fn landing(&self, shared: Option<&Srq>, keys: &KeyTable, receive: u32, len: usize) -> Option<Range> {
+        let next = self.receives_taken(shared);
         let ready = match self.attr.state {
             QpState::Rts | QpState::Sqd => true,
             QpState::Rtr => self.established,
@@ -56,33 +74,55 @@ impl Qp {
             return None;
         }
         let len = u32::try_from(len).ok()?;
-        let (addr, room) = self.certain(keys, next)?;
+        let (addr, room) = self.certain(shared, keys, next)?;
         (len <= room).then_some(Range { addr, len, kind: RangeKind::Mapped })
     }
 
-    /// The host has placed a message of `len` bytes at [`Qp::landing`]. Answers the completion on
-    /// the receive CQ.
+    /// Takes the id of the oldest receive of its own queue, where a message has landed.
     #[inline]
-    pub fn landed(&mut self, len: u32, immediate: Option<u32>, solicited: bool) -> Option<Completion> {
-        let wr_id = self.responder.rq.pop_id()?;
+    pub fn take_landed(&mut self) -> Option<u64> {
+        self.responder.rq.pop_id()
+    }
+
+    /// A message of the peer's has come: the connection is established.
+    pub fn hear(&mut self, effects: &mut Effects) {
+        if !self.established && self.attr.state == QpState::Rtr {
+            self.established = true;
+            effects.events.push(QpEvent::CommEst);
+        }
+    }
+
+    /// The host has placed a SEND of `len` bytes at [`Qp::landing`], or the peer's host has written
+    /// so many by a WRITE with immediate data (`opcode`), and the host has taken the receive with
+    /// this id. Answers the completion on the receive CQ.
+    #[inline]
+    #[must_use]
+    pub fn landed(
+        &mut self,
+        wr_id: u64,
+        (opcode, len): (WcOpcode, u32),
+        immediate: Option<u32>,
+        solicited: bool,
+    ) -> Completion {
         self.counters.executed = self.counters.executed.wrapping_add(1);
-        let mut completion = Completion::success(wr_id, self.config.qpn, WcOpcode::Recv);
+        let mut completion = Completion::success(wr_id, self.config.qpn, opcode);
         (completion.byte_len, completion.solicited) = (len, solicited);
         if let Some(immediate) = immediate {
             completion.imm = immediate;
             completion.flags |= WcFlags::WITH_IMM;
         }
-        Some(completion)
+        completion
     }
 
     /// Takes a whole SEND that the peer's host has performed: it found the receive whose number
     /// ends with these 32 bits offered ([`Qp::certain_receive`]), and nothing of its queue pair was
-    /// on its way. There is no PSN and no answer. `false`: the queue pair does not receive, or the
-    /// message is for another receive, so it is dropped.
+    /// on its way. `next` is the number of the oldest receive. There is no PSN and no answer.
+    /// `false`: the queue pair does not receive, or the message is for another receive, so it is
+    /// dropped.
     pub fn take_message<M: Memory + ?Sized, S: RecvSource + ?Sized>(
         &mut self,
         env: &mut Env<'_, M, S>,
-        receive: u32,
+        (receive, next): (u32, u64),
         packet: &Packet<'_>,
     ) -> bool {
         let state = self.attr.state;
@@ -90,14 +130,11 @@ impl Qp {
             self.counters.drop(DropReason::State);
             return false;
         }
-        if receive != self.responder.rq.taken() as u32 || self.responder.is_within_message() {
+        if receive != next as u32 || self.responder.is_within_message() {
             self.counters.drop(DropReason::Sequence);
             return false;
         }
-        if !self.established && state == QpState::Rtr {
-            self.established = true;
-            env.effects.events.push(QpEvent::CommEst);
-        }
+        self.hear(env.effects);
         let verdict = self.responder.take_whole(&ctx!(self), env, packet, &mut self.counters);
         self.apply(verdict, env.effects);
         true

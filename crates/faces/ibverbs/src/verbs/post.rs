@@ -12,6 +12,10 @@ use core::ffi::c_int;
 /// Entries an inline list may have; beyond it a list cannot fit the device's inline data anyway,
 /// entry by entry.
 const MAX_INLINE_SGES: usize = 64;
+/// Inline entries that are brought together, so that their request may be performed at once, and
+/// their bytes.
+const GATHERED: usize = 4;
+const GATHERED_BYTES: usize = 128;
 /// The 24 bits of a queue pair's number that hardware keeps.
 const QPN_MASK: u32 = 0x00ff_ffff;
 
@@ -97,14 +101,17 @@ unsafe fn post_rest(
     Ok(())
 }
 
-/// Performs a SEND, WRITE or READ of one entry at once, if that is possible. Whatever is unusual
-/// about it is left to [`with_request`], which names what is wrong.
+/// Performs a SEND, WRITE or READ of one entry, or of a few inline ones, at once, if that is
+/// possible. Whatever is unusual about it is left to [`with_request`], which names what is wrong.
 ///
 /// # Safety
 /// `wr` and what it points to are valid.
 #[inline]
 unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
-    if wr.num_sge != 1 || wr.sg_list.is_null() {
+    let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
+    let count = wr.num_sge as usize;
+    let gathers = flags.contains(SendFlags::INLINE) && (2..=GATHERED).contains(&count);
+    if wr.sg_list.is_null() || (count != 1 && !gathers) {
         return false;
     }
     // SAFETY: plain words; which of them mean something the opcode says.
@@ -117,7 +124,20 @@ unsafe fn perform(chain: &mut SendChain<'_>, wr: &ibv_send_wr) -> bool {
         IBV_WR_RDMA_READ => PlainOp::Read(remote),
         _ => return false,
     };
-    let flags = SendFlags::from_bits_truncate(wr.send_flags) - SendFlags::RENDEZVOUS;
+    if gathers {
+        // SAFETY: so many entries; the layouts agree (above).
+        let entries = unsafe { slice(wr.sg_list.cast::<Sge>(), count) };
+        let (mut bytes, mut len) = ([0; GATHERED_BYTES], 0);
+        for entry in entries {
+            // SAFETY: an inline entry is a plain address of the program's memory.
+            let part = unsafe { bytes_of(entry) };
+            let Some(place) = bytes.get_mut(len..len + part.len()) else { return false };
+            place.copy_from_slice(part);
+            len += part.len();
+        }
+        let data = PlainData::Inline(&bytes[..len]);
+        return chain.perform(&PlainPost { wr_id: wr.wr_id, flags, op, data });
+    }
     // SAFETY: one entry; the layouts agree (above).
     let entry = unsafe { &*wr.sg_list.cast::<Sge>() };
     let data = if flags.contains(SendFlags::INLINE) {

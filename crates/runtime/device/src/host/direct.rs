@@ -234,13 +234,20 @@ impl Lanes {
         seen: &mut Seen,
         ends: Ends,
     ) -> Option<(&'a Offers, Busy<'a>)> {
-        let (_, at) = self.open(peer, seen, ends, Access::empty())?;
-        let (entry, _) = seen.qp.as_ref()?;
-        let offers = peer.tables.offers(entry.offers)?;
+        let offers = self.offers_now(peer, seen, ends)?;
+        let (_, at) = *seen.qp.as_ref()?;
         let at_work = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key: NO_KEY, restarts: false };
         let busy = self.published.enter(&at_work)?;
         // From here on: what the peer had taken back before the mark was set is seen.
         peer.tables.qp_unchanged(&at).then_some((offers, busy))
+    }
+
+    /// The receives that the peer's queue pair offers to ours. It may take them back at any moment.
+    #[inline]
+    pub(crate) fn offers_now<'a>(&self, peer: &'a Peer, seen: &mut Seen, ends: Ends) -> Option<&'a Offers> {
+        self.open(peer, seen, ends, Access::empty())?;
+        let (entry, _) = seen.qp.as_ref()?;
+        peer.tables.offers(entry.offers)
     }
 
     /// The protection domain of the peer's queue pair, if that is connected to ours and allows the

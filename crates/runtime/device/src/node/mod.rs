@@ -30,6 +30,7 @@ mod receive;
 mod receives;
 mod registry;
 mod rendezvous;
+mod shared_queue;
 #[cfg(feature = "sim")]
 mod simulated;
 mod sleep;
@@ -56,6 +57,7 @@ pub use queue_pair::QueuePair;
 pub(crate) use queue_pair::{AnyQp, FramePort, Owner, QpInner};
 pub(crate) use random::random_u32;
 pub(crate) use rendezvous::make_room;
+pub(crate) use shared_queue::SharedQueue;
 #[cfg(feature = "sim")]
 pub use simulated::{Rest, SimulatedNode, Work};
 pub(crate) use sleep::Asleep;

@@ -2,6 +2,7 @@
 //! whatever the object above does with what the engine says.
 use super::carriers::Carried;
 use super::carriers::wire::Wire;
+use super::shared_queue::SharedQueue;
 use crate::async_event::AsyncEvent;
 use crate::counts::Attached;
 use crate::faults::QpFaults;
@@ -48,8 +49,10 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn raise(&self, event: QpEvent);
     /// Tells the program of an event, about the queue pair or its port, that was asked for.
     fn raise_injected(&self, event: AsyncEvent);
-    /// Receives in its shared queue; `None`: its receives are its own.
-    fn shared_receives(&self) -> Option<usize>;
+    /// Its shared queue; `None`: its receives are its own.
+    fn shared(&self) -> Option<&SharedQueue>;
+    /// The receives of its shared queue have become fewer than its program wants to be told of.
+    fn limit_reached(&self);
     /// Takes a receive from its shared queue, or from the XRC one that a packet names.
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
     /// Takes the receive of a message that begins with `first`, from a queue that matches tags.

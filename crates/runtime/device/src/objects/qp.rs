@@ -3,6 +3,7 @@ use crate::acks::Acks;
 use crate::async_event::Subject;
 use crate::error::Error;
 use crate::faults::Call;
+use crate::node::carriers::ring;
 use crate::node::{QueuePair, inject};
 use crate::objects::comp_counter::CompCounter;
 use crate::objects::context::Context;
@@ -122,6 +123,12 @@ impl Qp {
             Ok(Arc::new_cyclic(|me| QueuePair::of(engine, faults, port, own(me))))
         })?;
         qp.each_use(|uses| uses.add());
+        if let Some(srq) = &qp.own.srq
+            && let Some(alone) = srq.queue().join(qp.number())
+        {
+            // The receives are not that one's alone any more.
+            ring::withdraw_offers(context.node(), alone);
+        }
         Ok(qp)
     }
 

@@ -4,15 +4,14 @@ use crate::async_event::{AsyncEvent, Subject};
 use crate::error::Error;
 use crate::faults::Call;
 use crate::nic::Has;
+use crate::node::SharedQueue;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::{Pd, Xrcd};
-use crate::ranks;
 use crate::uses::Uses;
 use adverb_engine::qp::NoRecv;
 use adverb_engine::tags::{ListDone, ListOp};
 use adverb_engine::{Cause, Completion, RecvWqe, RecvWr, WcFlags, WcStatus};
-use adverb_sync::Ranked;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -25,7 +24,7 @@ pub struct Srq {
     context: Arc<Context>,
     pd: Arc<Pd>,
     number: u32,
-    inner: Ranked<adverb_engine::Srq, ranks::SharedReceives>,
+    queue: SharedQueue,
     xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
     /// Where a tag matching SRQ completes.
     tag_cq: Option<Arc<Cq>>,
@@ -104,7 +103,7 @@ impl Srq {
                 context: context.clone(),
                 pd: pd.clone(),
                 number,
-                inner: Ranked::new(inner),
+                queue: SharedQueue::new(inner),
                 xrc: xrc.map(|(x, c)| (x.clone(), c.clone())),
                 tag_cq: tags.map(|(cq, _)| cq.clone()),
                 async_acks: Acks::default(),
@@ -161,7 +160,7 @@ impl Srq {
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Error> {
         self.context.node().check_alive()?;
         self.context.node().fault_call(Call::PostSrqRecv)?;
-        Ok(self.inner.lock().post(wr)?)
+        Ok(self.queue.receives.lock().post(wr)?)
     }
 
     /// Changes the capacity and arms the limit event, each if given.
@@ -179,19 +178,19 @@ impl Srq {
                 ));
             }
         }
-        Ok(self.inner.lock().modify(max_wr, limit)?)
+        Ok(self.queue.receives.lock().modify(max_wr, limit)?)
     }
 
     /// `(max_wr, max_sge, limit)`.
     #[must_use]
     pub fn attributes(&self) -> (u32, u32, u32) {
-        self.inner.lock().attributes()
+        self.queue.receives.lock().attributes()
     }
 
     /// Receives waiting.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.lock().len()
+        self.queue.receives.lock().len()
     }
     /// None waiting?
     #[must_use]
@@ -220,7 +219,7 @@ impl Srq {
     ) -> Result<ListDone, Error> {
         let node = self.context.node();
         node.check_alive()?;
-        let mut inner = self.inner.lock();
+        let mut inner = self.queue.receives.lock();
         let done = inner.tag_op(op, known)?;
         let mut c = if done.good {
             Completion::success(wr_id, 0, done.opcode)
@@ -255,11 +254,22 @@ impl Srq {
         self: &Arc<Self>,
         take: impl FnOnce(&mut adverb_engine::Srq) -> Option<(RecvWqe, bool)>,
     ) -> Result<RecvWqe, NoRecv> {
-        let (wqe, limit_reached) = take(&mut self.inner.lock()).ok_or(NoRecv::Empty)?;
+        let (wqe, limit_reached) = take(&mut self.queue.receives.lock()).ok_or(NoRecv::Empty)?;
         if limit_reached {
-            self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
+            self.limit_reached();
         }
         Ok(wqe)
+    }
+
+    /// Tells the program that fewer receives are left than its limit.
+    pub(crate) fn limit_reached(self: &Arc<Self>) {
+        self.context.raise(AsyncEvent::SrqLimitReached, self.clone());
+    }
+
+    /// Its receives, and who takes them.
+    #[inline]
+    pub(crate) fn queue(&self) -> &SharedQueue {
+        &self.queue
     }
 
     /// Ends the queue; refused while queue pairs use it. Waits until its events were acknowledged.

@@ -427,6 +427,10 @@ impl Rig {
                 self.regions[at].word(offset).to_string()
             }
             "qp" => self.qp(Shape::parse(w)).to_string(),
+            "destroy" => {
+                self.qps[w.next::<usize>()].0.destroy().unwrap();
+                String::new()
+            }
             "connect" => {
                 self.connect(w.next(), w.next());
                 String::new()
@@ -434,6 +438,10 @@ impl Rig {
             "recv" => {
                 let (at, wr_id, region) = (w.next(), w.next(), w.next::<usize>());
                 self.recv(at, wr_id, &[self.regions[region].sge(w.next(), w.next())]);
+                String::new()
+            }
+            "recv_empty" => {
+                self.recv(w.next(), w.next(), &[]);
                 String::new()
             }
             // So many receives, all of the same memory.

@@ -1,7 +1,7 @@
 //! Messages that take a receive: SEND in its variants, WRITE with immediate data, over RC, SRQ and
 //! XRC.
 use crate::cases;
-use crate::rig::{ALL, KINDS, Kind, Shape, pattern, request};
+use crate::rig::{ALL, KINDS, Kind, Shape, on_wire, pattern, request};
 use crate::talk::Pair;
 use adverb_device::engine::wr::Remote;
 use adverb_device::engine::{Payload, SendFlags, SendOp, SendWr, WcStatus};
@@ -13,6 +13,8 @@ cases!(
     windows_and_invalidation,
     solicited_events,
     cqn_3_an_arm_comes_after_a_complete_message,
+    receives_of_a_shared_queue,
+    writes_with_immediate_data_and_receives_without_memory,
     more_than_the_ring_holds,
 );
 
@@ -62,6 +64,92 @@ pub fn cqn_3_an_arm_comes_after_a_complete_message(p: &mut Pair) {
         p.b.ask("event");
         assert!(p.b.ask("wait 1").starts_with("Success"));
     }
+    p.wants.lane = true;
+}
+
+/// Sends so many messages, by these queue pairs in turn, to receives of a shared queue.
+fn send_to_shared(p: &mut Pair, qps: &[usize], (mine, theirs): (usize, usize), count: usize) {
+    p.b.ask(&format!("recvs {} {count} {theirs} 8", qps[0]));
+    for n in 0..count {
+        p.a.regions[mine].put(0, &pattern(8, n as u64));
+        p.a.send(qps[n % qps.len()], 1, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+    }
+    let all: Vec<_> = (0..count).map(|n| format!("Success/Recv/{n}/8/0/0")).collect();
+    assert_eq!(p.b.ask(&format!("wait {count}")), all.join(" "));
+    assert!(p.b.same(theirs, 0, 8, count as u64 - 1));
+}
+
+/// One queue pair alone takes from the queue, then a second one does so, and ends. What comes is
+/// the same: each message takes the oldest receive.
+pub fn receives_of_a_shared_queue(p: &mut Pair) {
+    let mine = p.a.region(Kind::Buffer, 64, ALL, 0);
+    let (theirs, _) = p.b.region(Kind::Buffer, 64, ALL, 0);
+    let at = (mine, theirs);
+    let shared = Shape { srq: true, ..Shape::default() };
+    let first = p.connect(Shape::default(), shared);
+    for _ in 0..3 {
+        for count in [1, 60, 7] {
+            send_to_shared(p, &[first], at, count);
+        }
+        let second = p.connect(Shape::default(), shared);
+        send_to_shared(p, &[first, second], at, 60);
+        send_to_shared(p, &[second], at, 20);
+        p.b.ask(&format!("destroy {second}"));
+        // None is posted: it waits for one.
+        p.a.send(first, 7, SendOp::Send, &[p.a.regions[mine].sge(0, 8)]);
+        p.b.ask(&format!("recv {first} 5 {theirs} 0 8"));
+        assert_eq!(p.b.ask("wait 1"), "Success/Recv/5/8/0/0");
+        assert_eq!(p.a.wait(1)[0].status, WcStatus::Success);
+    }
+    let messages = p.a.qps[first].0.counters().messages;
+    assert!(on_wire() || messages > 100, "{messages} went without packets");
+    p.wants.lane = true;
+}
+
+/// Each takes a receive, which has no entry, and says how many bytes were written.
+pub fn writes_with_immediate_data_and_receives_without_memory(p: &mut Pair) {
+    let qp = p.rc();
+    let mine = p.a.region(Kind::Buffer, 1 << 20, ALL, 0);
+    for kind in KINDS {
+        let (to, remote) = p.b.region(kind, 1 << 20, ALL, 0);
+        for seed in 0..60 {
+            let len = [0, 8, 4096, 1 << 20][seed as usize % 4];
+            p.a.regions[mine].put(0, &pattern(len, seed));
+            p.b.ask(&format!("recv_empty {qp} {seed}"));
+            let sges = [p.a.regions[mine].sge(0, len)];
+            let op = SendOp::WriteImm(remote, seed as u32);
+            p.a.send(qp, seed, op, if len == 0 { &[] } else { &sges });
+            assert_eq!(p.a.wait(1)[0].status, WcStatus::Success, "{kind:?} {seed}");
+            assert_eq!(p.b.ask("wait 1"), format!("Success/RecvRdmaWithImm/{seed}/{len}/{seed:x}/2"));
+            assert!(p.b.same(to, 0, len, seed), "{kind:?} {seed}");
+        }
+    }
+    // A queue of them: none overtakes another.
+    let (to, remote) = p.b.region(Kind::Buffer, 4096, ALL, 0);
+    let from: Vec<_> = (0..100).map(|n| [p.a.regions[mine].sge(n * 8, 8)]).collect();
+    let requests: Vec<_> = (0..100usize)
+        .map(|n| {
+            let at = Remote { va: remote.va + n as u64 * 8, ..remote };
+            request(n as u64, SendFlags::SIGNALED, SendOp::WriteImm(at, n as u32), &from[n])
+        })
+        .collect();
+    (0..100).for_each(|n| drop(p.b.ask(&format!("recv_empty {qp} {n}"))));
+    p.a.post(qp, &requests);
+    assert!(p.a.wait(100).iter().map(|c| c.wr_id).eq(0..100));
+    let all: Vec<_> = (0..100).map(|n| format!("Success/RecvRdmaWithImm/{n}/8/{n:x}/2")).collect();
+    assert_eq!(p.b.ask("wait 100"), all.join(" "));
+    let whole = p.a.regions[mine].word(792);
+    assert_eq!(p.b.word(to, 792), whole);
+    // Of a key that is none, the peer says so.
+    p.b.ask(&format!("recv_empty {qp} 1"));
+    let bad = Remote { rkey: remote.rkey ^ 0x100, ..remote };
+    p.a.send(qp, 1, SendOp::WriteImm(bad, 5), &[p.a.regions[mine].sge(0, 8)]);
+    let done = p.a.wait(1).remove(0);
+    p.note("a key that is none", &done);
+    assert_eq!(done.status, WcStatus::RemAccessErr);
+    let direct = p.a.qps[qp].0.counters().direct;
+    assert!(on_wire() || direct > 100, "{direct} went without packets");
     p.wants.lane = true;
 }
 

@@ -22,13 +22,15 @@ mod layout;
 mod marks;
 #[cfg(not(all(test, loom)))]
 mod memory;
-#[cfg(not(all(test, loom)))]
+#[cfg_attr(all(test, loom), expect(dead_code, reason = "the models take a part of it"))]
 mod offers;
 #[cfg(not(all(test, loom)))]
 mod peer;
 #[cfg(not(all(test, loom)))]
 mod published;
 
+#[cfg(all(test, loom))]
+mod loom_offers;
 #[cfg(all(test, loom))]
 #[allow(unsafe_code)]
 mod loom_tests;

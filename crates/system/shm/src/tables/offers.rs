@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Release;
 use crate::sync::{AtomicU64, load_acquire};
 
 /// Receives that are offered at a time, at most.
-pub const OFFERED: u64 = 64;
+pub const OFFERED: u64 = if cfg!(all(test, loom)) { 2 } else { 64 };
 
 const SIZE_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 20;
@@ -43,6 +43,12 @@ fn word(receive: u64, generation: u64, size: u32) -> u64 {
 }
 
 impl Offers {
+    #[cfg(all(test, loom))]
+    pub(super) fn new() -> Self {
+        let zero = |_| AtomicU64::new(0);
+        Offers { taken: AtomicU64::new(0), rest: std::array::from_fn(zero), words: std::array::from_fn(zero) }
+    }
+
     fn place(&self, receive: u64) -> &AtomicU64 {
         &self.words[(receive % OFFERED) as usize]
     }

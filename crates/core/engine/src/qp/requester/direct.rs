@@ -21,7 +21,7 @@ use crate::wr::{SendFlags, SendOp};
 /// A request to perform at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Direct<'a> {
-    /// SEND (with immediate data or without), WRITE, READ, an atomic, ATOMIC WRITE or FLUSH.
+    /// SEND, WRITE (with immediate data or without), READ, an atomic, ATOMIC WRITE or FLUSH.
     pub op: SendOp,
     /// It asks for a solicited event.
     pub solicited: bool,
@@ -61,6 +61,7 @@ impl Requester {
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let needed = match op {
             SendOp::Write(_)
+            | SendOp::WriteImm(..)
             | SendOp::AtomicWrite(_)
             | SendOp::Flush { .. }
             | SendOp::Send

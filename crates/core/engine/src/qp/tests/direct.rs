@@ -85,7 +85,7 @@ fn perform(p: &mut Pair) -> usize {
         let [near, far] = &mut p.sides;
         let memory = PagedMemory { keys: &near.keys, memory: &near.arena };
         let Some(request) = near.qp.poll_direct(&near.keys) else { return done };
-        if matches!(request.op, SendOp::Send | SendOp::SendImm(_)) {
+        if matches!(request.op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..)) {
             // The peer offers no receive.
             return done;
         }

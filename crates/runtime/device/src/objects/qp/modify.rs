@@ -202,6 +202,12 @@ impl Qp {
         node.keys.write().release_qp(self.number());
         self.own.context.forget(self);
         self.own.async_acks.wait_all(|| format!("queue pair {:#08x}", self.number()));
+        if let Some(srq) = &self.own.srq
+            && let Some(alone) = srq.queue().leave(self.number())
+            && let Some(alone) = node.qp(alone)
+        {
+            ring::offer_again(node, &alone);
+        }
         self.each_use(|uses| uses.remove());
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::QpObject;
 use crate::async_event::AsyncEvent;
 use crate::node::ports::Follower;
-use crate::node::{AnyQp, Owner};
+use crate::node::{AnyQp, Owner, SharedQueue};
 use crate::objects::cq::Cq;
 use crate::objects::pd::Xrcd;
 use crate::objects::raw::Role;
@@ -63,8 +63,15 @@ impl Owner for QpObject {
         }
     }
 
-    fn shared_receives(&self) -> Option<usize> {
-        self.srq.as_ref().map(|srq| srq.len())
+    #[inline]
+    fn shared(&self) -> Option<&SharedQueue> {
+        self.srq.as_ref().map(|srq| srq.queue())
+    }
+
+    fn limit_reached(&self) {
+        if let Some(srq) = &self.srq {
+            srq.limit_reached();
+        }
     }
 
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {

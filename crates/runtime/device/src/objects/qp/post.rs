@@ -144,7 +144,7 @@ impl Qp {
             inner.engine.post_recv(wr, &mut tx.effects)?;
             node.deliver(self, &mut inner, &mut tx.effects);
             if let Some(rings) = Rings::of(node) {
-                rings.offer_in_time(&mut inner);
+                rings.offer_in_time(self, &mut inner);
             }
             if self.own.role.is_some() {
                 Ethernet(node).give_kept(self, &mut inner, tx);

@@ -137,8 +137,7 @@ impl Relay<'_> {
         if !p.proof.is_handed_on() || qp.qp_type().is_reliable() {
             return false;
         }
-        let has_receive =
-            qp.own.shared_receives().map_or_else(|| inner.engine.receives_posted() > 0, |n| n > 0);
+        let has_receive = receives_of(qp, inner) > 0;
         if inner.carried.relay.stash.is_empty() && (has_receive || !takes_receive(opcode)) {
             return false;
         }
@@ -171,8 +170,7 @@ impl Relay<'_> {
             while let Some((since, first)) = inner.carried.relay.stash.front() {
                 // Only packets whose headers parse are kept.
                 let opcode = Opcode::from_u8(first.packet().bytes[0]);
-                let receives =
-                    qp.own.shared_receives().map_or_else(|| inner.engine.receives_posted(), |n| n as u32);
+                let receives = receives_of(&qp, &inner);
                 if receives == 0 && takes_receive(opcode) && now.since(*since) < LATE_RECEIVE {
                     break;
                 }
@@ -189,6 +187,12 @@ impl Relay<'_> {
         stashed.append(&mut left);
         self.0.relay.any_stashed.store(!stashed.is_empty(), Ordering::Release);
     }
+}
+
+/// Receives that a queue pair may take.
+fn receives_of(qp: &AnyQp, inner: &QpInner) -> usize {
+    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    inner.engine.receives_waiting(shared.as_deref())
 }
 
 /// Ended queue pairs whose packets are kept.

@@ -69,7 +69,7 @@ impl Rings<'_> {
         self.take_what_came();
     }
 
-    /// The end of a queue pair did not come about.
+    /// The end of a queue pair did not come about, or its receives are its own again.
     pub(crate) fn offer_again(&self, qp: &AnyQp) {
         let mut inner = qp.inner.lock();
         inner.carried.ring.closing = false;

@@ -1,5 +1,8 @@
 //! Short SENDs without packets: see [`adverb_shm::Offers`].
 //!
+//! A WRITE with immediate data is a one-sided WRITE, and then a message without bytes that says how
+//! many were written.
+//!
 //! The sender's request is done when its record is in the ring, as a NIC's is when the receiving
 //! NIC has acknowledged it. Whatever is irregular goes as packets, with their answers and errors:
 //! no receive is offered, the message is too long for the receive, or an earlier request is
@@ -14,12 +17,13 @@ use crate::node::carriers::road::copy_payload;
 use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::receives::Receives;
+use crate::node::shared_queue::SharedQueue;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Env;
-use adverb_engine::{CqRef, Gid, KeyTable, Memory, Packet, QpState, QpType};
+use adverb_engine::{Cause, CqRef, Gid, KeyTable, Memory, Packet, QpState, QpType, WcOpcode};
 use adverb_memory::HostMemory;
-use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Pushed};
+use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Offers, Pushed};
 use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transport};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +35,8 @@ const LONGEST: usize = 4 << 10;
 const HEAD: usize = 3 * 4;
 const IMMEDIATE: u32 = 1 << 24;
 const SOLICITED: u32 = 2 << 24;
+/// The message ends a WRITE with immediate data. Its payload is the WRITE's length, in 32 bits.
+const WRITTEN: u32 = 4 << 24;
 /// A peer that knows of so many receives learns of more later.
 const ENOUGH: u64 = OFFERED * 3 / 4;
 
@@ -45,11 +51,13 @@ pub(super) enum Passed {
     ByPackets,
 }
 
-/// A SEND.
+/// A SEND, or the end of a WRITE with immediate data.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) immediate: Option<u32>,
     pub(super) solicited: bool,
+    /// Bytes that the WRITE has written, whose payload is empty.
+    pub(super) written: Option<u32>,
     pub(super) payload: Data<'a>,
 }
 
@@ -66,31 +74,33 @@ impl Rings<'_> {
         keys: &KeyTable,
         message: &Message<'_>,
     ) -> Passed {
-        let len = message.payload.len();
-        let taps = self.node.taps.as_ref();
-        // Within one process nothing would stand between the send's completion and a look for the
-        // receive's.
-        if len > LONGEST || peer.is_own() || !taps.is_none_or(Taps::lets_messages_pass) {
+        let written = message.written.map(u32::to_le_bytes);
+        let payload = written.as_ref().map_or(message.payload, |written| Data::Bytes(written));
+        let len = payload.len();
+        if !self.sends_messages(peer, message) {
             return Passed::ByPackets;
         }
         let Some((offers, _busy)) = self.lanes.offers(peer, seen, ends) else { return Passed::ByPackets };
-        let next = *sent.receive.get_or_insert_with(|| offers.taken());
-        match offers.get(next, peer.tables.generation()) {
-            Some(room) if len <= room as usize => {}
-            None if offers.taken() != next && !sent.is_placed(peer) => return Passed::Later,
-            _ => return Passed::ByPackets,
+        let (next, room) = match room(offers, peer, sent) {
+            Ok(found) => found,
+            Err(passed) => return passed,
+        };
+        if message.written.is_none() && len > room as usize {
+            return Passed::ByPackets;
         }
+        let taps = self.node.taps.as_ref();
         let tape = taps.and_then(Taps::tape);
         let time = tape.map_or(0, |_| Tape::now());
         let Some(mut lane) = peer.lane() else { return Passed::Later };
         let flags = if message.immediate.is_some() { IMMEDIATE } else { 0 }
-            | if message.solicited { SOLICITED } else { 0 };
+            | if message.solicited { SOLICITED } else { 0 }
+            | if message.written.is_some() { WRITTEN } else { 0 };
         let pushed = lane.push(MESSAGE, HEAD + len, |out| {
-            let (head, payload) = out.split_at_mut(HEAD);
+            let (head, bytes) = out.split_at_mut(HEAD);
             head[..4].copy_from_slice(&(ends.dest_qpn & QPN_MASK | flags).to_le_bytes());
             head[4..8].copy_from_slice(&(next as u32).to_le_bytes());
             head[8..].copy_from_slice(&message.immediate.unwrap_or(0).to_le_bytes());
-            copy_payload(message.payload, keys, payload).is_ok()
+            copy_payload(payload, keys, bytes).is_ok()
         });
         let position = lane.position();
         drop(lane);
@@ -102,7 +112,7 @@ impl Rings<'_> {
         }
         *sent = Sent { receive: Some(next + 1), unread: Some(position) };
         if let (Some(tape), Some(near)) = (tape, near) {
-            let Message { immediate, solicited, payload } = *message;
+            let Message { immediate, solicited, .. } = *message;
             let dest_qpn = ends.dest_qpn;
             let left = Recorded { time, sent: true, receive: next, dest_qpn, immediate, solicited, payload };
             tape.message(self.node, near, &left, keys);
@@ -110,6 +120,40 @@ impl Rings<'_> {
         self.node.counters.lane_sent.fetch_add(1, Ordering::Relaxed);
         peer.ring_bell();
         Passed::Done
+    }
+
+    /// Do such messages go without packets?
+    #[inline]
+    fn sends_messages(&self, peer: &Peer, message: &Message<'_>) -> bool {
+        let passes = match &self.node.taps {
+            None => true,
+            // What is recorded of a WRITE with immediate data is its packets.
+            Some(taps) => message.written.is_none() && taps.lets_messages_pass(),
+        };
+        // Within one process nothing would stand between the send's completion and a look for the
+        // receive's.
+        message.payload.len() <= LONGEST && !peer.is_own() && passes
+    }
+
+    /// Before a WRITE with immediate data is performed, `message` is its end: will the message
+    /// find a receive? What was sent earlier has been placed then: who sees the bytes of the WRITE
+    /// finds those of the messages before it.
+    pub(super) fn may_write(
+        &self,
+        peer: &Peer,
+        (seen, sent): (&mut Seen, &mut Sent),
+        ends: Ends,
+        message: &Message<'_>,
+    ) -> Passed {
+        if !self.sends_messages(peer, message) {
+            return Passed::ByPackets;
+        }
+        let Some(offers) = self.lanes.offers_now(peer, seen, ends) else { return Passed::ByPackets };
+        match room(offers, peer, sent) {
+            Ok(_) if sent.is_placed(peer) => Passed::Done,
+            Ok(_) => Passed::Later,
+            Err(passed) => passed,
+        }
     }
 
     /// Takes a message from a ring.
@@ -132,14 +176,17 @@ impl Rings<'_> {
             return;
         }
         self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        let written =
+            (flags & WRITTEN != 0).then(|| payload.first_chunk().copied().map_or(0, u32::from_le_bytes));
         let message = Message {
             immediate: (flags & IMMEDIATE != 0).then_some(immediate),
             solicited: flags & SOLICITED != 0,
-            payload: Data::Bytes(payload),
+            written,
+            payload: Data::Bytes(if written.is_some() { &[] } else { payload }),
         };
         if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
             let time = *batch.came.get_or_insert_with(Tape::now);
-            let Message { immediate, solicited, payload } = message;
+            let Message { immediate, solicited, payload, .. } = message;
             let receive = receive.into();
             let came = Recorded { time, sent: false, receive, dest_qpn: qpn, immediate, solicited, payload };
             tape.message(self.node, &Initiator::of(&inner.engine), &came, &self.node.keys.read());
@@ -150,7 +197,7 @@ impl Rings<'_> {
         {
             self.take_whole(batch, &qp, &mut inner, receive, &message);
         }
-        self.offer_in_time(&mut inner);
+        self.offer_in_time(&qp, &mut inner);
     }
 
     /// Places a message and completes its receive, if there is nothing unusual about either.
@@ -165,19 +212,29 @@ impl Rings<'_> {
         message: &Message<'_>,
     ) -> bool {
         let Data::Bytes(payload) = message.payload else { return false };
-        {
+        let taken = {
             // The memory stays registered while the keys are locked.
             let keys = self.node.keys.read();
-            let Some(to) = inner.engine.landing(&keys, receive, payload.len()) else { return false };
-            if HostMemory.write(to, payload).is_err() {
+            let mut shared = qp.own.shared().map(|shared| shared.receives.lock());
+            let to = inner.engine.landing(shared.as_deref(), &keys, receive, payload.len());
+            let Some(to) = to else { return false };
+            if !payload.is_empty() && HostMemory.write(to, payload).is_err() {
                 return false;
             }
-        }
-        let Some(completion) =
-            inner.engine.landed(payload.len() as u32, message.immediate, message.solicited)
-        else {
-            return false;
+            match &mut shared {
+                None => inner.engine.take_landed().map(|id| (id, false)),
+                Some(srq) => srq.pop().map(|(receive, limit_reached)| (receive.wr_id, limit_reached)),
+            }
         };
+        let Some((id, limit_reached)) = taken else { return false };
+        if limit_reached {
+            qp.own.limit_reached();
+        }
+        let what = match message.written {
+            None => (WcOpcode::Recv, payload.len() as u32),
+            Some(len) => (WcOpcode::RecvRdmaWithImm, len),
+        };
+        let completion = inner.engine.landed(id, what, message.immediate, message.solicited);
         if let Err(cause) = qp.own.complete(CqRef::Recv, completion) {
             let effects = &mut batch.tx.effects;
             if inner.engine.state() != QpState::Err {
@@ -199,7 +256,12 @@ impl Rings<'_> {
         receive: u32,
         message: &Message<'_>,
     ) {
-        let Message { immediate, solicited, payload: Data::Bytes(payload) } = *message else { return };
+        let Message { immediate, solicited, written, payload: Data::Bytes(payload) } = *message else {
+            return;
+        };
+        if written.is_some() {
+            return self.take_written(batch, qp, inner, receive, message);
+        }
         let operation = if immediate.is_some() { Operation::SendOnlyImm } else { Operation::SendOnly };
         let Some(opcode) = Opcode::new(Transport::Rc, operation) else { return };
         let bth = Bth { solicited, ..Bth::new(opcode, qp.number(), Psn::ZERO) };
@@ -213,24 +275,55 @@ impl Rings<'_> {
             payload,
         };
         let effects = &mut batch.tx.effects;
+        let next = {
+            let shared = qp.own.shared().map(|shared| shared.receives.lock());
+            inner.engine.receives_taken(shared.as_deref())
+        };
         {
             let keys = self.node.keys.read();
             let clock = StepClock::new(&self.node.clocks, true);
             let memory = PagedMemory { keys: &keys, memory: HostMemory };
             let mut env =
                 Env { clock: &clock, keys: &keys, memory: &memory, srq: &mut Receives(&qp.own), effects };
-            inner.engine.take_message(&mut env, receive, &packet);
+            inner.engine.take_message(&mut env, (receive, next), &packet);
         }
         self.node.deliver(qp, inner, effects);
+    }
+
+    /// Takes the end of a WRITE with immediate data that does not land at once.
+    fn take_written(
+        &self,
+        batch: &mut Batch,
+        qp: &AnyQp,
+        inner: &mut QpInner,
+        receive: u32,
+        message: &Message<'_>,
+    ) {
+        inner.engine.hear(&mut batch.tx.effects);
+        self.node.deliver(qp, inner, &mut batch.tx.effects);
+        let receives = matches!(inner.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
+        if !self.land(batch, qp, inner, receive, message) && receives {
+            // The peer was promised a receive, and its request has succeeded.
+            let cause = Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
+            inner.engine.fail(cause, &mut batch.tx.effects);
+            self.node.deliver(qp, inner, &mut batch.tx.effects);
+        }
     }
 
     /// As [`Rings::offer`], unless the peer knows of enough receives. Each word that the peer reads
     /// has to come to its processor again when it was written to.
     #[inline]
-    pub(crate) fn offer_in_time(&self, inner: &mut QpInner) {
+    pub(crate) fn offer_in_time(&self, qp: &AnyQp, inner: &mut QpInner) {
+        if inner.carried.ring.shown.as_ref().is_none_or(|shown| shown.offers == 0) {
+            return;
+        }
         let (end, _) = inner.carried.ring.offered;
-        if end < inner.engine.receives_taken() + ENOUGH {
-            self.offer(inner);
+        let taken = {
+            let shared = qp.own.shared().map(|shared| shared.receives.lock());
+            inner.engine.receives_taken(shared.as_deref())
+        };
+        if end < taken + ENOUGH {
+            self.offer(qp, inner);
         }
     }
 
@@ -239,30 +332,48 @@ impl Rings<'_> {
         qp.qp_type() == QpType::Rc
             && inner.faults.is_none()
             && self.node.taps.as_ref().is_none_or(Taps::lets_messages_pass)
-            && qp.own.shared_receives().is_none()
+            && qp.own.shared().is_none_or(SharedQueue::has_one_taker)
     }
 
     /// Lets the peer know of receives that were posted, and of those taken.
-    pub(crate) fn offer(&self, inner: &mut QpInner) {
+    pub(crate) fn offer(&self, qp: &AnyQp, inner: &mut QpInner) {
         let QpInner { engine, carried, .. } = inner;
         let ring = &mut carried.ring;
         let place = ring.shown.map_or(0, |shown| shown.offers);
         let Some(offers) = self.lanes.published.offers(place) else { return };
-        let taken = engine.receives_taken();
-        let end = taken + u64::from(engine.receives_posted()).min(OFFERED);
-        offers.set_taken(taken);
         let generation = self.lanes.published.generation();
+        let keys = self.node.keys.read();
+        let shared = qp.own.shared().map(|shared| shared.receives.lock());
+        let shared = shared.as_deref();
+        let taken = engine.receives_taken(shared);
+        let end = taken + (engine.receives_waiting(shared) as u64).min(OFFERED);
         let (before, of) = ring.offered;
         let from = if of == generation { before.max(taken) } else { taken };
+        for receive in from..end {
+            let room = engine.certain_receive(shared, &keys, receive).filter(|room| *room <= LONGEST_OFFER);
+            offers.set(receive, generation, room);
+        }
         if from < end {
-            let keys = self.node.keys.read();
-            for receive in from..end {
-                let room = engine.certain_receive(&keys, receive).filter(|room| *room <= LONGEST_OFFER);
-                offers.set(receive, generation, room);
-            }
             ring.offered = (end, generation);
         }
+        // Behind the offers: who finds that all is taken finds those that there are.
+        offers.set_taken(taken);
     }
+}
+
+/// The number of the next receive, and its room; otherwise what becomes of a message to it.
+#[inline]
+fn room(offers: &Offers, peer: &Peer, sent: &mut Sent) -> Result<(u64, u32), Passed> {
+    let next = *sent.receive.get_or_insert_with(|| offers.taken());
+    let generation = peer.tables.generation();
+    if let Some(room) = offers.get(next, generation) {
+        return Ok((next, room));
+    }
+    if offers.taken() != next && !sent.is_placed(peer) {
+        return Err(Passed::Later);
+    }
+    // The peer has offered what it has before it said that it had taken all.
+    offers.get(next, generation).map(|room| (next, room)).ok_or(Passed::ByPackets)
 }
 
 #[inline]

@@ -23,4 +23,4 @@ pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
 pub(crate) use rings::Rings;
 pub(crate) use state::Connected;
-pub(crate) use withdraw::{offer_again, publish, settle, withdraw_key, withdraw_payloads};
+pub(crate) use withdraw::{offer_again, publish, settle, withdraw_key, withdraw_offers, withdraw_payloads};

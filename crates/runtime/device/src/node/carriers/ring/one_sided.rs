@@ -1,7 +1,8 @@
 //! Requests without packets: one-sided requests in the peer's memory, and short SENDs (`message`).
 use super::message::{Message, Passed};
 use super::rings::Rings;
-use crate::host::{Ends, MTU, Peer};
+use super::state::Sent;
+use crate::host::{Ends, MTU, Peer, Seen};
 use crate::node::carriers::decorate::{Initiator, Taps, Verdict};
 use crate::node::carriers::road::Room;
 use crate::node::queue_pair::{AnyQp, QpInner};
@@ -74,15 +75,18 @@ fn posted(engine: &Qp) -> usize {
     (engine.config().cap.max_send_wr as usize).saturating_sub(engine.free_sends())
 }
 
-/// The request as a message, if it is a SEND.
+/// The request as a message, if it is a SEND, or a WRITE with immediate data.
 #[inline]
 fn message_of<'a>(request: &Direct<'a>) -> Option<Message<'a>> {
-    let immediate = match request.op {
-        SendOp::Send => None,
-        SendOp::SendImm(immediate) => Some(immediate),
+    let (immediate, written, payload) = match request.op {
+        SendOp::Send => (None, None, request.local),
+        SendOp::SendImm(immediate) => (Some(immediate), None, request.local),
+        SendOp::WriteImm(_, immediate) => {
+            (Some(immediate), Some(u32::try_from(request.len).ok()?), Data::Bytes(&[]))
+        }
         _ => return None,
     };
-    Some(Message { immediate, solicited: request.solicited, payload: request.local })
+    Some(Message { immediate, solicited: request.solicited, written, payload })
 }
 
 impl<'a> Rings<'a> {
@@ -122,7 +126,7 @@ impl<'a> Rings<'a> {
             }
             let near = tapped.as_ref().map(|(_, initiator)| initiator);
             let performed = match message_of(&request) {
-                Some(message) => match self.send_message(peer, (seen, sent), ends, near, &keys, &message) {
+                Some(message) => match self.pass(peer, (seen, sent), ends, near, &keys, &request, &message) {
                     Passed::Later => return (keys, Room::Later),
                     passed => passed == Passed::Done,
                 },
@@ -144,6 +148,34 @@ impl<'a> Rings<'a> {
             }
         }
         (keys, Room::Yes)
+    }
+
+    /// Performs a SEND, or a WRITE with immediate data, whose end is `message`.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "what a request is performed with")]
+    fn pass(
+        &self,
+        peer: &Peer,
+        (seen, sent): (&mut Seen, &mut Sent),
+        ends: Ends,
+        near: Option<&Initiator>,
+        keys: &KeyTable,
+        request: &Direct<'_>,
+        message: &Message<'_>,
+    ) -> Passed {
+        if let SendOp::WriteImm(remote, _) = request.op
+            && request.len > 0
+        {
+            let may = self.may_write(peer, (seen, sent), ends, message);
+            if may != Passed::Done {
+                return may;
+            }
+            let write = Direct { op: SendOp::Write(remote), ..*request };
+            if !self.lanes.perform(peer, seen, ends, keys, &write) {
+                return Passed::ByPackets;
+            }
+        }
+        self.send_message(peer, (seen, sent), ends, near, keys, message)
     }
 
     /// Performs a WRITE, READ or SEND that is being posted, if it need not wait and both memories
@@ -173,7 +205,7 @@ impl<'a> Rings<'a> {
                     }
                 };
                 let solicited = flags.contains(SendFlags::SOLICITED);
-                let message = Message { immediate, solicited, payload };
+                let message = Message { immediate, solicited, written: None, payload };
                 let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
                 let passed = self.send_message(peer, (seen, sent), ends, near.as_ref(), &keys, &message);
                 return passed == Passed::Done;

@@ -52,7 +52,7 @@ impl Rings<'_> {
         // The words may be another queue pair's.
         state.offered = (0, u64::MAX);
         drop(turn);
-        self.offer(inner);
+        self.offer(qp, inner);
     }
 
     /// Peers do nothing with it any more; those who do it now are waited for by

@@ -186,7 +186,7 @@ impl Rings<'_> {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
             Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
         }
-        self.offer(inner);
+        self.offer(arrival.qp, inner);
     }
 
     /// Do both directions of a connection have a lane? Then nothing that came over the network is

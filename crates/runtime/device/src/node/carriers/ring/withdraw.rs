@@ -2,8 +2,8 @@
 use super::rings::Rings;
 use crate::node::core::Node;
 use crate::node::queue_pair::{AnyQp, QpInner};
-use adverb_engine::Key;
 use adverb_engine::keys::Region;
+use adverb_engine::{Key, Qpn};
 
 /// Lets peers see what they may do with a queue pair.
 pub(crate) fn publish(node: &Node, qp: &AnyQp, inner: &mut QpInner) {
@@ -20,7 +20,15 @@ pub(crate) fn settle(node: &Node, qp: &AnyQp) {
     }
 }
 
-/// The end of a queue pair did not come about.
+/// The receives that a queue pair offers are not for its peer alone any more.
+pub(crate) fn withdraw_offers(node: &Node, qpn: Qpn) {
+    if let (Some(rings), Some(qp)) = (Rings::of(node), node.qp(qpn)) {
+        rings.take_offers_back(&qp);
+        rings.offer_again(&qp);
+    }
+}
+
+/// The end of a queue pair did not come about, or its receives are its own again.
 pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     if let Some(rings) = Rings::of(node) {
         rings.offer_again(qp);
