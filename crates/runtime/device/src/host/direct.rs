@@ -14,6 +14,12 @@
 //!
 //! A target that takes a key or a queue pair back waits for initiators whose mark names that key or
 //! queue pair (`waiting`).
+//!
+//! The mark also keeps the memory on the initiator's own side. A queue pair remembers what a local
+//! key opened, and the number of keys that its process had taken back by then. Behind its mark the
+//! thread compares that number with [`Lanes::own_keys`]. A thread that takes a key back raises the
+//! number, and then waits for the marks of its own process ([`Lanes::settle_own`]). So such a
+//! request needs no lock of the key table.
 use super::{Lanes, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
@@ -23,6 +29,7 @@ use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
 use adverb_shm::{Busy, KeyEntry, KeySeen, Offers, QpEntry, QpSeen, Use};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
 #[derive(Debug, Default)]
@@ -130,7 +137,9 @@ impl Lanes {
             let Some((pd, _)) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
-        let Some((found, guard, _busy)) = self.begin(peer, seen, ends, (remote, needed), request.len) else {
+        let mut busy = None;
+        let at = (remote, needed);
+        let Some((found, guard)) = self.begin(peer, seen, ends, at, request.len, &mut busy) else {
             return false;
         };
         match &found.target.reach {
@@ -144,47 +153,61 @@ impl Lanes {
     }
 
     /// Performs a WRITE or READ between the peer's memory and memory of this process, where the
-    /// peer's is mapped; `false`: it is to be queued. `copy` is given the window and the place in
-    /// it.
+    /// peer's is mapped; `false`: it is to be queued. `busy`: the mark, if the thread has set it
+    /// for such a request, and from here on. `copy` is called behind the mark, with the window and
+    /// the place in it.
     #[inline]
-    pub(crate) fn transfer(
-        &self,
+    pub(crate) fn transfer<'a>(
+        &'a self,
         peer: &Peer,
         seen: &mut Seen,
         ends: Ends,
-        at: (Remote, Access),
-        len: u64,
+        (remote, needed, len): (Remote, Access, u64),
+        busy: &mut Option<Busy<'a>>,
         copy: impl FnOnce(&Window, &Guard<'_>, u64) -> bool,
     ) -> bool {
         if peer.is_own() || len == 0 {
             return false;
         }
-        // Used where it is: moving it would wait for the words that `begin` has just stored.
-        let begun = self.begin(peer, seen, ends, at, len);
-        let Some((found, guard, _busy)) = &begun else { return false };
+        let Some((found, guard)) = self.begin(peer, seen, ends, (remote, needed), len, busy) else {
+            return false;
+        };
         let Reach::Window(window, start) = &found.target.reach else { return false };
-        copy(window, guard, start + found.off)
+        copy(window, &guard, start + found.off)
     }
 
-    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page.
+    /// Steps 1 and 2 of an access to the memory of a peer: see the module's page. A mark that is
+    /// set for the same use stays.
     #[inline]
-    fn begin<'a>(
+    fn begin<'a, 'b>(
         &'a self,
-        peer: &'a Peer,
-        seen: &'a mut Seen,
+        peer: &'b Peer,
+        seen: &'b mut Seen,
         ends: Ends,
         at: (Remote, Access),
         len: u64,
-    ) -> Option<(Found<'a>, Guard<'a>, Busy<'a>)> {
+        busy: &mut Option<Busy<'a>>,
+    ) -> Option<(Found<'b>, Guard<'b>)> {
         let (found, qp) = self.find(peer, seen, ends, at, len)?;
         let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
-        let busy = self.published.enter(&Use {
+        let at = Use {
             owner: peer.nonce(),
             qpn: ends.dest_qpn,
             key: found.target.entry.key,
             restarts: guard.restarts(),
-        })?;
-        Some((found, guard, busy))
+        };
+        if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
+            // A thread has one mark: the earlier use ends first.
+            *busy = None;
+            *busy = Some(self.published.enter(&at)?);
+        }
+        Some((found, guard))
+    }
+
+    /// Keys of this process that were taken back so far. Of use to a thread behind its mark.
+    #[inline]
+    pub(crate) fn own_keys(&self) -> u64 {
+        self.taken_back.load(Ordering::Relaxed)
     }
 
     /// What a remote key opens to us, and how far into it an access lies, if it is allowed.
