@@ -9,12 +9,12 @@ type Opened = (u64, u64, u64);
 
 /// Mapped memory that a local key of a protection domain opens.
 #[derive(Clone, Copy, Debug)]
-pub struct MappedLocal {
+pub struct MappedRegion {
     key: Key,
     region: Region,
 }
 
-impl MappedLocal {
+impl MappedRegion {
     /// Its key.
     #[inline]
     #[must_use]
@@ -27,7 +27,7 @@ impl MappedLocal {
     #[inline]
     #[must_use]
     pub fn place(&self, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
-        let MappedLocal { key: own, region } = self;
+        let MappedRegion { key: own, region } = self;
         let plain = key == *own && len != 0 && region.access.contains(needed);
         let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
         // Cannot wrap: addr + size was checked at registration.
@@ -60,13 +60,29 @@ impl KeyTable {
         place(key, key, region.kind, (region.iova, region.len, region.addr), va, len)
     }
 
+    /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
+    /// is wrong, no byte is asked for, or the memory is not simply mapped.
+    #[inline]
+    #[must_use]
+    pub fn mapped_local(&self, pd: PdId, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
+        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
+        let plain = len != 0
+            && current == key
+            && region.pd == pd
+            && region.kind == RegionKind::Mapped
+            && region.access.contains(needed);
+        let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
+        // Cannot wrap: addr + size was checked at registration.
+        Some(region.addr + offset)
+    }
+
     /// What a local key opens, if that is simply mapped: so that it need not be looked up for each
     /// access while the key stays. `None` for every other key.
     #[must_use]
-    pub fn mapped_local(&self, pd: PdId, key: Key) -> Option<MappedLocal> {
+    pub fn mapped_region(&self, pd: PdId, key: Key) -> Option<MappedRegion> {
         let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
         let plain = current == key && region.pd == pd && region.kind == RegionKind::Mapped;
-        plain.then_some(MappedLocal { key, region: *region })
+        plain.then_some(MappedRegion { key, region: *region })
     }
 
     /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA

@@ -36,12 +36,8 @@ impl Qp {
             return None;
         }
         let &[entry] = self.responder.rq.sges_of(receive)? else { return None };
-        let addr = keys.mapped_local(self.config.pd, entry.lkey)?.place(
-            entry.lkey,
-            Access::LOCAL_WRITE,
-            entry.addr,
-            entry.length,
-        )?;
+        let addr =
+            keys.mapped_local(self.config.pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, entry.length)?;
         Some((addr, entry.length))
     }
 

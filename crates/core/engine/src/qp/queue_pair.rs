@@ -9,7 +9,7 @@ use crate::attr::QpAttr;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
-use crate::keys::{KeyTable, MappedLocal};
+use crate::keys::{KeyTable, MappedRegion};
 use crate::room::OutOfMemory;
 use crate::time::Time;
 use crate::types::{Access, Key, QpState};
@@ -210,12 +210,12 @@ impl Qp {
     /// The consumer posts a WRITE, a READ or a SEND of one entry: where its bytes are, or are to
     /// go, in the host's terms, if the host may perform it in the peer's memory before it is
     /// queued. The send queue is empty, nothing is on its way or wants to leave, and the entry lies
-    /// in `known`, which the entry's key opens ([`Qp::mapped_local`]). If the host did so it
+    /// in `known`, which the entry's key opens ([`Qp::mapped_region`]). If the host did so it
     /// reports with [`Qp::direct_posted`]; otherwise the request is staged as any other, which
     /// finds out what is wrong.
     #[inline]
     #[must_use]
-    pub fn direct_post(&self, known: &MappedLocal, read: bool, entry: &Sge) -> Option<u64> {
+    pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
         let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
         let takes = self.takes_direct_post(read) && self.config.cap.max_send_sge > 0;
         if !takes || u64::from(entry.length) > MAX_MSG {
@@ -225,8 +225,8 @@ impl Qp {
     }
     /// What a key opens for [`Qp::direct_post`], as long as the key stays.
     #[must_use]
-    pub fn mapped_local(&self, keys: &KeyTable, key: Key) -> Option<MappedLocal> {
-        keys.mapped_local(self.config.pd, key)
+    pub fn mapped_region(&self, keys: &KeyTable, key: Key) -> Option<MappedRegion> {
+        keys.mapped_region(self.config.pd, key)
     }
     /// As [`Qp::direct_post`], of a WRITE of so many inline bytes.
     #[inline]

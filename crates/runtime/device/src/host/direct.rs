@@ -156,7 +156,7 @@ impl Lanes {
     /// peer's is mapped; `false`: it is to be queued. `busy`: the mark, if the thread has set it
     /// for such a request, and from here on. `copy` is called behind the mark, with the window and
     /// the place in it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn transfer<'a>(
         &'a self,
         peer: &Peer,
@@ -169,16 +169,16 @@ impl Lanes {
         if peer.is_own() || len == 0 {
             return false;
         }
-        let Some((found, guard)) = self.begin(peer, seen, ends, (remote, needed), len, busy) else {
-            return false;
-        };
+        // Used where it is: moving it would wait for the words that `begin` has just stored.
+        let begun = self.begin(peer, seen, ends, (remote, needed), len, busy);
+        let Some((found, guard)) = &begun else { return false };
         let Reach::Window(window, start) = &found.target.reach else { return false };
-        copy(window, &guard, start + found.off)
+        copy(window, guard, start + found.off)
     }
 
     /// Steps 1 and 2 of an access to the memory of a peer: see the module's page. A mark that is
     /// set for the same use stays.
-    #[inline]
+    #[inline(always)]
     fn begin<'a, 'b>(
         &'a self,
         peer: &'b Peer,

@@ -102,6 +102,7 @@ impl Mark {
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Release);
     }
 
+    #[inline]
     pub(super) fn is_set(&self) -> bool {
         !self.sequence.load(Relaxed).is_multiple_of(2)
     }

@@ -11,7 +11,7 @@ fn rc() -> Pair {
 
 /// Where the bytes of a WRITE of one entry are.
 fn offered(p: &Pair, read: bool, entry: Sge) -> Option<u64> {
-    let known = p.sides[0].qp.mapped_local(&p.sides[0].keys, entry.lkey)?;
+    let known = p.sides[0].qp.mapped_region(&p.sides[0].keys, entry.lkey)?;
     p.sides[0].qp.direct_post(&known, read, &entry)
 }
 

@@ -27,7 +27,7 @@ impl Qp {
     ///
     /// # Errors
     /// EIO in a child of `fork`: the queue pair is its parent's.
-    #[inline]
+    #[inline(always)]
     pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
         let node = self.own.context.node();
         node.check_alive()?;
@@ -94,6 +94,7 @@ impl Qp {
     /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
     /// again) and packets of this queue pair are on their way anyway, requests wait for its next
     /// poll or for [`BATCH`] of them, and leave in one run.
+    #[inline(never)]
     fn commit(&self, inner: &mut QpInner) {
         let node = self.own.context.node();
         if node.is_stale() {
@@ -237,7 +238,7 @@ impl SendChain<'_> {
     /// Performs a WRITE, READ or SEND here and now, if nothing is ahead of it and the peer's memory
     /// is within reach: for requests that are not taken back any more, as the chain has begun to be
     /// handed over with it. `false`: nothing has happened, and it is to be staged.
-    #[inline]
+    #[inline(always)]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
         let performed = self.try_perform(request);
         if !performed {
@@ -247,21 +248,22 @@ impl SendChain<'_> {
         performed
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_perform(&mut self, request: &PlainPost<'_>) -> bool {
-        let (qp, busy, Some(inner)) = (self.qp, &mut self.busy, &mut self.inner) else { return false };
+        let (qp, Some(inner)) = (self.qp, &mut self.inner) else { return false };
         let own = &qp.own;
         let plain = inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
         if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
             return false;
         }
         let node = own.context.node();
-        if !Rings::of(node).is_some_and(|rings| rings.perform_post(qp.number(), inner, request, busy)) {
+        let Some(rings) = Rings::of(node) else { return false };
+        if !rings.perform_post(qp.number(), inner, request, &mut self.busy) {
             return false;
         }
         let len = request.len();
         if len > MARKED {
-            *busy = None;
+            self.busy = None;
         }
         if !matches!(request.op, PlainOp::Send(_)) {
             node.posts_one_sided();
@@ -274,7 +276,7 @@ impl SendChain<'_> {
         let opcode = request.op.wc_opcode();
         if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read) {
             // An owner that takes something back does not wait for what a completion leads to.
-            *busy = None;
+            self.busy = None;
             if let Err(cause) = own.complete(CqRef::Send, completion) {
                 qp.overflows(inner, cause);
             }
@@ -283,7 +285,7 @@ impl SendChain<'_> {
     }
 
     /// Hands the chain over.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self) {
         self.busy = None;
         let Some(mut inner) = self.inner.take() else { return };

@@ -150,7 +150,7 @@ impl<'a> Rings<'a> {
 
     /// Locks a queue pair, and sets the thread's mark for the use that it named last: with one
     /// atomic change for both. `None` for the lock: another thread has it, and the mark is not set.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock_marked(
         &self,
         qp: &'a AnyQp,
@@ -162,7 +162,7 @@ impl<'a> Rings<'a> {
     /// Performs a WRITE, READ or SEND that is being posted, if it need not wait and both memories
     /// are mapped: as [`Rings::perform`], without its way through the queue. `false`: nothing has
     /// happened. `busy`: the thread's mark, which stays set between requests that are alike.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn perform_post(
         &self,
         number: Qpn,
@@ -202,10 +202,9 @@ impl<'a> Rings<'a> {
                     })
             }
             PlainData::Entry(entry) => {
-                let current = |local: &Local| local.keys == self.lanes.own_keys();
-                if !current(local) || local.known.is_none_or(|known| known.key() != entry.lkey) {
+                if !self.knows(local, entry.lkey) {
                     *busy = None;
-                    self.learn(engine, local, entry.lkey);
+                    self.learn(engine, local, entry.lkey, &self.node.keys.read());
                 }
                 let Some(known) = &local.known else { return false };
                 let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
@@ -213,7 +212,7 @@ impl<'a> Rings<'a> {
                 let at = (remote, needed, u64::from(entry.length));
                 self.lanes.transfer(peer, seen, ends, at, busy, |window, guard, off| {
                     // The local memory stays while the mark is set, if its key was there behind it.
-                    current(local)
+                    self.knows(local, entry.lkey)
                         && if read {
                             window.read_to(guard, off, range).is_ok()
                         } else {
@@ -224,16 +223,23 @@ impl<'a> Rings<'a> {
         }
     }
 
+    /// Is what is known of this process's memory what the key opens? It stays so as long as the
+    /// thread has the keys or, asked behind it, its mark.
+    #[inline]
+    fn knows(&self, local: &Local, lkey: Key) -> bool {
+        local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
+    }
+
     /// Looks up what a local key opens.
     #[cold]
-    fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key) {
-        let keys = self.node.keys.read();
+    #[inline(never)]
+    fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
         // A key that goes is taken out of the table before the number changes.
-        *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_local(&keys, lkey) };
+        *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_region(keys, lkey) };
     }
 
     /// As [`Rings::perform_post`], of a SEND.
-    #[inline]
+    #[inline(never)]
     fn send_post(
         &self,
         number: Qpn,
@@ -242,7 +248,7 @@ impl<'a> Rings<'a> {
         immediate: Option<u32>,
     ) -> bool {
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
+        let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         // The local memory stays registered while the keys are held.
@@ -252,8 +258,11 @@ impl<'a> Rings<'a> {
             PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
             PlainData::Inline(_) => return false,
             PlainData::Entry(entry) => {
-                let Some(known) = engine.mapped_local(&keys, entry.lkey) else { return false };
-                let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
+                if !self.knows(local, entry.lkey) {
+                    self.learn(engine, local, entry.lkey, &keys);
+                }
+                let Some(known) = &local.known else { return false };
+                let Some(addr) = engine.direct_post(known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
                 Data::Gather(&range)
             }

@@ -1,7 +1,7 @@
 //! What a queue pair keeps for this carrier.
 use crate::host::{Peer, Seen};
 use crate::node::carriers::decorate::Hold;
-use adverb_engine::keys::MappedLocal;
+use adverb_engine::keys::MappedRegion;
 use adverb_shm::QpEntry;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) struct Connected {
 /// What a local key opens, as a queue pair found it last: see [`crate::host`].
 #[derive(Debug, Default)]
 pub(in crate::node) struct Local {
-    pub(super) known: Option<MappedLocal>,
+    pub(super) known: Option<MappedRegion>,
     /// [`Lanes::own_keys`](crate::host::Lanes::own_keys) at the look-up. What is known holds while
     /// the number is the same.
     pub(super) keys: u64,
