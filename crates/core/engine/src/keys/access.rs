@@ -24,7 +24,7 @@ impl MappedRegion {
 
     /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
     /// is wrong, or no byte is asked for.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn place(&self, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
         let MappedRegion { key: own, region } = self;

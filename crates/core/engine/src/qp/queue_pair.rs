@@ -213,7 +213,7 @@ impl Qp {
     /// in `known`, which the entry's key opens ([`Qp::mapped_region`]). If the host did so it
     /// reports with [`Qp::direct_posted`]; otherwise the request is staged as any other, which
     /// finds out what is wrong.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
         let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
@@ -229,18 +229,18 @@ impl Qp {
         keys.mapped_region(self.config.pd, key)
     }
     /// As [`Qp::direct_post`], of a WRITE of so many inline bytes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn direct_post_inline(&self, len: usize) -> bool {
         self.takes_direct_post(false) && len <= self.config.cap.max_inline_data as usize
     }
-    #[inline]
+    #[inline(always)]
     fn takes_direct_post(&self, read: bool) -> bool {
         !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
     }
     /// The host performed a request of [`Qp::direct_post`], whose completion is `opcode`; `read`:
     /// so many bytes. Answers its completion on the send CQ, if it makes one.
-    #[inline]
+    #[inline(always)]
     pub fn direct_posted(
         &mut self,
         wr_id: u64,

@@ -176,7 +176,9 @@ impl<'a> Rings<'a> {
             PlainOp::Read(remote) => (remote, true),
             PlainOp::Send(immediate) => {
                 *busy = None;
-                return self.send_post(number, inner, request, immediate);
+                // A copy, so that the caller's lies in registers.
+                let request = *request;
+                return self.send_post(number, inner, &request, immediate);
             }
         };
         if self.node.taps.is_some() {
@@ -194,12 +196,16 @@ impl<'a> Rings<'a> {
         let needed = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         match data {
             PlainData::Inline(bytes) => {
+                if read || !engine.direct_post_inline(bytes.len()) {
+                    return false;
+                }
                 let at = (remote, needed, bytes.len() as u64);
-                let takes = !read && engine.direct_post_inline(bytes.len());
-                takes
-                    && self.lanes.transfer(peer, seen, ends, at, busy, |window, guard, off| {
-                        window.write(guard, off, bytes).is_ok()
-                    })
+                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                    return false;
+                };
+                if window.write(&guard, off, bytes).is_ok() {
+                    return true;
+                }
             }
             PlainData::Entry(entry) => {
                 if !self.knows(local, entry.lkey) {
@@ -210,17 +216,23 @@ impl<'a> Rings<'a> {
                 let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
                 let range = Range { addr, len: entry.length, kind: RangeKind::Mapped };
                 let at = (remote, needed, u64::from(entry.length));
-                self.lanes.transfer(peer, seen, ends, at, busy, |window, guard, off| {
-                    // The local memory stays while the mark is set, if its key was there behind it.
-                    self.knows(local, entry.lkey)
-                        && if read {
-                            window.read_to(guard, off, range).is_ok()
-                        } else {
-                            window.write_from(guard, off, range).is_ok()
-                        }
-                })
+                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                    return false;
+                };
+                // The local memory stays while the mark is set, if its key was there behind it.
+                let copied = local.keys == self.lanes.own_keys()
+                    && if read {
+                        window.read_to(&guard, off, range).is_ok()
+                    } else {
+                        window.write_from(&guard, off, range).is_ok()
+                    };
+                if copied {
+                    return true;
+                }
             }
         }
+        seen.forget_shortcut();
+        false
     }
 
     /// Is what is known of this process's memory what the key opens? It stays so as long as the
