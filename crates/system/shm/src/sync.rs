@@ -31,8 +31,8 @@ pub(super) fn enter_barrier(word: &AtomicU64) {
     }
 }
 
-/// As [`enter_barrier`], where `step` makes an atomic change that reads what it changes, as taking a
-/// lock does. On x86 that locked instruction is the barrier.
+/// As [`enter_barrier`], where `step` makes an atomic change that reads what it changes, as taking
+/// a lock does. On x86 that locked instruction is the barrier.
 #[inline]
 pub(super) fn enter_barrier_by<R>(word: &AtomicU64, step: impl FnOnce() -> R) -> R {
     // Only the thread that has the mark writes the word.
