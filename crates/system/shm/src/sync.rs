@@ -7,7 +7,7 @@
 //!
 //! Where one side writes A and reads B, while the other writes B and reads A, and one of them must
 //! see the other's write, both have a full barrier in between ([`enter_barrier`],
-//! [`full_barrier`]).
+//! [`enter_barrier_by`], [`full_barrier`]).
 #[cfg(not(all(test, loom)))]
 pub(super) use std::sync::atomic::{AtomicU64, fence};
 

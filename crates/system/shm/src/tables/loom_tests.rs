@@ -98,8 +98,8 @@ fn loom_marks_hold_the_owner_until_the_last_use() {
 
 /// The same for a use whose barrier is that of a lock which the thread takes.
 ///
-/// Fails if `enter_barrier_by` has no fence, or has it before `step`; if the thread uses the memory
-/// although the mark names another key.
+/// Fails if `enter_barrier_by` has no fence; if the thread uses the memory although the mark names
+/// another key.
 #[test]
 fn loom_marks_are_set_by_the_barrier_of_a_lock() {
     model(4, || {
