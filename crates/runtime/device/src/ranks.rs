@@ -65,6 +65,7 @@ adverb_sync::ranks! {
     /// table under it.
     Lane = "the ring to a peer";
     /// The key table. Readers copy payloads under it, so that a deregistration waits for them.
+    /// Short one-sided requests copy behind a mark instead (`host::direct`).
     Keys = "the keys";
     /// Payloads that records in a peer's ring point at. Nothing more.
     Referred = "the payloads that a peer has to fetch";

@@ -5,8 +5,11 @@
 //! `ADVERB_ROUNDS` sets how often each way is tried.
 mod common;
 use adverb_device::engine::wr::Remote;
-use adverb_device::engine::{Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendOp, WcStatus};
+use adverb_device::engine::{
+    Access, AttrMask, PathMtu, QpAttr, QpState, QpType, SendFlags, SendOp, Sge, WcStatus,
+};
 use adverb_device::mapping::Mapping;
+use adverb_device::qp::{PlainData, PlainOp, PlainPost, SendChain};
 use adverb_memory::{Pages, SharedFile};
 use common::End;
 use common::party::{Party, introduce, listen, parse, tell};
@@ -153,6 +156,56 @@ fn mem_2_a_stopped_peer_blocks_nothing() {
     let mut now = vec![0; LEN];
     assert!(pages.read_at(0, &mut now) && now.iter().all(|byte| *byte == OWN), "bytes came late");
     mr.dereg().unwrap();
+}
+
+/// MEM-2 on the initiator's own side: once its region is deregistered, none of its READs writes
+/// there any more, though they take no lock of the key table.
+#[test]
+fn mem_2_no_read_of_ones_own_comes_late() {
+    let end = End::new(QpType::Rc);
+    let mut party = Party::start("the_initiator", &[]);
+    let (qpn, remote) = parse(&party.hear());
+    end.connect_to(qpn, PathMtu::Mtu1024);
+    party.say(&introduce(&end));
+    assert_eq!(party.hear(), "ready");
+    let qp = end.qp.clone();
+    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..rounds() * 4 {
+        let (pages, mapping) = memory(true);
+        let mr = end.pd.reg_mapping(&mapping, 0, LEN as u64, mapping.addr(), Access::LOCAL_WRITE).unwrap();
+        let length = if round % 4 == 0 { LEN as u32 } else { 8 };
+        let data = PlainData::Entry(Sge { addr: mapping.addr(), length, lkey: mr.key() });
+        let (op, flags) = (PlainOp::Read(remote), SendFlags::empty());
+        let is_read = |chain: &mut SendChain<'_>| chain.perform(&PlainPost { wr_id: 0, flags, op, data });
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut reads = 0_u64;
+                // Some chains have one request, some have several.
+                loop {
+                    let mut chain = qp.send_chain().unwrap();
+                    let done = (0..=reads % 3).take_while(|_| is_read(&mut chain)).count() as u64;
+                    chain.commit();
+                    if done <= reads % 3 {
+                        return reads + done;
+                    }
+                    reads += done;
+                }
+            });
+            while first_and_last(&pages)[0] == 0 && !reader.is_finished() {
+                std::hint::spin_loop();
+            }
+            dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            std::thread::sleep(Duration::from_nanos(dice >> 46));
+            mr.dereg().unwrap();
+            assert!(pages.write_at(0, &[OWN; LEN]));
+            assert!(reader.join().unwrap() > 0, "nothing was read at once");
+        });
+        let mut now = vec![0; LEN];
+        assert!(pages.read_at(0, &mut now));
+        let late = now.iter().filter(|byte| **byte != OWN).count();
+        assert_eq!(late, 0, "bytes came late in round {round}, {length} at a time");
+    }
+    party.finish();
 }
 
 /// Mappings of a file, as its number says, and descriptors of a process: what is held of a peer.

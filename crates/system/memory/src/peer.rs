@@ -178,7 +178,7 @@ impl Window {
         self.len == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, WindowFault> {
         if offset > self.len || len as u64 > self.len - offset {
             return Err(WindowFault::Bounds);
@@ -213,7 +213,7 @@ impl Window {
     ///
     /// # Errors
     /// Out of bounds; nothing was written. Or the guard does not hold.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, guard: &Guard<'_>, offset: u64, from: &[u8]) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len())?;
         // SAFETY: checked; a slice of ours does not lie in a peer's file.
@@ -254,7 +254,7 @@ impl Window {
     ///
     /// # Errors
     /// Out of bounds, the memory is not there, or the guard does not hold.
-    #[inline]
+    #[inline(always)]
     pub fn write_from(&self, guard: &Guard<'_>, offset: u64, from: Range) -> Result<(), WindowFault> {
         let to = self.at(offset, from.len as usize)?;
         match from.kind {
@@ -275,7 +275,7 @@ impl Window {
     ///
     /// # Errors
     /// Out of bounds, the memory is not there, or the guard does not hold.
-    #[inline]
+    #[inline(always)]
     pub fn read_to(&self, guard: &Guard<'_>, offset: u64, to: Range) -> Result<(), WindowFault> {
         let from = self.at(offset, to.len as usize)?;
         match to.kind {
@@ -292,7 +292,7 @@ impl Window {
     }
 
     /// Where the kernel forbids what copies straight, the rest goes over a buffer.
-    #[inline]
+    #[inline(never)]
     fn go_on(
         &self,
         guard: &Guard<'_>,

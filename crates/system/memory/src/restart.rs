@@ -166,14 +166,28 @@ impl<'a> Guard<'a> {
     ///
     /// # Safety
     /// That of [`copy::put`].
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.slot {
+                Some(slot) if n == 8 && to.addr().is_multiple_of(8) => {
+                    self.until_done(|| arch::store_8(slot, &self.look, to, from))
+                }
+                _ => self.put_more(to, from, n),
+            }
+        }
+    }
+
+    /// What is not one word of eight bytes.
+    ///
+    /// # Safety
+    /// As for [`Guard::put`].
+    #[inline(never)]
+    unsafe fn put_more(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
         // SAFETY: the caller's, in parts.
         unsafe {
             let Some(slot) = self.slot else { return self.put_plainly(to, from, n) };
-            if n == 8 && to.addr().is_multiple_of(8) {
-                return self.until_done(|| arch::store_8(slot, &self.look, to, from));
-            }
             if n <= copy::FEW {
                 return self.put_words(slot, to, from, n);
             }
@@ -272,8 +286,30 @@ impl<'a> Guard<'a> {
     ///
     /// # Safety
     /// That of [`copy::put`].
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn get(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
+        if n == 8 {
+            let mut word = [0; 8];
+            // SAFETY: the caller's.
+            unsafe {
+                copy::get(word.as_mut_ptr(), from, 8);
+                if !self.holds() {
+                    return Err(Withdrawn);
+                }
+                copy::put(to, word.as_ptr(), 8);
+            }
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe { self.get_more(to, from, n) }
+    }
+
+    /// What is not eight bytes.
+    ///
+    /// # Safety
+    /// As for [`Guard::get`].
+    #[inline(never)]
+    unsafe fn get_more(&self, to: *mut u8, from: *const u8, n: usize) -> Result<(), Withdrawn> {
         if n > copy::FEW {
             // SAFETY: the caller's.
             return unsafe { self.put(to, from, n) };

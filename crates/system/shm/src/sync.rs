@@ -7,16 +7,16 @@
 //!
 //! Where one side writes A and reads B, while the other writes B and reads A, and one of them must
 //! see the other's write, both have a full barrier in between ([`enter_barrier`],
-//! [`full_barrier`]).
+//! [`enter_barrier_by`], [`full_barrier`]).
 #[cfg(not(all(test, loom)))]
 pub(super) use std::sync::atomic::{AtomicU64, fence};
 
 #[cfg(all(test, loom))]
 pub(super) use loom::sync::atomic::{AtomicU64, fence};
 
-#[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
-use std::sync::atomic::Ordering::Release;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+#[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
+use std::sync::atomic::compiler_fence;
 
 /// Adds one, behind all that was written before, and puts a full barrier behind it.
 #[inline]
@@ -28,6 +28,27 @@ pub(super) fn enter_barrier(word: &AtomicU64) {
     {
         word.fetch_add(1, Release);
         fence(SeqCst);
+    }
+}
+
+/// As [`enter_barrier`], where `step` makes an atomic change that reads what it changes, as taking
+/// a lock does. On x86 that locked instruction is the barrier.
+#[inline]
+pub(super) fn enter_barrier_by<R>(word: &AtomicU64, step: impl FnOnce() -> R) -> R {
+    // Only the thread that has the mark writes the word.
+    word.store(word.load(Relaxed).wrapping_add(1), Release);
+    #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
+    {
+        compiler_fence(SeqCst);
+        let result = step();
+        compiler_fence(SeqCst);
+        result
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(all(test, loom)))))]
+    {
+        let result = step();
+        fence(SeqCst);
+        result
     }
 }
 

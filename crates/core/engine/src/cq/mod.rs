@@ -76,7 +76,7 @@ impl Cq {
     /// [`Overrun`]: the queue is full, or was full once; the completion is lost and the queue is in error. The host
     /// raises CQ_ERR at the first one (when [`Cq::is_broken`] was false before). What is in the
     /// queue can still be polled; nothing is added any more, as on a NIC.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, mut completion: Completion, now: Time) -> Result<bool, Overrun> {
         let is_full = self.ring.len() >= self.capacity as usize;
         if is_full && self.overwrites {

@@ -7,6 +7,34 @@ use crate::types::{Access, Key, PdId, Qpn};
 /// (first address of the key's own address space, bytes, first address in the host's terms).
 type Opened = (u64, u64, u64);
 
+/// Mapped memory that a local key of a protection domain opens.
+#[derive(Clone, Copy, Debug)]
+pub struct MappedRegion {
+    key: Key,
+    region: Region,
+}
+
+impl MappedRegion {
+    /// Its key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// As [`KeyTable::check_local`], where the host's address alone is wanted: `None` if something
+    /// is wrong, or no byte is asked for.
+    #[inline(always)]
+    #[must_use]
+    pub fn place(&self, key: Key, needed: Access, va: u64, len: u32) -> Option<u64> {
+        let MappedRegion { key: own, region } = self;
+        let plain = key == *own && len != 0 && region.access.contains(needed);
+        let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
+        // Cannot wrap: addr + size was checked at registration.
+        Some(region.addr + offset)
+    }
+}
+
 impl KeyTable {
     /// Checks a local scatter/gather entry. `needed` is empty for reading, `LOCAL_WRITE` for
     /// writing.
@@ -46,6 +74,15 @@ impl KeyTable {
         let offset = inside((region.iova, region.len), va, u64::from(len)).filter(|_| plain)?;
         // Cannot wrap: addr + size was checked at registration.
         Some(region.addr + offset)
+    }
+
+    /// What a local key opens, if that is simply mapped: so that it need not be looked up for each
+    /// access while the key stays. `None` for every other key.
+    #[must_use]
+    pub fn mapped_region(&self, pd: PdId, key: Key) -> Option<MappedRegion> {
+        let Some((current, Object::Region { region, .. })) = self.slots.get(key) else { return None };
+        let plain = current == key && region.pd == pd && region.kind == RegionKind::Mapped;
+        plain.then_some(MappedRegion { key, region: *region })
     }
 
     /// Checks a remote access of a peer of `qpn`. Length 0 is allowed whatever the key (IBTA

@@ -3,6 +3,7 @@
 use crate::cause::Cause;
 use crate::types::{Access, Key, PdId, Qpn};
 use crate::wr::MwBind;
+pub use access::MappedRegion;
 use access::{demand, inside};
 use alloc::boxed::Box;
 use fast::Fast;

@@ -9,10 +9,10 @@ use crate::attr::QpAttr;
 use crate::cause::Cause;
 use crate::completion::{Completion, WcOpcode};
 use crate::effects::Effects;
-use crate::keys::KeyTable;
+use crate::keys::{KeyTable, MappedRegion};
 use crate::room::OutOfMemory;
 use crate::time::Time;
-use crate::types::{Access, QpState};
+use crate::types::{Access, Key, QpState};
 use crate::wr::{PostError, RecvWr, SendFlags, SendWr, Sge};
 use adverb_wire::Psn;
 use alloc::sync::Arc;
@@ -209,33 +209,38 @@ impl Qp {
     }
     /// The consumer posts a WRITE, a READ or a SEND of one entry: where its bytes are, or are to
     /// go, in the host's terms, if the host may perform it in the peer's memory before it is
-    /// queued. The send queue is empty, nothing is on its way or wants to leave, and the entry
-    /// names memory that is mapped and registered. If the host did so it reports with
-    /// [`Qp::direct_posted`]; otherwise the request is staged as any other, which finds out what is
-    /// wrong.
-    #[inline]
+    /// queued. The send queue is empty, nothing is on its way or wants to leave, and the entry lies
+    /// in `known`, which the entry's key opens ([`Qp::mapped_region`]). If the host did so it
+    /// reports with [`Qp::direct_posted`]; otherwise the request is staged as any other, which
+    /// finds out what is wrong.
+    #[inline(always)]
     #[must_use]
-    pub fn direct_post(&self, keys: &KeyTable, read: bool, entry: &Sge) -> Option<u64> {
+    pub fn direct_post(&self, known: &MappedRegion, read: bool, entry: &Sge) -> Option<u64> {
         let needed = if read { Access::LOCAL_WRITE } else { Access::empty() };
         let takes = self.takes_direct_post(read) && self.config.cap.max_send_sge > 0;
         if !takes || u64::from(entry.length) > MAX_MSG {
             return None;
         }
-        keys.mapped_local(self.config.pd, entry.lkey, needed, entry.addr, entry.length)
+        known.place(entry.lkey, needed, entry.addr, entry.length)
+    }
+    /// What a key opens for [`Qp::direct_post`], as long as the key stays.
+    #[must_use]
+    pub fn mapped_region(&self, keys: &KeyTable, key: Key) -> Option<MappedRegion> {
+        keys.mapped_region(self.config.pd, key)
     }
     /// As [`Qp::direct_post`], of a WRITE of so many inline bytes.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn direct_post_inline(&self, len: usize) -> bool {
         self.takes_direct_post(false) && len <= self.config.cap.max_inline_data as usize
     }
-    #[inline]
+    #[inline(always)]
     fn takes_direct_post(&self, read: bool) -> bool {
         !self.config.counted && !self.wants_output() && self.requester.takes_direct_post(&ctx!(self), read)
     }
     /// The host performed a request of [`Qp::direct_post`], whose completion is `opcode`; `read`:
     /// so many bytes. Answers its completion on the send CQ, if it makes one.
-    #[inline]
+    #[inline(always)]
     pub fn direct_posted(
         &mut self,
         wr_id: u64,

@@ -224,10 +224,12 @@ impl SendQueue {
     }
 
     /// Has an empty queue room for a request?
+    #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.depth > 0
     }
     /// A request goes through an empty queue at once; answers the number of the next one.
+    #[inline]
     pub(crate) fn pass(&mut self) -> u64 {
         self.head += 1;
         self.posted = self.head;

@@ -14,6 +14,12 @@
 //!
 //! A target that takes a key or a queue pair back waits for initiators whose mark names that key or
 //! queue pair (`waiting`).
+//!
+//! The mark also keeps the memory on the initiator's own side. A queue pair remembers what a local
+//! key opened, and the number of keys that its process had taken back by then. Behind its mark the
+//! thread compares that number with [`Lanes::own_keys`]. A thread that takes a key back raises the
+//! number, and then waits for the marks of its own process ([`Lanes::settle_own`]). So such a
+//! request needs no lock of the key table.
 use super::waiting::NO_KEY;
 use super::{Lanes, PRIVATE, Peer, SHARED};
 use adverb_engine::memory::RangeKind;
@@ -24,12 +30,39 @@ use adverb_engine::{Access, AtomicOp, Key, KeyTable, Memory, PdId, Qpn, Range};
 use adverb_memory::{Cma, Guard, HostMemory, Window, check_memory};
 use adverb_shm::{Busy, KeyEntry, KeySeen, Offers, QpEntry, QpSeen, Use};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a queue pair found in its peer's tables last, believed while the entries are unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     qp: Option<(QpEntry, QpSeen)>,
     key: Option<Target>,
+    shortcut: Option<Shortcut>,
+}
+
+impl Seen {
+    /// The entries have changed: the next request looks at them.
+    pub(crate) fn forget_shortcut(&mut self) {
+        self.shortcut = None;
+    }
+}
+
+/// What the entries of the queue pair and of the key that was used last open together, where the
+/// memory is mapped. It needs no check of the entries: the [`Guard`] of each access makes it.
+#[derive(Debug)]
+struct Shortcut {
+    rkey: Key,
+    dest_qpn: Qpn,
+    /// By both.
+    granted: Access,
+    /// The region, in the key's own addresses.
+    va: u64,
+    len: u64,
+    window: Arc<Window>,
+    /// Where the region begins in the window.
+    start: u64,
+    qp: QpSeen,
+    key: KeySeen,
 }
 
 #[derive(Debug)]
@@ -131,7 +164,9 @@ impl Lanes {
             let Some((pd, _)) = self.open(peer, seen, ends, needed) else { return false };
             return within(keys, pd, ends, remote, needed, request);
         }
-        let Some((found, guard, _busy)) = self.begin(peer, seen, ends, (remote, needed), request.len) else {
+        let mut busy = None;
+        let at = (remote, needed);
+        let Some((found, guard)) = self.begin(peer, seen, ends, at, request.len, &mut busy) else {
             return false;
         };
         match &found.target.reach {
@@ -144,48 +179,98 @@ impl Lanes {
         }
     }
 
-    /// Performs a WRITE or READ between the peer's memory and memory of this process, where the
-    /// peer's is mapped; `false`: it is to be queued. `copy` is given the window and the place in
-    /// it.
-    #[inline]
-    pub(crate) fn transfer(
-        &self,
-        peer: &Peer,
-        seen: &mut Seen,
+    /// Steps 1 and 2 of a WRITE or READ of some bytes, where the peer's memory is mapped. Answers
+    /// the window, the place in it, and what holds while they are open; `None`: the request is to
+    /// be queued. `busy`: the mark, if the thread has set it for such a request, and from here on.
+    #[inline(always)]
+    pub(crate) fn reach<'a, 'b>(
+        &'a self,
+        peer: &'b Peer,
+        seen: &'b mut Seen,
         ends: Ends,
-        at: (Remote, Access),
-        len: u64,
-        copy: impl FnOnce(&Window, &Guard<'_>, u64) -> bool,
-    ) -> bool {
-        if peer.is_own() || len == 0 {
-            return false;
+        (remote, needed, len): (Remote, Access, u64),
+        busy: &mut Option<Busy<'a>>,
+    ) -> Option<(&'b Window, u64, Guard<'b>)> {
+        let known = |s: &Shortcut| s.rkey == remote.rkey && s.dest_qpn == ends.dest_qpn;
+        if !seen.shortcut.as_ref().is_some_and(known) {
+            seen.shortcut = self.find_shortcut(peer, seen, ends, remote.rkey);
         }
-        // Used where it is: moving it would wait for the words that `begin` has just stored.
-        let begun = self.begin(peer, seen, ends, at, len);
-        let Some((found, guard, _busy)) = &begun else { return false };
-        let Reach::Window(window, start) = &found.target.reach else { return false };
-        copy(window, guard, start + found.off)
+        let found = seen.shortcut.as_ref()?;
+        let off = remote.va.checked_sub(found.va)?;
+        if len == 0 || len > found.len || off > found.len - len || !found.granted.contains(needed) {
+            return None;
+        }
+        let guard = Guard::new(peer.tables.qp_word(&found.qp), peer.tables.key_word(&found.key));
+        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        Some((&found.window, found.start + off, guard))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_shortcut(&self, peer: &Peer, seen: &mut Seen, ends: Ends, rkey: Key) -> Option<Shortcut> {
+        if peer.is_own() {
+            return None;
+        }
+        let (pd, qp) = self.open(peer, seen, ends, Access::empty())?;
+        let allowed = seen.qp.as_ref()?.0.access;
+        let Target { entry, seen: key, reach } = find_key(peer, &mut seen.key, rkey)?;
+        let Reach::Window(window, start) = reach else { return None };
+        if !is_for(entry, pd, ends) {
+            return None;
+        }
+        Some(Shortcut {
+            rkey,
+            dest_qpn: ends.dest_qpn,
+            granted: Access::from_bits_truncate(entry.access & allowed),
+            va: entry.va,
+            len: entry.len,
+            window: window.clone(),
+            start: *start,
+            qp,
+            key: *key,
+        })
     }
 
     /// Steps 1 and 2 of an access to the memory of a peer: see the module's page.
     #[inline]
-    fn begin<'a>(
+    fn begin<'a, 'b>(
         &'a self,
-        peer: &'a Peer,
-        seen: &'a mut Seen,
+        peer: &'b Peer,
+        seen: &'b mut Seen,
         ends: Ends,
-        at: (Remote, Access),
+        (remote, needed): (Remote, Access),
         len: u64,
-    ) -> Option<(Found<'a>, Guard<'a>, Busy<'a>)> {
-        let (found, qp) = self.find(peer, seen, ends, at, len)?;
+        busy: &mut Option<Busy<'a>>,
+    ) -> Option<(Found<'b>, Guard<'b>)> {
+        let (found, qp) = self.find(peer, seen, ends, (remote, needed), len)?;
         let guard = Guard::new(peer.tables.qp_word(&qp), peer.tables.key_word(&found.target.seen));
-        let busy = self.published.enter(&Use {
-            owner: peer.nonce(),
-            qpn: ends.dest_qpn,
-            key: found.target.entry.key,
-            restarts: guard.restarts(),
-        })?;
-        Some((found, guard, busy))
+        self.mark(peer, ends, remote.rkey, &guard, busy)?;
+        Some((found, guard))
+    }
+
+    /// Step 2. A mark that is set for the same use stays.
+    #[inline(always)]
+    fn mark<'a>(
+        &'a self,
+        peer: &Peer,
+        ends: Ends,
+        key: Key,
+        guard: &Guard<'_>,
+        busy: &mut Option<Busy<'a>>,
+    ) -> Option<()> {
+        let at = Use { owner: peer.nonce(), qpn: ends.dest_qpn, key, restarts: guard.restarts() };
+        if !busy.as_ref().is_some_and(|busy| busy.names(&at)) {
+            // A thread has one mark: the earlier use ends first.
+            *busy = None;
+            *busy = Some(self.published.enter(&at)?);
+        }
+        Some(())
+    }
+
+    /// Keys of this process that were taken back so far. Of use to a thread behind its mark.
+    #[inline]
+    pub(crate) fn own_keys(&self) -> u64 {
+        self.taken_back.load(Ordering::Relaxed)
     }
 
     /// What a remote key opens to us, and how far into it an access lies, if it is allowed.
@@ -202,7 +287,7 @@ impl Lanes {
         let target = find_key(peer, &mut seen.key, remote.rkey)?;
         let entry = &target.entry;
         let granted = Access::from_bits_truncate(entry.access);
-        if entry.pd != pd.0 || !granted.contains(needed) || (entry.qpn != 0 && entry.qpn != ends.dest_qpn) {
+        if !granted.contains(needed) || !is_for(entry, pd, ends) {
             return None;
         }
         let off = remote.va.checked_sub(entry.va)?;
@@ -272,6 +357,12 @@ impl Lanes {
             && Access::from_bits_truncate(entry.access).contains(needed);
         open.then_some((PdId(entry.pd), *at))
     }
+}
+
+/// Does a key open its memory to a queue pair of this protection domain?
+#[inline]
+fn is_for(entry: &KeyEntry, pd: PdId, ends: Ends) -> bool {
+    entry.pd == pd.0 && (entry.qpn == 0 || entry.qpn == ends.dest_qpn)
 }
 
 /// The entry of a key, and how its memory is reached.

@@ -16,7 +16,7 @@ use adverb_sync::{Ranked, RankedRw};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 mod direct;
@@ -104,6 +104,8 @@ pub(crate) struct Lanes {
     /// Threads that sleep until a bell rings; locked while the announcement changes, so that none
     /// takes back another's.
     sleepers: Ranked<usize, ranks::Sleepers>,
+    /// Keys of this process that were taken back: see [`direct`].
+    taken_back: AtomicU64,
     /// Whoever publishes something or takes it back has the turn.
     pub(crate) publishing: Ranked<(), ranks::Publishing>,
 }
@@ -134,6 +136,7 @@ impl Lanes {
             greeting: Ranked::default(),
             refused: Ranked::default(),
             sleepers: Ranked::default(),
+            taken_back: AtomicU64::new(0),
             publishing: Ranked::default(),
         })
     }

@@ -19,6 +19,7 @@ use super::{Lanes, Peer};
 use adverb_engine::{Key, Qpn};
 use adverb_shm::{Inside, Use};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a queue pair that ends waits for a peer that has still to fetch payloads.
@@ -120,6 +121,13 @@ impl Lanes {
         all.extend_from_slice(&self.departed.lock());
         all.retain(|peer| !peer.is_own());
         all
+    }
+
+    /// A key of this process is in its table no more: waits until no thread of the process is at
+    /// work in what such a thread found by the key before.
+    pub(crate) fn settle_own(&self) {
+        self.taken_back.fetch_add(1, Ordering::SeqCst);
+        self.published.wait_quiet();
     }
 
     /// Waits until no peer is at work any more in what was taken back: see the module's page. A

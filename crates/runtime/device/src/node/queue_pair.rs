@@ -26,6 +26,8 @@ pub struct QueuePair<O: ?Sized> {
     pub(crate) inner: Ranked<QpInner, ranks::QueuePair>,
     /// Its entry in the timer queue; `u64::MAX` without one. Changed under the lock of `inner`.
     pub(super) timer_at: AtomicU64,
+    /// Its last chain of requests began with one-sided ones that were performed at once.
+    pub(crate) posts_one_sided: AtomicBool,
     /// Listed among those that wait for the next poll.
     pub(super) pending: AtomicBool,
     /// Already listed among those that the current batch of packets touched.
@@ -115,6 +117,7 @@ impl<O> QueuePair<O> {
             qp_type,
             inner: Ranked::new(inner),
             timer_at: AtomicU64::new(u64::MAX),
+            posts_one_sided: AtomicBool::new(false),
             pending: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             port,

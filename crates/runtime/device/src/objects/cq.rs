@@ -172,7 +172,7 @@ impl Cq {
     }
 
     /// Adds a completion and, if an arm fires, its event.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(
         self: &Arc<Self>,
         completion: Completion,
@@ -194,7 +194,7 @@ impl Cq {
         self.hold(completion).map_or(Ok(()), |completion| self.add(completion, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn add(self: &Arc<Self>, completion: Completion, now: impl FnOnce() -> Time) -> Result<(), Cause> {
         let now = if self.untimed.load(Ordering::Relaxed) { Time::ZERO } else { now() };
         trace::completion(self.number, &completion);

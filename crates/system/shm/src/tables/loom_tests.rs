@@ -52,6 +52,17 @@ impl World {
         self.marks[0].leave();
     }
 
+    /// As [`World::use_it`], where the mark names the use already and a lock is taken.
+    fn use_it_under_a_lock(&self, seen: u64) {
+        let lock = AtomicU64::new(0);
+        self.marks[0].enter_by(|| lock.fetch_add(1, Acquire));
+        if self.marks[0].names(&OURS) && self.entry.is_unchanged(seen) {
+            // SAFETY: loom fails the test if anybody writes.
+            self.memory.with(|memory| assert_eq!(unsafe { *memory }, 7, "freed memory was used"));
+        }
+        self.marks[0].leave();
+    }
+
     /// The owner: takes the memory back and gives it to somebody else.
     fn take_back(&self) {
         self.entry.write(&[0]);
@@ -78,6 +89,30 @@ fn loom_marks_hold_the_owner_until_the_last_use() {
             move || {
                 world.use_it(seen);
                 world.use_it(seen);
+            }
+        });
+        world.take_back();
+        user.join().unwrap();
+    });
+}
+
+/// The same for a use whose barrier is that of a lock which the thread takes.
+///
+/// Fails if `enter_barrier_by` has no fence; if the thread uses the memory although the mark names
+/// another key.
+#[test]
+fn loom_marks_are_set_by_the_barrier_of_a_lock() {
+    model(4, || {
+        let world = World::new(1);
+        let (_, seen) = world.entry.read().expect("nobody writes yet");
+        let user = thread::spawn({
+            let world = world.clone();
+            move || {
+                for first in [OURS, OTHER] {
+                    world.marks[0].enter(&first);
+                    world.marks[0].leave();
+                    world.use_it_under_a_lock(seen);
+                }
             }
         });
         world.take_back();

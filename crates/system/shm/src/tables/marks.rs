@@ -5,8 +5,16 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
+use std::time::Duration;
 
-use crate::sync::{AtomicU64, enter_barrier, fence, full_barrier};
+use crate::sync::{AtomicU64, enter_barrier, enter_barrier_by, fence, full_barrier};
+
+/// Looks at a mark without giving the processor away: most uses are short copies.
+pub(super) const SPINS: u32 = 256;
+/// Looks that let others run between, before it sleeps between them.
+const YIELDS: u32 = 64;
+const NAP: Duration = Duration::from_micros(50);
 
 /// What a thread is about to use of another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,14 +74,26 @@ impl Mark {
     /// any write to them that was followed by a [`Set::now`] which did not see this mark.
     #[inline]
     pub(super) fn enter(&self, at: &Use) {
-        let object = at.object();
-        if self.owner.load(Relaxed) != at.owner || self.object.load(Relaxed) != object {
+        if !self.names(at) {
             // An owner that reads a new name sees that the earlier use is over.
             fence(Release);
             self.owner.store(at.owner, Relaxed);
-            self.object.store(object, Relaxed);
+            self.object.store(at.object(), Relaxed);
         }
         enter_barrier(&self.sequence);
+    }
+
+    /// Sets the mark, which is not set, for the use that it names already. `step` is the barrier of
+    /// [`enter`](Self::enter): it makes an atomic change that reads what it changes.
+    #[inline]
+    pub(super) fn enter_by<R>(&self, step: impl FnOnce() -> R) -> R {
+        enter_barrier_by(&self.sequence, step)
+    }
+
+    /// Does the mark name this use? For the thread that has it.
+    #[inline]
+    pub(super) fn names(&self, at: &Use) -> bool {
+        self.owner.load(Relaxed) == at.owner && self.object.load(Relaxed) == at.object()
     }
 
     /// Takes it away again, behind all that was done meanwhile.
@@ -82,6 +102,7 @@ impl Mark {
         self.sequence.store(self.sequence.load(Relaxed).wrapping_add(1), Release);
     }
 
+    #[inline]
     pub(super) fn is_set(&self) -> bool {
         !self.sequence.load(Relaxed).is_multiple_of(2)
     }
@@ -154,4 +175,12 @@ pub(super) fn quiet(used: &AtomicU64, marks: &[Mark], mut pause: impl FnMut(u32)
         spin_loop();
     }
     true
+}
+
+/// What stands between two looks at marks, `looks` of which were made.
+pub(super) fn pause(looks: u32) {
+    if looks < SPINS {
+        return;
+    }
+    if looks < SPINS + YIELDS { thread::yield_now() } else { thread::sleep(NAP) }
 }

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::layout::{self, Identity, KeyEntry, KeySeen, QPS, QpEntry, QpSeen, WAYS};
@@ -11,12 +10,6 @@ use super::memory::Memory;
 use super::offers::Offers;
 use crate::ShmError;
 use crate::sync::full_barrier;
-
-/// Looks at a mark without giving the processor away: most uses are short copies.
-const SPINS: u32 = 256;
-/// Looks that let others run between, before it sleeps between them.
-const YIELDS: u32 = 64;
-const NAP: Duration = Duration::from_micros(50);
 
 /// Threads that were at work at one moment: see [`PeerTables::inside`].
 #[derive(Default)]
@@ -156,17 +149,10 @@ impl PeerTables {
     pub fn wait_quiet(&self, patience: Duration, mut gone: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
         marks::quiet(self.memory.used(), self.memory.marks(), |looks| {
-            if looks < SPINS {
-                return true;
-            }
-            if start.elapsed() >= patience || gone() {
+            if looks >= marks::SPINS && (start.elapsed() >= patience || gone()) {
                 return false;
             }
-            if looks < SPINS + YIELDS {
-                thread::yield_now()
-            } else {
-                thread::sleep(NAP)
-            }
+            marks::pause(looks);
             true
         })
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use adverb_sync::Mutex;
 
 use super::layout::{self, Identity, KeyEntry, MARKS, QPS, QpEntry, VACANT, WAYS};
-use super::marks::{Mark, Use};
+use super::marks::{self, Mark, Use};
 use super::memory::{self, Memory};
 use super::offers::Offers;
 use crate::sync::full_barrier;
@@ -214,14 +214,44 @@ impl Published {
     /// have one.
     #[inline]
     pub fn enter(&self, at: &Use) -> Option<Busy<'_>> {
-        let inner = &*self.inner;
-        let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
-        let mark = &inner.memory.marks()[index];
-        if mark.is_set() {
-            return None;
-        }
+        let mark = self.mark()?;
         mark.enter(at);
         Some(Busy { mark, thread: PhantomData })
+    }
+
+    /// As [`enter`](Self::enter), for the use that the thread's mark named last, and runs `step`
+    /// behind it, which gives the barrier: it makes an atomic change that reads what it changes, as
+    /// taking a lock does. So a thread that takes a lock anyway pays for one such change instead of
+    /// two. The result is of use if it [`names`](Busy::names) what the caller wants.
+    #[inline]
+    pub fn enter_by<R>(&self, step: impl FnOnce() -> R) -> (Option<Busy<'_>>, R) {
+        match self.mark() {
+            Some(mark) => {
+                let result = mark.enter_by(step);
+                (Some(Busy { mark, thread: PhantomData }), result)
+            }
+            None => (None, step()),
+        }
+    }
+
+    /// The mark of the calling thread, if it has one and has not set it.
+    #[inline]
+    fn mark(&self) -> Option<&Mark> {
+        let index = CLAIMS.try_with(|claims| claims.index(&self.inner)).ok()??;
+        let mark = &self.inner.memory.marks()[index];
+        (!mark.is_set()).then_some(mark)
+    }
+
+    /// Waits until every thread of this process that was within [`enter`](Self::enter) at the call
+    /// has left it. The barrier stands behind what the caller wrote before: a thread that enters
+    /// later sees that.
+    pub fn wait_quiet(&self) {
+        let memory = &self.inner.memory;
+        let pause = |looks| {
+            marks::pause(looks);
+            true
+        };
+        marks::quiet(memory.used(), memory.marks(), pause);
     }
 }
 
@@ -230,6 +260,14 @@ pub struct Busy<'a> {
     mark: &'a Mark,
     /// The mark is the thread's.
     thread: PhantomData<*const ()>,
+}
+
+impl Busy<'_> {
+    /// Does the thread's mark name this use?
+    #[inline]
+    pub fn names(&self, at: &Use) -> bool {
+        self.mark.names(at)
+    }
 }
 
 impl Drop for Busy<'_> {

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
+
+use adverb_sync::Mutex;
 
 use super::layout::{MARKS, QPS, WAYS, bucket};
 use super::*;
@@ -295,7 +297,7 @@ fn nobody_uses_what_was_taken_back() {
     let (user, users) = tables();
     let valid = AtomicBool::new(true);
     let stop = AtomicBool::new(false);
-    let uses = std::sync::atomic::AtomicU64::new(0);
+    let uses = AtomicU64::new(0);
     assert!(owner.set_key(&key(0x100, 1)));
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -331,6 +333,63 @@ fn nobody_uses_what_was_taken_back() {
         }
         stop.store(true, Relaxed);
     });
+}
+
+/// The same for memory of the user's own process, whose threads ask before each use whether it was
+/// taken back, and set their marks by a lock.
+#[test]
+fn no_thread_of_the_process_uses_what_was_taken_back() {
+    const TURNS: u64 = 3_000;
+    let (user, _) = tables();
+    let (taken_back, uses) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (valid, stop) = (AtomicBool::new(true), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let lock = Mutex::new(());
+                while !stop.load(Relaxed) {
+                    let seen = taken_back.load(Relaxed);
+                    let (busy, _guard) = user.enter_by(|| lock.try_lock());
+                    assert!(busy.as_ref().is_some_and(|busy| busy.names(&Use::default())));
+                    if taken_back.load(Relaxed) == seen {
+                        for _ in 0..20 {
+                            assert!(valid.load(Relaxed), "used what was taken back");
+                        }
+                        uses.fetch_add(1, Relaxed);
+                    }
+                }
+            });
+        }
+        for _ in 0..TURNS {
+            taken_back.fetch_add(1, Relaxed);
+            user.wait_quiet();
+            valid.store(false, Relaxed);
+            std::hint::spin_loop();
+            valid.store(true, Relaxed);
+            while uses.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+/// A mark that is entered by a lock has the name of its last use.
+#[test]
+fn a_mark_keeps_its_name() {
+    let (ours, theirs) = tables();
+    let [one, other] = [Use { key: 5, ..Use::default() }, Use { qpn: 6, ..Use::default() }];
+    drop(ours.enter(&one));
+    let (busy, result) = ours.enter_by(|| 7);
+    let busy = busy.unwrap();
+    assert!(busy.names(&one) && !busy.names(&other));
+    assert_eq!(result, 7);
+    assert!(ours.enter(&other).is_none(), "a thread has one mark");
+    assert!(ours.enter_by(|| ()).0.is_none(), "a thread has one mark");
+    let mut inside = theirs.inside(|at| *at == one);
+    assert!(!theirs.are_out(&mut inside));
+    drop(busy);
+    assert!(theirs.are_out(&mut inside));
 }
 
 /// A child of a fork has no mapping, and dropping what it inherited touches nothing: neither its

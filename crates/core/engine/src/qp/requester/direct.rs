@@ -38,7 +38,7 @@ impl Requester {
     }
 
     /// Is nothing on its way, and nothing wrong?
-    #[inline]
+    #[inline(always)]
     fn has_begun_nothing(&self) -> bool {
         let head = self.sq.head;
         head == self.next_start
@@ -109,13 +109,13 @@ impl Requester {
     }
 
     /// Is nothing queued, nothing on its way, and nothing wrong?
-    #[inline]
+    #[inline(always)]
     fn is_idle(&self) -> bool {
         self.sq.head == self.sq.staged && self.has_begun_nothing()
     }
 
     /// May a WRITE, READ or SEND be performed before it is queued?
-    #[inline]
+    #[inline(always)]
     pub(crate) fn takes_direct_post(&self, ctx: &QpCtx<'_>, read: bool) -> bool {
         ctx.attr.state == QpState::Rts
             && ctx.config.qp_type == QpType::Rc
@@ -126,7 +126,7 @@ impl Requester {
 
     /// The host performed a request before it was queued; `read`: bytes of a READ. It has come and
     /// gone: its completion, if it makes one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn direct_posted(
         &mut self,
         config: &QpConfig,

@@ -11,7 +11,8 @@ fn rc() -> Pair {
 
 /// Where the bytes of a WRITE of one entry are.
 fn offered(p: &Pair, read: bool, entry: Sge) -> Option<u64> {
-    p.sides[0].qp.direct_post(&p.sides[0].keys, read, &entry)
+    let known = p.sides[0].qp.mapped_region(&p.sides[0].keys, entry.lkey)?;
+    p.sides[0].qp.direct_post(&known, read, &entry)
 }
 
 fn is_offered(p: &Pair) -> bool {

@@ -110,7 +110,7 @@ impl NotifyCore {
     /// (CQN-7), both under the lock, so that no arm, poll or close falls in between (CQN-12).
     /// `held` sees a moderated queue whose arm did not fire. A closed queue drops the completion.
     /// Answers whether the completion came while no arm was pending.
-    #[inline]
+    #[inline(always)]
     pub fn push(
         &self,
         completion: Completion,

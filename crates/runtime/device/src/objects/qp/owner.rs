@@ -20,7 +20,7 @@ impl Owner for QpObject {
         Some(me)
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&self, to: CqRef, completion: Completion) -> Result<(), Cause> {
         match to {
             CqRef::Send => self.push(self.send_cq.as_ref(), completion),
@@ -103,7 +103,7 @@ impl Owner for QpObject {
 }
 
 impl QpObject {
-    #[inline]
+    #[inline(always)]
     fn push(&self, cq: Option<&Arc<Cq>>, completion: Completion) -> Result<(), Cause> {
         cq.map_or(Ok(()), |cq| cq.push(completion, || self.context.node().now()))
     }

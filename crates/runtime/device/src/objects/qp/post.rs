@@ -8,12 +8,17 @@ use crate::node::{Owner, PlainOp, PlainPost, QpInner, inject};
 use crate::ranks;
 use adverb_engine::wr::SendOp;
 use adverb_engine::{Cause, CqRef, Payload, PostError, QpState, RecvWr, SendWr, Time};
+use adverb_shm::Busy;
 use adverb_sync::RankedGuard;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A chain is sent at once when so many requests or bytes wait.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 16 << 10;
+/// Behind a longer request the thread's mark is not kept for the next one: an owner that takes
+/// something back waits for one such copy at most.
+const MARKED: u32 = 4 << 10;
 /// A datagram queue pair that posts again within this time posts a burst.
 const BURST: Duration = Duration::from_micros(10);
 
@@ -22,10 +27,18 @@ impl Qp {
     ///
     /// # Errors
     /// EIO in a child of `fork`: the queue pair is its parent's.
-    #[inline]
+    #[inline(always)]
     pub fn send_chain(&self) -> Result<SendChain<'_>, Error> {
-        self.own.context.node().check_alive()?;
-        Ok(SendChain { qp: self, inner: Some(self.inner.lock()), performed: 0 })
+        let node = self.own.context.node();
+        node.check_alive()?;
+        let (mut busy, mut inner) = (None, None);
+        if self.posts_one_sided.load(Ordering::Relaxed)
+            && let Some(rings) = Rings::of(node)
+        {
+            (busy, inner) = rings.lock_marked(self);
+        }
+        let inner = inner.unwrap_or_else(|| self.inner.lock());
+        Ok(SendChain { qp: self, inner: Some(inner), busy, performed: 0 })
     }
 
     /// Queues a send request without handing it over: [`Qp::commit_sends`] does,
@@ -81,6 +94,7 @@ impl Qp {
     /// burst: while it polls (so that it, or the background thread within a millisecond, comes by
     /// again) and packets of this queue pair are on their way anyway, requests wait for its next
     /// poll or for [`BATCH`] of them, and leave in one run.
+    #[inline(never)]
     fn commit(&self, inner: &mut QpInner) {
         let node = self.own.context.node();
         if node.is_stale() {
@@ -200,6 +214,9 @@ impl Qp {
 pub struct SendChain<'a> {
     qp: &'a Qp,
     inner: Option<RankedGuard<'a, QpInner, ranks::QueuePair>>,
+    /// The thread's mark: one-sided requests that are alike are performed behind it, one after the
+    /// other.
+    busy: Option<Busy<'a>>,
     /// Requests performed already.
     performed: u64,
 }
@@ -211,43 +228,66 @@ impl SendChain<'_> {
     /// ENOMEM when the queue is full, EINVAL for a bad request; it is not queued then, earlier ones
     /// stay.
     pub fn stage(&mut self, wr: &SendWr<'_>) -> Result<(), Error> {
+        self.busy = None;
         match &mut self.inner {
             Some(inner) => self.qp.stage(inner, wr),
             None => Ok(()),
         }
     }
+
     /// Performs a WRITE, READ or SEND here and now, if nothing is ahead of it and the peer's memory
     /// is within reach: for requests that are not taken back any more, as the chain has begun to be
     /// handed over with it. `false`: nothing has happened, and it is to be staged.
-    #[inline]
+    #[inline(always)]
     pub fn perform(&mut self, request: &PlainPost<'_>) -> bool {
+        let performed = self.try_perform(request);
+        if !performed {
+            self.busy = None;
+            self.qp.posts_one_sided.store(false, Ordering::Relaxed);
+        }
+        performed
+    }
+
+    #[inline(always)]
+    fn try_perform(&mut self, request: &PlainPost<'_>) -> bool {
         let (qp, Some(inner)) = (self.qp, &mut self.inner) else { return false };
         let own = &qp.own;
         let plain = inner.faults.is_none() && inner.rendezvous.is_empty() && own.context.nic().is_none();
         if !plain || own.send_cq.as_ref().is_some_and(|cq| cq.is_hunted()) {
             return false;
         }
-        let rings = Rings::of(own.context.node());
-        if !rings.is_some_and(|rings| rings.perform_post(qp.number(), inner, request)) {
+        let node = own.context.node();
+        let Some(rings) = Rings::of(node) else { return false };
+        if !rings.perform_post(qp.number(), inner, request, &mut self.busy) {
             return false;
         }
-        self.performed += 1;
-        if !matches!(request.op, PlainOp::Send(_)) {
-            own.context.node().posts_one_sided();
+        let len = request.len();
+        if len > MARKED {
+            self.busy = None;
         }
-        let read = if matches!(request.op, PlainOp::Read(_)) { request.len() } else { 0 };
+        if !matches!(request.op, PlainOp::Send(_)) {
+            node.posts_one_sided();
+            if self.performed == 0 && !qp.posts_one_sided.load(Ordering::Relaxed) {
+                qp.posts_one_sided.store(true, Ordering::Relaxed);
+            }
+        }
+        self.performed += 1;
+        let read = if matches!(request.op, PlainOp::Read(_)) { len } else { 0 };
         let opcode = request.op.wc_opcode();
-        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read)
-            && let Err(cause) = own.complete(CqRef::Send, completion)
-        {
-            qp.overflows(inner, cause);
+        if let Some(completion) = inner.engine.direct_posted(request.wr_id, request.flags, opcode, read) {
+            // An owner that takes something back does not wait for what a completion leads to.
+            self.busy = None;
+            if let Err(cause) = own.complete(CqRef::Send, completion) {
+                qp.overflows(inner, cause);
+            }
         }
         true
     }
 
     /// Hands the chain over.
-    #[inline]
+    #[inline(always)]
     pub fn commit(mut self) {
+        self.busy = None;
         let Some(mut inner) = self.inner.take() else { return };
         if self.performed > 0 {
             inner.handovers.1 += self.performed;

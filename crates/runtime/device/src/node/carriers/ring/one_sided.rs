@@ -1,9 +1,9 @@
 //! Requests without packets: one-sided requests in the peer's memory, and short SENDs (`message`).
 use super::message::{Message, Passed};
 use super::rings::Rings;
-use super::state::Sent;
+use super::state::{Local, Sent};
 use crate::host::{Ends, MTU, Peer, Seen};
-use crate::node::carriers::decorate::{Initiator, Taps, Verdict};
+use crate::node::carriers::decorate::{Initiator, Verdict};
 use crate::node::carriers::road::Room;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::ranks;
@@ -11,8 +11,9 @@ use adverb_engine::memory::RangeKind;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Direct;
 use adverb_engine::wr::{Remote, SendOp};
-use adverb_engine::{Access, Effects, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
-use adverb_sync::RankedReadGuard;
+use adverb_engine::{Access, Effects, Key, KeyTable, Qp, Qpn, Range, SendFlags, Sge, WcOpcode};
+use adverb_shm::Busy;
+use adverb_sync::{RankedGuard, RankedReadGuard};
 
 /// What a [`PlainPost`] does.
 #[derive(Clone, Copy, Debug)]
@@ -178,77 +179,140 @@ impl<'a> Rings<'a> {
         self.send_message(peer, (seen, sent), ends, near, keys, message)
     }
 
+    /// Locks a queue pair, and sets the thread's mark for the use that it named last: with one
+    /// atomic change for both. `None` for the lock: another thread has it, and the mark is not set.
+    #[inline(always)]
+    pub(crate) fn lock_marked(
+        &self,
+        qp: &'a AnyQp,
+    ) -> (Option<Busy<'a>>, Option<RankedGuard<'a, QpInner, ranks::QueuePair>>) {
+        let (busy, inner) = self.lanes.published.enter_by(|| qp.inner.try_lock());
+        (busy.filter(|_| inner.is_some()), inner)
+    }
+
     /// Performs a WRITE, READ or SEND that is being posted, if it need not wait and both memories
-    /// are mapped: as [`Node::perform`], without its way through the queue. `false`: nothing has
-    /// happened.
-    #[inline]
-    pub(crate) fn perform_post(&self, number: Qpn, inner: &mut QpInner, request: &PlainPost<'_>) -> bool {
-        let PlainPost { op, flags, data, .. } = *request;
-        let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
-        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
-        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
-        // The local memory stays registered while the keys are held.
-        let keys = self.node.keys.read();
+    /// are mapped: as [`Rings::perform`], without its way through the queue. `false`: nothing has
+    /// happened. `busy`: the thread's mark, which stays set between requests that are alike.
+    #[inline(always)]
+    pub(crate) fn perform_post(
+        &self,
+        number: Qpn,
+        inner: &mut QpInner,
+        request: &PlainPost<'_>,
+        busy: &mut Option<Busy<'a>>,
+    ) -> bool {
+        let PlainPost { op, data, .. } = *request;
         let (remote, read) = match op {
             PlainOp::Write(remote) => (remote, false),
             PlainOp::Read(remote) => (remote, true),
             PlainOp::Send(immediate) => {
-                let range;
-                let payload = match data {
-                    PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
-                    PlainData::Inline(_) => return false,
-                    PlainData::Entry(entry) => {
-                        let Some(addr) = engine.direct_post(&keys, false, &entry) else { return false };
-                        range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
-                        Data::Gather(&range)
-                    }
-                };
-                let solicited = flags.contains(SendFlags::SOLICITED);
-                let message = Message { immediate, solicited, written: None, payload };
-                let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
-                let passed = self.send_message(peer, (seen, sent), ends, near.as_ref(), &keys, &message);
-                return passed == Passed::Done;
+                *busy = None;
+                // A copy, so that the caller's lies in registers.
+                let request = *request;
+                return self.send_post(number, inner, &request, immediate);
             }
         };
+        if self.node.taps.is_some() {
+            // A capture looks at what a thread without a mark finds by the key table.
+            *busy = None;
+            return false;
+        }
+        let QpInner { engine, carried, .. } = inner;
+        let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         if !sent.is_placed(peer) {
             return false;
         }
-        let at = (remote, if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE });
-        let done = |engine: &Qp, local: Data<'_>, len: u64| {
-            if let Some(tape) = self.node.taps.as_ref().and_then(Taps::tape) {
-                let op = if read { SendOp::Read(remote) } else { SendOp::Write(remote) };
-                tape.performed(self.node, &Initiator::of(engine), &op, (local, len), &keys);
-            }
-        };
+        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
+        let needed = if read { Access::REMOTE_READ } else { Access::REMOTE_WRITE };
         match data {
             PlainData::Inline(bytes) => {
-                let takes = !read && engine.direct_post_inline(bytes.len());
-                let performed = takes
-                    && self.lanes.transfer(peer, seen, ends, at, bytes.len() as u64, |window, guard, off| {
-                        window.write(guard, off, bytes).is_ok()
-                    });
-                if performed {
-                    done(engine, Data::Bytes(bytes), bytes.len() as u64);
+                if read || !engine.direct_post_inline(bytes.len()) {
+                    return false;
                 }
-                performed
+                let at = (remote, needed, bytes.len() as u64);
+                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                    return false;
+                };
+                if window.write(&guard, off, bytes).is_ok() {
+                    return true;
+                }
             }
             PlainData::Entry(entry) => {
-                let Some(addr) = engine.direct_post(&keys, read, &entry) else { return false };
-                let local = Range { addr, len: entry.length, kind: RangeKind::Mapped };
-                let len = u64::from(entry.length);
-                let performed = self.lanes.transfer(peer, seen, ends, at, len, |window, guard, off| {
-                    if read {
-                        window.read_to(guard, off, local).is_ok()
-                    } else {
-                        window.write_from(guard, off, local).is_ok()
-                    }
-                });
-                if performed {
-                    done(engine, Data::Gather(&[local]), len);
+                if !self.knows(local, entry.lkey) {
+                    *busy = None;
+                    self.learn(engine, local, entry.lkey, &self.node.keys.read());
                 }
-                performed
+                let Some(known) = &local.known else { return false };
+                let Some(addr) = engine.direct_post(known, read, &entry) else { return false };
+                let range = Range { addr, len: entry.length, kind: RangeKind::Mapped };
+                let at = (remote, needed, u64::from(entry.length));
+                let Some((window, off, guard)) = self.lanes.reach(peer, seen, ends, at, busy) else {
+                    return false;
+                };
+                // The local memory stays while the mark is set, if its key was there behind it.
+                let copied = local.keys == self.lanes.own_keys()
+                    && if read {
+                        window.read_to(&guard, off, range).is_ok()
+                    } else {
+                        window.write_from(&guard, off, range).is_ok()
+                    };
+                if copied {
+                    return true;
+                }
             }
         }
+        seen.forget_shortcut();
+        false
+    }
+
+    /// Is what is known of this process's memory what the key opens? It stays so as long as the
+    /// thread has the keys or, asked behind it, its mark.
+    #[inline]
+    fn knows(&self, local: &Local, lkey: Key) -> bool {
+        local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
+    }
+
+    /// Looks up what a local key opens.
+    #[cold]
+    #[inline(never)]
+    fn learn(&self, engine: &Qp, local: &mut Local, lkey: Key, keys: &KeyTable) {
+        // A key that goes is taken out of the table before the number changes.
+        *local = Local { keys: self.lanes.own_keys(), known: engine.mapped_region(keys, lkey) };
+    }
+
+    /// As [`Rings::perform_post`], of a SEND.
+    #[inline(never)]
+    fn send_post(
+        &self,
+        number: Qpn,
+        inner: &mut QpInner,
+        request: &PlainPost<'_>,
+        immediate: Option<u32>,
+    ) -> bool {
+        let QpInner { engine, carried, .. } = inner;
+        let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
+        let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
+        let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
+        // The local memory stays registered while the keys are held.
+        let keys = self.node.keys.read();
+        let range;
+        let payload = match request.data {
+            PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
+            PlainData::Inline(_) => return false,
+            PlainData::Entry(entry) => {
+                if !self.knows(local, entry.lkey) {
+                    self.learn(engine, local, entry.lkey, &keys);
+                }
+                let Some(known) = &local.known else { return false };
+                let Some(addr) = engine.direct_post(known, false, &entry) else { return false };
+                range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
+                Data::Gather(&range)
+            }
+        };
+        let solicited = request.flags.contains(SendFlags::SOLICITED);
+        let message = Message { immediate, solicited, written: None, payload };
+        let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
+        self.send_message(peer, (seen, sent), ends, near.as_ref(), &keys, &message) == Passed::Done
     }
 }

@@ -1,6 +1,7 @@
 //! What a queue pair keeps for this carrier.
 use crate::host::{Peer, Seen};
 use crate::node::carriers::decorate::Hold;
+use adverb_engine::keys::MappedRegion;
 use adverb_shm::QpEntry;
 use std::sync::Arc;
 
@@ -27,12 +28,23 @@ pub(crate) struct Connected {
     pub(in crate::node) epoch: u32,
     /// What it saw of the peer's tables.
     pub(in crate::node) seen: Seen,
+    /// What its last one-sided request knew of this process's own memory.
+    pub(in crate::node) local: Local,
     /// Receives that it offers to the peer: those before this number, in this generation of keys.
     pub(in crate::node) offered: (u64, u64),
     /// What it knows of its messages to the peer.
     pub(in crate::node) sent: Sent,
     /// The delay of its one-sided requests.
     pub(in crate::node) hold: Hold,
+}
+
+/// What a local key opens, as a queue pair found it last: see [`crate::host`].
+#[derive(Debug, Default)]
+pub(in crate::node) struct Local {
+    pub(super) known: Option<MappedRegion>,
+    /// [`Lanes::own_keys`](crate::host::Lanes::own_keys) at the look-up. What is known holds while
+    /// the number is the same.
+    pub(super) keys: u64,
 }
 
 /// What a queue pair knows of its messages (`message`).

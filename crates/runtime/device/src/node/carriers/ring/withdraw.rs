@@ -35,10 +35,12 @@ pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     }
 }
 
-/// Takes a key back from peers, and waits until none uses it.
+/// Takes a key back, which the table has no more, and waits until no peer uses it, and no thread of
+/// this process.
 pub(crate) fn withdraw_key(node: &Node, key: Key) {
     if let Some(rings) = Rings::of(node) {
         rings.withdraw_key(key);
+        rings.lanes.settle_own();
     }
 }
 
