@@ -1,7 +1,7 @@
 //! The queue pair.
 //!
 //! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
-//! `modify` and `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not
+//! `modify`, `output` and `straight` add methods to [`Qp`]. The halves, `requester` and `responder`, do not
 //! know [`Qp`].
 mod ack;
 mod config;
@@ -23,6 +23,7 @@ mod reorder;
 mod requester;
 mod responder;
 mod send_queue;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod verdict;

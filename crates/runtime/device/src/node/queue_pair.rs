@@ -50,6 +50,8 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn raise_injected(&self, event: AsyncEvent);
     /// Receives in its shared queue; `None`: its receives are its own.
     fn shared_receives(&self) -> Option<usize>;
+    /// Is its shared queue one that matches tags?
+    fn matches_tags(&self) -> bool;
     /// Takes a receive from its shared queue, or from the XRC one that a packet names.
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
     /// Takes the receive of a message that begins with `first`, from a queue that matches tags.

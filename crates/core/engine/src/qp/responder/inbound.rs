@@ -41,6 +41,11 @@ impl Active {
         Pieces { sges: self.wqe.sges.as_slice(), index: self.index, offset: self.offset, left: len }
     }
 
+    /// The part of the list's next entry that the next `len` bytes go to, or begin to go to.
+    pub(super) fn next_entry(&self, len: u32) -> Option<Sge> {
+        self.pieces(len as usize).next()
+    }
+
     /// May the next `len` bytes be written? There must be room for them.
     pub(super) fn check(&self, keys: &KeyTable, len: usize) -> Result<(), Cause> {
         for p in self.pieces(len) {

@@ -6,6 +6,7 @@
 //! record: the initiator performs them in the peer's memory (`one_sided`). A short SEND for which
 //! the peer offers a receive is a record of its own kind, without packet and answer (`message`).
 mod carrier;
+mod fetch;
 mod handshake;
 mod leave;
 mod message;
@@ -18,6 +19,7 @@ mod rings;
 mod state;
 mod withdraw;
 
+pub(in crate::node) use fetch::Ahead;
 pub(crate) use handshake::Handshake;
 pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
