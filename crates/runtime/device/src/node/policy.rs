@@ -376,12 +376,19 @@ impl Pace {
         self.away
     }
 
-    /// The thread has woken.
-    pub(super) fn wakes(&mut self, shown: Shown, program: Program, now: impl Fn() -> Time) -> Turn {
+    /// The thread has woken. `receives`: a thread of the program is in the middle of receiving. Where
+    /// it copies long payloads it makes few calls, and polls all the same.
+    pub(super) fn wakes(
+        &mut self,
+        shown: Shown,
+        receives: bool,
+        program: Program,
+        now: impl Fn() -> Time,
+    ) -> Turn {
         let polled = shown.looks.wrapping_sub(self.seen.looks);
         // A program that polls and yields in turns with others polls slowly, and this thread, which
         // takes the processor from it whenever something comes, would leave it nothing to take.
-        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns;
+        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns || receives;
         if spins && program != Program::Sleeps {
             self.seen = shown;
             self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
@@ -398,7 +405,10 @@ impl Pace {
     /// thread woke, and as it is.
     pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
         let [woke, now] = shown;
-        self.away = if worked {
+        self.away = if worked && now.looks.wrapping_sub(woke.looks) >= SPINS {
+            // The program polled in vain all the while: the thread took the work from it.
+            self.away.max(FIRST_AWAY)
+        } else if worked {
             // Work of its own. If the program polls too it merely lost a race: it comes back
             // gradually.
             self.away / 4

@@ -98,7 +98,8 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     Relay(node).send_leaving();
     node.run_watches();
     let woke = node.policy.shown();
-    let turn = pace.wakes(woke, node.policy.program(), || node.now());
+    let receives = node.receiver.is_locked();
+    let turn = pace.wakes(woke, receives, node.policy.program(), || node.now());
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();

@@ -145,7 +145,7 @@ fn private_memory_is_taken_back_behind_its_messages(p: &mut Pair) {
 fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
     const LEN: usize = 3_000_001;
     let (to, _) = p.b.region(Kind::Private, LEN, ALL, 0);
-    let mut arrived = 0;
+    let mut failed = Vec::new();
     for round in 0..40_u64 {
         let qp = p.rc();
         let from = p.a.region(Kind::Private, LEN, ALL, 0);
@@ -157,13 +157,20 @@ fn private_memory_is_taken_back_under_its_messages(p: &mut Pair) {
         p.a.regions[from].put(0, &vec![0xee; LEN]);
         let status = p.a.wait(1)[0].status;
         if status == WcStatus::Success {
-            received(&p.b.ask("wait 1"), round..round + 1, LEN);
+            // A message whose send failed may have arrived all the same.
+            let answer = loop {
+                let answer = p.b.ask("wait 1");
+                match failed.iter().any(|round| answer.starts_with(&format!("Success/Recv/{round}/"))) {
+                    true => {}
+                    false => break answer,
+                }
+            };
+            received(&answer, round..round + 1, LEN);
             assert!(p.b.same(to, 0, LEN, round), "round {round}: the message is not what was sent");
-            arrived += 1;
         } else {
             assert_eq!(status, WcStatus::LocProtErr, "round {round}");
+            failed.push(round);
         }
     }
-    eprintln!("{arrived} of 40 messages arrived");
     p.wants.lane = true;
 }
