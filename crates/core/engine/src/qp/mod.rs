@@ -37,3 +37,4 @@ pub use inside::Inside;
 pub use queue_pair::Qp;
 pub use reorder::{Kept, ReorderMemory};
 pub use requester::Direct;
+pub use responder::Course;

@@ -4,9 +4,8 @@
 //! copy the payload itself. So nothing but `write` may look at the payload.
 //!
 //! [`Memory::write`]: crate::Memory::write
-use super::Qp;
+use super::{Course, Qp};
 use crate::keys::KeyTable;
-use crate::memory::Range;
 use crate::types::{QpState, QpType};
 use adverb_wire::Headers;
 
@@ -21,10 +20,9 @@ impl Qp {
             && self.responder.takes_straight(headers)
     }
 
-    /// Where the payload of such a packet goes, and what follows it in the message, `len` bytes in
-    /// all. `None`: not to memory side by side, or something is unusual about it.
+    /// Where the payloads of the next packets go, from the one that is expected on.
     #[must_use]
-    pub fn straight_to(&self, keys: &KeyTable, headers: &Headers, len: u32) -> Option<Range> {
-        self.responder.straight_to(keys, self.config.pd, headers.bth.opcode.starts_message(), len)
+    pub fn course<'a>(&'a self, keys: &'a KeyTable) -> Course<'a> {
+        self.responder.course(keys, self.config.pd)
     }
 }

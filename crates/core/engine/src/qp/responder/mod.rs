@@ -16,3 +16,4 @@ mod straight;
 mod unreliable;
 
 pub(crate) use state::Responder;
+pub use straight::Course;

@@ -5,8 +5,8 @@
 //! | shared memory | one copy, by loads and stores | the same |
 //! | private memory | one copy, by the kernel, straight to its place ([`Away`]) | over a buffer |
 //!
-//! A long message comes as many packets. The records of the next ones mostly lie in the ring when
-//! the first is taken. So the receiver looks at these records, and has the kernel copy their
+//! A long message comes as many packets. The records of the next packets mostly lie in the ring
+//! when the first is taken. So the receiver looks at these records, and has the kernel copy their
 //! payloads with the first, in one call ([`Ahead`]). The packets are taken one by one afterwards,
 //! as ever.
 use super::placing::{Away, Near};
@@ -16,17 +16,20 @@ use crate::host::{Ends, MTU, NO_REFERENCES, PRIVATE, Peer, SHARED};
 use crate::node::batch::Batch;
 use crate::node::carriers::decorate::{Arrival, Taps};
 use crate::node::queue_pair::{AnyQp, QpInner};
-use adverb_engine::Packet;
+use adverb_engine::{Packet, Range};
 use adverb_memory::{Cma, Guard};
 use adverb_shm::Behind;
-use adverb_wire::{Headers, MAX_HEADER_LEN, Psn};
+use adverb_wire::{Bth, Headers, MAX_HEADER_LEN, Psn};
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// Tries at a payload whose sender rewrites its entry meanwhile.
 const FETCHES: u32 = 4;
-/// Bytes that are copied with one payload at most.
-const AT_ONCE: u32 = 1 << 20;
+/// Bytes that are copied in one call at most: a call costs as much as copying some 10 KiB, and what
+/// it copies is to be in the processor's cache when the program looks at it.
+const AT_ONCE: u64 = 512 << 10;
+/// Payloads that are copied in one call at most.
+const TOGETHER: usize = 32;
 
 /// A packet whose payload is still where its sender has it.
 pub(super) struct Fetch<'a> {
@@ -40,36 +43,36 @@ pub(super) struct Fetch<'a> {
     pub(super) ahead: Option<Ahead>,
 }
 
-/// Payloads that were copied together with an earlier one of their message. They belong to the
-/// next records of one ring, in order: any other record voids this.
-#[derive(Clone, Copy)]
+/// Payloads that were copied together with an earlier one. They belong to the next records of one
+/// ring, in order: any other record voids this.
 pub(in crate::node) struct Ahead {
     qpn: u32,
     epoch: u32,
     /// Of the next packet.
     psn: Psn,
-    /// Where its payload was, in the sender's process, and where it is now.
+    /// Their payloads.
+    left: std::vec::IntoIter<Copied>,
+}
+
+/// Where a payload was, in the sender's process, and where it is now.
+struct Copied {
     from: u64,
-    to: u64,
-    /// Bytes left.
     len: u32,
+    to: u64,
 }
 
 impl Ahead {
-    /// Is the payload of a packet among them?
+    /// Is the payload of a packet the next of them?
     fn holds(&self, qpn: u32, headers: &Headers, reference: &Reference) -> bool {
-        self.qpn == qpn
-            && self.psn == headers.bth.psn
-            && self.epoch == reference.epoch
-            && self.from == reference.addr
-            && self.len >= reference.len
+        let is_it = |next: &Copied| (next.from, next.len) == (reference.addr, reference.len);
+        (self.qpn, self.psn, self.epoch) == (qpn, headers.bth.psn, reference.epoch)
+            && self.left.as_slice().first().is_some_and(is_it)
     }
 
-    /// What is left behind the first `len` bytes.
-    fn behind(self, len: u32) -> Option<Self> {
-        let left = self.len.checked_sub(len).filter(|left| *left > 0)?;
-        let by = u64::from(len);
-        Some(Ahead { psn: self.psn + 1, from: self.from + by, to: self.to + by, len: left, ..self })
+    /// Where the next payload is.
+    fn take(&mut self) -> Option<u64> {
+        self.psn += 1;
+        self.left.next().map(|next| next.to)
     }
 }
 
@@ -149,24 +152,25 @@ impl Rings<'_> {
         guard: &Guard<'_>,
         cma: Cma,
     ) -> bool {
+        let ahead = fetch.ahead.take();
         let Fetch { qp, peer, reference, .. } = *fetch;
         let packet: Packet<'_> = *fetch.packet;
-        let held = fetch.ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
-        let ahead = held.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
+        let held = ahead.filter(|ahead| ahead.holds(qp.number(), &packet.headers, reference));
+        let mut ahead = held.or_else(|| self.copy_ahead(inner, fetch, guard, cma));
+        let placed = ahead.as_mut().and_then(Ahead::take);
         batch.stand_in.resize(MTU as usize, 0);
         let stand_in = &batch.stand_in[..reference.len as usize];
         let unreached = Cell::new(false);
-        let away =
-            Away { guard, cma, addr: reference.addr, stand_in, placed: ahead.map(|ahead| ahead.to), unreached };
+        let away = Away { guard, cma, addr: reference.addr, stand_in, placed, unreached };
         let packet = Packet { payload: stand_in, ..packet };
         let arrival = Arrival { qp, peer, packet: &packet, near: Some(Near::Away(&away)) };
         self.give((&mut batch.tx, &mut batch.came), inner, &arrival);
-        batch.ahead = ahead.and_then(|ahead| ahead.behind(reference.len));
+        batch.ahead = ahead.filter(|ahead| ahead.left.len() > 0);
         !away.unreached.get()
     }
 
-    /// Copies the payload of the packet and those of the next ones, if they lie side by side here
-    /// and there.
+    /// Copies the payload of the packet and those of the next ones that have come, if it is known
+    /// where these go.
     fn copy_ahead(
         &self,
         inner: &QpInner,
@@ -175,49 +179,62 @@ impl Rings<'_> {
         cma: Cma,
     ) -> Option<Ahead> {
         let Fetch { qp, packet, reference, .. } = *fetch;
-        let len = run(packet, reference, &mut fetch.behind);
-        if len <= reference.len {
-            return None;
-        }
+        let epoch = reference.epoch;
         // The memory stays registered while the keys are locked.
         let keys = self.node.keys.read();
-        let to = inner.engine.straight_to(&keys, &packet.headers, len)?;
+        let mut course = inner.engine.course(&keys);
+        let (mut here, mut there) = (Vec::<Range>::new(), Vec::<(u64, u64)>::new());
+        let (mut copied, mut sum) = (Vec::new(), 0);
+        let (mut bth, mut from, mut len) = (packet.headers.bth, reference.addr, reference.len);
+        while let Some(to) = course.next(&bth, len) {
+            copied.push(Copied { from, len, to: to.addr });
+            sum += u64::from(len);
+            match (here.last_mut(), there.last_mut()) {
+                (Some(ours), Some((addr, theirs)))
+                    if ours.addr + *theirs == to.addr
+                        && ours.kind == to.kind
+                        && addr.checked_add(*theirs) == Some(from) =>
+                {
+                    ours.len += len;
+                    *theirs += u64::from(len);
+                }
+                _ => {
+                    here.push(to);
+                    there.push((from, len.into()));
+                }
+            }
+            let Some((next, Reference { addr, len: more, how, .. })) = next_reference(&mut fetch.behind)
+                .filter(|(next, more)| next.psn == bth.psn + 1 && more.epoch == epoch)
+            else {
+                break;
+            };
+            let fits = more > 0 && more <= MTU && sum + u64::from(more) <= AT_ONCE;
+            if next.dest_qpn != bth.dest_qpn || how != PRIVATE || !fits || copied.len() == TOGETHER {
+                break;
+            }
+            (bth, from, len) = (next, addr, more);
+        }
+        if copied.len() < 2 {
+            return None;
+        }
         // If that fails, the packets' own copies say why.
-        cma.fetch(guard, to, reference.addr).ok()?;
-        let (psn, from) = (packet.headers.bth.psn, reference.addr);
-        guard
-            .holds()
-            .then_some(Ahead { qpn: qp.number(), epoch: reference.epoch, psn, from, to: to.addr, len })
+        cma.read(guard, &here, &there).ok()?;
+        let left = copied.into_iter();
+        guard.holds().then_some(Ahead { qpn: qp.number(), epoch, psn: packet.headers.bth.psn, left })
     }
 }
 
-/// Bytes that lie side by side in the sender's memory: the payload of a packet, and those of the
-/// next ones of its message that have come.
-fn run(packet: &Packet<'_>, reference: &Reference, behind: &mut Behind<'_>) -> u32 {
-    let mut bth = packet.headers.bth;
-    let mut len = reference.len;
-    while !bth.opcode.ends_message() {
-        let next = behind.next(|tag, body| {
-            if tag & BY_REFERENCE == 0 {
-                return None;
-            }
-            // Read once, as in `take_record`; it is read and judged again when its turn comes.
-            let mut head = [0; MAX_HEADER_LEN + REFERENCE];
-            let n = body.len().min(head.len());
-            head[..n].copy_from_slice(&body[..n]);
-            let (headers, rest) = Headers::parse_front(&head[..n]).ok()?;
-            Some((headers.bth, Reference::parse(rest)?))
-        });
-        let Some(Some((next, Reference { addr, len: more, epoch, how }))) = next else { break };
-        let follows = next.dest_qpn == bth.dest_qpn
-            && next.psn == bth.psn + 1
-            && !next.opcode.starts_message()
-            && (how, epoch) == (PRIVATE, reference.epoch)
-            && reference.addr.checked_add(len.into()) == Some(addr);
-        match len.checked_add(more).filter(|len| follows && *len <= AT_ONCE) {
-            Some(sum) => (len, bth) = (sum, next),
-            None => break,
+/// The next record, if it is a packet whose payload is still where its sender has it.
+fn next_reference(behind: &mut Behind<'_>) -> Option<(Bth, Reference)> {
+    behind.next(|tag, body| {
+        if tag & BY_REFERENCE == 0 {
+            return None;
         }
-    }
-    len
+        // Read once, as in `take_record`; it is read and judged again when its turn comes.
+        let mut head = [0; MAX_HEADER_LEN + REFERENCE];
+        let n = body.len().min(head.len());
+        head[..n].copy_from_slice(&body[..n]);
+        let (headers, rest) = Headers::parse_front(&head[..n]).ok()?;
+        Some((headers.bth, Reference::parse(rest)?))
+    })?
 }

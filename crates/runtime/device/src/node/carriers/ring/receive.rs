@@ -38,7 +38,11 @@ impl Rings<'_> {
                     ring.release();
                     continue;
                 }
-                for _ in 0..BUDGET {
+                for taken in 0..2 * BUDGET {
+                    // What was copied ahead is not copied again.
+                    if taken >= BUDGET && batch.ahead.is_none() {
+                        break;
+                    }
                     let take = |tag, body: &[u8], behind: Behind<'_>| {
                         self.take_record(batch, peer, (tag, body), behind);
                     };
