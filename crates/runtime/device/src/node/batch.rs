@@ -63,6 +63,10 @@ pub(super) struct Batch {
     pub(super) scratch: Vec<u8>,
     /// Zeros, which stand for a payload that is copied straight to where it goes.
     pub(super) stand_in: Vec<u8>,
+    /// Payloads were copied out of other processes, and [`Policy::copies`] says so.
+    ///
+    /// [`Policy::copies`]: super::policy::Policy::copies
+    pub(super) copies: bool,
     /// What was copied ahead of the next packets of the ring that is read now.
     pub(super) ahead: Option<Ahead>,
     /// When the packets came that are taken now, as a capture has it; `None`: not asked yet.
@@ -130,6 +134,7 @@ impl Receiver {
                 touched: Vec::with_capacity(BUDGET),
                 scratch: Vec::new(),
                 stand_in: Vec::new(),
+                copies: false,
                 ahead: None,
                 came: None,
                 delayed: Vec::new(),

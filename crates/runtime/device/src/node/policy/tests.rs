@@ -11,8 +11,8 @@ struct World {
     policy: Policy,
     pace: Pace,
     now: Time,
-    /// The program is in the middle of receiving.
-    receives: bool,
+    /// The program is in the middle of copying long payloads.
+    copies: bool,
     /// When the thread wakes by itself.
     wakes_at: Option<Time>,
     turns: Vec<(Time, Turn)>,
@@ -24,7 +24,7 @@ impl World {
             policy: Policy::new(Duration::from_millis(4)),
             pace: Pace::default(),
             now: at(1),
-            receives: false,
+            copies: false,
             wakes_at: None,
             turns: Vec::new(),
         }
@@ -33,7 +33,7 @@ impl World {
     /// The thread wakes, finds work or none, and sleeps again.
     fn thread(&mut self, work: bool) {
         let woke = self.policy.shown();
-        let turn = self.pace.wakes(woke, self.receives, self.policy.program(), || self.now);
+        let turn = self.pace.wakes(woke, self.copies, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
@@ -270,9 +270,9 @@ fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
 
 /// A program that copies long payloads makes few calls.
 #[test]
-fn a_program_in_the_middle_of_receiving_has_the_rings_to_itself() {
+fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
     let mut world = World::new();
-    world.receives = true;
+    world.copies = true;
     world.thread(true);
     for n in 0..100_000 {
         if n % 400 == 0 {

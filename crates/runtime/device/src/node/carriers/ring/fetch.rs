@@ -79,6 +79,9 @@ impl Ahead {
 impl Rings<'_> {
     /// Takes a packet whose payload is still where its sender has it.
     pub(super) fn take_reference(&self, batch: &mut Batch, inner: &mut QpInner, mut fetch: Fetch<'_>) {
+        if !std::mem::replace(&mut batch.copies, true) {
+            self.node.policy.set_copies(true);
+        }
         let Fetch { qp, peer, packet, reference, .. } = fetch;
         let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
         let mut seen = std::mem::take(&mut inner.carried.ring.seen);
