@@ -16,8 +16,7 @@ cases!(
 
 /// Messages under way together.
 const DEPTH: usize = 6;
-const SIZES: [usize; 7] =
-    [16_384, 65_536, 65_537, 131_072, 1_000_000, (1 << 20) + 65_537, (2 << 20) + 1];
+const SIZES: [usize; 7] = [16_384, 65_536, 65_537, 131_072, 1_000_000, (1 << 20) + 65_537, (2 << 20) + 1];
 const MOST: usize = DEPTH * SIZES[SIZES.len() - 1];
 
 /// What a rig says of that many receives of messages of `len` bytes.

@@ -9,6 +9,7 @@
 //! when the first is taken. So the receiver looks at these records, and has the kernel copy their
 //! payloads with the first, in one call ([`Ahead`]). The packets are taken one by one afterwards,
 //! as ever.
+use super::ahead::{Ahead, Copied};
 use super::placing::{Away, Near};
 use super::record::{BY_REFERENCE, REFERENCE, Reference};
 use super::rings::Rings;
@@ -19,7 +20,7 @@ use crate::node::queue_pair::{AnyQp, QpInner};
 use adverb_engine::{Packet, Range};
 use adverb_memory::{Cma, Guard};
 use adverb_shm::Behind;
-use adverb_wire::{Bth, Headers, MAX_HEADER_LEN, Psn};
+use adverb_wire::{Bth, Headers, MAX_HEADER_LEN};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -41,39 +42,6 @@ pub(super) struct Fetch<'a> {
     pub(super) behind: Behind<'a>,
     /// What was copied with the payload of the packet before this one.
     pub(super) ahead: Option<Ahead>,
-}
-
-/// Payloads that were copied together with an earlier one. They belong to the next records of one
-/// ring, in order: any other record voids this.
-pub(in crate::node) struct Ahead {
-    qpn: u32,
-    epoch: u32,
-    /// Of the next packet.
-    psn: Psn,
-    /// Their payloads.
-    left: std::vec::IntoIter<Copied>,
-}
-
-/// Where a payload was, in the sender's process, and where it is now.
-struct Copied {
-    from: u64,
-    len: u32,
-    to: u64,
-}
-
-impl Ahead {
-    /// Is the payload of a packet the next of them?
-    fn holds(&self, qpn: u32, headers: &Headers, reference: &Reference) -> bool {
-        let is_it = |next: &Copied| (next.from, next.len) == (reference.addr, reference.len);
-        (self.qpn, self.psn, self.epoch) == (qpn, headers.bth.psn, reference.epoch)
-            && self.left.as_slice().first().is_some_and(is_it)
-    }
-
-    /// Where the next payload is.
-    fn take(&mut self) -> Option<u64> {
-        self.psn += 1;
-        self.left.next().map(|next| next.to)
-    }
 }
 
 impl Rings<'_> {
@@ -121,7 +89,11 @@ impl Rings<'_> {
         if fetched {
             let packet: Packet<'_> = *packet;
             let packet = Packet { payload: &payload, ..packet };
-            self.give((&mut batch.tx, &mut batch.came), inner, &Arrival { qp, peer, packet: &packet, near: None });
+            self.give(
+                (&mut batch.tx, &mut batch.came),
+                inner,
+                &Arrival { qp, peer, packet: &packet, near: None },
+            );
         }
         if !reached && let Some(mut lane) = peer.lane() {
             // Dropped; it comes again by another way.
@@ -163,12 +135,12 @@ impl Rings<'_> {
         let placed = ahead.as_mut().and_then(Ahead::take);
         batch.stand_in.resize(MTU as usize, 0);
         let stand_in = &batch.stand_in[..reference.len as usize];
-        let unreached = Cell::new(false);
-        let away = Away { guard, cma, addr: reference.addr, stand_in, placed, unreached };
+        let (astray, unreached) = (Cell::new(false), Cell::new(false));
+        let away = Away { guard, cma, addr: reference.addr, stand_in, placed, astray, unreached };
         let packet = Packet { payload: stand_in, ..packet };
         let arrival = Arrival { qp, peer, packet: &packet, near: Some(Near::Away(&away)) };
         self.give((&mut batch.tx, &mut batch.came), inner, &arrival);
-        batch.ahead = ahead.filter(|ahead| ahead.left.len() > 0);
+        batch.ahead = ahead.filter(|ahead| !ahead.is_empty() && !away.astray.get());
         !away.unreached.get()
     }
 
@@ -183,6 +155,7 @@ impl Rings<'_> {
     ) -> Option<Ahead> {
         let Fetch { qp, packet, reference, .. } = *fetch;
         let epoch = reference.epoch;
+        let mut first = Some(next_reference(&mut fetch.behind)?);
         // The memory stays registered while the keys are locked.
         let keys = self.node.keys.read();
         let mut course = inner.engine.course(&keys);
@@ -206,7 +179,9 @@ impl Rings<'_> {
                     there.push((from, len.into()));
                 }
             }
-            let Some((next, Reference { addr, len: more, how, .. })) = next_reference(&mut fetch.behind)
+            let Some((next, Reference { addr, len: more, how, .. })) = first
+                .take()
+                .or_else(|| next_reference(&mut fetch.behind))
                 .filter(|(next, more)| next.psn == bth.psn + 1 && more.epoch == epoch)
             else {
                 break;
@@ -222,8 +197,7 @@ impl Rings<'_> {
         }
         // If that fails, the packets' own copies say why.
         cma.read(guard, &here, &there).ok()?;
-        let left = copied.into_iter();
-        guard.holds().then_some(Ahead { qpn: qp.number(), epoch, psn: packet.headers.bth.psn, left })
+        guard.holds().then(|| Ahead::new(qp.number(), epoch, packet.headers.bth.psn, copied))
     }
 }
 

@@ -5,6 +5,7 @@
 //! record says where: whoever receives it copies it once, into place. One-sided requests need no
 //! record: the initiator performs them in the peer's memory (`one_sided`). A short SEND for which
 //! the peer offers a receive is a record of its own kind, without packet and answer (`message`).
+mod ahead;
 mod carrier;
 mod fetch;
 mod handshake;
@@ -19,7 +20,7 @@ mod rings;
 mod state;
 mod withdraw;
 
-pub(in crate::node) use fetch::Ahead;
+pub(in crate::node) use ahead::Ahead;
 pub(crate) use handshake::Handshake;
 pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};

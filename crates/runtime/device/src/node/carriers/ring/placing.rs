@@ -26,6 +26,8 @@ pub(crate) struct Away<'a> {
     pub(super) stand_in: &'a [u8],
     /// The payload was copied to this address ahead of its packet.
     pub(super) placed: Option<u64>,
+    /// It goes elsewhere: what was copied ahead of other packets may be wrong as well.
+    pub(super) astray: Cell<bool>,
     /// The kernel does not give access to the sender's memory.
     pub(super) unreached: Cell<bool>,
 }
@@ -38,6 +40,7 @@ impl Away<'_> {
         debug_assert!(skip <= len && u64::from(to.len) <= len - skip, "a part of the stand-in");
         let is_placed = self.placed.and_then(|placed| placed.checked_add(skip)) == Some(to.addr)
             && matches!(to.kind, RangeKind::Mapped | RangeKind::OnDemand);
+        self.astray.set(self.astray.get() || self.placed.is_some() && !is_placed);
         if !is_placed && to.kind != RangeKind::Null {
             // The peer says where its payload is: there may be no such address.
             let from = self.addr.checked_add(skip).ok_or_else(|| self.unreached())?;

@@ -141,7 +141,12 @@ impl Rings<'_> {
     /// Gives a packet to its queue pair, through what the carrier is decorated with. `came`:
     /// [`Batch::came`].
     #[inline]
-    pub(super) fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
+    pub(super) fn give(
+        &self,
+        (tx, came): (&mut Tx, &mut Option<u64>),
+        inner: &mut QpInner,
+        arrival: &Arrival<'_>,
+    ) {
         match &self.node.taps {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
             Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),
