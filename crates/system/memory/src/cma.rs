@@ -86,6 +86,27 @@ impl Cma {
         self.copy(guard, Way::Read, local, remote)
     }
 
+    /// As [`Cma::read`], from one piece of the peer's to one of ours.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn fetch(self, guard: &Guard<'_>, to: Range, from: u64) -> Result<(), CmaError> {
+        if !is_reached(&to) {
+            return Err(CmaError::Fault);
+        }
+        let (mut done, len) = (0, u64::from(to.len));
+        while done < len {
+            let at = from.checked_add(done).ok_or(CmaError::Fault)?;
+            let iov_len = (len - done).min(AT_ONCE) as usize;
+            let piece = |addr: u64| libc::iovec { iov_base: addr as *mut libc::c_void, iov_len };
+            match self.call(guard, Way::Read, &[piece(to.addr + done)], &[piece(at)])? {
+                0 => return Err(CmaError::Fault),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
     /// Copies from our pieces to the peer's.
     ///
     /// # Errors
@@ -101,7 +122,7 @@ impl Cma {
         local: &[Range],
         remote: &[(u64, u64)],
     ) -> Result<(), CmaError> {
-        if local.iter().any(|r| !matches!(r.kind, RangeKind::Mapped | RangeKind::OnDemand)) {
+        if !local.iter().all(is_reached) {
             return Err(CmaError::Fault);
         }
         let total = local.iter().map(|r| u64::from(r.len)).sum();
@@ -147,6 +168,11 @@ impl Cma {
         let n = unsafe { guard.call(number, [pid, ours, here, theirs, there, 0]) };
         Ok(n.map_err(|Withdrawn| CmaError::Withdrawn)??)
     }
+}
+
+/// May the kernel copy to and from a range of ours?
+fn is_reached(range: &Range) -> bool {
+    matches!(range.kind, RangeKind::Mapped | RangeKind::OnDemand)
 }
 
 /// The first pieces: as many as have `bytes` together, or all.

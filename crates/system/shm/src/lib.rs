@@ -41,7 +41,7 @@ mod tables;
 pub use error::{Broken, ShmError};
 pub use ring::Pushed;
 #[cfg(not(all(test, loom)))]
-pub use ring::{Consumer, Producer};
+pub use ring::{Behind, Consumer, Producer};
 #[cfg(not(all(test, loom)))]
 pub use tables::{
     Busy, Held, Identity, Inside, KeyEntry, KeySeen, LONGEST_OFFER, OFFERED, Offers, PeerTables, Published,

@@ -1,8 +1,8 @@
 //! The queue pair.
 //!
 //! `queue_pair` has [`Qp`]; `congestion`, `ending`, `frames`, `input`, `inside`, `message`,
-//! `modify` and `output` add methods to [`Qp`]. The halves, `requester` and `responder`, do not
-//! know [`Qp`].
+//! `modify`, `output` and `straight` add methods to [`Qp`]. The halves, `requester` and
+//! `responder`, do not know [`Qp`].
 mod ack;
 mod config;
 mod congestion;
@@ -23,6 +23,7 @@ mod reorder;
 mod requester;
 mod responder;
 mod send_queue;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -36,3 +37,4 @@ pub use inside::Inside;
 pub use queue_pair::Qp;
 pub use reorder::{Kept, ReorderMemory};
 pub use requester::Direct;
+pub use responder::Course;

@@ -361,7 +361,7 @@ impl Peer {
             file.is_some_and(|file| file.read(addr, bytes).is_ok())
         } else {
             let here = Range { addr: bytes.as_mut_ptr() as u64, len, kind: RangeKind::Mapped };
-            self.cma().is_some_and(|cma| cma.read(guard, &[here], &[(addr, u64::from(len))]).is_ok())
+            self.cma().is_some_and(|cma| cma.fetch(guard, here, addr).is_ok())
         };
         // What was read behind the sender's back is not shown.
         if read && guard.holds() {

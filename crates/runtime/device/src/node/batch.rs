@@ -1,5 +1,6 @@
 //! What the one thread that receives keeps: buffers, what a batch of packets touched, and how often
 //! the sockets are looked at.
+use super::carriers::Ahead;
 use super::queue_pair::AnyQp;
 use super::tx::Tx;
 use crate::host;
@@ -60,6 +61,14 @@ pub(super) struct Batch {
     touched: Vec<Arc<AnyQp>>,
     /// Room for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
+    /// Zeros, which stand for a payload that is copied straight to where it goes.
+    pub(super) stand_in: Vec<u8>,
+    /// Payloads were copied out of other processes, and [`Policy::copies`] says so.
+    ///
+    /// [`Policy::copies`]: super::policy::Policy::copies
+    pub(super) copies: bool,
+    /// What was copied ahead of the next packets of the ring that is read now.
+    pub(super) ahead: Option<Ahead>,
     /// When the packets came that are taken now, as a capture has it; `None`: not asked yet.
     pub(super) came: Option<u64>,
     /// Queue pairs whose plain ACK is held, so that it rides with what the program sends next.
@@ -124,6 +133,9 @@ impl Receiver {
                 tx: Tx::new(),
                 touched: Vec::with_capacity(BUDGET),
                 scratch: Vec::new(),
+                stand_in: Vec::new(),
+                copies: false,
+                ahead: None,
                 came: None,
                 delayed: Vec::new(),
                 delay: false,

@@ -17,7 +17,7 @@
 //! ```
 use self::yields::Yields;
 use adverb_engine::Time;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 pub(crate) mod naps;
@@ -178,6 +178,8 @@ pub(crate) struct Policy {
     posts: AtomicU32,
     /// The thread of the program that posted the one that it was told of; 0: none since it looked.
     poster: AtomicI32,
+    /// A thread is in the middle of copying long payloads.
+    copies: AtomicBool,
     /// A [`Program`].
     program: AtomicU64,
     /// A [`Thread`]. SeqCst: whoever leaves work for the thread stores that and then reads this,
@@ -195,6 +197,7 @@ impl Policy {
             sleeps: AtomicU64::new(0),
             posts: AtomicU32::new(u32::from(!tick.is_zero())),
             poster: AtomicI32::new(0),
+            copies: AtomicBool::new(false),
             program: AtomicU64::new(Program::NEW.word()),
             thread: AtomicU64::new(Thread::Awake.word()),
         }
@@ -223,6 +226,16 @@ impl Policy {
 
     pub(super) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
+    }
+
+    /// The thread that receives begins to copy long payloads, or has done so.
+    pub(super) fn set_copies(&self, copies: bool) {
+        self.copies.store(copies, Ordering::Relaxed);
+    }
+
+    /// Is a thread in the middle of copying long payloads?
+    pub(super) fn copies(&self) -> bool {
+        self.copies.load(Ordering::Relaxed)
     }
 
     /// What the program has done so far.
@@ -376,12 +389,19 @@ impl Pace {
         self.away
     }
 
-    /// The thread has woken.
-    pub(super) fn wakes(&mut self, shown: Shown, program: Program, now: impl Fn() -> Time) -> Turn {
+    /// The thread has woken. `copies`: a thread of the program is in the middle of copying long
+    /// payloads. Such a program makes few calls, and polls all the same.
+    pub(super) fn wakes(
+        &mut self,
+        shown: Shown,
+        copies: bool,
+        program: Program,
+        now: impl Fn() -> Time,
+    ) -> Turn {
         let polled = shown.looks.wrapping_sub(self.seen.looks);
         // A program that polls and yields in turns with others polls slowly, and this thread, which
         // takes the processor from it whenever something comes, would leave it nothing to take.
-        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns;
+        let spins = !self.away.is_zero() && polled >= SPINS || shown.turns != self.seen.turns || copies;
         if spins && program != Program::Sleeps {
             self.seen = shown;
             self.away = (self.away * 2).clamp(FIRST_AWAY, LONGEST_AWAY);
@@ -398,7 +418,10 @@ impl Pace {
     /// thread woke, and as it is.
     pub(super) fn received(&mut self, worked: bool, shown: [Shown; 2], program: Program) {
         let [woke, now] = shown;
-        self.away = if worked {
+        self.away = if worked && now.looks.wrapping_sub(woke.looks) >= SPINS {
+            // The program polled in vain all the while: the thread took the work from it.
+            self.away.max(FIRST_AWAY)
+        } else if worked {
             // Work of its own. If the program polls too it merely lost a race: it comes back
             // gradually.
             self.away / 4

@@ -55,6 +55,8 @@ pub(crate) trait Owner: Any + Debug + Send + Sync {
     fn shared(&self) -> Option<&SharedQueue>;
     /// The receives of its shared queue have become fewer than its program wants to be told of.
     fn limit_reached(&self);
+    /// Is its shared queue one that matches tags?
+    fn matches_tags(&self) -> bool;
     /// Takes a receive from its shared queue, or from the XRC one that a packet names.
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv>;
     /// Takes the receive of a message that begins with `first`, from a queue that matches tags.

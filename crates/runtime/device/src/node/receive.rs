@@ -13,7 +13,6 @@ use adverb_engine::qp::Env;
 use adverb_engine::{Clock, Effects, Packet};
 use adverb_link::{Proof, RxFrom, RxPacket};
 use adverb_local::{MAD_QPN, MULTICAST_QPN};
-use adverb_memory::Guard;
 use adverb_wire::{Headers, Operation};
 use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::atomic::Ordering;
@@ -225,11 +224,7 @@ impl Node {
             // What the peer reads it reads as it was before this request.
             self.pump(qp, inner, tx);
         }
-        let guard = match near {
-            Some(Near::Fetched(guard)) => Some(guard),
-            _ => None,
-        };
-        self.step(qp, inner, &mut tx.effects, &StepClock::new(&self.clocks, near.is_some()), packet, guard);
+        self.step(qp, inner, &mut tx.effects, &StepClock::new(&self.clocks, near.is_some()), packet, near);
         self.deliver(qp, inner, &mut tx.effects);
         if inner.engine.has_kept() {
             self.handle_kept(tx, qp, inner);
@@ -245,11 +240,11 @@ impl Node {
         effects: &mut Effects,
         clock: &dyn Clock,
         packet: &Packet<'_>,
-        guard: Option<&Guard<'_>>,
+        near: Option<Near<'_>>,
     ) {
         let keys = self.keys.read();
         let mut source = Receives(&qp.own);
-        let memory = PagedMemory { keys: &keys, memory: Placing(guard) };
+        let memory = PagedMemory { keys: &keys, memory: Placing(near) };
         let mut env = Env { clock, keys: &keys, memory: &memory, srq: &mut source, effects };
         inner.engine.handle_packet(&mut env, packet);
     }

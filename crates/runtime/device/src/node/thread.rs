@@ -98,7 +98,7 @@ pub(super) fn turn(node: &Node, pace: &mut Pace, news: bool) {
     Relay(node).send_leaving();
     node.run_watches();
     let woke = node.policy.shown();
-    let turn = pace.wakes(woke, node.policy.program(), || node.now());
+    let turn = pace.wakes(woke, node.policy.copies(), node.policy.program(), || node.now());
     if turn == Turn::Aside {
         look_for_ends(node);
         node.run_timers();

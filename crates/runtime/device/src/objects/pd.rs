@@ -413,6 +413,7 @@ impl Mr {
         let placement = Placement::of(node, region, &self.backing);
         ring::withdraw_payloads(node, &inner.placement.region);
         node.keys.write().reregister(self.key, placement.region)?;
+        ring::void_payloads(node, &inner.placement.region);
         ring::withdraw_key(node, self.key);
         if let Some(lanes) = &node.lanes {
             lanes.publish_key(self.key, &placement.region, placement.place);
@@ -456,6 +457,7 @@ impl Mr {
         prepare(&mut keys);
         keys.deregister(self.key)?;
         drop(keys);
+        ring::void_payloads(node, &inner.placement.region);
         ring::withdraw_key(node, self.key);
         inner.placement.listed = None;
         inner.placement.hold = None;

@@ -249,6 +249,12 @@ impl Srq {
         self.pop_by(|inner| inner.pop_message(first))
     }
 
+    /// Does it match tags?
+    #[inline]
+    pub(crate) fn matches_tags(&self) -> bool {
+        self.tag_cq.is_some()
+    }
+
     #[inline]
     fn pop_by(
         self: &Arc<Self>,

@@ -8,6 +8,7 @@ mod gone;
 mod moments;
 mod one_sided;
 mod order;
+mod private;
 mod rig;
 mod talk;
 mod two_sided;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         two_sided::CASES,
         one_sided::CASES,
         order::CASES,
+        private::CASES,
         moments::CASES,
         errors::CASES,
         gone::CASES,

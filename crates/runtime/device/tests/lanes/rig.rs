@@ -408,6 +408,11 @@ impl Rig {
                 let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
                 (self.regions[at].get(offset, len) == pattern(len, seed)).to_string()
             }
+            // What lies behind `offset` in a region that was filled.
+            "tail" => {
+                let (at, offset, len, seed) = (w.next::<usize>(), w.next(), w.next::<usize>(), w.next());
+                (self.regions[at].get(offset, len - offset) == pattern(len, seed)[offset..]).to_string()
+            }
             "word" => {
                 let at: usize = w.next();
                 self.regions[at].word(w.next()).to_string()
@@ -436,8 +441,12 @@ impl Rig {
                 String::new()
             }
             "recv" => {
-                let (at, wr_id, region) = (w.next(), w.next(), w.next::<usize>());
-                self.recv(at, wr_id, &[self.regions[region].sge(w.next(), w.next())]);
+                let (at, wr_id) = (w.next(), w.next());
+                let mut sges = Vec::new();
+                while w.any() {
+                    sges.push(self.regions[w.next::<usize>()].sge(w.next(), w.next()));
+                }
+                self.recv(at, wr_id, &sges);
                 String::new()
             }
             "recv_empty" => {
@@ -585,6 +594,10 @@ pub struct Words<'a>(std::str::SplitWhitespace<'a>);
 impl<'a> Words<'a> {
     pub fn of(line: &'a str) -> Self {
         Words(line.split_whitespace())
+    }
+    /// Is there another?
+    fn any(&self) -> bool {
+        self.0.clone().next().is_some()
     }
     pub fn next<T: FromStr>(&mut self) -> T {
         let word = self.0.next().expect("another word");

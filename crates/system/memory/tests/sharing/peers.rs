@@ -20,6 +20,7 @@ cases![
     a_peer_that_means_harm,
     a_window_does_not_outlive_a_fork,
     through_the_kernel,
+    through_the_kernel_in_one_piece,
     through_the_kernel_in_pieces,
     through_the_kernel_refused,
 ];
@@ -397,6 +398,33 @@ fn through_the_kernel() {
         let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
         assert_eq!(peer.read(&Guard::always(), &[null], &[(addr(memory), 16)]), Err(CmaError::Fault));
         assert_eq!(peer.read(&Guard::always(), &[], &[]), Ok(()));
+    });
+}
+
+/// One piece of a peer's to one of ours: what is longer than a call, what is not mapped at either
+/// end, and what the owner has taken back.
+fn through_the_kernel_in_one_piece() {
+    const LONG: usize = 600;
+    let memory = filled(LONG);
+    let local = pages(LONG);
+    with_sleeper(|child| {
+        let peer = Cma::new(child);
+        peer.fetch(&Guard::always(), here(&local[7..]), addr(memory) + 7).unwrap();
+        assert!(local[7..] == filled(LONG)[7..] && local[..7] == [0; 7]);
+        peer.fetch(&Guard::always(), here(&local[..0]), addr(memory)).unwrap();
+        let fetch = |to: Range, from| peer.fetch(&Guard::always(), to, from);
+        for from in [4096, 0, u64::MAX, u64::MAX - 8] {
+            assert_eq!(fetch(here(&local[..16]), from), Err(CmaError::Fault), "{from:#x}");
+        }
+        let nowhere = Range { addr: 4096, ..here(&local[..16]) };
+        assert_eq!(fetch(nowhere, addr(memory)), Err(CmaError::Fault));
+        let null = Range { kind: RangeKind::Null, ..here(&local[..16]) };
+        assert_eq!(fetch(null, addr(memory)), Err(CmaError::Fault));
+        let word = AtomicU64::new(2);
+        let void = Guard::new((&word, 2), (&word, 1));
+        local.fill(1);
+        assert_eq!(peer.fetch(&void, here(local), addr(memory)), Err(CmaError::Withdrawn));
+        assert!(local.iter().all(|byte| *byte == 1), "the guard did not hold");
     });
 }
 

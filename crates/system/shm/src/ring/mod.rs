@@ -32,4 +32,4 @@ mod tests;
 
 pub use protocol::Pushed;
 #[cfg(not(all(test, loom)))]
-pub use shared::{Consumer, Producer};
+pub use shared::{Behind, Consumer, Producer};

@@ -190,6 +190,60 @@ impl<M: Cells> Writer<M> {
     }
 }
 
+/// A record that can be taken.
+struct Record {
+    /// Where it begins, and behind it.
+    index: u64,
+    end: u64,
+    len: usize,
+    tag: u32,
+}
+
+impl Record {
+    /// The record at a position, or behind the skip there. `None`: nothing is there yet.
+    #[inline]
+    fn at(cells: &impl Cells, position: u64) -> Result<Option<Self>, Broken> {
+        let count = cells.count();
+        let mut start = position;
+        let mut header = load_acquire(cells.header(start & (count - 1)));
+        if header == 0 {
+            return Ok(None);
+        }
+        if header >> 56 == SKIP {
+            // The record behind it, at the beginning, was there before the skip.
+            start += count - (start & (count - 1));
+            header = load_acquire(cells.header(0));
+        }
+        let index = start & (count - 1);
+        let len = (header & u64::from(u32::MAX)) as usize;
+        let tag = (header >> 32) as u32 & ((1 << TAG_BITS) - 1);
+        if header >> 56 != RECORD || len > max_body(count) || index + cells_for(len) > count {
+            return Err(Broken);
+        }
+        Ok(Some(Record { index, end: start + cells_for(len), len, tag }))
+    }
+}
+
+/// The records behind one that is being taken. They stay in the ring.
+pub(super) struct Behind<'a, M> {
+    cells: &'a M,
+    at: u64,
+    /// Where the ring ends, seen from the record that is being taken.
+    until: u64,
+}
+
+impl<M: Cells> Behind<'_, M> {
+    /// Shows the next record to `f`. `None`: nothing is there yet, or no record.
+    pub(super) fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
+        if self.at >= self.until {
+            return None;
+        }
+        let Record { index, len, tag, end } = Record::at(self.cells, self.at).ok()??;
+        self.at = end;
+        (end <= self.until).then(|| self.cells.read(index, len, |body| f(tag, body)))
+    }
+}
+
 /// The consumer's side.
 pub(super) struct Reader<M> {
     cells: M,
@@ -217,32 +271,23 @@ impl<M: Cells> Reader<M> {
     }
 
     #[inline]
-    pub(super) fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
+    pub(super) fn take<R>(
+        &mut self,
+        f: impl FnOnce(u32, &[u8], Behind<'_, M>) -> R,
+    ) -> Result<Option<R>, Broken> {
         if self.broken {
             return Err(Broken);
         }
-        let mut header = load_acquire(self.header());
-        if header == 0 {
+        let Some(Record { index, len, tag, end }) =
+            Record::at(&self.cells, self.tail).inspect_err(|Broken| self.broken = true)?
+        else {
             self.release();
             return Ok(None);
-        }
-        let count = self.cells.count();
-        let mut start = self.tail;
-        if header >> 56 == SKIP {
-            // The record behind it, at the beginning, was there before the skip.
-            start += count - (start & (count - 1));
-            header = load_acquire(self.cells.header(0));
-        }
-        let index = start & (count - 1);
-        let len = (header & u64::from(u32::MAX)) as usize;
-        let tag = (header >> 32) as u32 & ((1 << TAG_BITS) - 1);
-        if header >> 56 != RECORD || len > max_body(count) || index + cells_for(len) > count {
-            self.broken = true;
-            return Err(Broken);
-        }
-        let result = self.cells.read(index, len, |body| f(tag, body));
-        self.tail = start + cells_for(len);
-        if self.tail - self.published >= count / 8 {
+        };
+        let behind = Behind { cells: &self.cells, at: end, until: self.tail + self.cells.count() };
+        let result = self.cells.read(index, len, |body| f(tag, body, behind));
+        self.tail = end;
+        if self.tail - self.published >= self.cells.count() / 8 {
             self.release();
         }
         Ok(Some(result))

@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::protocol::{CELL, Cells, HEADER, Pushed, Reader, Writer, max_body};
+use super::protocol::{self, CELL, Cells, HEADER, Pushed, Reader, Writer, max_body};
 use crate::segment::{self, Access, Mapping};
 use crate::{Broken, ShmError};
 
@@ -165,6 +165,18 @@ impl Producer {
     }
 }
 
+/// The records behind one that is being taken. They stay in the ring, and are taken later.
+pub struct Behind<'a>(protocol::Behind<'a, Shared<COUNT>>);
+
+impl Behind<'_> {
+    /// Shows the next of them to `f`: its tag and its body, as [`Consumer::take`] does. `None`:
+    /// nothing has come behind the last one, or the producer broke the ring. A hostile producer may
+    /// change the record before it is taken.
+    pub fn next<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Option<R> {
+        self.0.next(f)
+    }
+}
+
 /// The end of a ring that messages are taken from. Who shares it among threads has a lock for it.
 pub struct Consumer(Reader<Shared<COUNT>>);
 
@@ -189,7 +201,17 @@ impl Consumer {
     /// no use any more.
     #[inline]
     pub fn take<R>(&mut self, f: impl FnOnce(u32, &[u8]) -> R) -> Result<Option<R>, Broken> {
-        self.0.take(f)
+        self.0.take(|tag, body, _| f(tag, body))
+    }
+
+    /// As [`take`](Consumer::take), for an `f` that may look at the records behind the one that it
+    /// is given.
+    #[inline]
+    pub fn take_and_look<R>(
+        &mut self,
+        f: impl FnOnce(u32, &[u8], Behind<'_>) -> R,
+    ) -> Result<Option<R>, Broken> {
+        self.0.take(|tag, body, behind| f(tag, body, Behind(behind)))
     }
 
     /// Tells the producer of all that was read. It is told by itself every eighth of the ring, and

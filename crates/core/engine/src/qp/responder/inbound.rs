@@ -37,7 +37,7 @@ impl Active {
         self.capacity - self.filled
     }
 
-    fn pieces(&self, len: usize) -> Pieces<'_> {
+    pub(super) fn pieces(&self, len: usize) -> Pieces<'_> {
         Pieces { sges: self.wqe.sges.as_slice(), index: self.index, offset: self.offset, left: len }
     }
 
@@ -80,11 +80,25 @@ impl Active {
 }
 
 /// The parts of the scatter list that the next bytes go to; none is empty.
-struct Pieces<'a> {
+#[derive(Default)]
+pub(super) struct Pieces<'a> {
     sges: &'a [Sge],
     index: usize,
     offset: u32,
     left: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// From the beginning of a list, for no bytes.
+    pub(super) fn of(sges: &'a [Sge]) -> Self {
+        Pieces { sges, ..Pieces::default() }
+    }
+
+    /// The part of the next entry that the next `len` bytes go to, or begin to go to.
+    pub(super) fn next_of(&mut self, len: u32) -> Option<Sge> {
+        self.left = len as usize;
+        self.next()
+    }
 }
 
 impl Iterator for Pieces<'_> {

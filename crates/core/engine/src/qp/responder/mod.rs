@@ -12,6 +12,8 @@ mod reliable;
 mod repeat;
 mod responses;
 mod state;
+mod straight;
 mod unreliable;
 
 pub(crate) use state::Responder;
+pub use straight::Course;

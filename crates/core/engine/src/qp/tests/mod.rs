@@ -24,4 +24,5 @@ mod responder_world;
 mod responder_write;
 mod response_order;
 mod retries;
+mod straight;
 mod transfer;

@@ -27,6 +27,7 @@ pub(in crate::node) use carrier::Carrier;
 pub(crate) use carrier::End;
 pub(crate) use frames::Ethernet;
 pub(crate) use relay::Relay;
+pub(in crate::node) use ring::Ahead;
 pub(crate) use ring::{Handshake, Near, Placing, Rings};
 pub(in crate::node) use road::Room;
 pub(crate) use udp::Udp;

@@ -11,6 +11,8 @@ struct World {
     policy: Policy,
     pace: Pace,
     now: Time,
+    /// The program is in the middle of copying long payloads.
+    copies: bool,
     /// When the thread wakes by itself.
     wakes_at: Option<Time>,
     turns: Vec<(Time, Turn)>,
@@ -22,6 +24,7 @@ impl World {
             policy: Policy::new(Duration::from_millis(4)),
             pace: Pace::default(),
             now: at(1),
+            copies: false,
             wakes_at: None,
             turns: Vec::new(),
         }
@@ -30,7 +33,7 @@ impl World {
     /// The thread wakes, finds work or none, and sleeps again.
     fn thread(&mut self, work: bool) {
         let woke = self.policy.shown();
-        let turn = self.pace.wakes(woke, self.policy.program(), || self.now);
+        let turn = self.pace.wakes(woke, self.copies, self.policy.program(), || self.now);
         if let Turn::Receive { .. } = turn {
             self.pace.received(work, [woke, self.policy.shown()], self.policy.program());
         }
@@ -263,4 +266,33 @@ fn whoever_leaves_work_knows_whether_the_thread_sees_it() {
     assert!(policy.thread_sleeps_past(Time(u64::MAX >> 2)));
     policy.set_thread(Thread::Awake);
     assert!(!policy.thread_sleeps());
+}
+
+/// A program that copies long payloads makes few calls.
+#[test]
+fn a_program_in_the_middle_of_long_copies_has_the_rings_to_itself() {
+    let mut world = World::new();
+    world.copies = true;
+    world.thread(true);
+    for n in 0..100_000 {
+        if n % 400 == 0 {
+            world.policy.drives();
+        }
+        world.step(true);
+    }
+    assert!(world.turns.iter().all(|(_, turn)| *turn == Turn::Aside));
+    assert_eq!(world.pace.away(), LONGEST_AWAY);
+}
+
+/// The thread won the race for the work once; the program polls in vain meanwhile.
+#[test]
+fn a_thread_that_takes_work_from_a_program_that_polls_goes_away() {
+    let mut pace = Pace::default();
+    let polls = Shown { looks: SPINS, turns: 0 };
+    pace.received(true, [Shown::default(), polls], Program::NEW);
+    assert_eq!(pace.away(), FIRST_AWAY);
+    pace.received(true, [polls, polls], Program::NEW);
+    assert_eq!(pace.away(), Duration::ZERO, "work of its own");
+    pace.received(true, [polls, Shown { looks: 1000, turns: 0 }], Program::Sleeps);
+    assert_eq!(pace.away(), Duration::ZERO, "nobody else works");
 }

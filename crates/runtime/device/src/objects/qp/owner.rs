@@ -74,6 +74,10 @@ impl Owner for QpObject {
         }
     }
 
+    fn matches_tags(&self) -> bool {
+        self.srq.as_ref().is_some_and(|srq| srq.matches_tags())
+    }
+
     fn take_receive(&self, xrc_srqn: Option<u32>) -> Result<RecvWqe, NoRecv> {
         match xrc_srqn {
             None => self.srq.as_ref().ok_or(NoRecv::NoSuchSrq)?.pop(),

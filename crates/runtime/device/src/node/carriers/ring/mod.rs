@@ -5,7 +5,9 @@
 //! record says where: whoever receives it copies it once, into place. One-sided requests need no
 //! record: the initiator performs them in the peer's memory (`one_sided`). A short SEND for which
 //! the peer offers a receive is a record of its own kind, without packet and answer (`message`).
+mod ahead;
 mod carrier;
+mod fetch;
 mod handshake;
 mod leave;
 mod message;
@@ -18,9 +20,12 @@ mod rings;
 mod state;
 mod withdraw;
 
+pub(in crate::node) use ahead::Ahead;
 pub(crate) use handshake::Handshake;
 pub use one_sided::{PlainData, PlainOp, PlainPost};
 pub(crate) use placing::{Near, Placing};
 pub(crate) use rings::Rings;
 pub(crate) use state::Connected;
-pub(crate) use withdraw::{offer_again, publish, settle, withdraw_key, withdraw_offers, withdraw_payloads};
+pub(crate) use withdraw::{
+    offer_again, publish, settle, void_payloads, withdraw_key, withdraw_offers, withdraw_payloads,
+};

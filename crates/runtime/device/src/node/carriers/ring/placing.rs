@@ -1,7 +1,8 @@
 //! Where the payload of a packet is, and how it comes into the memory of this process.
 use adverb_engine::memory::RangeKind;
 use adverb_engine::{AtomicOp, Memory, MemoryFault, Range};
-use adverb_memory::{Guard, HostMemory};
+use adverb_memory::{Cma, CmaError, Guard, HostMemory};
+use std::cell::Cell;
 
 /// Where the payload of a packet is that came through a ring.
 #[derive(Clone, Copy)]
@@ -10,11 +11,73 @@ pub(crate) enum Near<'a> {
     Copied,
     /// In the sender's memory, which is open while the guard holds.
     Fetched(&'a Guard<'a>),
+    /// In the sender's private memory. The packet has a stand-in.
+    Away(&'a Away<'a>),
+}
+
+/// A payload in the sender's private memory, which is copied straight to where it goes.
+pub(crate) struct Away<'a> {
+    /// The sender's memory is open while the guard holds.
+    pub(super) guard: &'a Guard<'a>,
+    pub(super) cma: Cma,
+    /// Where the payload is, in the sender's process.
+    pub(super) addr: u64,
+    /// What the packet has as its payload: as many bytes, which mean nothing.
+    pub(super) stand_in: &'a [u8],
+    /// The payload was copied to this address ahead of its packet.
+    pub(super) placed: Option<u64>,
+    /// It goes elsewhere: what was copied ahead of other packets may be wrong as well.
+    pub(super) astray: Cell<bool>,
+    /// The kernel does not give access to the sender's memory.
+    pub(super) unreached: Cell<bool>,
+}
+
+impl Away<'_> {
+    /// Copies the part of the payload that a part of the stand-in stands for.
+    fn place(&self, to: Range, part: &[u8]) -> Result<(), MemoryFault> {
+        let skip = (part.as_ptr() as u64).wrapping_sub(self.stand_in.as_ptr() as u64);
+        let len = self.stand_in.len() as u64;
+        debug_assert!(skip <= len && u64::from(to.len) <= len - skip, "a part of the stand-in");
+        let is_placed = self.placed.and_then(|placed| placed.checked_add(skip)) == Some(to.addr)
+            && matches!(to.kind, RangeKind::Mapped | RangeKind::OnDemand);
+        self.astray.set(self.astray.get() || self.placed.is_some() && !is_placed);
+        if !is_placed && to.kind != RangeKind::Null {
+            // The peer says where its payload is: there may be no such address.
+            let from = self.addr.checked_add(skip).ok_or_else(|| self.unreached())?;
+            match self.cma.fetch(self.guard, to, from) {
+                Ok(()) => {}
+                Err(CmaError::Withdrawn) => return Err(MemoryFault::WITHDRAWN),
+                Err(_) => self.place_by_buffer(to, from)?,
+            }
+        }
+        if self.guard.holds() { Ok(()) } else { Err(MemoryFault::WITHDRAWN) }
+    }
+
+    /// Over a buffer, where the kernel did not copy: that says which of the two memories is at
+    /// fault.
+    #[cold]
+    #[inline(never)]
+    fn place_by_buffer(&self, to: Range, from: u64) -> Result<(), MemoryFault> {
+        let mut bytes = vec![0; to.len as usize];
+        let here = Range { addr: bytes.as_mut_ptr() as u64, len: to.len, kind: RangeKind::Mapped };
+        match self.cma.fetch(self.guard, here, from) {
+            Ok(()) => HostMemory.write(to, &bytes),
+            Err(CmaError::Withdrawn) => Err(MemoryFault::WITHDRAWN),
+            Err(_) => Err(self.unreached()),
+        }
+    }
+
+    /// The packet is dropped.
+    #[cold]
+    fn unreached(&self) -> MemoryFault {
+        self.unreached.set(true);
+        MemoryFault::WITHDRAWN
+    }
 }
 
 /// This process's memory. A payload that was copied out of a peer's memory counts if the guard
 /// still holds behind the copy.
-pub(crate) struct Placing<'a>(pub(crate) Option<&'a Guard<'a>>);
+pub(crate) struct Placing<'a>(pub(crate) Option<Near<'a>>);
 
 impl Memory for Placing<'_> {
     #[inline]
@@ -23,8 +86,14 @@ impl Memory for Placing<'_> {
     }
     #[inline]
     fn write(&self, to: Range, from: &[u8]) -> Result<(), MemoryFault> {
-        HostMemory.write(to, from)?;
-        if self.0.is_none_or(Guard::holds) { Ok(()) } else { Err(MemoryFault::WITHDRAWN) }
+        match self.0 {
+            Some(Near::Away(away)) => away.place(to, from),
+            Some(Near::Fetched(guard)) => {
+                HostMemory.write(to, from)?;
+                if guard.holds() { Ok(()) } else { Err(MemoryFault::WITHDRAWN) }
+            }
+            Some(Near::Copied) | None => HostMemory.write(to, from),
+        }
     }
     fn atomic(&self, at: Range, op: AtomicOp) -> Result<u64, MemoryFault> {
         HostMemory.atomic(at, op)

@@ -1,8 +1,9 @@
 //! From the rings of peers to the queue pairs.
+use super::fetch::Fetch;
 use super::placing::Near;
 use super::record::{BUDGET, BY_REFERENCE, LONG, MESSAGE, REFERENCE, Reference};
 use super::rings::Rings;
-use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, SHARED, Seen};
+use crate::host::{Ends, NO_REFERENCES, PRIVATE, Peer, Seen};
 use crate::interfaces::ip_of;
 use crate::node::batch::{Batch, Receiver};
 use crate::node::carriers::decorate::{Arrival, Taps};
@@ -10,13 +11,11 @@ use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::tx::Tx;
 use adverb_engine::{Gid, Packet, QpState};
 use adverb_link::RxFrom;
-use adverb_shm::{Broken, Consumer};
+use adverb_shm::{Behind, Broken, Consumer};
 use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Tries at a payload whose sender rewrites its entry meanwhile.
-const FETCHES: u32 = 4;
 /// Rounds of [`BUDGET`] records after which a full ring is read, and more.
 const FULL_RINGS: usize = 128;
 /// Receives at most before a queue pair ends.
@@ -32,15 +31,22 @@ impl Rings<'_> {
         let mut any = false;
         for (peer, ring) in rings {
             let mut broken = false;
-            batch.came = None;
+            (batch.came, batch.ahead) = (None, None);
             {
                 if ring.is_empty() {
                     // Idle: the peer may have all the room.
                     ring.release();
                     continue;
                 }
-                for _ in 0..BUDGET {
-                    match ring.take(|tag, body| self.take_record(batch, peer, tag, body)) {
+                for taken in 0..2 * BUDGET {
+                    // What was copied ahead is not copied again.
+                    if taken >= BUDGET && batch.ahead.is_none() {
+                        break;
+                    }
+                    let take = |tag, body: &[u8], behind: Behind<'_>| {
+                        self.take_record(batch, peer, (tag, body), behind);
+                    };
+                    match ring.take_and_look(take) {
                         Ok(Some(())) => any = true,
                         Ok(None) => {
                             ring.release();
@@ -53,6 +59,9 @@ impl Rings<'_> {
                     }
                 }
             }
+            if std::mem::take(&mut batch.copies) {
+                self.node.policy.set_copies(false);
+            }
             self.node.answer(batch);
             if broken {
                 self.leave(peer, "broke its ring");
@@ -61,7 +70,14 @@ impl Rings<'_> {
         any
     }
 
-    fn take_record(&self, batch: &mut Batch, peer: &Arc<Peer>, tag: u32, body: &[u8]) {
+    fn take_record(
+        &self,
+        batch: &mut Batch,
+        peer: &Arc<Peer>,
+        (tag, body): (u32, &[u8]),
+        behind: Behind<'_>,
+    ) {
+        let ahead = batch.ahead.take();
         if tag == NO_REFERENCES {
             let how = if body.first() == Some(&PRIVATE) { &peer.no_calls } else { &peer.no_windows };
             how.store(true, Ordering::Relaxed);
@@ -109,67 +125,11 @@ impl Rings<'_> {
                 self.node.counters.malformed.fetch_add(1, Ordering::Relaxed);
                 return;
             };
-            self.take_reference(batch, peer, &qp, &mut inner, &packet, &reference);
+            let place = Fetch { qp: &qp, peer, packet: &packet, reference: &reference, behind, ahead };
+            self.take_reference(batch, &mut inner, place);
         }
         drop(inner);
         batch.touch(qp);
-    }
-
-    /// A packet whose payload is still where its sender has it.
-    fn take_reference(
-        &self,
-        batch: &mut Batch,
-        peer: &Arc<Peer>,
-        qp: &AnyQp,
-        inner: &mut QpInner,
-        packet: &Packet<'_>,
-        reference: &Reference,
-    ) {
-        let Batch { tx, scratch, came, .. } = batch;
-        let ends = Ends { qpn: qp.number(), dest_qpn: inner.engine.attr().dest_qpn };
-        let mut seen = std::mem::take(&mut inner.carried.ring.seen);
-        let Reference { addr, len, epoch, how } = *reference;
-        let mut reached = true;
-        // Where a packet may be lost or held its payload is fetched first.
-        let lossy = self.node.taps.as_ref().is_some_and(Taps::is_lossy);
-        let (mut fetched, mut payload) = (false, Vec::new());
-        // A sender whose queue pair has ended may use that memory for something else by now. What
-        // was fetched while the queue pair was connected counts, and nothing else. An entry that
-        // was only rewritten opens the memory again.
-        for _ in 0..FETCHES {
-            let Some(guard) = self.lanes.connected(peer, &mut seen, ends, epoch) else { break };
-            reached = peer.fetch(&guard, addr, len, how == SHARED, scratch, |bytes| {
-                if lossy {
-                    payload.clear();
-                    payload.extend_from_slice(bytes);
-                    return;
-                }
-                let packet: Packet<'_> = *packet;
-                let packet = Packet { payload: bytes, ..packet };
-                let near = Some(Near::Fetched(&guard));
-                self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near });
-            });
-            if guard.holds() {
-                fetched = lossy && reached;
-                break;
-            }
-            reached = true;
-        }
-        inner.carried.ring.seen = seen;
-        if fetched {
-            let packet: Packet<'_> = *packet;
-            let packet = Packet { payload: &payload, ..packet };
-            self.give((tx, came), inner, &Arrival { qp, peer, packet: &packet, near: None });
-        }
-        if !reached && let Some(mut lane) = peer.lane() {
-            // Dropped; it comes again by another way.
-            let _ = lane.push(NO_REFERENCES, 1, |body| {
-                body[0] = reference.how;
-                true
-            });
-            drop(lane);
-            peer.ring_bell();
-        }
     }
 
     /// Where a payload is; nothing of it is taken for granted where packets may be lost.
@@ -181,7 +141,12 @@ impl Rings<'_> {
     /// Gives a packet to its queue pair, through what the carrier is decorated with. `came`:
     /// [`Batch::came`].
     #[inline]
-    fn give(&self, (tx, came): (&mut Tx, &mut Option<u64>), inner: &mut QpInner, arrival: &Arrival<'_>) {
+    pub(super) fn give(
+        &self,
+        (tx, came): (&mut Tx, &mut Option<u64>),
+        inner: &mut QpInner,
+        arrival: &Arrival<'_>,
+    ) {
         match &self.node.taps {
             None => self.node.handle(tx, arrival.qp, inner, arrival.packet, arrival.near),
             Some(taps) => taps.arrive(self.node, (tx, came), inner, arrival),

@@ -51,3 +51,13 @@ pub(crate) fn withdraw_payloads(node: &Node, region: &Region) {
         rings.withdraw_payloads(region);
     }
 }
+
+/// Once memory is taken back: a packet that pointed at a payload in it, and left behind
+/// [`withdraw_payloads`] or found no room in the ring there, is void. Its request fails.
+pub(crate) fn void_payloads(node: &Node, region: &Region) {
+    if let Some(rings) = Rings::with_peers(node)
+        && !rings.lanes.referring(region.addr, region.len).is_empty()
+    {
+        rings.withdraw_payloads(region);
+    }
+}

@@ -1,0 +1,69 @@
+//! Payloads that the host copies straight to where they go.
+use super::inbound::Pieces;
+use super::reliable::Class;
+use super::state::Responder;
+use crate::keys::KeyTable;
+use crate::memory::Range;
+use crate::qp::recv_queue::RecvQueue;
+use crate::types::{Access, PdId};
+use adverb_wire::{Bth, Headers};
+
+impl Responder {
+    /// Is it the next packet, of a SEND that matches no tag?
+    pub(crate) fn takes_straight(&self, headers: &Headers) -> bool {
+        headers.bth.psn == self.expected
+            && is_send(&headers.bth)
+            && self.active.as_ref().is_none_or(|active| active.wqe.tagged.is_none())
+    }
+
+    /// Where the payloads of the next packets go.
+    pub(crate) fn course<'a>(&'a self, keys: &'a KeyTable, pd: PdId) -> Course<'a> {
+        let active = self.active.as_ref();
+        Course {
+            keys,
+            receives: (!self.receives_hidden).then_some(&self.rq),
+            receive: self.rq.taken(),
+            within: active.is_some(),
+            pd: active.map_or(pd, |active| active.wqe.pd),
+            pieces: active.map_or(Pieces::default(), |active| active.pieces(0)),
+            own_pd: pd,
+        }
+    }
+}
+
+fn is_send(bth: &Bth) -> bool {
+    Class::of(bth.opcode.operation()) == Some(Class::Send)
+}
+
+/// Where the payloads of the next packets go, one after the other. Nothing is taken from the
+/// receive queue.
+pub struct Course<'a> {
+    keys: &'a KeyTable,
+    receives: Option<&'a RecvQueue>,
+    /// The next receive.
+    receive: u64,
+    /// A message has begun and not ended.
+    within: bool,
+    /// The domain of the message's receive, and what is left of its list.
+    pd: PdId,
+    pieces: Pieces<'a>,
+    own_pd: PdId,
+}
+
+impl Course<'_> {
+    /// Where `len` bytes go, the payload of the next packet. `None`: not to one entry, or something
+    /// is unusual about the packet or the receive; then nothing is known of the packets behind.
+    pub fn next(&mut self, bth: &Bth, len: u32) -> Option<Range> {
+        if !is_send(bth) || bth.opcode.starts_message() == self.within {
+            return None;
+        }
+        if !self.within {
+            self.pieces = Pieces::of(self.receives?.sges_of(self.receive)?);
+            self.pd = self.own_pd;
+            self.receive += 1;
+        }
+        self.within = !bth.opcode.ends_message();
+        let entry = self.pieces.next_of(len).filter(|entry| entry.length == len)?;
+        self.keys.check_local(self.pd, entry.lkey, Access::LOCAL_WRITE, entry.addr, len).ok()
+    }
+}
