@@ -83,8 +83,8 @@ fn all_ways(p: &mut Pair, qp: usize, from: Kind, to: Kind) -> u64 {
 fn stay(p: &mut Pair) {
     let qp = p.rc();
     for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.map(|to| (from, to))) {
-        // Writes and reads by system calls; the atomic is the target's own to perform, and a receive
-        // in such memory, which may go at any time, takes packets.
+        // Writes and reads by system calls; the atomic is the target's own to perform, and a
+        // receive in such memory, which may go at any time, takes packets.
         let direct = if to == Kind::Buffer { 13 } else { 8 };
         assert_eq!(all_ways(p, qp, from, to), direct, "{from:?} to {to:?}");
     }

@@ -153,7 +153,6 @@ impl<'a> Rings<'a> {
 
     /// Performs a SEND, or a WRITE with immediate data, whose end is `message`.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "what a request is performed with")]
     fn pass(
         &self,
         peer: &Peer,
