@@ -84,12 +84,24 @@ impl Qp {
         self.responder.rq.pop_id()
     }
 
-    /// A message of the peer's has come: the connection is established.
-    pub fn hear(&mut self, effects: &mut Effects) {
-        if !self.established && self.attr.state == QpState::Rtr {
+    /// Is a message for the receive whose number ends with these 32 bits to be taken? `next` is the
+    /// number of the oldest receive. `false`: the queue pair does not receive, or the message is
+    /// for another receive, so it is dropped. With the first message the connection is established.
+    pub fn expects(&mut self, (receive, next): (u32, u64), effects: &mut Effects) -> bool {
+        let state = self.attr.state;
+        if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) || self.config.qp_type != QpType::Rc {
+            self.counters.drop(DropReason::State);
+            return false;
+        }
+        if receive != next as u32 || self.responder.is_within_message() {
+            self.counters.drop(DropReason::Sequence);
+            return false;
+        }
+        if !self.established && state == QpState::Rtr {
             self.established = true;
             effects.events.push(QpEvent::CommEst);
         }
+        true
     }
 
     /// The host has placed a SEND of `len` bytes at [`Qp::landing`], or the peer's host has written
@@ -125,16 +137,9 @@ impl Qp {
         (receive, next): (u32, u64),
         packet: &Packet<'_>,
     ) -> bool {
-        let state = self.attr.state;
-        if !matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd) || self.config.qp_type != QpType::Rc {
-            self.counters.drop(DropReason::State);
+        if !self.expects((receive, next), env.effects) {
             return false;
         }
-        if receive != next as u32 || self.responder.is_within_message() {
-            self.counters.drop(DropReason::Sequence);
-            return false;
-        }
-        self.hear(env.effects);
         let verdict = self.responder.take_whole(&ctx!(self), env, packet, &mut self.counters);
         self.apply(verdict, env.effects);
         true

@@ -275,10 +275,7 @@ impl Rings<'_> {
             payload,
         };
         let effects = &mut batch.tx.effects;
-        let next = {
-            let shared = qp.own.shared().map(|shared| shared.receives.lock());
-            inner.engine.receives_taken(shared.as_deref())
-        };
+        let next = next_receive(qp, inner);
         {
             let keys = self.node.keys.read();
             let clock = StepClock::new(&self.node.clocks, true);
@@ -299,10 +296,10 @@ impl Rings<'_> {
         receive: u32,
         message: &Message<'_>,
     ) {
-        inner.engine.hear(&mut batch.tx.effects);
+        let next = next_receive(qp, inner);
+        let expected = inner.engine.expects((receive, next), &mut batch.tx.effects);
         self.node.deliver(qp, inner, &mut batch.tx.effects);
-        let receives = matches!(inner.engine.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
-        if !self.land(batch, qp, inner, receive, message) && receives {
+        if expected && !self.land(batch, qp, inner, receive, message) {
             // The peer was promised a receive, and its request has succeeded.
             let cause = Cause::ProtocolViolation { what: "a message that was not to come", psn: 0 };
             inner.engine.fail(cause, &mut batch.tx.effects);
@@ -318,11 +315,7 @@ impl Rings<'_> {
             return;
         }
         let (end, _) = inner.carried.ring.offered;
-        let taken = {
-            let shared = qp.own.shared().map(|shared| shared.receives.lock());
-            inner.engine.receives_taken(shared.as_deref())
-        };
-        if end < taken + ENOUGH {
+        if end < next_receive(qp, inner) + ENOUGH {
             self.offer(qp, inner);
         }
     }
@@ -361,7 +354,14 @@ impl Rings<'_> {
     }
 }
 
-/// The number of the next receive, and its room; otherwise what becomes of a message to it.
+/// The number of the oldest receive that a queue pair may take.
+#[inline]
+fn next_receive(qp: &AnyQp, inner: &QpInner) -> u64 {
+    let shared = qp.own.shared().map(|shared| shared.receives.lock());
+    inner.engine.receives_taken(shared.as_deref())
+}
+
+/// The number of the peer's next receive, and its room; otherwise what becomes of a message to it.
 #[inline]
 fn room(offers: &Offers, peer: &Peer, sent: &mut Sent) -> Result<(u64, u32), Passed> {
     let next = *sent.receive.get_or_insert_with(|| offers.taken());
