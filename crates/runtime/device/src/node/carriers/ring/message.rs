@@ -18,12 +18,14 @@ use crate::node::clock::StepClock;
 use crate::node::queue_pair::{AnyQp, QpInner};
 use crate::node::receives::Receives;
 use crate::node::shared_queue::SharedQueue;
+use crate::ranks;
 use adverb_engine::keys::PagedMemory;
 use adverb_engine::packet::Data;
 use adverb_engine::qp::Env;
-use adverb_engine::{Cause, CqRef, Gid, KeyTable, Memory, Packet, QpState, QpType, WcOpcode};
+use adverb_engine::{Cause, CqRef, Gid, KeyTable, Memory, Packet, Qp, QpState, QpType, Srq, WcOpcode};
 use adverb_memory::HostMemory;
 use adverb_shm::{Broken, LONGEST_OFFER, OFFERED, Offers, Pushed};
+use adverb_sync::RankedGuard;
 use adverb_wire::{Bth, Headers, ImmDt, Opcode, Operation, Psn, QPN_MASK, Transport};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -215,7 +217,7 @@ impl Rings<'_> {
         let taken = {
             // The memory stays registered while the keys are locked.
             let keys = self.node.keys.read();
-            let mut shared = qp.own.shared().map(|shared| shared.receives.lock());
+            let mut shared = shared(qp, &inner.engine);
             let to = inner.engine.landing(shared.as_deref(), &keys, receive, payload.len());
             let Some(to) = to else { return false };
             if !payload.is_empty() && HostMemory.write(to, payload).is_err() {
@@ -336,7 +338,7 @@ impl Rings<'_> {
         let Some(offers) = self.lanes.published.offers(place) else { return };
         let generation = self.lanes.published.generation();
         let keys = self.node.keys.read();
-        let shared = qp.own.shared().map(|shared| shared.receives.lock());
+        let shared = shared(qp, engine);
         let shared = shared.as_deref();
         let taken = engine.receives_taken(shared);
         let end = taken + (engine.receives_waiting(shared) as u64).min(OFFERED);
@@ -354,11 +356,17 @@ impl Rings<'_> {
     }
 }
 
+/// Locks the shared queue of a queue pair, if it takes its receives from one.
+#[inline]
+fn shared<'a>(qp: &'a AnyQp, engine: &Qp) -> Option<RankedGuard<'a, Srq, ranks::SharedReceives>> {
+    let shared = if engine.config().uses_srq { qp.own.shared() } else { None };
+    shared.map(|shared| shared.receives.lock())
+}
+
 /// The number of the oldest receive that a queue pair may take.
 #[inline]
 fn next_receive(qp: &AnyQp, inner: &QpInner) -> u64 {
-    let shared = qp.own.shared().map(|shared| shared.receives.lock());
-    inner.engine.receives_taken(shared.as_deref())
+    inner.engine.receives_taken(shared(qp, &inner.engine).as_deref())
 }
 
 /// The number of the peer's next receive, and its room; otherwise what becomes of a message to it.

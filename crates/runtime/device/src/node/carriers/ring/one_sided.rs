@@ -265,8 +265,8 @@ impl<'a> Rings<'a> {
         false
     }
 
-    /// Is what is known of this process's memory what the key opens? It stays so as long as the
-    /// thread has the keys or, asked behind it, its mark.
+    /// Is what is known of this process's memory what the key opens? Asked behind the thread's
+    /// mark, it stays so as long as the mark is set.
     #[inline]
     fn knows(&self, local: &Local, lkey: Key) -> bool {
         local.keys == self.lanes.own_keys() && local.known.as_ref().is_some_and(|known| known.key() == lkey)
@@ -290,7 +290,7 @@ impl<'a> Rings<'a> {
         immediate: Option<u32>,
     ) -> bool {
         let QpInner { engine, carried, .. } = inner;
-        let super::state::Connected { peer, seen, sent, local, .. } = &mut carried.ring;
+        let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
         // The local memory stays registered while the keys are held.
@@ -300,11 +300,9 @@ impl<'a> Rings<'a> {
             PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
             PlainData::Inline(_) => return false,
             PlainData::Entry(entry) => {
-                if !self.knows(local, entry.lkey) {
-                    self.learn(engine, local, entry.lkey, &keys);
-                }
-                let Some(known) = &local.known else { return false };
-                let Some(addr) = engine.direct_post(known, false, &entry) else { return false };
+                // What was found earlier counts behind a mark alone: see [`Rings::knows`].
+                let Some(known) = engine.mapped_region(&keys, entry.lkey) else { return false };
+                let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
                 Data::Gather(&range)
             }
