@@ -206,7 +206,8 @@ impl Qp {
             && let Some(alone) = srq.queue().leave(self.number())
             && let Some(alone) = node.qp(alone)
         {
-            ring::offer_again(node, &alone);
+            // Its receives are its own again.
+            ring::publish(node, &alone, &mut alone.inner.lock());
         }
         self.each_use(|uses| uses.remove());
         Ok(())

@@ -58,7 +58,7 @@ impl Rings<'_> {
     pub(crate) fn take_offers_back(&self, qp: &AnyQp) {
         let place = {
             let mut inner = qp.inner.lock();
-            inner.carried.ring.closing = true;
+            inner.carried.ring.closing += 1;
             let place = inner.carried.ring.shown.as_ref().map_or(0, |shown| shown.offers);
             self.publish(qp, &mut inner);
             // Otherwise it was given back.
@@ -69,10 +69,11 @@ impl Rings<'_> {
         self.take_what_came();
     }
 
-    /// The end of a queue pair did not come about, or its receives are its own again.
+    /// What [`Rings::take_offers_back`] was called for is done, or did not come about.
     pub(crate) fn offer_again(&self, qp: &AnyQp) {
         let mut inner = qp.inner.lock();
-        inner.carried.ring.closing = false;
+        let closing = &mut inner.carried.ring.closing;
+        *closing = closing.saturating_sub(1);
         self.publish(qp, &mut inner);
     }
 

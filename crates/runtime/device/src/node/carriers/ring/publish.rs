@@ -15,7 +15,7 @@ impl Rings<'_> {
                 && !peer.is_gone()
         });
         let Some(peer) = peer else {
-            inner.carried.ring.closing = false;
+            inner.carried.ring.closing = 0;
             return self.unpublish(qp, inner);
         };
         // Of an XRC connection nothing is performed but by packets; that it stands is said all the
@@ -32,7 +32,7 @@ impl Rings<'_> {
             ready: true,
             offers: match &inner.carried.ring.shown {
                 // Its place is given back when no peer looks at it any more.
-                _ if inner.carried.ring.closing => 0,
+                _ if inner.carried.ring.closing > 0 => 0,
                 Some(shown) if shown.offers != 0 => shown.offers,
                 _ if self.may_offer(qp, inner) => self.lanes.published.take_place(),
                 _ => 0,

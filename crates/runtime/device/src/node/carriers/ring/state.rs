@@ -20,8 +20,9 @@ pub(crate) struct Connected {
     /// Peers on this host may be at work in it, by what they saw of it since the last wait for
     /// them.
     pub(in crate::node) unsettled: bool,
-    /// It is about to end, and offers no receives.
-    pub(in crate::node) closing: bool,
+    /// Threads that have taken its offers back, for its end or for one that takes from the same
+    /// queue, and are not done with it. It offers no receives meanwhile.
+    pub(in crate::node) closing: u32,
     /// Payloads are copied into the peer's ring for now.
     pub(in crate::node) copies: bool,
     /// [`QpEntry::epoch`].

@@ -28,7 +28,7 @@ pub(crate) fn withdraw_offers(node: &Node, qpn: Qpn) {
     }
 }
 
-/// The end of a queue pair did not come about, or its receives are its own again.
+/// The end of a queue pair did not come about.
 pub(crate) fn offer_again(node: &Node, qp: &AnyQp) {
     if let Some(rings) = Rings::of(node) {
         rings.offer_again(qp);
