@@ -137,9 +137,10 @@ impl Rings<'_> {
         message.payload.len() <= LONGEST && !peer.is_own() && passes
     }
 
-    /// Before a WRITE with immediate data is performed, `message` is its end: will the message
-    /// find a receive? What was sent earlier has been placed then: who sees the bytes of the WRITE
-    /// finds those of the messages before it.
+    /// Will `message`, the end of a WRITE with immediate data, find a receive? To be asked before
+    /// the WRITE is performed. [`Passed::Done`] also says that all earlier messages have been
+    /// placed. So a program that sees the bytes of the WRITE finds the bytes of earlier messages,
+    /// too.
     pub(super) fn may_write(
         &self,
         peer: &Peer,
@@ -351,7 +352,7 @@ impl Rings<'_> {
         if from < end {
             ring.offered = (end, generation);
         }
-        // Behind the offers: who finds that all is taken finds those that there are.
+        // Behind the offers: a sender that finds all earlier receives taken finds the new offers.
         offers.set_taken(taken);
     }
 }
