@@ -75,6 +75,24 @@ pub fn private_name(program: &str) -> String {
     format!("{program} private")
 }
 
+/// UCX over this device: tests, their sizes, and whether they measure latency.
+pub const OVER: [(&str, usize, bool); 4] =
+    [("tag_lat", 8, true), ("tag_lat", 65536, true), ("tag_bw", 8, false), ("tag_bw", 65536, false)];
+/// The way UCX takes then.
+pub const OVER_US: &str = "rc_v";
+
+/// Programs whose two ends share one processor, and their size.
+pub const ONE_CPU: [&str; 2] = ["ib_send_lat", "ib_write_lat"];
+/// The size of their messages.
+pub const ONE_CPU_SIZE: usize = 8;
+/// The paths that these take.
+pub const PATHS: [&str; 2] = ["local", "wire"];
+
+/// The name of a program's figures when both ends share a processor.
+pub fn one_cpu_name(program: &str, path: &str) -> String {
+    format!("{program} {path} one processor")
+}
+
 /// The program that sleeps until its completion events, and the size of its messages.
 pub const EVENTS: (&str, usize) = ("ib_send_lat -e", 8);
 /// Completion events between two processes, by their names in the program `wake`.
@@ -95,6 +113,10 @@ pub enum Item {
     Private(&'static str, usize),
     /// UCX: test, transports, size, whether it measures latency.
     Ucx(&'static str, &'static str, usize, bool),
+    /// UCX over this device: test, size, whether it measures latency.
+    Over(&'static str, usize, bool),
+    /// perftest with both ends on one processor: program, path.
+    OneCpu(&'static str, &'static str),
 }
 
 /// The items of a round: what is compared runs in a row.
@@ -115,6 +137,8 @@ pub fn items() -> Vec<Item> {
         }
     }
     items.extend(PRIVATE.iter().flat_map(|program| PRIVATE_SIZES.map(|size| Item::Private(program, size))));
+    items.extend(OVER.map(|(test, size, latency)| Item::Over(test, size, latency)));
+    items.extend(ONE_CPU.iter().flat_map(|program| PATHS.map(|path| Item::OneCpu(program, path))));
     items
 }
 

@@ -6,8 +6,8 @@ use adverb_bench::report::{Bar, cell, number, size_name, table};
 use adverb_bench::series::{Samples, Series};
 
 use super::plan::{
-    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What,
-    private_name, ucx_name,
+    BY_KERNEL, COMPARED, Compared, EVENTFDS, EVENTS, Key, ONE_CPU, ONE_CPU_SIZE, OVER, OVER_US, PATHS,
+    PRIVATE, PRIVATE_SIZES, TRANSPORTS, WAKES, What, one_cpu_name, private_name, ucx_name,
 };
 use super::run::{Once, Onces};
 
@@ -19,7 +19,7 @@ const QP_BYTES: f64 = 8192.0;
 /// A comparison: its name, the value, what it is divided by (the best of these), the bar, and
 /// whether the divisor is a limit of the machine.
 struct Ratio {
-    name: &'static str,
+    name: String,
     of: Key,
     to: Vec<Key>,
     bar: Option<Bar>,
@@ -32,22 +32,22 @@ fn better(what: What) -> fn(f64, f64) -> f64 {
 }
 
 fn ratios() -> Vec<Ratio> {
-    let raw = |name, program, size, what, raw, bar| Ratio {
-        name,
+    let raw = |name: &str, program, size, what, raw, bar| Ratio {
+        name: name.to_string(),
         of: Key::new(program, size, what),
         to: vec![Key::new(raw, size, what)],
         bar: Some(bar),
         limit: true,
     };
-    let ucx = |name, program, size, what, tests: &[&str], bar| Ratio {
-        name,
+    let ucx = |name: &str, program, size, what, tests: &[&str], bar| Ratio {
+        name: name.to_string(),
         of: Key::new(program, size, what),
         to: Key::ucx(tests, size, what),
         bar: Some(bar),
         limit: false,
     };
-    let wake = |name, of: Key, to, bar| Ratio {
-        name,
+    let wake = |name: &str, of: Key, to, bar| Ratio {
+        name: name.to_string(),
         of,
         to: vec![Key::new(to, 0, What::Latency)],
         bar,
@@ -57,17 +57,67 @@ fn ratios() -> Vec<Ratio> {
     let (latency, bytes, messages, big) = (What::Latency, What::Bytes, What::Messages, 1 << 20);
     let (least, most) = (Bar::AtLeast, Bar::AtMost);
     let events = Key::new(EVENTS.0, EVENTS.1, latency);
-    vec![
+    let by_kernel = ucx_name(BY_KERNEL.0, BY_KERNEL.1);
+    let private = |size| Ratio {
+        name: format!("ib_send_bw -s {size}, private memory / UCX {by_kernel}"),
+        of: Key::new(&private_name("ib_send_bw"), size, bytes),
+        to: vec![Key::new(&by_kernel, size, bytes)],
+        bar: Some(least(1.0)),
+        limit: false,
+    };
+    let over = OVER.map(|(test, size, is_latency)| {
+        let what = if is_latency { latency } else { bytes };
+        Ratio {
+            name: format!("UCX {test} -s {size} over {OVER_US} / over its own shared memory"),
+            of: Key::new(&ucx_name(test, OVER_US), size, what),
+            to: Key::ucx(&[test], size, what),
+            bar: is_latency.then_some(most(1.2)),
+            limit: false,
+        }
+    });
+    let compared = vec![
         raw("ib_write_lat -s 8 / memory spin", "ib_write_lat", 8, latency, "shm_spin", most(1.5)),
         ucx("ib_send_lat -s 8 / UCX active message", "ib_send_lat", 8, latency, &["ucp_am_lat"], most(1.0)),
         raw("ib_write_bw -s 1048576 / memcpy", "ib_write_bw", big, bytes, "shm_put", least(0.9)),
         raw("ib_read_bw -s 1048576 / memcpy", "ib_read_bw", big, bytes, "shm_get", least(0.9)),
+        ucx("ib_send_bw -s 8, messages / UCX tag", "ib_send_bw", 8, messages, &["tag_bw"], least(1.0)),
         ucx("ib_send_bw -s 65536 / UCX tag", "ib_send_bw", 65536, bytes, &["tag_bw"], least(1.0)),
+        ucx("ib_send_bw -s 1048576 / UCX tag", "ib_send_bw", big, bytes, &["tag_bw"], least(1.0)),
+        ucx("ib_send_bw -s 8388608 / UCX tag", "ib_send_bw", 8 << 20, bytes, &["tag_bw"], least(1.0)),
         ucx("ib_write_bw -s 8, messages / UCX put", "ib_write_bw", 8, messages, &["ucp_put_bw"], least(1.0)),
         wake("ib_send_lat -e -s 8 / eventfd wake", events, "eventfd_wake", Some(most(1.0))),
         wake("completion event, in get-event / eventfd wake", own("cq_wake"), "eventfd_wake", None),
-        wake("completion event, in epoll / eventfd in epoll", own("cq_wake_epoll"), "eventfd_epoll", None),
-    ]
+        wake(
+            "completion event, in epoll / eventfd in epoll",
+            own("cq_wake_epoll"),
+            "eventfd_epoll",
+            Some(most(1.1)),
+        ),
+    ];
+    compared.into_iter().chain([private(65536), private(big)]).chain(over).collect()
+}
+
+/// Figures that are judged by themselves: name, value, what its unit is multiplied by, and the bar.
+fn absolutes() -> Vec<(String, Key, f64, Bar)> {
+    let read = Key::new("ib_read_lat", 8, What::Latency);
+    let stream = Key::new(&ucx_name("tag_bw", OVER_US), 65536, What::Bytes);
+    let mut rows = vec![
+        ("ib_read_lat -s 8, ns".to_string(), read, 1e9, Bar::AtMost(60.0)),
+        (format!("UCX tag_bw -s 65536 over {OVER_US}, GB/s"), stream, 1e-9, Bar::AtLeast(9.0)),
+    ];
+    for (program, most) in ONE_CPU.into_iter().zip([20.0, 200.0]) {
+        for path in PATHS {
+            let name = one_cpu_name(program, path);
+            let key = Key::new(&name, ONE_CPU_SIZE, What::Latency);
+            rows.push((
+                format!("{program} -s {ONE_CPU_SIZE}, {path}, one processor for both, µs"),
+                key,
+                1e6,
+                Bar::AtMost(most),
+            ));
+        }
+    }
+    rows
 }
 
 fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
@@ -80,7 +130,10 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
     };
     for r in ratios() {
         let found = samples.ratio(&r.of, &r.to, better(r.of.what));
-        row(r.name, found, r.bar, r.limit, samples.rounds);
+        row(&r.name, found, r.bar, r.limit, samples.rounds);
+    }
+    for (name, key, scale, bar) in absolutes() {
+        row(&name, samples.series(&key).map(|s| s.scaled(scale)), Some(bar), false, samples.rounds);
     }
     // Measured once.
     let once = |value: Option<f64>| Series::of(value.into_iter());
@@ -94,10 +147,10 @@ fn comparison(samples: &Samples<Key>, idle: &Once, scale: &Once) -> String {
         false,
         1,
     );
-    for (kind, what) in [("send", "SEND"), ("write", "WRITE")] {
+    for (kind, what, most) in [("send", "SEND", 1.2), ("write", "WRITE", 1.3)] {
         let found = once(scale.get(&format!("pair_{kind}_ratio_{qps}")));
         let name = format!("{what} over {qps} queue pairs in turn / over one");
-        row(&name, found, Some(Bar::AtMost(1.3)), false, 1);
+        row(&name, found, Some(Bar::AtMost(most)), false, 1);
     }
     let (count, seconds) = (idle.get("idle_qps").unwrap_or(0.0), idle.get("idle_time").unwrap_or(0.0));
     let name = format!("CPU seconds of {count} idle queue pairs in {seconds} s");
@@ -344,8 +397,25 @@ mod tests {
         let text = comparison(&samples, &none, &none);
         let send = line(&text, "UCX active message");
         assert!(send.contains("1.10") && send.contains("no"), "{send}");
-        let stream = line(&text, "UCX tag");
+        let stream = line(&text, "ib_send_bw -s 65536 / UCX tag");
         assert!(stream.contains("1.20") && stream.contains("yes"), "{stream}");
+    }
+
+    #[test]
+    fn what_has_no_peer_is_judged_by_its_figure() {
+        let mut samples = Samples::new(1);
+        let mut add = |name: &str, size, what, value| samples.add(Key::new(name, size, what), 0, value);
+        add("ib_send_lat local one processor", 8, What::Latency, 8e-6);
+        add("ib_write_lat wire one processor", 8, What::Latency, 300e-6);
+        add("tag_bw rc_v", 65536, What::Bytes, 9.5e9);
+        let none = Once::from("");
+        let text = comparison(&samples, &none, &none);
+        let send = line(&text, "ib_send_lat -s 8, local");
+        assert!(send.contains("8.00") && send.contains("yes"), "{send}");
+        let write = line(&text, "ib_write_lat -s 8, wire");
+        assert!(write.contains("300") && write.contains("no"), "{write}");
+        let stream = line(&text, "over rc_v, GB/s");
+        assert!(stream.contains("9.50") && stream.contains("yes"), "{stream}");
     }
 
     #[test]

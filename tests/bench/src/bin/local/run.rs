@@ -12,7 +12,7 @@ use adverb_foreign::device::Loopback;
 use adverb_foreign::pair::Pair;
 use adverb_foreign::process::{Finished, Program, words};
 
-use super::plan::{Item, Key, What, private_name, ucx_name};
+use super::plan::{Item, Key, ONE_CPU_SIZE, OVER_US, What, one_cpu_name, private_name, ucx_name};
 
 /// Most messages of a run: latencies are listed one by one.
 const MOST: [usize; 2] = [20_000_000, 300_000];
@@ -49,7 +49,19 @@ pub fn run(item: &Item, round: usize, place: &Place, samples: &mut Samples<Key>)
         }
         Item::Ucx(test, tls, size, latency) => {
             let name = ucx_name(test, tls);
-            measured(&name, size, latency, place, samples, |n| ucx(test, tls, size, latency, place.cpus, n))
+            let ucx = Ucx { test, tls, over: None, size, latency };
+            measured(&name, size, latency, place, samples, |n| ucx.run(place.cpus, n))
+        }
+        Item::Over(test, size, latency) => {
+            let ucx = Ucx { test, tls: OVER_US, over: Some(&place.device), size, latency };
+            measured(&ucx_name(test, OVER_US), size, latency, place, samples, |n| ucx.run(place.cpus, n))
+        }
+        Item::OneCpu(program, path) => {
+            let pin = Some(Cpus { there: place.cpus.here, ..place.cpus });
+            let (size, path_is) = (ONE_CPU_SIZE, Some(path));
+            let perftest = Perftest { program, size, latency: true, pin, path: path_is, private: false };
+            let name = one_cpu_name(program, path);
+            measured(&name, size, true, place, samples, |n| perftest.run(&place.device, n))
         }
     };
     match result {
@@ -102,14 +114,31 @@ fn measured(
 }
 
 /// `ucx_perftest`, an end on each processor.
-fn ucx(test: &str, tls: &str, size: usize, latency: bool, cpus: Cpus, n: usize) -> Result<Figures, String> {
-    let end = |cpu: usize, more: &str| {
-        Program::new("taskset", &words(format!("-c {cpu} ucx_perftest {more}"))).bare().env("UCX_TLS", tls)
-    };
-    let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
-    let out = Pair::of(end(cpus.there, ""), end(cpus.here, &client), LIMIT).run()?;
-    let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
-    found.ok_or_else(|| shown(&out))
+struct Ucx<'a> {
+    test: &'a str,
+    tls: &'a str,
+    /// The device it is to use, under `adverb run`.
+    over: Option<&'a Loopback>,
+    size: usize,
+    latency: bool,
+}
+
+impl Ucx<'_> {
+    fn run(&self, cpus: Cpus, n: usize) -> Result<Figures, String> {
+        let Self { test, tls, over, size, latency } = *self;
+        let end = |cpu: usize, more: &str| {
+            let program = Program::new("taskset", &words(format!("-c {cpu} ucx_perftest {more}")));
+            let program = program.env("UCX_TLS", tls);
+            match over {
+                Some(device) => program.env("UCX_NET_DEVICES", format!("{}:1", device.dev)),
+                None => program.bare(),
+            }
+        };
+        let client = format!("-t {test} -s {size} -n {n} -w {} -v -f", n / 10);
+        let out = Pair::of(end(cpus.there, ""), end(cpus.here, &client), LIMIT).run()?;
+        let found = figures(&out.client.text, latency).filter(|_| both_ok(&out));
+        found.ok_or_else(|| shown(&out))
+    }
 }
 
 /// What `ucx_perftest -v -f` prints: a line of names, a line of values.
