@@ -1,6 +1,8 @@
 //! What the one thread that receives keeps: buffers, what a batch of packets touched, and how often
 //! the sockets are looked at.
 use super::carriers::Ahead;
+use super::core::Node;
+use super::numbers::Found;
 use super::queue_pair::AnyQp;
 use super::tx::Tx;
 use crate::host;
@@ -59,6 +61,8 @@ pub(super) struct Sockets {
 pub(super) struct Batch {
     pub(super) tx: Tx,
     touched: Vec<Arc<AnyQp>>,
+    /// The queue pair of the last packet or message that was not among `touched`.
+    found: Found,
     /// Room for a payload fetched from another process.
     pub(super) scratch: Vec<u8>,
     /// Zeros, which stand for a payload that is copied straight to where it goes.
@@ -78,10 +82,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The queue pair of the last packet, if it has this number: packets come in runs.
+    /// The queue pair with this number. Packets of one queue pair come in runs, so the last ones
+    /// are looked at first.
     #[inline]
-    pub(super) fn last(&self, qpn: u32) -> Option<Arc<AnyQp>> {
-        self.touched.last().filter(|last| last.number() == qpn).cloned()
+    pub(super) fn queue_pair(&mut self, node: &Node, qpn: u32) -> Option<Arc<AnyQp>> {
+        let last = self.touched.last().filter(|last| last.number() == qpn).cloned();
+        last.or_else(|| node.registry.qps.find(&mut self.found, qpn))
     }
 
     /// A packet of the queue pair was handled: it answers at the end of the batch.
@@ -132,6 +138,7 @@ impl Receiver {
             batch: Batch {
                 tx: Tx::new(),
                 touched: Vec::with_capacity(BUDGET),
+                found: Found::default(),
                 scratch: Vec::new(),
                 stand_in: Vec::new(),
                 copies: false,

@@ -38,6 +38,14 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// A record was taken from a ring. Only the thread that holds the receiver's lock calls this, so
+    /// a load and a store do not lose a count of another thread.
+    #[inline]
+    pub(super) fn lane_received(&self) {
+        let count = self.lane_received.load(Ordering::Relaxed);
+        self.lane_received.store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// A queue pair ends: what it counted stays.
     pub(crate) fn keep(&self, inner: &QpInner) {
         self.gone.lock().add(inner.engine.counters());

@@ -9,7 +9,8 @@ use adverb_local::{SLOT_SHIFT, Slot};
 use adverb_sync::RankedRw;
 use nix::errno::Errno;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Numbers a slot holds.
 const PER_SLOT: usize = 1 << SLOT_SHIFT;
@@ -17,6 +18,18 @@ const PER_SLOT: usize = 1 << SLOT_SHIFT;
 /// The table of a process's queue pairs.
 pub(super) struct Numbers {
     inner: RankedRw<Inner, ranks::Numbers>,
+    /// Queue pairs that have left the table. Changed under the lock.
+    removals: AtomicU64,
+}
+
+/// The queue pair that one thread found last. The thread finds the same queue pair again without a
+/// lock of the table. A `Weak`, so that a destroyed queue pair does not live on here.
+#[derive(Default)]
+pub(super) struct Found {
+    number: u32,
+    /// [`Numbers::removals`] when the queue pair was found.
+    removals: u64,
+    qp: Option<Weak<AnyQp>>,
 }
 
 struct Inner {
@@ -49,7 +62,10 @@ impl Inner {
 
 impl Numbers {
     pub(super) fn new(seed: u64) -> Self {
-        Numbers { inner: RankedRw::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }) }
+        Numbers {
+            inner: RankedRw::new(Inner { slots: Vec::new(), next: seed as usize % PER_SLOT }),
+            removals: AtomicU64::new(0),
+        }
     }
 
     /// Calls `then` if no number was given yet, and gives none meanwhile.
@@ -104,6 +120,7 @@ impl Numbers {
         if let Some(block) = inner.block(qpn)
             && block.qps[local].take().is_some()
         {
+            self.removals.fetch_add(1, Ordering::Release);
             block.used -= usize::from(!block.reserved.contains_key(&local));
         }
     }
@@ -142,5 +159,22 @@ impl Numbers {
         let inner = self.inner.read();
         let block = inner.slots.iter().find(|b| u32::from(b.slot) == qpn >> SLOT_SHIFT)?;
         block.qps[qpn as usize % PER_SLOT].clone()
+    }
+
+    /// As [`Numbers::get`]. `last` is what the calling thread found before.
+    #[inline]
+    pub(super) fn find(&self, last: &mut Found, qpn: u32) -> Option<Arc<AnyQp>> {
+        let removals = self.removals.load(Ordering::Acquire);
+        if last.number == qpn
+            && last.removals == removals
+            && let Some(qp) = last.qp.as_ref().and_then(Weak::upgrade)
+        {
+            return Some(qp);
+        }
+        let qp = self.get(qpn)?;
+        // The number of removals is from before the search: a removal since then makes the next
+        // call search again.
+        *last = Found { number: qpn, removals, qp: Some(Arc::downgrade(&qp)) };
+        Some(qp)
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Message<'a> {
 
 impl Rings<'_> {
     /// Sends a message, of a queue pair with no request under way. Nothing has happened unless it
-    /// is [`Passed::Done`].
+    /// is [`Passed::Done`]. `keys` may be `None` for a payload of bytes without a capture.
     #[inline]
     pub(super) fn send_message(
         &self,
@@ -73,7 +73,7 @@ impl Rings<'_> {
         (seen, sent): (&mut Seen, &mut Sent),
         ends: Ends,
         near: Option<&Initiator>,
-        keys: &KeyTable,
+        keys: Option<&KeyTable>,
         message: &Message<'_>,
     ) -> Passed {
         let written = message.written.map(u32::to_le_bytes);
@@ -102,7 +102,14 @@ impl Rings<'_> {
             head[..4].copy_from_slice(&(ends.dest_qpn & QPN_MASK | flags).to_le_bytes());
             head[4..8].copy_from_slice(&(next as u32).to_le_bytes());
             head[8..].copy_from_slice(&message.immediate.unwrap_or(0).to_le_bytes());
-            copy_payload(payload, keys, bytes).is_ok()
+            match (payload, keys) {
+                (Data::Bytes(payload), _) => {
+                    bytes.copy_from_slice(payload);
+                    true
+                }
+                (_, Some(keys)) => copy_payload(payload, keys, bytes).is_ok(),
+                (_, None) => false,
+            }
         });
         let position = lane.position();
         drop(lane);
@@ -113,7 +120,7 @@ impl Rings<'_> {
             Ok(Pushed::Refused) | Err(Broken) => return Passed::ByPackets,
         }
         *sent = Sent { receive: Some(next + 1), unread: Some(position) };
-        if let (Some(tape), Some(near)) = (tape, near) {
+        if let (Some(tape), Some(near), Some(keys)) = (tape, near, keys) {
             let Message { immediate, solicited, .. } = *message;
             let dest_qpn = ends.dest_qpn;
             let left = Recorded { time, sent: true, receive: next, dest_qpn, immediate, solicited, payload };
@@ -167,7 +174,7 @@ impl Rings<'_> {
             return;
         };
         let (qpn, flags) = (to & QPN_MASK, to & !QPN_MASK);
-        let Some(qp) = batch.last(qpn).or_else(|| self.node.qp(qpn)) else {
+        let Some(qp) = batch.queue_pair(self.node, qpn) else {
             self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -178,7 +185,7 @@ impl Rings<'_> {
             self.node.counters.not_from_lane.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        self.node.counters.lane_received();
         let written =
             (flags & WRITTEN != 0).then(|| payload.first_chunk().copied().map_or(0, u32::from_le_bytes));
         let message = Message {

@@ -175,7 +175,7 @@ impl<'a> Rings<'a> {
                 return Passed::ByPackets;
             }
         }
-        self.send_message(peer, (seen, sent), ends, near, keys, message)
+        self.send_message(peer, (seen, sent), ends, near, Some(keys), message)
     }
 
     /// Locks a queue pair, and sets the thread's mark for the use that it named last: with one
@@ -293,15 +293,21 @@ impl<'a> Rings<'a> {
         let super::state::Connected { peer, seen, sent, .. } = &mut carried.ring;
         let Some(peer) = peer.as_ref().filter(|peer| !peer.is_gone()) else { return false };
         let ends = Ends { qpn: number, dest_qpn: engine.attr().dest_qpn };
-        // The local memory stays registered while the keys are held.
-        let keys = self.node.keys.read();
         let range;
+        let mut keys = None;
         let payload = match request.data {
-            PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => Data::Bytes(bytes),
+            PlainData::Inline(bytes) if engine.direct_post_inline(bytes.len()) => {
+                if self.node.taps.is_some() {
+                    keys = Some(self.node.keys.read());
+                }
+                Data::Bytes(bytes)
+            }
             PlainData::Inline(_) => return false,
             PlainData::Entry(entry) => {
+                // The local memory stays registered while the keys are locked.
+                let keys = keys.insert(self.node.keys.read());
                 // What was found earlier counts behind a mark alone: see [`Rings::knows`].
-                let Some(known) = engine.mapped_region(&keys, entry.lkey) else { return false };
+                let Some(known) = engine.mapped_region(keys, entry.lkey) else { return false };
                 let Some(addr) = engine.direct_post(&known, false, &entry) else { return false };
                 range = [Range { addr, len: entry.length, kind: RangeKind::Mapped }];
                 Data::Gather(&range)
@@ -310,6 +316,7 @@ impl<'a> Rings<'a> {
         let solicited = request.flags.contains(SendFlags::SOLICITED);
         let message = Message { immediate, solicited, written: None, payload };
         let near = self.node.taps.as_ref().map(|_| Initiator::of(engine));
-        self.send_message(peer, (seen, sent), ends, near.as_ref(), &keys, &message) == Passed::Done
+        let keys = keys.as_deref();
+        self.send_message(peer, (seen, sent), ends, near.as_ref(), keys, &message) == Passed::Done
     }
 }

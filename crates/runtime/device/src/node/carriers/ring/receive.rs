@@ -96,7 +96,7 @@ impl Rings<'_> {
         };
         let at = n - rest.len();
         let qpn = headers.bth.dest_qpn;
-        let Some(qp) = batch.last(qpn).or_else(|| self.node.qp(qpn)) else {
+        let Some(qp) = batch.queue_pair(self.node, qpn) else {
             self.node.counters.no_such_qp.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -114,7 +114,7 @@ impl Rings<'_> {
             headers,
             payload: &body[at.min(body.len())..],
         };
-        self.node.counters.lane_received.fetch_add(1, Ordering::Relaxed);
+        self.node.counters.lane_received();
         if !theirs {
             self.node.handle(&mut batch.tx, &qp, &mut inner, &packet, Some(Near::Copied));
         } else if tag & BY_REFERENCE == 0 {
