@@ -117,8 +117,8 @@ fn atomic_of(op: &SendOp, local: Data<'_>) -> Option<AtomicOp> {
 }
 
 /// Writes the old value of an atomic to its place. [`Lanes::perform`] has checked the memory. If
-/// the program unmaps the memory in between, the value is lost. A NIC loses the value as well, as
-/// the NIC writes to pages without a mapping.
+/// the program unmaps the memory in between, the value is lost. A NIC would lose the value as well:
+/// it writes to pages that the program no longer sees.
 fn place_old(op: &SendOp, old: u64, local: Data<'_>) {
     let (false, Data::Gather(ranges)) = (matches!(op, SendOp::AtomicWrite(_)), local) else { return };
     let bytes = old.to_ne_bytes();

@@ -1,5 +1,5 @@
-//! The other processes of this user on this host, and this process itself, as peers without a
-//! network between them.
+//! The other processes of this user on this host, and this process itself, as peers that need no
+//! network.
 //!
 //! Two processes perform one handshake ([`adverb_local::Hello`]). Each gives the other a ring to
 //! write to, the published tables, the shared file, and a doorbell ([`handshake`]). Afterwards
@@ -44,11 +44,11 @@ pub(crate) const PRIVATE: u8 = 1;
 /// Bytes of payload in a packet between two processes of a host. With this length, the cost of a
 /// packet is small beside the cost of copying the payload.
 pub(crate) const MTU: u32 = 64 << 10;
-/// The largest number of rings that are read for a peer: the current ring, and earlier rings.
+/// The largest number of rings read for a peer: the current ring, and earlier rings.
 const RINGS: usize = 4;
 /// Time before a process is greeted again after a refusal or without an answer.
 const REFUSED: Duration = Duration::from_secs(5);
-/// Doorbells checked in a single call.
+/// The largest number of doorbells checked in a single call.
 const LOOKS: usize = 16;
 
 /// The path of packets between processes of one host (`ADVERB_PATH`).
@@ -90,8 +90,8 @@ pub(crate) struct Lanes {
     by_slot: RankedRw<HashMap<Slot, Arc<Peer>>, ranks::PeersBySlot>,
     /// Every peer once. `version` changes with the list.
     pub(crate) all: RankedRw<Vec<Arc<Peer>>, ranks::Peers>,
-    /// Peers left by this process while the peers' processes live on. A thread of such a peer may
-    /// be in the middle of a copy, so [`Lanes::settle`] reads these marks as well.
+    /// Peers that this process has left, while their processes live on. A thread of such a peer may
+    /// be in the middle of a copy, so [`Lanes::settle`] reads the marks of these peers as well.
     departed: Ranked<Vec<Arc<Peer>>, ranks::Departed>,
     version: AtomicU32,
     any: AtomicBool,
@@ -151,7 +151,7 @@ impl Lanes {
         self.bells.fd()
     }
 
-    /// Some of the peers after a ring or an end.
+    /// Some of the peers that rang or ended.
     pub(crate) fn ready(&self) -> Vec<Arc<Peer>> {
         let mut ids = [0; LOOKS];
         let n = self.bells.ready(&mut ids);
@@ -239,7 +239,7 @@ impl Lanes {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets an ended or left peer, and drops all objects shared by the peer.
+    /// Forgets a peer that has ended or left, and drops all objects shared by the peer.
     pub(crate) fn remove(&self, peer: &Arc<Peer>) {
         // Entered into `departed` first, as [`Lanes::settle`] must find the peer at every moment.
         self.departed.lock().push(peer.clone());

@@ -30,7 +30,7 @@ impl Links {
 /// A peer's memory, as far as this process has mapped it.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// `None` for this process itself, and for a peer already left.
+    /// `None` for this process itself, and after `Peer::let_go`.
     pub(super) file: Option<Arc<PeerMemory>>,
     /// The mapped pieces of the file, by offset and length.
     pub(super) chunks: HashMap<(u64, u64), Arc<Window>>,

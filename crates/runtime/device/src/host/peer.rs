@@ -25,8 +25,8 @@ const CHUNK: u64 = 1 << 30;
 
 /// The largest number of mapped pieces.
 const CHUNKS: usize = 64;
-/// A record other than a packet: the writer cannot fetch payloads from the reader's memory. The
-/// only byte gives the failed kind of access.
+/// A record that is not a packet. Its writer cannot fetch payloads from the reader's memory. Its
+/// single byte names the kind of access that failed.
 pub(crate) const NO_REFERENCES: u32 = 8;
 
 /// A process reached by packets without a network.
@@ -464,10 +464,10 @@ fn new_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The system calls that reach the private memory of a process, if allowed. The number of the
-/// background thread names the process. The background thread ends before an `exec` replaces the
-/// memory of the process. The number of the process itself would then lead to the memory of another
-/// program.
+/// The system calls that reach the private memory of a process, if they are allowed. The calls name
+/// the process by the number of its background thread. This thread ends before an `exec` replaces
+/// the memory of the process. With the number of the process itself, the calls would then reach the
+/// memory of another program.
 fn reaches(pid: i32, thread: u32) -> Result<Cma, CmaError> {
     let is_its = thread != pid.unsigned_abs() && Path::new(&format!("/proc/{pid}/task/{thread}")).exists();
     if !is_its {

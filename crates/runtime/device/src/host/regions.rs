@@ -38,8 +38,8 @@ pub(crate) struct Listed {
     all: Reached,
 }
 
-/// Regions checked for a range, at most. Overlapping regions may hide the right region. The payload
-/// is then copied.
+/// The largest number of regions checked to find the region of a range. Overlapping regions may
+/// hide the right region. The payload is then copied.
 const LOOKS: usize = 4;
 
 impl Reached {

@@ -188,7 +188,8 @@ mod tests {
         }
     }
 
-    /// MEM-2: a thread without processor time is never judged a liar, however long the copy takes.
+    /// MEM-2: a thread that uses no processor time is never judged a liar, however long the copy
+    /// takes.
     #[test]
     fn mem_2_a_starved_thread_does_not_lie() {
         let (sender, receiver) = channel();

@@ -3,7 +3,7 @@
 //! Once a deregistration or the end of a queue pair has returned, no byte arrives any more (MEM-2).
 //! A peer's thread sets a mark before the thread reads entries of the tables. The mark names a
 //! queue pair and a key (`adverb_shm::Published::enter`). The owner takes an entry back, and then
-//! reads the marks of the entry. For each of these threads, a condition of this list becomes true:
+//! reads the marks of the entry. For each of these threads, one of these conditions becomes true:
 //!
 //! 1. The mark has changed: the thread is out.
 //! 2. The thread or the process has ended.

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Longest wait of a program that arms a queue for the receiving thread.
+/// Longest wait for the receiving thread when a program arms a queue.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The node of a process.

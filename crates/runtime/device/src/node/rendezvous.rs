@@ -19,7 +19,7 @@ const AT_ONCE: u32 = 32;
 /// Adds room for rendezvous to the program's capacities.
 ///
 /// # Errors
-/// EINVAL if the queue pair has no READs.
+/// EINVAL unless the queue pair is an RC queue pair.
 pub(crate) fn make_room(qp_type: QpType, cap: &mut QpCap) -> Result<(), Error> {
     if qp_type != QpType::Rc {
         let what = format!("srq of a {qp_type:?} queue pair");

@@ -27,9 +27,10 @@ const WAITING: usize = 4096;
 const AT_ONCE: usize = 64;
 /// Shortest interval between two MADs that are spread to all processes.
 const SPREAD: Duration = Duration::from_millis(5);
-/// How long a request waits for a listener before it is refused. A client of this device resolves
-/// its route and makes its queue pair in microseconds, and a NIC takes milliseconds. Programs
-/// (perftest's `-R`) tell their server to listen, and do not wait for the server.
+/// How long a request waits for a listener before it is refused. Programs (perftest's `-R`) tell
+/// their server to listen, and do not wait for the server. With a NIC, the client then needs
+/// milliseconds for its route and queue pair. With this device it needs microseconds, so its
+/// request may come too early.
 const GRACE: Duration = Duration::from_millis(20);
 /// The outcome of routing a MAD.
 #[derive(PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Packets for other processes of this host, which wait until those have room.
+//! Packets for other processes of this host, which wait until the processes have room.
 use adverb_engine::Time;
 use adverb_link::Route;
 use adverb_local::{DELIVERY, SLOT_SHIFT, Slot, add_packet};

@@ -47,7 +47,7 @@ struct Ring<'a> {
 }
 
 impl Road for Ring<'_> {
-    // The peer takes the records in their order, in turn.
+    // The peer takes the records in their order.
     const ACK: AckOrder = AckOrder::Ahead;
 
     #[inline]

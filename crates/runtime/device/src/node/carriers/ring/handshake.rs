@@ -2,7 +2,7 @@
 //!
 //! Each process gives the other a ring to write to, the published tables, the shared file and a
 //! doorbell. The doorbell is made for this peer alone. A repeated greeting to the same peer carries
-//! the same doorbell. The peer counts the giver as alive as long as the giver keeps an end of the
+//! the same doorbell. The peer counts the giver as alive as long as the giver keeps its end of the
 //! doorbell. A greeting lists the slots of the sender. The receiver accepts only slots confirmed by
 //! the kernel, so no process can pass for another (TRU-3).
 use super::rings::Rings;
@@ -43,8 +43,8 @@ impl<'a> Handshake<'a> {
     /// network. Greets an unknown peer and waits for the answer.
     ///
     /// # Errors
-    /// EPERM if the queue pair belongs to another process of this host, and either process has
-    /// changed the user. No new connection can be made between them.
+    /// EPERM if the queue pair belongs to another process of this host, and one of the two
+    /// processes has changed its user. No new connection can be made between them.
     pub(crate) fn peer_of(&self, ip: IpAddr, qpn: u32) -> Result<Option<Arc<Peer>>, Error> {
         let Some(slot) = adverb_local::slot_of_qpn(qpn).filter(|_| self.0.is_own_address(ip)) else {
             return Ok(None);

@@ -38,7 +38,7 @@ impl PlainOp {
     }
 }
 
-/// A SEND, WRITE or READ of a single entry, at the time of the post.
+/// A SEND, WRITE or READ of one entry that is being posted.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainPost<'a> {
     /// The consumer's id.
@@ -213,7 +213,7 @@ impl<'a> Rings<'a> {
             }
         };
         if self.node.taps.is_some() {
-            // A capture looks up the memory in the key table, by a thread without a mark.
+            // A capture reads memory by the key table, so the thread clears its mark.
             *busy = None;
             return false;
         }

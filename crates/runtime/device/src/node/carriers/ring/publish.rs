@@ -31,7 +31,7 @@ impl Rings<'_> {
             access,
             ready: true,
             offers: match &inner.carried.ring.shown {
-                // [`Rings::take_offers_back`] returns the place after the last reader.
+                // [`Rings::take_offers_back`] gives the place back when no peer reads it any more.
                 _ if inner.carried.ring.closing > 0 => 0,
                 Some(shown) if shown.offers != 0 => shown.offers,
                 _ if self.may_offer(qp, inner) => self.lanes.published.take_place(),

@@ -16,9 +16,9 @@ use adverb_wire::{Headers, MAX_HEADER_LEN};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rounds of [`BUDGET`] records: more than a full ring holds.
+/// A number of rounds of [`BUDGET`] records: more than a full ring holds.
 const FULL_RINGS: usize = 128;
-/// Receive rounds at most before a queue pair ends.
+/// The largest number of receive rounds before a queue pair ends.
 const ROUNDS: usize = 64;
 
 impl Rings<'_> {

@@ -20,9 +20,10 @@ pub(crate) struct Connected {
     /// Peers on this host may be at work on this queue pair by an entry published since the last
     /// wait for peers.
     pub(in crate::node) unsettled: bool,
-    /// Number of unfinished calls of [`Rings::take_offers_back`](super::Rings::take_offers_back).
-    /// The reason is the end of this queue pair, or another queue pair on the same shared receive
-    /// queue. While the number is above 0, the queue pair offers no receives.
+    /// Number of calls of [`Rings::take_offers_back`](super::Rings::take_offers_back) without their
+    /// call of `offer_again` yet. The reason is the end of this queue pair, or another queue pair
+    /// on the same shared receive queue. While the number is above 0, the queue pair offers no
+    /// receives.
     pub(in crate::node) closing: u32,
     /// Payloads are copied into the peer's ring for now.
     pub(in crate::node) copies: bool,
