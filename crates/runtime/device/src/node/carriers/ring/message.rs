@@ -134,7 +134,8 @@ impl Rings<'_> {
             // A capture records a WRITE with immediate data as packets.
             Some(taps) => message.written.is_none() && taps.lets_messages_pass(),
         };
-        // Within one process, the send completion and the receive completion would have no order.
+        // Within one process, the program could see the send completion, and look for the receive
+        // completion before the record is taken.
         message.payload.len() <= LONGEST && !peer.is_own() && passes
     }
 
